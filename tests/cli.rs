@@ -8,6 +8,7 @@ use crate::support;
 
 mod copies;
 mod permissions;
+mod policy;
 mod terminal;
 
 struct CliHome(tempfile::TempDir);
@@ -53,9 +54,9 @@ fn line(output: &Output) -> Value {
 #[test]
 fn the_demo_shows_every_promise_and_leaves_a_hint() {
     let home = CliHome::new();
-    let shown = home.run(&["demo"]);
-    assert!(shown.status.success(), "{shown:?}");
-    let text = String::from_utf8_lossy(&shown.stdout);
+    let demo = home.run(&["demo"]);
+    assert!(demo.status.success(), "{demo:?}");
+    let text = String::from_utf8_lossy(&demo.stdout);
     for line in text.lines() {
         assert!(
             line.chars().count() <= 100,
@@ -90,7 +91,7 @@ fn the_demo_shows_every_promise_and_leaves_a_hint() {
 }
 
 #[test]
-fn files_of_a_folder_are_sent_into_the_current_directory() {
+fn files_of_a_directory_are_sent_into_the_current_directory() {
     let home = CliHome::new();
     let (sandbox, here) = (home.0.path().join("box"), home.0.path().join("here"));
     std::fs::create_dir(&sandbox).unwrap();
@@ -119,7 +120,7 @@ fn files_of_a_folder_are_sent_into_the_current_directory() {
 }
 
 #[test]
-fn a_file_goes_into_a_folder_and_out_again_without_a_store() {
+fn a_file_is_put_and_fetched_without_a_store() {
     let home = CliHome::new();
     let (sandbox, here) = (home.0.path().join("box"), home.0.path().join("here"));
     std::fs::create_dir(&sandbox).unwrap();
@@ -143,10 +144,10 @@ fn a_file_goes_into_a_folder_and_out_again_without_a_store() {
     assert_eq!(put["size"], 5);
     assert_eq!(put["existed"], false);
     assert_eq!(put["receipt"]["integrity"], "sha256_after");
-    let got = ["sandbox", "get", "local:../box", "a.txt", "--json"];
-    let got = line(&run(&got, Stdio::null()));
-    assert_eq!(got["written_to"], "a.txt");
-    assert_eq!(got["receipt"]["integrity"], "sha256");
+    let received = ["sandbox", "get", "local:../box", "a.txt", "--json"];
+    let received = line(&run(&received, Stdio::null()));
+    assert_eq!(received["written_to"], "a.txt");
+    assert_eq!(received["receipt"]["integrity"], "sha256");
     assert_eq!(std::fs::read(here.join("a.txt")).unwrap(), b"words");
     let printed = run(
         &["sandbox", "get", "local:../box", "a.txt", "-o", "-"],
@@ -168,7 +169,7 @@ fn a_file_goes_into_a_folder_and_out_again_without_a_store() {
 }
 
 #[test]
-fn what_is_no_sandbox_or_no_chat_is_a_wrong_command_line() {
+fn an_invalid_sandbox_or_chat_is_a_wrong_command_line() {
     let home = CliHome::new();
     for arguments in [
         &["sandbox", "ls", "nonsense"][..],
@@ -188,10 +189,15 @@ fn what_is_no_sandbox_or_no_chat_is_a_wrong_command_line() {
 #[test]
 fn resolved_arguments_are_printed_and_everything_else_is_left_alone() {
     let home = CliHome::new();
-    let given =
+    let arguments =
         r#"{"z": "file:url::http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
     let expected = r#"{"z": "http://x/?a=1", "n": 12345678901234567890123, "a": [1.50, null]}"#;
-    check(&home.run(&["resolve", "--arguments", given]), 0, expected);
+    let mut command = home.dray(&["resolve", "--arguments", arguments]);
+    check(&command.output().unwrap(), 0, expected);
+    // More space than any volume has: a condition of services, which a command does not wait for.
+    command.env("DRAY_LIMITS__FREE_DISK_PERCENT", "99");
+    command.env("DRAY_LIMITS__FREE_DISK_ENOUGH", "1000000GiB");
+    check(&command.output().unwrap(), 0, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,8 +236,8 @@ fn a_rejected_argument_is_a_fault_on_standard_error() {
     let home = CliHome::new();
     let refused = home.run(&["resolve", "--arguments", r#"{"doc": "file:///etc/passwd"}"#]);
     check(&refused, 1, "");
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(said.contains("Parameter doc is invalid, try to call the tool again with fixed exception: Missing required file prefix (base64::, url::, text::)"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(stderr.contains("Parameter doc is invalid, try to call the tool again with fixed exception: Missing required file prefix (base64::, url::, text::)"), "{stderr}");
     let as_json = line(&home.run(&[
         "resolve",
         "--json",
@@ -242,7 +248,7 @@ fn a_rejected_argument_is_a_fault_on_standard_error() {
 }
 
 #[test]
-fn fetching_is_off_until_the_operator_says_otherwise() {
+fn fetching_is_off_until_the_operator_enables_it() {
     let home = CliHome::new();
     let refused = home.run(&["fetch", "https://files.example.org/a", "--json"]);
     assert_eq!(refused.status.code(), Some(1));
@@ -330,7 +336,7 @@ fn typing_errors_have_their_own_exit_codes() {
 }
 
 #[test]
-fn artifacts_go_in_and_come_out_again_for_their_tenant_only() {
+fn artifacts_are_stored_and_fetched_by_their_tenant_only() {
     let home = CliHome::new();
     let file = home.0.path().join("in.bin");
     let content: Vec<u8> = (0..3_000_000_u32)
@@ -341,8 +347,8 @@ fn artifacts_go_in_and_come_out_again_for_their_tenant_only() {
     assert_eq!(put["size"], content.len());
     let sha256 = put["sha256"].as_str().unwrap();
     let out = home.0.path().join("out.bin");
-    let got = home.run(&["artifact", "get", sha256, "-o", out.to_str().unwrap()]);
-    assert!(got.status.success(), "{got:?}");
+    let received = home.run(&["artifact", "get", sha256, "-o", out.to_str().unwrap()]);
+    assert!(received.status.success(), "{received:?}");
     assert!(std::fs::read(&out).unwrap() == content);
     let foreign = home.run(&["artifact", "get", sha256, "--tenant", "other", "--json"]);
     assert_eq!(foreign.status.code(), Some(1));
@@ -385,7 +391,7 @@ fn a_link_opens_the_file_while_the_system_runs_and_after_its_restart() {
 }
 
 #[test]
-fn commands_for_once_do_not_stand_in_each_others_way() {
+fn concurrent_one_shot_commands_do_not_disturb_each_other() {
     let home = CliHome::new();
     let spawn = |_| {
         let mut command = home.dray(&["fetch", "http://127.0.0.1/", "--json"]);
@@ -417,11 +423,13 @@ impl RunningSystem {
             "--chat",
             "127.0.0.1:0",
         ]);
+        // The machine of the tests may be short of space; an unready system takes on no work.
+        command.env("DRAY_LIMITS__FREE_DISK_PERCENT", "0");
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut told = String::new();
+        let mut ready_line = String::new();
         let mut stdout = std::io::BufReader::new(process.stdout.take().unwrap());
-        std::io::BufRead::read_line(&mut stdout, &mut told).unwrap();
-        assert!(told.contains("file-resolver"), "{told}");
+        std::io::BufRead::read_line(&mut stdout, &mut ready_line).unwrap();
+        assert!(ready_line.contains("file-resolver"), "{ready_line}");
         Self(process)
     }
 }
@@ -476,12 +484,12 @@ fn directories_and_several_documents_are_read_in_order_by_one_process() {
         .filter(|line| !line.is_empty() && !line.starts_with("==> "))
         .collect();
     assert_eq!(bodies, ["one", "two", "three", "one", "two", "three"]);
-    let said = String::from_utf8_lossy(&read.stderr);
+    let stderr = String::from_utf8_lossy(&read.stderr);
     assert!(
-        said.contains("/missing.txt") && said.contains("hidden content dropped: 6 characters"),
-        "{said}"
+        stderr.contains("/missing.txt") && stderr.contains("hidden content dropped: 6 characters"),
+        "{stderr}"
     );
     let page = folder.join("b.html");
-    let shown = home.run(&["read", "--hidden", "--markdown", page.to_str().unwrap()]);
-    check(&shown, 0, "two\n\nsecret");
+    let with_hidden = home.run(&["read", "--hidden", "--markdown", page.to_str().unwrap()]);
+    check(&with_hidden, 0, "two\n\nsecret");
 }

@@ -11,8 +11,12 @@ mod cli;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod mcp;
+#[cfg(test)]
 mod processes;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod tickets;
 #[cfg(test)]
 mod transfer;

@@ -17,7 +17,7 @@ use machine::ProcessFixture;
 const LARGE_FILE_BYTES: usize = 300 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_killed_with_work_in_hand_loses_nothing_and_repeats_nothing() {
+async fn a_service_killed_during_work_loses_nothing_and_repeats_nothing() {
     let machine = ProcessFixture::start().await;
     machine.dial.put("acme/a.txt", "hello", "text/plain");
     machine.dial.misbehave("acme/a.txt", InjectedFault::Silent);
@@ -53,7 +53,7 @@ async fn a_restart_of_nats_in_the_middle_is_survived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_outage_is_told_in_time_and_other_requests_go_on() {
+async fn a_store_outage_is_reported_in_time_and_other_requests_continue() {
     let machine = ProcessFixture::start().await;
     machine.dial.put(
         "acme/large.bin",
@@ -92,7 +92,7 @@ async fn a_store_outage_is_told_in_time_and_other_requests_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expired_work_is_rejected_without_being_tried() {
+async fn expired_work_is_rejected_without_an_attempt() {
     let machine = ProcessFixture::start().await;
     machine.dial.put("acme/a.txt", "hello", "text/plain");
     let operation = machine
@@ -108,16 +108,16 @@ async fn expired_work_is_rejected_without_being_tried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_kept_and_shown_to_the_operator() {
+async fn undecodable_work_becomes_a_dead_letter_that_the_operator_can_read() {
     let machine = ProcessFixture::start().await;
     let _resolver = machine.up(&["file-resolver"]).await;
     let operation = machine.publish_garbage().await;
     let letter = machine.dead_letter_of(&operation).await;
     let sequence = letter["sequence"].to_string();
-    let shown = machine.ask(&["dlq", "show", &sequence, "--json"]);
-    assert!(shown.status.success(), "{shown:?}");
-    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    assert_eq!(shown["operation"], operation);
+    let dead_letter = machine.ask(&["dlq", "show", &sequence, "--json"]);
+    assert!(dead_letter.status.success(), "{dead_letter:?}");
+    let dead_letter: Value = serde_json::from_slice(&dead_letter.stdout).unwrap();
+    assert_eq!(dead_letter["operation"], operation);
     let missing = machine.ask(&["dlq", "show", "999999", "--json"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stdout).contains("no_dead_letter"));

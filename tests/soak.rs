@@ -1,6 +1,6 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with
 //! `cargo xtask soak -- deliveries`. `--rounds` says how often each service is killed, `--seed` repeats the choices of
-//! a run that failed; it stands in what the run prints.
+//! a run that failed; it stands in what the run prints. `-- skeletons` builds what `cargo xtask new` writes.
 
 #[cfg(test)]
 #[path = "transfer/kills.rs"]
@@ -13,6 +13,8 @@ mod platforms;
 #[path = "transfer/rig.rs"]
 mod rig;
 #[cfg(test)]
+mod skeletons;
+#[cfg(test)]
 #[expect(dead_code, reason = "other stories use more of it")]
 mod support;
 
@@ -21,7 +23,7 @@ mod support;
 const DEFAULT_ROUNDS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deliveries_end_truthfully_while_each_service_is_killed_hundreds_of_times() {
+async fn reported_states_are_true_while_each_service_is_killed_hundreds_of_times() {
     let rounds = number("DRAY_SOAK_ROUNDS").unwrap_or(DEFAULT_ROUNDS);
     kills::kills(kills::KillRun {
         rounds: usize::try_from(rounds).unwrap(),
@@ -38,6 +40,6 @@ fn number(name: &str) -> Option<u64> {
         clippy::disallowed_methods,
         reason = "the runner says here how long a run is to be"
     )]
-    let told = std::env::var(name).ok()?;
-    Some(told.parse().expect("a number"))
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().expect("a number"))
 }

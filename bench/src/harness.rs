@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 /// Two ways of doing the same thing, measured in one run.
 #[derive(Debug)]
 pub(crate) struct BenchComparison {
-    /// What is done.
+    /// What is done, with the letter of the measurement.
     pub(crate) name: String,
     /// What a user would use instead.
     pub(crate) baseline: SampleSet,
-    /// What we do.
+    /// The same thing done by Drayage.
     pub(crate) ours: SampleSet,
     /// What the ratio means and what it should be.
     pub(crate) aim: RatioTarget,
@@ -25,10 +25,10 @@ pub(crate) enum RatioTarget {
     ThroughputAtLeast(f64),
 }
 
-/// Repeated measurements of one thing; the median speaks.
+/// Repeated measurements of one thing, compared by their median.
 #[derive(Debug)]
 pub(crate) struct SampleSet {
-    /// What was measured.
+    /// What was measured, as the row begins.
     pub(crate) label: String,
     times: Vec<Duration>,
 }
@@ -36,6 +36,7 @@ pub(crate) struct SampleSet {
 impl SampleSet {
     /// Collects measurements under a label.
     pub(crate) fn new(label: impl Into<String>, mut times: Vec<Duration>) -> Self {
+        // Sorted once; the median and the range are then places in it.
         times.sort_unstable();
         Self {
             label: label.into(),
@@ -43,7 +44,7 @@ impl SampleSet {
         }
     }
 
-    /// The middle measurement.
+    /// The middle measurement, which one slow round does not move; the upper one of an even number.
     pub(crate) fn median(&self) -> Duration {
         self.times
             .get(self.times.len() / 2)
@@ -75,7 +76,7 @@ impl BenchComparison {
 
     fn meets(&self) -> bool {
         match self.aim {
-            RatioTarget::TimeAtMost(most) => self.ratio() <= most,
+            RatioTarget::TimeAtMost(limit) => self.ratio() <= limit,
             RatioTarget::ThroughputAtLeast(least) => self.ratio() >= least,
         }
     }
@@ -85,20 +86,20 @@ impl fmt::Display for BenchComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
         for measured in [&self.baseline, &self.ours] {
-            let (least, most) = measured.range();
+            let (least, longest) = measured.range();
             writeln!(
                 f,
                 "  {:<52} {:>11.3} ms   ({:.3} to {:.3}, {} runs)",
                 measured.label,
                 to_millis(measured.median()),
                 to_millis(least),
-                to_millis(most),
+                to_millis(longest),
                 measured.times.len()
             )?;
         }
         let aim = match self.aim {
-            RatioTarget::TimeAtMost(most) => {
-                format!("time ratio {:.2}, aim at most {most}", self.ratio())
+            RatioTarget::TimeAtMost(limit) => {
+                format!("time ratio {:.2}, aim at most {limit}", self.ratio())
             }
             RatioTarget::ThroughputAtLeast(least) => {
                 format!("throughput ratio {:.2}, aim at least {least}", self.ratio())
@@ -116,8 +117,8 @@ fn to_millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-/// Runs two measurements in turn, after one round of each that does not count. Who goes first changes from round to
-/// round, so that both see the same machine and neither always finds the caches that the other warmed.
+/// Runs two measurements in turn, after one round of each that does not count. The order changes from round to round,
+/// so that both see the same machine and neither always finds the caches that the other warmed.
 pub(crate) async fn side_by_side<A, B>(
     rounds: usize,
     mut baseline: impl FnMut() -> A,
@@ -127,6 +128,7 @@ where
     A: Future<Output = anyhow::Result<()>>,
     B: Future<Output = anyhow::Result<()>>,
 {
+    // Not counted: connections, caches and lazily made state come with the first round.
     baseline().await?;
     ours().await?;
     let (mut first, mut second) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));

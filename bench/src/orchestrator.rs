@@ -1,8 +1,9 @@
 //! Chats through the orchestrator, beside the model asked directly.
 //!
 //! (k) what we add to the first token, to a turn and to a call of a tool, (l) 1, 50 and 200 concurrent chats, also
-//! beside a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait and of chats that run. The model is a
-//! scripted one and answers immediately; everything goes over loopback HTTP and, but for the relay, in one process.
+//! beside a relay of `aiohttp` and the `openai` package, (m) memory of clients that wait and of chats that run. The
+//! model is a scripted one and answers immediately; everything goes over loopback HTTP and, but for the relay, in one
+//! process.
 
 mod crowd;
 mod latency;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use world::OrchestratorFixture;
 
-/// Measures everything.
+/// Measures memory, latency and crowds, in this order.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let world = OrchestratorFixture::start().await?;
     // Memory comes first: what a crowd leaves in the heap would hide what a chat takes.
@@ -25,17 +26,18 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Signed milliseconds: a difference may be below nothing.
+/// Milliseconds as a float, so that differences can be negative.
 fn signed_millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-/// The value below which so many of a hundred are.
+/// The percentile of the values; 0 without values.
 fn percentile_of(values: &mut [f64], percent: usize) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len().saturating_sub(1);
-    let place = (values.len() * percent / 100).min(last);
-    values.get(place).copied().unwrap_or_default()
+    // The hundredth percentile would be one beyond the end.
+    let index = (values.len() * percent / 100).min(last);
+    values.get(index).copied().unwrap_or_default()
 }
 
 /// Whether an aim was met.
@@ -56,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_nothing() {
+    fn no_measurements_give_zero() {
         assert!(percentile_of(&mut [], 50).abs() < f64::EPSILON);
     }
 }

@@ -39,6 +39,7 @@ async fn compare_counts(
         || async {
             let work = (0..count).map(|_| {
                 let file = file.clone();
+                // On blocking threads, so that 32 of them run concurrently.
                 tokio::task::spawn_blocking(move || in_memory(&file))
             });
             for done in futures_util::future::join_all(work).await {
@@ -54,7 +55,7 @@ async fn compare_counts(
     )
     .await?;
     Ok(BenchComparison {
-        name: format!("(c) base64 of 10 MiB {}, {count} at once", source.shown()),
+        name: format!("(c) base64 of 10 MiB {}, {count} at once", source.label()),
         baseline: SampleSet::new("read a file, SHA-256, encode, all in memory", baseline),
         ours: SampleSet::new(source.work(), ours),
         aim: RatioTarget::TimeAtMost(2.5),
@@ -65,6 +66,7 @@ fn in_memory(file: &std::path::Path) -> anyhow::Result<()> {
     let content = std::fs::read(file)?;
     let digest = Sha256::digest(&content);
     let text = STANDARD.encode(&content);
+    // Without this the optimiser may drop the work.
     std::hint::black_box((digest, text));
     Ok(())
 }
@@ -79,7 +81,7 @@ enum FileOrigin {
 }
 
 impl FileOrigin {
-    fn shown(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Dial => "from DIAL Core",
             Self::Outside => "from the outside web",

@@ -8,10 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dray_context::read::{ReadArguments, ReadPlan, ReadText};
-use dray_context::{
-    ChatItem, ContextBuilder, FilePart, ContractGeneration, HistoryWindow, UrlNormaliser, MessagePart, ContextRequest, MessageRole, is_absolute_http,
-    replace_agent_file_ids_with_urls, substitute,
+use dray_file_context::read::{ReadArguments, ReadPlan, ReadText};
+use dray_file_context::{
+    ChatItem, ContextBuilder, ContextRequest, ContractGeneration, FilePart, HistoryWindow,
+    MessagePart, MessageRole, UrlNormaliser, is_absolute_http, replace_agent_file_ids_with_urls,
+    substitute,
 };
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -39,9 +40,14 @@ fn messages(text: &str) -> Vec<ChatItem> {
 
 fn same_shape(before: &Value, after: &Value) -> bool {
     match (before, after) {
-        (Value::Array(b), Value::Array(a)) => b.len() == a.len() && b.iter().zip(a).all(|(b, a)| same_shape(b, a)),
+        (Value::Array(b), Value::Array(a)) => {
+            b.len() == a.len() && b.iter().zip(a).all(|(b, a)| same_shape(b, a))
+        }
         (Value::Object(b), Value::Object(a)) => {
-            b.len() == a.len() && b.iter().zip(a).all(|(b, a)| b.0 == a.0 && same_shape(b.1, a.1))
+            b.len() == a.len()
+                && b.iter()
+                    .zip(a)
+                    .all(|(b, a)| b.0 == a.0 && same_shape(b.1, a.1))
         }
         (Value::String(_), Value::String(_)) => true,
         _ => before == after,
@@ -56,7 +62,11 @@ fn check_urls(generation: ContractGeneration, text: &str) {
         };
         assert_eq!(normaliser.normalise(&url).as_ref(), Some(&url), "{line:?}");
         assert!(!url.starts_with("//") && !url.starts_with("/\\"));
-        assert!(normaliser.absolute(&url).is_none_or(|url| is_absolute_http(&url)));
+        assert!(
+            normaliser
+                .absolute(&url)
+                .is_none_or(|url| is_absolute_http(&url))
+        );
     }
 }
 
@@ -64,7 +74,8 @@ fuzz_target!(|bytes: &[u8]| {
     let [choice, window, rest @ ..] = bytes else {
         return;
     };
-    let generation = ContractGeneration::ALL_GENERATIONS[usize::from(*choice) % ContractGeneration::ALL_GENERATIONS.len()];
+    let generation = ContractGeneration::ALL_GENERATIONS
+        [usize::from(*choice) % ContractGeneration::ALL_GENERATIONS.len()];
     let text = String::from_utf8_lossy(rest);
     check_urls(generation, &text);
     let request = ContextRequest {
@@ -78,7 +89,11 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let built = ContextBuilder::build(&request).expect("nothing here can be refused");
     assert_eq!(built.chat_histories.len(), built.rewritten_histories.len());
-    for item in built.rewritten_histories.iter().filter(|item| item.obj == MessageRole::Human) {
+    for item in built
+        .rewritten_histories
+        .iter()
+        .filter(|item| item.obj == MessageRole::Human)
+    {
         assert!(item.text().matches("</system-reminder>").count() <= 1);
     }
     if generation == ContractGeneration::Stable {
@@ -89,18 +104,34 @@ fuzz_target!(|bytes: &[u8]| {
         for entry in entries {
             let path = entry.file.url.split(['?', '#']).next().unwrap_or_default();
             let file = entry.file.key.as_deref().unwrap_or(path);
-            assert_eq!(*names.entry(&entry.file.name).or_insert(file), file, "two files of one name");
+            assert_eq!(
+                *names.entry(&entry.file.name).or_insert(file),
+                file,
+                "two files of one name"
+            );
         }
         assert!(built.file_url_map.values().all(|url| is_absolute_http(url)));
     }
-    let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.lines().collect::<Vec<_>>()));
-    assert!(same_shape(&value, &replace_agent_file_ids_with_urls(&value, &built.file_url_map)));
+    let value: Value = serde_json::from_str(&text)
+        .unwrap_or_else(|_| Value::from(text.lines().collect::<Vec<_>>()));
+    assert!(same_shape(
+        &value,
+        &replace_agent_file_ids_with_urls(&value, &built.file_url_map)
+    ));
     let done = substitute::substitute_ids(&value, &built.catalog, |entry| entry.public_url.clone());
     assert!(same_shape(&value, &done.value));
     if let Ok(arguments) = ReadArguments::parse("read_files", &text) {
         let plan = ReadPlan::new(&arguments, &built.catalog, 300);
         let answer = plan.run(|_| Ok(ReadText::of(text.as_ref())));
         assert_eq!(answer.files.len(), arguments.names.len());
-        assert!(answer.files.iter().filter(|file| file.code.is_none()).map(|file| file.content.chars().count()).sum::<usize>() <= 300);
+        assert!(
+            answer
+                .files
+                .iter()
+                .filter(|file| file.code.is_none())
+                .map(|file| file.content.chars().count())
+                .sum::<usize>()
+                <= 300
+        );
     }
 });

@@ -5,13 +5,18 @@
 
 #![no_main]
 
-use dray_egress_fetcher::coding::{ContentCoding, DecodeError, BodyDecoder};
+use dray_egress_fetcher::coding::{BodyDecoder, ContentCoding, DecodeError};
 use libfuzzer_sys::fuzz_target;
 
 /// Output after which a stream is given up, as a size limit would.
 const LIMIT: usize = 4 << 20;
 
-fn decode(coding: ContentCoding, input: &[u8], piece: usize, room: usize) -> Result<Vec<u8>, DecodeError> {
+fn decode(
+    coding: ContentCoding,
+    input: &[u8],
+    piece: usize,
+    room: usize,
+) -> Result<Vec<u8>, DecodeError> {
     let mut decoder = BodyDecoder::new(coding);
     let mut output = vec![0; room];
     let mut decoded = Vec::new();
@@ -28,7 +33,10 @@ fn decode(coding: ContentCoding, input: &[u8], piece: usize, room: usize) -> Res
             );
             rest = &rest[progress.read..];
             if progress.written < room {
-                assert!(rest.is_empty(), "short output means that all input was used");
+                assert!(
+                    rest.is_empty(),
+                    "short output means that all input was used"
+                );
                 break;
             }
             if decoded.len() > LIMIT {
@@ -44,12 +52,21 @@ fuzz_target!(|bytes: &[u8]| {
     let [kind, piece, stream @ ..] = bytes else {
         return;
     };
-    let coding = if kind % 2 == 0 { ContentCoding::Gzip } else { ContentCoding::Deflate };
+    let coding = if kind % 2 == 0 {
+        ContentCoding::Gzip
+    } else {
+        ContentCoding::Deflate
+    };
     let whole = decode(coding, stream, usize::MAX >> 1, 64 * 1024);
     if whole.as_ref().is_ok_and(|decoded| decoded.len() > LIMIT) {
         return;
     }
-    let pieces = decode(coding, stream, usize::from(*piece).max(1), 1 + usize::from(*piece) * 7);
+    let pieces = decode(
+        coding,
+        stream,
+        usize::from(*piece).max(1),
+        1 + usize::from(*piece) * 7,
+    );
     match (whole, pieces) {
         (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
         // Which of several faults is met first may depend on the cut, that there is one may not.

@@ -5,10 +5,10 @@
 
 #![no_main]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use dray_guard::judge::parse_nat64_prefixes;
-use dray_guard::{DnsAnswer, Class, HopContext, Judge, JudgeConfig, Network};
+use dray_guard::{Class, DnsAnswer, HopContext, Judge, JudgeConfig, Network};
 use libfuzzer_sys::fuzz_target;
 
 fn records(mut bytes: &[u8]) -> (Vec<IpAddr>, Vec<String>) {
@@ -88,7 +88,10 @@ fuzz_target!(|bytes: &[u8]| {
                 .iter()
                 .any(|address| address.to_canonical() == ip)
         );
-        assert_eq!(judge.reclassify(one.socket_addr(), one), Ok(()));
+        let local = SocketAddr::from(([192, 0, 2, 1], 40_000));
+        if ip != local.ip() {
+            assert_eq!(judge.reclassify(one.socket_addr(), local, one), Ok(()));
+        }
     }
     for address in answer.addresses.iter().map(IpAddr::to_canonical) {
         let is_opened = matches!(judge.class(address), Class::Opened(_));

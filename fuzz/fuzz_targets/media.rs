@@ -5,7 +5,8 @@
 
 #![no_main]
 
-use dray_content::{caption, kind, line, media, name};
+use dray_media_type::kind;
+use dray_presentation::{caption, line, media, name};
 use libfuzzer_sys::fuzz_target;
 
 fn check_media(choice: u8, piece: usize, text: &str) {
@@ -15,7 +16,10 @@ fn check_media(choice: u8, piece: usize, text: &str) {
     };
     let asked = media::tag_paths(text);
     let whole = media::extract_with(text, |path| {
-        assert!(asked.iter().any(|known| known == path), "{path:?} was not announced");
+        assert!(
+            asked.iter().any(|known| known == path),
+            "{path:?} was not announced"
+        );
         resolve(path)
     });
     let mut hold = media::HoldBack::new();
@@ -33,9 +37,17 @@ fn check_media(choice: u8, piece: usize, text: &str) {
     let last = hold.finish(resolve);
     shown.push_str(&last.text);
     assert_eq!(shown, whole.text);
-    assert_eq!((&last.files, &last.notices, last.directives), (&whole.files, &whole.notices, whole.directives));
+    assert_eq!(
+        (&last.files, &last.notices, last.directives),
+        (&whole.files, &whole.notices, whole.directives)
+    );
     let mut written = text.chars();
-    assert!(whole.text.chars().all(|said| written.any(|character| character == said)));
+    assert!(
+        whole
+            .text
+            .chars()
+            .all(|said| written.any(|character| character == said))
+    );
     for image in media::remote_images(text) {
         assert!(text[image.span].contains(&image.url));
     }
@@ -46,13 +58,22 @@ fn check_media(choice: u8, piece: usize, text: &str) {
 
 fn check_names(raw: &[u8]) {
     let cleaned = name::clean_name(raw);
-    assert!(!cleaned.is_empty() && cleaned.len() <= name::CLEAN_MAX && !cleaned.contains(['/', '\\', '\0']));
+    assert!(
+        !cleaned.is_empty()
+            && cleaned.len() <= name::CLEAN_MAX
+            && !cleaned.contains(['/', '\\', '\0'])
+    );
     assert_eq!(name::clean_name(&cleaned), cleaned);
     assert!(name::part_file_name(raw, "nonce").len() <= name::FILE_MAX);
     let path = format!("/workspace/uploads/{}", name::upload_name(raw));
     let said = line::uploaded_line(&cleaned, 1, &path);
-    assert!(line::read_line(&said).is_some() && said.matches(']').count() == 1 && !said.contains('\n'));
-    for header in [name::attachment_disposition(&cleaned), name::form_data("file", &cleaned)] {
+    assert!(
+        line::read_line(&said).is_some() && said.matches(']').count() == 1 && !said.contains('\n')
+    );
+    for header in [
+        name::attachment_disposition(&cleaned),
+        name::form_data("file", &cleaned),
+    ] {
         assert!(!header.contains(char::is_control));
     }
     let found = kind::detect_kind(raw, &cleaned, raw.len() as u64);
@@ -66,7 +87,11 @@ fuzz_target!(|bytes: &[u8]| {
     check_names(rest);
     let text = String::from_utf8_lossy(rest);
     check_media(choice % 4, usize::from(*piece).max(1), &text);
-    for unit in [caption::CaptionUnit::Utf16, caption::CaptionUnit::Chars, caption::CaptionUnit::Bytes] {
+    for unit in [
+        caption::CaptionUnit::Utf16,
+        caption::CaptionUnit::Chars,
+        caption::CaptionUnit::Bytes,
+    ] {
         let limit = usize::from(*piece).max(4);
         for part in caption::split_text(&text, limit, unit) {
             assert!(!part.is_empty() && unit.count(&part) <= limit);

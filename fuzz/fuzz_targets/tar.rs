@@ -1,5 +1,6 @@
 //! Tars of sandboxes: the reader neither panics nor stalls, gives only safe and distinct names within its limits, sees the
-//! same however the stream is cut, and what it saw is seen again in the tar that is written from it.
+//! same however the stream is cut, and what it saw is seen again in the tar that is written from it. A stricter decoder sees
+//! the same entries as a more tolerant one, or none.
 //!
 //! The first byte chooses the size of the pieces, the second whether checksums are put right; the rest is the tar.
 
@@ -8,8 +9,9 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use dray_sandbox::tree::{self, Kind, Limits, Member, Members as _, Owner, Reader};
+use dray_archive::tar::{BLOCK_BYTES, DecodeStep, Decoder, Entry, TarError, TarRules, padding};
 use dray_sandbox::{Body, Error};
+use dray_sandbox_tree::{self as tree, Kind, Limits, Member, Members as _, Owner, Reader};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits {
@@ -69,7 +71,57 @@ fn mended(tar: &[u8]) -> Vec<u8> {
     tar
 }
 
+/// Entries with where their content begins, by a decoder alone.
+fn decode(tar: &[u8], rules: TarRules) -> Result<Vec<(Entry, usize)>, TarError> {
+    let mut decoder = Decoder::new(rules);
+    let (mut entries, mut at) = (Vec::new(), 0_usize);
+    let next = |at: usize, size: u64| {
+        let size = usize::try_from(size.saturating_add(padding(size))).unwrap_or(usize::MAX);
+        let end = at.saturating_add(size);
+        if end > tar.len() {
+            Err(TarError::Truncated)
+        } else {
+            Ok(end)
+        }
+    };
+    loop {
+        let rest = &tar[at..];
+        let block = rest.first_chunk();
+        if block.is_none() && !rest.is_empty() {
+            return Err(TarError::Truncated);
+        }
+        at += if block.is_some() { BLOCK_BYTES } else { 0 };
+        match decoder.block(block)? {
+            DecodeStep::Next | DecodeStep::Map => {}
+            DecodeStep::Extension(size) => {
+                let end = next(at, size)?;
+                let size = usize::try_from(size).expect("a short header");
+                decoder.extension(&tar[at..at + size])?;
+                at = end;
+            }
+            DecodeStep::Entry(entry) => {
+                let end = next(at, entry.size)?;
+                entries.push((entry, at));
+                at = end;
+            }
+            DecodeStep::End => return Ok(entries),
+        }
+    }
+}
+
+fn check_rules(tar: &[u8]) {
+    let [exact, strict, tolerant] =
+        [TarRules::Exact, TarRules::Strict, TarRules::Tolerant].map(|rules| decode(tar, rules));
+    if let Ok(exact) = exact {
+        assert_eq!(Ok(&exact), strict.as_ref());
+    }
+    if let Ok(strict) = strict {
+        assert_eq!(Ok(strict), tolerant);
+    }
+}
+
 async fn check(tar: &[u8], piece: usize) {
+    check_rules(tar);
     let whole = read(tar, usize::MAX).await;
     let pieces = read(tar, piece).await;
     let whole = match (whole, pieces) {
@@ -84,7 +136,10 @@ async fn check(tar: &[u8], piece: usize) {
         (whole, pieces) => panic!("{whole:?} {pieces:?}"),
     };
     let ours = tree::tar(Reader::new(body(tar, piece), LIMITS), Owner::default());
-    let ours = ours.read_all(8 << 20).await.expect("what was read is written");
+    let ours = ours
+        .read_all(8 << 20)
+        .await
+        .expect("what was read is written");
     let again = read(&ours, piece).await.expect("what was written is read");
     let plain = |found: Found| -> Vec<_> {
         let one = |(member, content): (Member, Vec<u8>)| (member.name, member.kind, content);

@@ -25,27 +25,27 @@ fn sending() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_goes_into_the_chat_with_proof_and_a_repeat_delivers_nothing_twice() {
+async fn a_file_is_delivered_to_the_chat_with_a_receipt_and_only_once() {
     let (world, chat) = bound(sending()).await;
     let question = json!([user("Send me the report.")]);
-    let seen = world.ask_in(Some(SESSION_NAME), question.clone()).await;
-    assert!(seen.text().ends_with("Done."), "{seen:?}");
-    assert_eq!(seen.attachments(), [] as [Value; 0], "it is in the chat");
-    let told: Value = serde_json::from_str(&world.result()).unwrap();
-    assert_eq!(told["files"][0]["state"], "delivered", "{told}");
+    let answer = world.ask_in(Some(SESSION_NAME), question.clone()).await;
+    assert!(answer.text().ends_with("Done."), "{answer:?}");
+    assert_eq!(answer.attachments(), [] as [Value; 0], "it is in the chat");
+    let receipt: Value = serde_json::from_str(&world.result()).unwrap();
+    assert_eq!(receipt["files"][0]["state"], "delivered", "{receipt}");
     assert_eq!(
-        told["files"][0]["sha256"],
+        receipt["files"][0]["sha256"],
         Sha256Digest::of(PDF_BYTES).to_hex()
     );
-    let shown = world.telegram.seen(chat);
-    assert_eq!(shown.len(), 1, "{shown:?}");
-    assert_eq!(shown[0].text, "The report");
-    let file = shown[0].file.as_ref().unwrap();
+    let messages = world.telegram.seen(chat);
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert_eq!(messages[0].text, "The report");
+    let file = messages[0].file.as_ref().unwrap();
     assert_eq!(file.sha256, Sha256Digest::of(PDF_BYTES));
 
     world.ask_in(Some(SESSION_NAME), question).await;
     let again: Value = serde_json::from_str(&world.result()).unwrap();
-    assert_eq!(again, told, "the same delivery, not another one");
+    assert_eq!(again, receipt, "the same delivery, not another one");
     assert_eq!(world.telegram.seen(chat).len(), 1);
     let other = json!([user("Send me the report."), {"role": "assistant", "content": "Done."}, user("Once more.")]);
     world.ask_in(Some(SESSION_NAME), other).await;
@@ -65,10 +65,10 @@ async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
     let rules = json!({"rules": [{"reply": {"say": say, "piece": 3}}]});
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
     world.model.follow(script);
-    let seen = world
+    let answer = world
         .ask_in(Some(SESSION_NAME), json!([user("The report?")]))
         .await;
-    let text = seen.text();
+    let text = answer.text();
     assert!(
         text.starts_with("Here it is.") && text.trim_end().ends_with("Bye."),
         "{text}"
@@ -77,24 +77,24 @@ async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
         !text.contains("MEDIA") && !text.contains("report.pdf"),
         "{text}"
     );
-    for chunk in &seen.chunks {
+    for chunk in &answer.chunks {
         assert!(
             !chunk.to_string().contains("MEDIA"),
             "half a tag never shows: {chunk}"
         );
     }
-    let shown = world.telegram.seen(chat);
-    let files: Vec<_> = shown
+    let messages = world.telegram.seen(chat);
+    let files: Vec<_> = messages
         .iter()
         .filter_map(|message| message.file.as_ref())
         .collect();
-    assert_eq!(files.len(), 1, "{shown:?}");
+    assert_eq!(files.len(), 1, "{messages:?}");
     assert_eq!(files[0].sha256, Sha256Digest::of(PDF_BYTES));
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_by_the_tool_is_not_sent_again_by_a_tag() {
+async fn a_file_sent_by_the_tool_is_not_sent_again_by_a_tag() {
     let (world, chat) = bound(json!([])).await;
     let path = world.sandbox.join("report.pdf");
     let rules = json!({"rules": [
@@ -111,7 +111,7 @@ async fn what_was_sent_by_the_tool_is_not_sent_again_by_a_tag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_outside_of_the_sandbox_goes_nowhere() {
+async fn a_file_outside_of_the_sandbox_is_not_sent() {
     let (world, chat) = bound(json!([])).await;
     let secret = world.folder().join("secret.txt");
     std::fs::write(&secret, "s3cret").unwrap();
@@ -121,18 +121,18 @@ async fn a_file_outside_of_the_sandbox_goes_nowhere() {
     ]});
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
     world.model.follow(script);
-    let seen = world
+    let answer = world
         .ask_in(Some(SESSION_NAME), json!([user("The secret?")]))
         .await;
-    let told = world.result();
+    let result = world.result();
     assert!(
-        told.contains("\"success\":false") && !told.contains("s3cret"),
-        "{told}"
+        result.contains("\"success\":false") && !result.contains("s3cret"),
+        "{result}"
     );
     assert!(
-        seen.text().contains("Could not be attached: secret.txt"),
+        answer.text().contains("Could not be attached: secret.txt"),
         "{}",
-        seen.text()
+        answer.text()
     );
     let files = world
         .telegram
@@ -140,6 +140,6 @@ async fn a_file_outside_of_the_sandbox_goes_nowhere() {
         .into_iter()
         .filter_map(|message| message.file);
     assert_eq!(files.count(), 0);
-    assert_eq!(seen.attachments(), [] as [Value; 0]);
+    assert_eq!(answer.attachments(), [] as [Value; 0]);
     world.stop().await;
 }

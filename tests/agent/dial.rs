@@ -43,15 +43,15 @@ async fn r_7_a_real_mcp_server_is_called_over_http_and_by_standard_input() {
         )
         .start()
         .await;
-    let seen = world.say("Add.").await;
-    assert!(seen.text().ends_with("It is 42."), "{seen:?}");
-    assert!(seen.text().contains('5'), "{seen:?}");
-    assert_eq!(seen.error(), Value::Null);
+    let answer = world.say("Add.").await;
+    assert!(answer.text().ends_with("It is 42."), "{answer:?}");
+    assert!(answer.text().contains('5'), "{answer:?}");
+    assert_eq!(answer.error(), Value::Null);
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_6_a_file_of_the_web_is_in_the_caller_s_folder_before_a_deployment_is_asked() {
+async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_is_called() {
     let sets = json!([{"type": "dial-deployment", "name": "experts", "tools": [
         {"type": "dial-deployment-simple", "deployment_id": "lawyer"}]}]);
     let url = format!("http://{HOST_NAME}/prices.csv");
@@ -69,31 +69,34 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_folder_before_a_deployment_is_
         "/openai/deployments/lawyer",
         json!({"display_name": "Lawyer", "description": "Knows law.", "input_attachment_types": ["*/*"]}),
     );
-    let piece = |delta: Value, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]});
+    let chunk = |delta: Value, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]});
     world.dial.chat(
         "lawyer",
         vec![
-            piece(
+            chunk(
                 json!({"role": "assistant", "content": "It is."}),
                 Value::Null,
             ),
-            piece(json!({}), json!("stop")),
+            chunk(json!({}), json!("stop")),
         ],
     );
-    let seen = world.say("Legal?").await;
-    assert!(seen.text().ends_with("The lawyer says: It is."), "{seen:?}");
-    let asked = world.dial.bodies();
-    let (_, body) = asked
+    let answer = world.say("Legal?").await;
+    assert!(
+        answer.text().ends_with("The lawyer says: It is."),
+        "{answer:?}"
+    );
+    let bodies = world.dial.bodies();
+    let (_, body) = bodies
         .iter()
         .find(|(target, _)| target.contains("/lawyer/"))
         .unwrap();
     let message = body["messages"].as_array().unwrap().last().unwrap();
-    let given = message["custom_content"]["attachments"][0]["url"]
+    let attachment_url = message["custom_content"]["attachments"][0]["url"]
         .as_str()
         .unwrap();
-    let path = given
+    let path = attachment_url
         .strip_prefix("files/")
-        .unwrap_or_else(|| panic!("{given} is not of DIAL"));
+        .unwrap_or_else(|| panic!("{attachment_url} is not of DIAL"));
     assert!(path.starts_with("acme/"), "{path}");
     assert_eq!(world.dial.file(path).unwrap(), CSV_BYTES.as_bytes());
     assert_eq!(world.outside.asked(), 1);
@@ -103,11 +106,11 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_folder_before_a_deployment_is_
 /// What the model was told at the end of a request's messages about the files of the manifest.
 fn news(world: &AgentFixture) -> Value {
     let messages = world.messages(world.model.asked().len() - 1);
-    let found = messages.iter().rfind(|message| {
+    let message_found = messages.iter().rfind(|message| {
         let content = message["content"].as_str().unwrap_or_default();
         message["role"] == "tool" && content.contains("entries")
     });
-    let content = found.map(|message| message["content"].as_str().unwrap());
+    let content = message_found.map(|message| message["content"].as_str().unwrap());
     content.map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
 }
 
@@ -133,9 +136,12 @@ async fn files_of_the_manifest_are_news_once_and_again_when_they_change() {
     world
         .ask(json!([user("Hi."), first.message(), user("And now?")]))
         .await;
-    let told = news(&world);
-    assert_eq!(told["entries"][0]["status"], "updated", "{told}");
-    assert_eq!(told["entries"][0]["description"], "All prices of this year");
+    let file_news = news(&world);
+    assert_eq!(file_news["entries"][0]["status"], "updated", "{file_news}");
+    assert_eq!(
+        file_news["entries"][0]["description"],
+        "All prices of this year"
+    );
     world.stop().await;
 }
 
@@ -156,7 +162,7 @@ async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
         "/v1/prompts/acme/tone",
         json!({"name": "tone", "content": content}),
     );
-    let seen = world.say("Speak.").await;
+    let answer = world.say("Speak.").await;
     let system = world.messages(0)[0]["content"].as_str().unwrap().to_owned();
     assert!(
         system.contains("<name>tone</name>") && system.contains("How to speak."),
@@ -166,6 +172,6 @@ async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
         !system.contains("sailors"),
         "only its description: {system}"
     );
-    assert!(seen.text().contains("Be kind to sailors."), "{seen:?}");
+    assert!(answer.text().contains("Be kind to sailors."), "{answer:?}");
     world.stop().await;
 }

@@ -6,7 +6,7 @@ use dray_testkit::s3::{FaultRule, S3Fault as StoreTrouble};
 use serde_json::{Value, json};
 
 use super::process::ServiceProcess;
-use super::references::{agent, told};
+use super::references::{agent, last_result};
 use super::shop::FakeEndpoint;
 use super::world::{AgentFixture, AgentSetup, DIAL_KEY, user};
 
@@ -22,7 +22,7 @@ fn calling(tool: &str, arguments: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_sandbox_service_a_turn_goes_on_without_its_tools() {
+async fn without_the_sandbox_service_a_turn_continues_without_its_tools() {
     let rules = json!([{"reply": {"say": "Hello."}}]);
     let setup = AgentSetup::new(json!([]), rules).without("sandbox-transfer");
     let world = setup.start().await;
@@ -30,8 +30,11 @@ async fn without_the_sandbox_service_a_turn_goes_on_without_its_tools() {
         json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
     let question =
         json!({"role": "user", "content": "Hi.", "custom_content": {"attachments": [note]}});
-    let seen = world.ask(json!([question])).await;
-    assert_eq!((seen.text().trim(), seen.error()), ("Hello.", Value::Null));
+    let answer = world.ask(json!([question])).await;
+    assert_eq!(
+        (answer.text().trim(), answer.error()),
+        ("Hello.", Value::Null)
+    );
     let tools = world.model.asked()[0].body["tools"].to_string();
     assert!(tools.contains("read_files"), "{tools}");
     assert!(!tools.contains("sandbox_list"), "{tools}");
@@ -39,23 +42,23 @@ async fn without_the_sandbox_service_a_turn_goes_on_without_its_tools() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_service_that_reads_files_the_tool_says_so() {
+async fn without_the_file_resolver_the_tool_reports_it() {
     let shop = FakeEndpoint::start().await;
     let world = agent(&shop, json!({ "doc": NOTE_REFERENCE }))
         .without("file-resolver")
         .start()
         .await;
-    let seen = world.say("Order.").await;
+    let answer = world.say("Order.").await;
     let result = world.result();
     let sentence = "The service that reads files is not reachable at the moment; try again later.";
     assert!(result.contains(sentence), "{result}");
-    assert!(seen.text().contains("try again later"), "{seen:?}");
-    assert_eq!((shop.bodies(), seen.error()), (Vec::new(), Value::Null));
+    assert!(answer.text().contains("try again later"), "{answer:?}");
+    assert_eq!((shop.bodies(), answer.error()), (Vec::new(), Value::Null));
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_service_that_delivers_nothing_is_said_to_have_arrived() {
+async fn without_the_delivery_service_no_file_is_reported_as_delivered() {
     let rules = calling("send_file", json!({"paths": ["report.txt"]}));
     let world = AgentSetup::new(json!([]), rules)
         .without("platform-delivery")
@@ -64,7 +67,7 @@ async fn without_the_service_that_delivers_nothing_is_said_to_have_arrived() {
     std::fs::write(world.sandbox.join("report.txt"), "words").unwrap();
     let chat = world.telegram.chat();
     world.bind("crane", chat).await;
-    let seen = world.ask_in(Some("crane"), json!([user("Send it.")])).await;
+    let answer = world.ask_in(Some("crane"), json!([user("Send it.")])).await;
     let result = world.result();
     assert!(
         result.contains("not reachable at the moment; try again later."),
@@ -72,7 +75,7 @@ async fn without_the_service_that_delivers_nothing_is_said_to_have_arrived() {
     );
     assert!(!result.contains("delivered"), "{result}");
     assert_eq!(
-        (seen.attachments(), seen.error()),
+        (answer.attachments(), answer.error()),
         (Vec::new(), Value::Null)
     );
     world.stop().await;
@@ -112,7 +115,7 @@ async fn waiting(shop: &FakeEndpoint) -> AgentFixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resolver_that_is_killed_in_the_middle_is_told_of_and_the_next_one_answers() {
+async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers() {
     let shop = FakeEndpoint::start().await;
     let world = waiting(&shop).await;
     let process = resolver(&world).await;
@@ -120,23 +123,28 @@ async fn a_resolver_that_is_killed_in_the_middle_is_told_of_and_the_next_one_ans
         until_asked(&world).await;
         process.kill9();
     };
-    let (seen, ()) = tokio::join!(world.say("Order."), kill);
+    let (answer, ()) = tokio::join!(world.say("Order."), kill);
     assert!(
         world.result().contains("try again later"),
         "{}",
         world.result()
     );
-    assert_eq!((shop.bodies(), seen.error()), (Vec::new(), Value::Null));
+    assert_eq!((shop.bodies(), answer.error()), (Vec::new(), Value::Null));
 
     world.dial.behave("acme/note.txt");
     let _next = resolver(&world).await;
     world.say("Order.").await;
-    assert_eq!(shop.bodies(), [json!({"doc": "hello"})], "{}", told(&world));
+    assert_eq!(
+        shop.bodies(),
+        [json!({"doc": "hello"})],
+        "{}",
+        last_result(&world)
+    );
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_of_nats_in_a_turn_ends_it_truthfully_and_the_next_turn_is_whole() {
+async fn a_restart_of_nats_in_a_turn_is_reported_and_the_next_turn_is_complete() {
     let shop = FakeEndpoint::start().await;
     let mut world = waiting(&shop).await;
     let _process = resolver(&world).await;
@@ -146,8 +154,8 @@ async fn a_restart_of_nats_in_a_turn_ends_it_truthfully_and_the_next_turn_is_who
         world.dial.behave("acme/note.txt");
         nats.restart();
     };
-    let (seen, ()) = tokio::join!(world.say("Order."), restart);
-    assert_eq!(seen.error(), Value::Null);
+    let (answer, ()) = tokio::join!(world.say("Order."), restart);
+    assert_eq!(answer.error(), Value::Null);
     let came = shop.bodies();
     if came.is_empty() {
         let result = world.result().to_lowercase();
@@ -166,7 +174,7 @@ async fn a_restart_of_nats_in_a_turn_ends_it_truthfully_and_the_next_turn_is_who
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_store_is_down_nothing_is_sent_and_afterwards_it_is() {
+async fn files_are_sent_only_after_the_store_is_back() {
     let rules = calling("send_file", json!({"paths": ["report.txt"]}));
     let world = AgentSetup::new(json!([]), rules)
         .distributed()
@@ -175,14 +183,14 @@ async fn while_the_store_is_down_nothing_is_sent_and_afterwards_it_is() {
     std::fs::write(world.sandbox.join("report.txt"), "words").unwrap();
     let store = &world.store.as_ref().unwrap().0;
     store.add(FaultRule::all(StoreTrouble::Down));
-    let seen = world.say("Send it.").await;
+    let answer = world.say("Send it.").await;
     let result = world.result();
     assert!(result.contains("\"success\":false"), "{result}");
     for secret in ["127.0.0.1", "http", DIAL_KEY] {
         assert!(!result.contains(secret), "{result}");
     }
     assert_eq!(
-        (seen.attachments(), seen.error()),
+        (answer.attachments(), answer.error()),
         (Vec::new(), Value::Null)
     );
     store.heal();

@@ -76,8 +76,8 @@ impl Dialer for FakeInternet {
     }
 }
 
-fn answer(seen: &ReceivedRequest) -> ResponseScript {
-    match seen.target() {
+fn answer(request: &ReceivedRequest) -> ResponseScript {
+    match request.target() {
         "/prices.csv" => ResponseScript::with_fields(&[("Content-Type", "text/csv")], CSV_BYTES),
         _ => ResponseScript::status(404),
     }

@@ -41,15 +41,15 @@ impl ServiceProcess {
             .read_line(&mut line)
             .unwrap();
         let process = Self(child);
-        let told: Value =
+        let ready: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} said {line:?}"));
-        let health = told["http"].as_str().unwrap().to_owned();
+        let health = ready["http"].as_str().unwrap().to_owned();
         eventually("readiness", async || {
-            let asked = Command::new(support::dray())
+            let probe = Command::new(support::dray())
                 .args(["healthcheck", "--http", &health])
                 .output()
                 .unwrap();
-            asked.status.success().then_some(())
+            probe.status.success().then_some(())
         })
         .await;
         process

@@ -28,7 +28,7 @@ pub(super) fn agent(shop: &FakeEndpoint, arguments: Value) -> AgentSetup {
 }
 
 /// Everything that the model was told, in one text.
-pub(super) fn told(world: &AgentFixture) -> String {
+pub(super) fn last_result(world: &AgentFixture) -> String {
     let last = world.model.asked().len() - 1;
     Value::from(world.messages(last)).to_string()
 }
@@ -41,11 +41,15 @@ async fn r_5_a_file_of_dial_arrives_as_text_and_the_model_sees_the_reference_alo
     world
         .dial
         .put("acme/note.txt", "Grüße aus dem Hafen\n", "text/plain");
-    let seen = world.say("Order.").await;
+    let answer = world.say("Order.").await;
     assert_eq!(shop.bodies(), [json!({"doc": "Grüße aus dem Hafen\n"})]);
-    assert!(seen.text().contains("taken"), "{seen:?}");
-    assert!(!told(&world).contains("Hafen"), "{}", told(&world));
-    assert!(!Value::from(seen.chunks).to_string().contains("Hafen"));
+    assert!(answer.text().contains("taken"), "{answer:?}");
+    assert!(
+        !last_result(&world).contains("Hafen"),
+        "{}",
+        last_result(&world)
+    );
+    assert!(!Value::from(answer.chunks).to_string().contains("Hafen"));
     world.stop().await;
 }
 
@@ -59,7 +63,7 @@ async fn r_5_a_file_of_the_web_comes_through_the_fetcher() {
         shop.bodies(),
         [json!({"doc": STANDARD.encode(CSV_BYTES)})],
         "{}",
-        told(&world)
+        last_result(&world)
     );
     assert_eq!(world.outside.asked(), 1);
     world.stop().await;
@@ -70,14 +74,14 @@ async fn r_5_an_address_within_the_network_is_an_invalid_parameter() {
     let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:text::http://169.254.169.254/latest/meta-data/"});
     let world = agent(&shop, arguments).start().await;
-    let seen = world.say("Order.").await;
+    let answer = world.say("Order.").await;
     assert!(
         world.result().contains("Parameter doc is invalid"),
         "{}",
         world.result()
     );
     assert_eq!(shop.bodies(), [] as [Value; 0]);
-    assert_eq!((world.outside.asked(), seen.error()), (0, Value::Null));
+    assert_eq!((world.outside.asked(), answer.error()), (0, Value::Null));
     world.stop().await;
 }
 
@@ -92,16 +96,19 @@ async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
     world
         .dial
         .put("acme/large.bin", bytes.clone(), "application/octet-stream");
-    let seen = world.say("Order.").await;
+    let answer = world.say("Order.").await;
     let bodies = shop.bodies();
-    assert_eq!(bodies.len(), 1, "{seen:?}");
+    assert_eq!(bodies.len(), 1, "{answer:?}");
     let came = bodies[0]["doc"].as_str().unwrap();
     assert_eq!(came.len(), LARGE_FILE_BYTES / 3 * 4);
     assert!(
         STANDARD.decode(came).unwrap() == bytes,
         "every byte is the same"
     );
-    assert!(told(&world).len() < 100_000, "the model is not told of it");
+    assert!(
+        last_result(&world).len() < 100_000,
+        "the model is not told of it"
+    );
     world.stop().await;
 }
 
@@ -114,13 +121,13 @@ async fn r_5_a_file_beyond_the_manifest_s_limit_is_an_invalid_parameter() {
     world
         .dial
         .put("acme/big.txt", vec![b'x'; 1001], "text/plain");
-    let seen = world.say("Order.").await;
+    let answer = world.say("Order.").await;
     let start = "Parameter doc is invalid, try to call the tool again with fixed exception: ";
     let result = world.result();
     assert!(result.contains(start), "{result}");
     assert_eq!(result.matches("is invalid").count(), 1, "{result}");
     assert_eq!(shop.bodies(), [] as [Value; 0]);
-    assert_eq!(seen.error(), Value::Null);
+    assert_eq!(answer.error(), Value::Null);
     world
         .dial
         .put("acme/big.txt", vec![b'x'; 1000], "text/plain");

@@ -17,8 +17,8 @@ impl AgentAnswer {
         let mut answer = request.send(&|_| ()).await.unwrap();
         let status = answer.status();
         let mut text = Vec::new();
-        while let Some(piece) = answer.chunk().await.unwrap() {
-            text.extend_from_slice(&piece);
+        while let Some(chunk) = answer.chunk().await.unwrap() {
+            text.extend_from_slice(&chunk);
         }
         let text = String::from_utf8(text).unwrap();
         if status != 200 {
@@ -51,11 +51,11 @@ impl AgentAnswer {
 
     /// What stands at a place of all deltas.
     pub(crate) fn deltas(&self, pointer: &str) -> Vec<Value> {
-        let found = self
+        let deltas = self
             .chunks
             .iter()
             .filter_map(|chunk| chunk.pointer("/choices/0/delta")?.pointer(pointer));
-        found.filter(|value| !value.is_null()).cloned().collect()
+        deltas.filter(|value| !value.is_null()).cloned().collect()
     }
 
     /// Attachments of the answer.
@@ -74,8 +74,8 @@ impl AgentAnswer {
 
     /// The error event; null without one.
     pub(crate) fn error(&self) -> Value {
-        let found = self.chunks.iter().find_map(|chunk| chunk.get("error"));
-        found.cloned().unwrap_or_default()
+        let error = self.chunks.iter().find_map(|chunk| chunk.get("error"));
+        error.cloned().unwrap_or_default()
     }
 
     /// The message that a client keeps for the next turn.

@@ -27,8 +27,8 @@ async fn answer(
         return Ok(double::bytes_reply(200, "text/plain", text.into()));
     }
     let (mut reader, mut body) = (received.into_reader(), Vec::new());
-    while let Some(piece) = reader.piece().await.map_err(|_| ConnectionClosed)? {
-        body.extend_from_slice(&piece);
+    while let Some(chunk) = reader.piece().await.map_err(|_| ConnectionClosed)? {
+        body.extend_from_slice(&chunk);
     }
     let body = serde_json::from_slice(&body).map_err(|_| ConnectionClosed)?;
     shared.lock().push(body);

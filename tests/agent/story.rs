@@ -42,9 +42,9 @@ fn rules(path: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
     let world = AgentSetup::new(json!([]), rules("a1-0")).start().await;
-    let seen = world.ask(json!([question()])).await;
-    assert!(seen.text().ends_with("Sent."), "{seen:?}");
-    assert_eq!(seen.error(), Value::Null);
+    let answer = world.ask(json!([question()])).await;
+    assert!(answer.text().ends_with("Sent."), "{answer:?}");
+    assert_eq!(answer.error(), Value::Null);
 
     let uploaded = world.sandbox.join("uploads/prices.xlsx");
     assert_eq!(std::fs::read(uploaded).unwrap(), WORKBOOK_BYTES);
@@ -64,28 +64,28 @@ async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
         "no bytes in messages"
     );
 
-    let sent = seen.attachments();
+    let sent = answer.attachments();
     let sent = sent
         .iter()
         .find(|sent| sent["title"] == "crane.md")
         .unwrap();
     let bytes = world.fetch(sent["url"].as_str().unwrap()).await;
     assert_eq!(bytes, SUMMARY_TEXT.as_bytes());
-    let told: Value = serde_json::from_str(world.result().lines().next().unwrap()).unwrap();
-    assert_eq!(told["success"], true, "{told}");
+    let receipt: Value = serde_json::from_str(world.result().lines().next().unwrap()).unwrap();
+    assert_eq!(receipt["success"], true, "{receipt}");
     assert_eq!(
-        told["files"][0]["sha256"],
+        receipt["files"][0]["sha256"],
         Sha256Digest::of(SUMMARY_TEXT.as_bytes()).to_hex()
     );
     assert!(
-        !told.to_string().contains("http"),
-        "the model never sees the link: {told}"
+        !receipt.to_string().contains("http"),
+        "the model never sees the link: {receipt}"
     );
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workbook_is_read_where_it_lies_in_the_sandbox_too() {
+async fn a_workbook_is_read_in_the_sandbox_too() {
     let world = AgentSetup::new(json!([]), rules("uploads/prices.xlsx"))
         .start()
         .await;
@@ -129,7 +129,7 @@ async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_result_is_put_away_and_its_end_is_read_back() {
+async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
     let shop = FakeEndpoint::start().await;
     let rules = json!([
         {"when": {"tool_result_of": "read_attachment"}, "reply": {"say": "Read."}},
@@ -141,8 +141,8 @@ async fn a_long_result_is_put_away_and_its_end_is_read_back() {
         .start()
         .await;
     world.model.follow(reading_back(None));
-    let seen = world.say("Look.").await;
-    assert_eq!(seen.error(), Value::Null);
+    let answer = world.say("Look.").await;
+    assert_eq!(answer.error(), Value::Null);
     let notice = world.result();
     assert!(
         notice.len() < 5000 && !notice.contains(LONG_TEXT_END),
@@ -155,7 +155,11 @@ async fn a_long_result_is_put_away_and_its_end_is_read_back() {
         .unwrap();
     world.model.follow(reading_back(Some(name)));
     let second = world
-        .ask(json!([user("Look."), seen.message(), user("And its end?")]))
+        .ask(json!([
+            user("Look."),
+            answer.message(),
+            user("And its end?")
+        ]))
         .await;
     assert_eq!(second.text().trim(), "Read.", "{second:?}");
     assert!(world.result().contains(LONG_TEXT_END), "{}", world.result());
@@ -188,8 +192,8 @@ async fn a_file_that_came_with_the_question_is_read_and_copied_by_its_id() {
         {"reply": {"call": [{"name": "read_files", "arguments": {"ids": ["a1-0"]}}]}},
     ]);
     let world = AgentSetup::new(json!([]), rules).start().await;
-    let seen = world.ask(json!([question()])).await;
-    assert!(seen.text().ends_with("Copied."), "{seen:?}");
+    let answer = world.ask(json!([question()])).await;
+    assert!(answer.text().ends_with("Copied."), "{answer:?}");
     let read = Value::from(world.messages(1)).to_string();
     assert!(read.contains("Crane 4") && read.contains("980.5"), "{read}");
     let copied = std::fs::read(world.sandbox.join("copy.xlsx")).unwrap();

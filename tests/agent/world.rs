@@ -244,9 +244,9 @@ impl AgentFixture {
         if let Some(session) = session {
             request = request.header("x-dray-session", session);
         }
-        let seen = AgentAnswer::of(request.json(&body)).await;
-        assert_eq!(seen.status, 200, "{seen:?}");
-        seen
+        let answer = AgentAnswer::of(request.json(&body)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer
     }
 
     /// Says one thing.
@@ -263,15 +263,21 @@ impl AgentFixture {
 
     /// Messages of a request to the model, from 0.
     pub(crate) fn messages(&self, number: usize) -> Vec<Value> {
-        let asked = self.model.asked();
-        asked[number].body["messages"].as_array().unwrap().clone()
+        let requests = self.model.asked();
+        requests[number].body["messages"]
+            .as_array()
+            .unwrap()
+            .clone()
     }
 
     /// The newest result of a tool that the model was told.
     pub(crate) fn result(&self) -> String {
         let messages = self.messages(self.model.asked().len() - 1);
-        let found = messages.iter().rfind(|message| message["role"] == "tool");
-        found.unwrap()["content"].as_str().unwrap().to_owned()
+        let tool_message = messages.iter().rfind(|message| message["role"] == "tool");
+        tool_message.unwrap()["content"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// Binds a session to the sandbox and a chat of Telegram.

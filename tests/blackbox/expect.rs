@@ -99,14 +99,17 @@ fn fetched(
         }
         FetchExpectation::Denied(code) => {
             denied(&line, outcome, Some(code), &fetch.url)?;
-            let said = line["message"].as_str().unwrap_or_default();
-            let shown = shown(&fetch.url);
-            demand(shown.iter().any(|url| sentence(code, url) == said), || {
-                format!(
-                    "the message is {said:?}, not {:?}",
-                    sentence(code, &shown[0])
-                )
-            })
+            let message = line["message"].as_str().unwrap_or_default();
+            let urls = possible_urls(&fetch.url);
+            demand(
+                urls.iter().any(|url| sentence(code, url) == message),
+                || {
+                    format!(
+                        "the message is {message:?}, not {:?}",
+                        sentence(code, &urls[0])
+                    )
+                },
+            )
         }
         FetchExpectation::Coded(code) => denied(&line, outcome, Some(code), &fetch.url),
         FetchExpectation::Refused => denied(&line, outcome, None, &fetch.url),
@@ -194,10 +197,12 @@ fn keeps_the_query(fetch: &FetchCommand, outcome: &FetchOutcome) -> Result<(), S
     let Some(at) = fetch.url.find(['?', '#']) else {
         return Ok(());
     };
-    let told = [&outcome.stdout, &outcome.stderr]
+    let leaks = [&outcome.stdout, &outcome.stderr]
         .iter()
         .any(|text| text.contains(&fetch.url[at + 1..]));
-    demand(!told, || "it tells the query or the fragment".to_owned())
+    demand(!leaks, || {
+        "the output has the query or the fragment".to_owned()
+    })
 }
 
 /// I-8: a refusal tells no address but what the URL itself says.
@@ -214,7 +219,7 @@ fn discloses_nothing(line: &Value, url: &str) -> Result<(), String> {
 }
 
 /// How sentences may show a URL: as it was written, without query and fragment, with or without an empty path.
-fn shown(url: &str) -> [String; 2] {
+fn possible_urls(url: &str) -> [String; 2] {
     let url = &url[..url.find(['?', '#']).unwrap_or(url.len())];
     let cut = |text: &str| text.chars().take(200).collect();
     match url.split_once("://") {

@@ -210,16 +210,16 @@ impl StoryNetwork {
         ] {
             probes.push(json!({"name": name, "address": address}));
         }
-        let said = machine::feed(
+        let output = machine::feed(
             self.near.command("python3").args([PROBE_SCRIPT, "near"]),
             &Value::from(probes).to_string(),
         );
-        let said: BTreeMap<String, String> = serde_json::from_slice(&said).unwrap();
+        let output: BTreeMap<String, String> = serde_json::from_slice(&output).unwrap();
         let (near, far) = (counter::read(&self.near), counter::read(&self.far));
-        for (name, said) in &said {
+        for (name, probe) in &output {
             assert!(
                 near[name] > 0,
-                "the counter {name} does not count; the probe was {said}"
+                "the counter {name} does not count; the probe was {probe}"
             );
             let stays = ON_THIS_HOST.contains(&name.as_str()) || name == "own_address";
             let answers = !UNANSWERED_RANGES.contains(&name.as_str());
@@ -227,7 +227,11 @@ impl StoryNetwork {
                 stays || !answers || far[name] > 0,
                 "the counter {name} on the far side does not count"
             );
-            assert_eq!(said == "answered", answers, "{name}: the probe was {said}");
+            assert_eq!(
+                probe == "answered",
+                answers,
+                "{name}: the probe was {probe}"
+            );
         }
         counter::reset(&self.near);
         counter::reset(&self.far);

@@ -130,7 +130,7 @@ fn check_tree(root: &Path) {
 }
 
 #[test]
-fn a_directory_and_several_files_are_put_and_found_in_place_again() {
+fn a_directory_and_several_files_are_put_and_skipped_when_unchanged() {
     let world = CopyFixture::new();
     fill(&world, "here/tree");
     world.write("here/-x.txt", "x");
@@ -160,7 +160,7 @@ fn a_directory_and_several_files_are_put_and_found_in_place_again() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_named_and_the_rest_arrives() {
+fn files_that_cannot_be_copied_are_named_and_the_rest_arrives() {
     let world = CopyFixture::new();
     world.write("here/one.txt", "one");
     world.write("here/two.txt", "two");
@@ -229,7 +229,7 @@ fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
 }
 
 #[test]
-fn a_copy_that_makes_no_sense_is_a_wrong_command_line() {
+fn an_invalid_copy_is_a_wrong_command_line() {
     let world = CopyFixture::new();
     world.write("here/x", "x");
     for arguments in [
@@ -252,7 +252,7 @@ fn several_paths_are_fetched_into_one_directory() {
     world.write("a/x/same.txt", "1");
     world.write("a/y/same.txt", "2");
     std::fs::create_dir(world.path("here/out")).unwrap();
-    let got = world.run(&[
+    let fetched = world.run(&[
         "get",
         "local:../a",
         "x/same.txt",
@@ -261,8 +261,8 @@ fn several_paths_are_fetched_into_one_directory() {
         "-o",
         "out",
     ]);
-    assert_eq!(got.status.code(), Some(1), "{got:?}");
-    let report = line(&got);
+    assert_eq!(fetched.status.code(), Some(1), "{fetched:?}");
+    let report = line(&fetched);
     assert_eq!(report["failed"][0]["fault"]["detail"], "not_found");
     assert_eq!(world.names("here/out"), ["same (2).txt", "same.txt"]);
     assert_eq!(world.read("here/out/same (2).txt"), "2");
@@ -273,16 +273,16 @@ fn large() -> Vec<u8> {
 }
 
 #[test]
-fn a_killed_get_is_continued_and_one_of_a_changed_file_begins_again() {
+fn a_killed_get_is_resumed_and_restarts_when_the_file_changed() {
     let world = CopyFixture::new();
     world.write("a/big", large());
     let get = ["get", "local:../a", "big", "--resume"];
     world.kill(&get);
     assert_eq!(world.names("here").len(), 1, "the partial file stays");
-    let got = world.copy(&get);
-    assert_eq!(got["receipt"]["resumed"], true, "{got}");
+    let resumed = world.copy(&get);
+    assert_eq!(resumed["receipt"]["resumed"], true, "{resumed}");
     assert!(
-        got["receipt"]["integrity"]
+        resumed["receipt"]["integrity"]
             .as_str()
             .unwrap()
             .starts_with("sha256")
@@ -294,13 +294,13 @@ fn a_killed_get_is_continued_and_one_of_a_changed_file_begins_again() {
     world.write("a/big", [large(), b"more".to_vec()].concat());
     let output = world.run(&get);
     assert_eq!(line(&output)["receipt"]["resumed"], false, "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("copied from its beginning"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("copied from its beginning"), "{stderr}");
     assert_eq!(world.names("here"), ["big"]);
 }
 
 #[test]
-fn a_killed_put_is_continued_and_nothing_is_left_beside_it() {
+fn a_killed_put_is_resumed_and_leaves_no_temporary_file() {
     let world = CopyFixture::new();
     world.write("here/big", large());
     let put = ["put", "big", "local:../a", "--resume"];

@@ -5,11 +5,8 @@ use dray_testkit::nats::NatsServerOptions;
 
 use super::{CliHome, check, line};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_of_the_bus_names_the_subject_and_the_list_it_belongs_to() {
-    let server = NatsServerOptions::default()
-        .config(
-            r#"
+/// Accounts with one user, who may publish on none of the subjects of services.
+const NARROW_ACCOUNTS: &str = r#"
 authorization {
   users = [
     {
@@ -20,9 +17,11 @@ authorization {
       }
     }
   ]
-}"#,
-        )
-        .start();
+}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_of_the_bus_names_the_subject_and_the_list_it_belongs_to() {
+    let server = NatsServerOptions::default().config(NARROW_ACCOUNTS).start();
     let url = server.url();
     let home = CliHome::new();
     let identity = [

@@ -67,8 +67,8 @@ fn up_starts_quietly_and_logs_more_when_asked() {
 #[test]
 fn a_busy_port_and_a_state_directory_without_permission_get_their_own_advice() {
     let home = CliHome::new();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
     let busy = home.run(&["up", "--http", &address, "--chat", "127.0.0.1:0"]);
     let text = String::from_utf8_lossy(&busy.stderr);
     assert!(

@@ -118,7 +118,7 @@ impl DeployedSystem {
     /// Asks the agent through each replica of the orchestrator.
     async fn ask_agent(&self, session: Option<&str>, messages: &Value) -> Vec<AgentAnswer> {
         let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
-        let mut seen = Vec::new();
+        let mut answers = Vec::new();
         for chat in self.replicas.iter().filter_map(|one| one.chat.as_ref()) {
             let body = json!({"model": "agent", "messages": messages, "stream": true});
             let mut request = client.post(&format!("http://{chat}/v1/chat/completions"));
@@ -127,10 +127,10 @@ impl DeployedSystem {
             }
             let answer = AgentAnswer::of(request.json(&body)).await;
             assert_eq!(answer.status, 200, "{answer:?}");
-            seen.push(answer);
+            answers.push(answer);
         }
-        assert_eq!(seen.len(), REPLICA_COUNT as usize);
-        seen
+        assert_eq!(answers.len(), REPLICA_COUNT as usize);
+        answers
     }
 
     /// Publishes a tool call as the identity of a publisher does.
@@ -214,6 +214,9 @@ fn references_are_resolved_and_fetches_judged(world: &DeployedSystem) {
             .system
             .ask(&["fetch", "http://169.254.169.254/", "--json"]);
         assert_eq!(printed(&refused)["verdict"], "deny", "{refused:?}");
+        let explain = ["policy", "explain", "http://169.254.169.254/", "--json"];
+        let explained = printed(&world.system.ask(&explain));
+        assert_eq!(explained["fault"]["detail"], "ssrf_blocked", "{explained}");
     }
 }
 
@@ -238,8 +241,8 @@ fn files_move_in_and_out_of_a_sandbox(world: &DeployedSystem) {
         let put = world.ask(&["sandbox", "put", name, &address, "data"]);
         let path = format!("data/{name}");
         let out = format!("out-{name}");
-        let got = world.ask(&["sandbox", "get", &address, &path, "-o", &out]);
-        assert_eq!(got["sha256"], put["sha256"], "{got}");
+        let received = world.ask(&["sandbox", "get", &address, &path, "-o", &out]);
+        assert_eq!(received["sha256"], put["sha256"], "{received}");
         assert_eq!(
             std::fs::read(world.system.folder().join(out)).unwrap(),
             bytes
@@ -268,8 +271,8 @@ async fn files_reach_a_chat_and_an_attachment_comes_back(world: &DeployedSystem)
         &to,
     ];
     world.ask(&bind);
-    let shown = world.ask(&["session", "show", "crane"]);
-    assert_eq!(shown["chat"], to.as_str(), "{shown}");
+    let session = world.ask(&["session", "show", "crane"]);
+    assert_eq!(session["chat"], to.as_str(), "{session}");
     std::fs::write(world.sandbox.join("report.csv"), CSV_BYTES).unwrap();
     let sent = world.ask(&["send", "report.csv", "--session", "crane", "-m", "Here"]);
     assert_eq!(sent["files"][0]["state"], "delivered", "{sent}");
@@ -285,9 +288,9 @@ async fn files_reach_a_chat_and_an_attachment_comes_back(world: &DeployedSystem)
         .telegram
         .user_writes(world.chat, "See", Some(attached));
     let upload = eventually("the upload", async || {
-        let mut told = world.lines(&["session", "uploads", "crane"]);
-        told.retain(|upload| upload["state"] != "waiting");
-        told.pop()
+        let mut uploads = world.lines(&["session", "uploads", "crane"]);
+        uploads.retain(|upload| upload["state"] != "waiting");
+        uploads.pop()
     })
     .await;
     assert_eq!(upload["state"], "placed", "{upload}");
@@ -301,15 +304,15 @@ async fn an_agent_reads_writes_and_sends(world: &DeployedSystem) {
         "custom_content": {"attachments": [{"type": "text/csv", "title": "hours.csv", "url": data}]},
     }]);
     let chat = world.chat;
-    let shown = world.telegram.seen(chat).len();
+    let message_count = world.telegram.seen(chat).len();
     for session in [None, Some("crane")] {
-        for seen in world.ask_agent(session, &question).await {
-            assert!(seen.text().ends_with("Sent."), "{seen:?}");
-            assert_eq!(seen.error(), Value::Null, "{seen:?}");
+        for answer in world.ask_agent(session, &question).await {
+            assert!(answer.text().ends_with("Sent."), "{answer:?}");
+            assert_eq!(answer.error(), Value::Null, "{answer:?}");
         }
     }
     eventually("the agent's file in the chat", async || {
-        (world.telegram.seen(chat).len() > shown).then_some(())
+        (world.telegram.seen(chat).len() > message_count).then_some(())
     })
     .await;
     world.lines(&["session", "unbind", "crane"]);

@@ -81,8 +81,8 @@ fn compose_stops_without_credentials_and_says_how_to_make_them() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("deploy/credentials.sh"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("deploy/credentials.sh"), "{stderr}");
 }
 
 /// Where programs are; everything else is cleared.
@@ -206,7 +206,7 @@ fn ports_are_published_on_loopback_alone() {
 }
 
 #[test]
-fn s_2_the_image_runs_as_nobody_in_particular_and_watches_itself() {
+fn s_2_the_image_runs_without_root_and_has_a_health_check() {
     let text = read("deploy/Dockerfile");
     let last = text.rsplit("\nFROM ").next().unwrap();
     for line in [
@@ -235,7 +235,7 @@ fn policies() -> Vec<(String, Value)> {
 }
 
 #[test]
-fn every_policy_has_a_key_with_a_password_of_its_own() {
+fn every_policy_has_a_key_with_its_own_password() {
     let script = read("deploy/minio/setup.sh");
     let file = effective();
     let passwords = file["services"]["store-setup"]["environment"]

@@ -156,6 +156,11 @@ impl DistributedSystem {
 
     /// The same with another identity.
     pub(super) fn ask_as(&self, user: &str, arguments: &[&str]) -> Output {
+        self.command_as(user, arguments).output().unwrap()
+    }
+
+    /// A command at a terminal with an identity, before it runs.
+    pub(super) fn command_as(&self, user: &str, arguments: &[&str]) -> Command {
         let mut environment = self.here(user);
         for name in [
             "EXTERNAL_URL_FETCH_ENABLED",
@@ -173,11 +178,9 @@ impl DistributedSystem {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
-        command(&environment)
-            .current_dir(self.folder())
-            .args(arguments)
-            .output()
-            .unwrap()
+        let mut asked = command(&environment);
+        asked.current_dir(self.folder()).args(arguments);
+        asked
     }
 
     /// Starts a service and waits until it is ready.
@@ -207,13 +210,13 @@ impl DistributedSystem {
         let mut line = String::new();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            panic!("{name}: {line}{said}")
+        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|_| {
+            let log_text = std::fs::read_to_string(&log).unwrap_or_default();
+            panic!("{name}: {line}{log_text}")
         });
-        assert_eq!(told["services"], json!([name]));
-        let health = told["http"].as_str().unwrap().parse().unwrap();
-        let chat = told["chat"].as_str().map(str::to_owned);
+        assert_eq!(ready["services"], json!([name]));
+        let health = ready["http"].as_str().unwrap().parse().unwrap();
+        let chat = ready["chat"].as_str().map(str::to_owned);
         let service = ServiceProcess {
             process,
             health,
@@ -308,8 +311,8 @@ impl Drop for ServiceProcess {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {
-            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-            println!("{}:\n{said}", self.log.display());
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            println!("{}:\n{log}", self.log.display());
         }
     }
 }
@@ -359,7 +362,7 @@ async fn three_processes_are_one_system_and_end_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_topology_nothing_is_ready_and_the_reason_is_told() {
+async fn without_a_topology_no_process_is_ready_and_the_reason_is_reported() {
     let system = DistributedSystem::bare().await;
     let mut environment = system.environment("egress-fetcher");
     environment.insert("DRAY_BUS__WAIT_FOR_TOPOLOGY".to_owned(), "0s".to_owned());
@@ -368,8 +371,8 @@ async fn without_a_topology_nothing_is_ready_and_the_reason_is_told() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("dray topology apply"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("dray topology apply"), "{stderr}");
 }
 
 #[test]
@@ -414,7 +417,7 @@ async fn a_service_that_starts_before_the_bus_and_the_store_waits_for_both() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_shall_not_wait_ends_and_says_what_is_away() {
+async fn a_service_without_start_wait_ends_and_names_the_missing_peer() {
     let mut system = DistributedSystem::start().await;
     system.server = None;
     let mut environment = system.environment("file-resolver");
@@ -424,6 +427,6 @@ async fn a_service_that_shall_not_wait_ends_and_says_what_is_away() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cannot connect to the bus"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("cannot connect to the bus"), "{stderr}");
 }

@@ -68,17 +68,17 @@ fn every_object_fits_the_schemas_of_kubernetes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rendered.yaml");
     std::fs::write(&file, RENDERED_BASE.as_str()).unwrap();
-    let told = support::stdout(
+    let valid = support::stdout(
         Command::new(support::python())
             .args(["-m", "kubernetes_validate", "--strict", "--no-warn"])
             .arg(&file),
     );
-    drop(told);
+    drop(valid);
     assert!(objects().len() >= 20, "only {} objects", objects().len());
 }
 
 #[test]
-fn the_schemas_refuse_what_is_wrong() {
+fn the_schemas_refuse_invalid_objects() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rendered.yaml");
     std::fs::write(&file, RENDERED_BASE.replace("maxSurge: 1", "maxSurge: {}")).unwrap();
@@ -124,17 +124,17 @@ fn s_2_every_pod_is_locked_down() {
 
 #[test]
 fn s_1_no_secret_is_shared_between_services() {
-    let mut seen = BTreeSet::new();
+    let mut secrets = BTreeSet::new();
     for (name, pod) in pods() {
         let container = &pod["containers"][0];
         for source in container["envFrom"].as_array().unwrap() {
             if let Some(secret) = source["secretRef"]["name"].as_str() {
                 assert_eq!(secret, name);
-                assert!(seen.insert(secret.to_owned()), "{secret} twice");
+                assert!(secrets.insert(secret.to_owned()), "{secret} twice");
             }
         }
     }
-    assert_eq!(seen.len(), SERVICE_NAMES.len() + 1);
+    assert_eq!(secrets.len(), SERVICE_NAMES.len() + 1);
     assert!(
         !RENDERED_BASE.contains("kind: Secret"),
         "secrets are made by hand"
@@ -388,7 +388,7 @@ fn s_3_platforms_are_reached_over_tls_and_mail_alone() {
 }
 
 #[test]
-fn what_is_written_goes_to_a_scratch_volume() {
+fn writable_paths_are_on_a_scratch_volume() {
     for name in [
         "file-resolver",
         "orchestrator",
@@ -409,16 +409,16 @@ fn what_is_written_goes_to_a_scratch_volume() {
 #[test]
 fn the_example_for_sandboxes_fits_the_schemas() {
     let file = support::root().join("deploy/kubernetes/sandboxes.yaml.example");
-    let told = support::stdout(
+    let valid = support::stdout(
         Command::new(support::python())
             .args(["-m", "kubernetes_validate", "--strict", "--no-warn"])
             .arg(&file),
     );
-    drop(told);
+    drop(valid);
 }
 
 #[test]
-fn s_3_nobody_else_has_a_way_out() {
+fn s_3_no_other_pod_has_egress() {
     for policy in objects() {
         if policy["kind"] != "NetworkPolicy" {
             continue;

@@ -14,6 +14,7 @@ mod compose;
 mod containers;
 mod distributed;
 mod kubernetes;
+mod mcp_attached;
 
 /// All documents of a YAML text, as JSON.
 fn yaml(text: &str) -> Vec<Value> {

@@ -117,10 +117,6 @@ impl ServerAlias {
 
     /// What the server has to say about an operation.
     fn send(self, operation: AdminOperation) -> Result<String, Failure> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a client of a test connects to the server of the same test"
-        )]
         let mut stream = TcpStream::connect((self.host.as_str(), ADMIN_PORT))?;
         let request = AdminRequest {
             user: self.user,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// The only bucket that the endpoint can serve.
 const SERVED_BUCKET: &str = "drayage";
 
-/// The shortest user name and the shortest secret that MinIO accepts.
+/// The shortest user name and the shortest secret that `MinIO` accepts.
 const MIN_USER_CHARACTERS: usize = 3;
 const MIN_SECRET_CHARACTERS: usize = 8;
 
@@ -81,7 +81,7 @@ struct MinioUser {
 }
 
 impl MinioState {
-    /// Applies an operation of the administrator; what `mc` prints, or why the server of MinIO would refuse.
+    /// Applies an operation of the administrator; what `mc` prints, or why the server of `MinIO` would refuse.
     pub(crate) fn apply(&mut self, operation: AdminOperation) -> Result<String, String> {
         match operation {
             AdminOperation::Ready | AdminOperation::Login => Ok("ready".to_owned()),
@@ -139,14 +139,14 @@ impl MinioState {
     /// As `mc` prints it to a pipe: JSON in one line, without what is empty.
     fn show_user(&self, name: &str) -> Result<String, String> {
         let user = self.users.get(name).ok_or("the user does not exist")?;
-        let mut shown = json!({"status": "success", "accessKey": name});
-        if let (Some(policy), Some(shown)) = (&user.policy, shown.as_object_mut()) {
-            shown.insert("policyName".to_owned(), json!(policy));
+        let mut user_json = json!({"status": "success", "accessKey": name});
+        if let (Some(policy), Some(user_json)) = (&user.policy, user_json.as_object_mut()) {
+            user_json.insert("policyName".to_owned(), json!(policy));
         }
-        if let Some(shown) = shown.as_object_mut() {
-            shown.insert("userStatus".to_owned(), json!("enabled"));
+        if let Some(user_json) = user_json.as_object_mut() {
+            user_json.insert("userStatus".to_owned(), json!("enabled"));
         }
-        Ok(shown.to_string())
+        Ok(user_json.to_string())
     }
 
     /// The users with what their policies allow; one without a policy may do nothing.

@@ -120,16 +120,16 @@ impl ProcessFixture {
         BufReader::new(process.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let told: Value =
+        let ready: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("{services:?} said {line:?}"));
-        let health = told["http"].as_str().unwrap().to_owned();
+        let health = ready["http"].as_str().unwrap().to_owned();
         let service = ServiceProcess(process);
         eventually("readiness", async || {
-            let asked = Command::new(support::dray())
+            let probe = Command::new(support::dray())
                 .args(["healthcheck", "--http", &health])
                 .output()
                 .unwrap();
-            asked.status.success().then_some(())
+            probe.status.success().then_some(())
         })
         .await;
         service
@@ -232,7 +232,7 @@ impl ProcessFixture {
     /// The first event of one kind, from the beginning of the stream, that `is` says yes to.
     async fn wait_for<E: Event>(&self, is: impl Fn(&E) -> bool) -> E {
         let mut events = self.events(EventFilter::of::<E>().from_start()).await;
-        let found = tokio::time::timeout(WAIT_TIMEOUT, async {
+        let result = tokio::time::timeout(WAIT_TIMEOUT, async {
             loop {
                 let event: E = events.next().await.unwrap().decode().unwrap();
                 if is(&event) {
@@ -240,7 +240,7 @@ impl ProcessFixture {
                 }
             }
         });
-        found
+        result
             .await
             .unwrap_or_else(|_| panic!("no {} came", E::PAST))
     }
@@ -263,11 +263,11 @@ impl ProcessFixture {
         let mut count = 0;
         loop {
             let event = events.next().await.unwrap();
-            let found = event.headers.get("Dray-Operation").unwrap_or_default();
-            if found == marker.operation.as_str() {
+            let event_operation = event.headers.get("Dray-Operation").unwrap_or_default();
+            if event_operation == marker.operation.as_str() {
                 return count;
             }
-            count += usize::from(found == operation);
+            count += usize::from(event_operation == operation);
         }
     }
 

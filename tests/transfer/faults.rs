@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dray_platform_discord::double::InjectedFault as DiscordFault;
 use dray_platform_telegram::double::InjectedFault;
+use dray_proto::v1::FileState;
 use dray_testkit::eventually;
 use dray_testkit::s3::{FaultRule, S3Fault};
 
@@ -14,7 +15,7 @@ use super::rig::{TransferFixture, target};
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delivery_whose_service_died_is_unknown_or_sent_once_as_the_platform_allows() {
+async fn a_delivery_of_a_killed_service_is_unknown_or_sent_once_as_the_platform_allows() {
     let rig = TransferFixture::start().await;
     let _transfer = rig.up("sandbox-transfer").await;
     let delivery = rig.up("platform-delivery").await;
@@ -44,10 +45,14 @@ async fn a_delivery_whose_service_died_is_unknown_or_sent_once_as_the_platform_a
     let _delivery = rig.up("platform-delivery").await;
     rig.hand_out_again().await;
     let file = rig.ended("k-1", WAIT_TIMEOUT).await;
-    assert_eq!(file.state, "unknown", "{file:?}");
+    assert_eq!(file.file_state(), FileState::Unknown, "{file:?}");
     assert_eq!(rig.shown_in(stalled, digest), 1, "never a second time");
     let file = rig.ended("k-2", WAIT_TIMEOUT).await;
-    assert_ne!(file.state, "delivered", "nobody confirmed it: {file:?}");
+    assert_ne!(
+        file.file_state(),
+        FileState::Delivered,
+        "nobody confirmed it: {file:?}"
+    );
     assert_eq!(rig.shown_in(unseen, other), 0);
     let open = rig.lines(&["receipts", "--open"]);
     assert_eq!(open.len(), 2, "{open:?}");
@@ -77,7 +82,7 @@ async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
     rig.nats.kill9();
     rig.nats.restart();
     let file = rig.ended("n-2", WAIT_TIMEOUT).await;
-    assert_eq!(file.state, "delivered", "{file:?}");
+    assert_eq!(file.file_state(), FileState::Delivered, "{file:?}");
     assert_eq!(
         rig.platforms.discord.seen(&channel).len(),
         1,
@@ -85,18 +90,18 @@ async fn a_restart_of_nats_in_the_middle_loses_and_repeats_nothing() {
     );
     for (id, chat) in [("n-1", chats[0]), ("n-3", chats[1])] {
         let file = rig.ended(id, WAIT_TIMEOUT).await;
-        let shown = rig.shown_in(chat, digest);
-        let truthful = match file.state.as_str() {
-            "delivered" => shown == 1,
-            "unknown" => shown <= 1,
-            _ => shown == 0,
+        let copies = rig.shown_in(chat, digest);
+        let truthful = match file.file_state() {
+            FileState::Delivered => copies == 1,
+            FileState::Unknown => copies <= 1,
+            _ => copies == 0,
         };
-        assert!(truthful, "{id} is {} and shown {shown} times", file.state);
+        assert!(truthful, "{id} is shown {copies} times: {file:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_out_of_the_sandbox_that_was_cut_is_made_again_and_sent_once() {
+async fn an_interrupted_copy_out_of_the_sandbox_is_repeated_and_sent_once() {
     let rig = TransferFixture::start().await;
     let digest = rig.write("a.bin", &vec![0x5a; 300_000]);
     let chat = cut_copy_of(&rig, "a.bin").await;
@@ -105,7 +110,7 @@ async fn a_copy_out_of_the_sandbox_that_was_cut_is_made_again_and_sent_once() {
 
 /// A directory may take ten minutes to copy; whoever died over it is noticed long before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_of_a_directory_that_was_cut_is_made_again_within_minutes() {
+async fn an_interrupted_copy_of_a_directory_is_repeated_within_minutes() {
     let rig = TransferFixture::start().await;
     std::fs::create_dir(rig.sandbox().join("plans")).unwrap();
     rig.write("plans/a.txt", b"one");
@@ -119,13 +124,13 @@ async fn cut_copy_of(rig: &TransferFixture, path: &str) -> i64 {
     let transfer = rig.up("sandbox-transfer").await;
     let _delivery = rig.up("platform-delivery").await;
     let chat = rig.platforms.telegram.chat();
-    let seen = rig.store.seen().len();
+    let requests_before = rig.store.seen().len();
     rig.store.add(FaultRule::new(S3Fault::Stall, |parts| {
         parts.method == "PUT"
     }));
     rig.submit("c-1", path, target("telegram", &chat)).await;
     eventually("a copy under way", async || {
-        let mut news = rig.store.seen().into_iter().skip(seen);
+        let mut news = rig.store.seen().into_iter().skip(requests_before);
         news.any(|request| request.starts_with("PUT")).then_some(())
     })
     .await;
@@ -133,6 +138,6 @@ async fn cut_copy_of(rig: &TransferFixture, path: &str) -> i64 {
     rig.store.heal();
     let _transfer = rig.up("sandbox-transfer").await;
     let file = rig.ended("c-1", WAIT_TIMEOUT * 2).await;
-    assert_eq!(file.state, "delivered", "{file:?}");
+    assert_eq!(file.file_state(), FileState::Delivered, "{file:?}");
     chat
 }

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dray_proto::v1;
+use dray_proto::NamedCode as _;
+use dray_proto::v1::{self, FileState};
 use dray_types::Sha256Digest;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -103,7 +104,7 @@ async fn reached(rig: &TransferFixture, id: &str, step: KillStep) -> bool {
     };
     match step {
         KillStep::Stored => true,
-        KillStep::Sending => record.steps.iter().any(|step| !step.state.is_empty()),
+        KillStep::Sending => !record.steps.is_empty(),
         KillStep::Over => record.finished,
     }
 }
@@ -119,9 +120,9 @@ pub(crate) async fn kills(run: KillRun) {
     }
     let mut sent = Vec::new();
     for round in 0..run.rounds {
-        for (place, victim) in SERVICE_NAMES.into_iter().enumerate() {
+        for (index, victim) in SERVICE_NAMES.into_iter().enumerate() {
             rig.platforms.trouble(&mut random);
-            let batch = submit(&rig, round * SERVICE_NAMES.len() + place, &mut random).await;
+            let batch = submit(&rig, round * SERVICE_NAMES.len() + index, &mut random).await;
             let watched = batch.choose(&mut random).unwrap().id.clone();
             KillMoment::random(&mut random).comes(&rig, &watched).await;
             running.remove(victim).unwrap().kill9();
@@ -158,11 +159,11 @@ async fn submit(rig: &TransferFixture, step: usize, random: &mut StdRng) -> Vec<
         .choose_multiple(random, PLATFORMS_PER_KILL)
         .collect();
     let mut sent = Vec::new();
-    for (place, platform) in (0..FILES_PER_PLATFORM)
+    for (index, platform) in (0..FILES_PER_PLATFORM)
         .flat_map(|_| platforms.clone())
         .enumerate()
     {
-        let id = format!("{platform}-{step}-{place}");
+        let id = format!("{platform}-{step}-{index}");
         let name = format!("{id}.bin");
         let size = random.random_range(1..200_000);
         let mut bytes = id.clone().into_bytes();
@@ -180,25 +181,25 @@ async fn check(rig: &TransferFixture, sent: &[AcceptedDelivery], run: KillRun) {
     let mut wrong = Vec::new();
     for delivery in sent {
         let file = rig.ended(&delivery.id, DELIVERY_TIMEOUT).await;
-        let shown = rig.platforms.shown(&delivery.target, delivery.digest);
-        let is_truthful = match file.state.as_str() {
-            "delivered" => shown == 1,
-            "unknown" => shown <= 1,
-            "failed" | "rejected" => shown == 0,
+        let copies = rig.platforms.shown(&delivery.target, delivery.digest);
+        let is_truthful = match file.file_state() {
+            FileState::Delivered => copies == 1,
+            FileState::Unknown => copies <= 1,
+            FileState::Failed | FileState::Rejected => copies == 0,
             _ => false,
         };
         let platform = delivery.target.platform.as_str();
         // Repeating is harmless there: the file arrives, unless its own work, or its request, was cut until it was
         // given up.
         let is_lost = IDEMPOTENT_PLATFORMS.contains(&platform)
-            && file.state != "delivered"
+            && file.file_state() != FileState::Delivered
             && file.attempts < MAX_ATTEMPTS
             && rig.attempts(&delivery.id).await < MAX_ATTEMPTS;
         if !is_truthful || is_lost {
-            wrong.push(format!("{} shown {shown} times: {file:?}", delivery.id));
+            wrong.push(format!("{} shown {copies} times: {file:?}", delivery.id));
         }
         let of = states.entry(platform.to_owned()).or_default();
-        *of.entry(file.state).or_default() += 1;
+        *of.entry(file.file_state().name().to_owned()).or_default() += 1;
     }
     println!("{states:?}");
     assert!(wrong.is_empty(), "{run:?} {states:?}\n{}", wrong.join("\n"));

@@ -14,10 +14,10 @@ use dray_platform_webhook::double::{
     FakeReceiver as Webhook, InjectedFault as WebhookFault, SHARED_SECRET,
 };
 use dray_platform_whatsapp::double::{
-    CloudDouble as WhatsApp, InjectedFault as WhatsAppFault, PHONE_NUMBER_ID,
+    FakeCloudApi as WhatsApp, InjectedFault as WhatsAppFault, PHONE_NUMBER_ID,
 };
 use dray_proto::v1;
-use dray_types::Sha256Digest;
+use dray_types::{PlatformKind, Sha256Digest};
 use rand::{Rng as _, RngCore};
 
 /// Chats of the webhook double: a backlog of one chat goes on with one delivery a second.
@@ -27,6 +27,14 @@ const WEBHOOK_CHATS: usize = 8;
 pub(crate) const ALL_PLATFORMS: [&str; 7] = [
     "telegram", "discord", "slack", "webhook", "whatsapp", "matrix", "email",
 ];
+
+#[test]
+fn every_platform_has_a_fake_server_here() {
+    let fakes = std::collections::BTreeSet::from(ALL_PLATFORMS);
+    // The command line is a directory: it has no server.
+    let platforms = PlatformKind::ALL.iter().map(|one| one.as_str());
+    assert_eq!(fakes, platforms.filter(|name| *name != "cli").collect());
+}
 
 /// Those where a repeat is harmless, so that every file arrives.
 pub(crate) const IDEMPOTENT_PLATFORMS: [&str; 2] = ["webhook", "matrix"];
@@ -47,7 +55,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Longer than a kill and a start, so that killed services find requests under way.
-fn patience() -> (&'static str, String) {
+fn delivery_timeout() -> (&'static str, String) {
     ("answer_timeout", quoted("6s"))
 }
 
@@ -96,7 +104,7 @@ impl FakePlatforms {
                     ("base_url", quoted(&self.telegram.url())),
                     ("poll_wait", quoted("2s")),
                     ("idle_timeout", quoted("6s")),
-                    patience(),
+                    delivery_timeout(),
                 ],
             ),
             (
@@ -104,7 +112,7 @@ impl FakePlatforms {
                 vec![
                     ("token", quoted(self.discord.token().expose())),
                     ("base_url", quoted(&self.discord.url())),
-                    patience(),
+                    delivery_timeout(),
                 ],
             ),
             (
@@ -114,7 +122,7 @@ impl FakePlatforms {
                     ("signing_secret", quoted(SIGNING_SECRET)),
                     ("base_url", quoted(&self.slack.url())),
                     ("share_wait", quoted("3s")),
-                    patience(),
+                    delivery_timeout(),
                 ],
             ),
             (
@@ -123,7 +131,7 @@ impl FakePlatforms {
                     ("token", quoted(self.whatsapp.token().expose())),
                     ("phone_number_id", quoted(PHONE_NUMBER_ID)),
                     ("base_url", quoted(&self.whatsapp.url())),
-                    patience(),
+                    delivery_timeout(),
                 ],
             ),
         ]
@@ -146,7 +154,10 @@ impl FakePlatforms {
         vec![
             (
                 "wh.webhook".to_owned(),
-                vec![("inbound_secret", quoted(SHARED_SECRET)), patience()],
+                vec![
+                    ("inbound_secret", quoted(SHARED_SECRET)),
+                    delivery_timeout(),
+                ],
             ),
             (
                 "mx.matrix".to_owned(),
@@ -154,7 +165,7 @@ impl FakePlatforms {
                     ("token", quoted(self.matrix.token().expose())),
                     ("homeserver", quoted(&self.matrix.url())),
                     ("poll_wait", quoted("2s")),
-                    patience(),
+                    delivery_timeout(),
                 ],
             ),
             (
@@ -166,7 +177,7 @@ impl FakePlatforms {
                     ("username", quoted(&email.username)),
                     ("password", quoted(email.password.expose())),
                     ("from", quoted(&email.from)),
-                    patience(),
+                    delivery_timeout(),
                 ],
             ),
         ]
@@ -203,26 +214,26 @@ impl FakePlatforms {
         };
         match target.platform.as_str() {
             "telegram" => {
-                let seen = self.telegram.seen(chat.parse().unwrap()).into_iter();
-                let files = seen.filter_map(|message| message.file);
+                let messages = self.telegram.seen(chat.parse().unwrap()).into_iter();
+                let files = messages.filter_map(|message| message.file);
                 files.filter(|file| file.sha256 == digest).count()
             }
             "discord" => {
-                let seen = self.discord.seen(chat);
-                seen.iter().map(|message| same(&message.files)).sum()
+                let messages = self.discord.seen(chat);
+                messages.iter().map(|message| same(&message.files)).sum()
             }
             "slack" => {
-                let seen = self.slack.seen(chat);
-                seen.iter().map(|message| same(&message.files)).sum()
+                let messages = self.slack.seen(chat);
+                messages.iter().map(|message| same(&message.files)).sum()
             }
             "whatsapp" => {
-                let seen = self.whatsapp.seen(chat).into_iter();
-                let files = seen.filter_map(|message| message.file);
+                let messages = self.whatsapp.seen(chat).into_iter();
+                let files = messages.filter_map(|message| message.file);
                 files.filter(|(_, file)| file.sha256 == digest).count()
             }
             "matrix" => {
-                let seen = self.matrix.seen(chat).into_iter();
-                let files = seen.filter_map(|message| message.file);
+                let messages = self.matrix.seen(chat).into_iter();
+                let files = messages.filter_map(|message| message.file);
                 files.filter(|file| file.sha256 == digest).count()
             }
             "email" => {
@@ -231,8 +242,8 @@ impl FakePlatforms {
                 files.filter(|file| file.sha256 == digest).count()
             }
             _ => {
-                let taken = self.webhook.taken(&path(chat));
-                taken.iter().map(|event| same(&event.files)).sum()
+                let events = self.webhook.received_events(&path(chat));
+                events.iter().map(|event| same(&event.files)).sum()
             }
         }
     }

@@ -170,12 +170,12 @@ impl TransferFixture {
     }
 
     /// The record of a delivery; `None` before there is one.
-    pub(crate) async fn record(&self, id: &str) -> Option<v1::DeliveryReport> {
+    pub(crate) async fn record(&self, id: &str) -> Option<v1::DeliveryRecord> {
         let keys = self.bus.key_value(DELIVERY_BUCKET);
         let token = OperationId::new(id).unwrap().ledger_token();
         let key = format!("{}.{token}", TenantId::default().token());
         let entry = keys.get(&key).await.ok()??;
-        v1::DeliveryReport::decode(entry.value).ok()
+        v1::DeliveryRecord::decode(entry.value).ok()
     }
 
     /// The second half of [`TransferFixture::leases_run_out`]: services have looked at the topology and are ready.
@@ -257,15 +257,15 @@ impl TransferFixture {
             .read_line(&mut line)
             .unwrap();
         let running = ServiceProcess(process);
-        let told: Value =
+        let ready: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("{service} said {line:?}"));
-        let health = told["http"].as_str().unwrap().to_owned();
+        let health = ready["http"].as_str().unwrap().to_owned();
         eventually("readiness", async || {
-            let asked = Command::new(support::dray())
+            let probe = Command::new(support::dray())
                 .args(["healthcheck", "--http", &health])
                 .output()
                 .unwrap();
-            asked.status.success().then_some(())
+            probe.status.success().then_some(())
         })
         .await;
         running
@@ -311,7 +311,7 @@ impl TransferFixture {
     }
 
     /// The only file of a delivery that ends within `patience`.
-    pub(crate) async fn ended(&self, id: &str, patience: Duration) -> v1::DeliveredFile {
+    pub(crate) async fn ended(&self, id: &str, timeout: Duration) -> v1::DeliveredFile {
         let ending = async {
             loop {
                 if let Some(report) = self.outcome(id).await {
@@ -320,9 +320,9 @@ impl TransferFixture {
                 tokio::task::yield_now().await;
             }
         };
-        let report = tokio::time::timeout(patience, ending)
+        let report = tokio::time::timeout(timeout, ending)
             .await
-            .unwrap_or_else(|_| panic!("{id} did not end in {patience:?}"));
+            .unwrap_or_else(|_| panic!("{id} did not end in {timeout:?}"));
         assert_eq!(report.files.len(), 1, "{id}: {report:?}");
         report.files.into_iter().next().unwrap()
     }

@@ -11,7 +11,7 @@ const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EO
 const CSV_BYTES: &[u8] = b"crane,hours\n4,12\n7,31\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_goes_from_the_sandbox_to_the_chat_and_an_attachment_comes_back() {
+async fn a_file_is_sent_from_the_sandbox_to_the_chat_and_an_attachment_arrives() {
     let rig = TransferFixture::start().await;
     let _services = rig.all_up().await;
     let chat = rig.platforms.telegram.chat();
@@ -49,10 +49,13 @@ async fn a_file_goes_from_the_sandbox_to_the_chat_and_an_attachment_comes_back()
         (&"delivered".into(), &"document".into())
     );
     assert_eq!(file["sha256"], digest.to_hex().as_str());
-    let seen = rig.platforms.telegram.seen(chat);
-    assert_eq!(seen.len(), 1, "{seen:?}");
-    assert_eq!(seen[0].text, "The report");
-    assert_eq!(seen[0].message_id.to_string(), file["platform_message_id"]);
+    let messages = rig.platforms.telegram.seen(chat);
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert_eq!(messages[0].text, "The report");
+    assert_eq!(
+        messages[0].message_id.to_string(),
+        file["platform_message_id"]
+    );
     assert_eq!(rig.shown_in(chat, digest), 1);
 
     one_line_tells_it(&rig, sent["delivery_id"].as_str().unwrap());
@@ -89,15 +92,15 @@ async fn attachment_comes_back(rig: &TransferFixture, chat: i64) {
         .telegram
         .user_writes(chat, "For the report", Some(attached));
     let upload = eventually("the upload", async || {
-        let mut told = rig.lines(&["session", "uploads", "crane"]);
-        told.retain(|upload| upload["state"] != "waiting");
-        told.pop()
+        let mut uploads = rig.lines(&["session", "uploads", "crane"]);
+        uploads.retain(|upload| upload["state"] != "waiting");
+        uploads.pop()
     })
     .await;
     assert_eq!(upload["state"], "placed", "{upload}");
-    let place = rig.sandbox().join("uploads/figures.csv");
-    assert_eq!(upload["path"], text(&place));
-    assert_eq!(std::fs::read(&place).unwrap(), CSV_BYTES);
+    let path = rig.sandbox().join("uploads/figures.csv");
+    assert_eq!(upload["path"], text(&path));
+    assert_eq!(std::fs::read(&path).unwrap(), CSV_BYTES);
     let line = upload["context_line"].as_str().unwrap();
     assert!(line.starts_with("[User uploaded: figures.csv"), "{line}");
     assert_eq!(
@@ -107,15 +110,15 @@ async fn attachment_comes_back(rig: &TransferFixture, chat: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_moves_files_in_and_out_of_a_sandbox_by_hand() {
+async fn an_operator_copies_files_into_and_out_of_a_sandbox() {
     let rig = TransferFixture::start().await;
     let _transfer = rig.up("sandbox-transfer").await;
     let address = rig.address();
     std::fs::write(rig.here().join("in.csv"), CSV_BYTES).unwrap();
     let put = rig.ask(&["sandbox", "put", "in.csv", &address, "data"]);
-    let place = rig.sandbox().join("data/in.csv");
-    assert_eq!(put["path"], text(&place), "{put}");
-    assert_eq!(std::fs::read(&place).unwrap(), CSV_BYTES);
+    let path = rig.sandbox().join("data/in.csv");
+    assert_eq!(put["path"], text(&path), "{put}");
+    assert_eq!(std::fs::read(&path).unwrap(), CSV_BYTES);
     let again = rig.ask(&["sandbox", "put", "in.csv", &address, "data"]);
     assert_eq!(
         (&again["existed"], &again["path"]),
@@ -128,10 +131,10 @@ async fn an_operator_moves_files_in_and_out_of_a_sandbox_by_hand() {
         (&"file".into(), &CSV_BYTES.len().into())
     );
     let listed = rig.ask(&["sandbox", "ls", &address, "data"]);
-    assert_eq!(listed["entries"][0]["path"], text(&place), "{listed}");
-    let got = rig.ask(&["sandbox", "get", &address, "data/in.csv", "-o", "out.csv"]);
-    assert_eq!(got["sha256"], put["sha256"]);
-    assert_eq!(got["receipt"]["integrity"], "sha256", "{got}");
+    assert_eq!(listed["entries"][0]["path"], text(&path), "{listed}");
+    let received = rig.ask(&["sandbox", "get", &address, "data/in.csv", "-o", "out.csv"]);
+    assert_eq!(received["sha256"], put["sha256"]);
+    assert_eq!(received["receipt"]["integrity"], "sha256", "{received}");
     assert_eq!(
         std::fs::read(rig.here().join("out.csv")).unwrap(),
         CSV_BYTES
@@ -147,7 +150,7 @@ async fn an_operator_moves_files_in_and_out_of_a_sandbox_by_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_delivery_id_is_one_message_however_often_and_at_once_it_is_sent() {
+async fn one_delivery_id_sent_repeatedly_and_concurrently_is_one_message() {
     let rig = TransferFixture::start().await;
     let _services = rig.all_up().await;
     let chat = rig.platforms.telegram.chat();
@@ -171,19 +174,22 @@ async fn one_delivery_id_is_one_message_however_often_and_at_once_it_is_sent() {
                 .unwrap()
         })
         .collect();
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for command in running {
         let output = command.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        told.push(output.stdout);
+        results.push(output.stdout);
     }
-    told.push(rig.run(&arguments).stdout);
-    assert!(told.iter().all(|result| *result == told[0]), "{told:?}");
+    results.push(rig.run(&arguments).stdout);
+    assert!(
+        results.iter().all(|result| *result == results[0]),
+        "{results:?}"
+    );
     assert_eq!(rig.platforms.telegram.seen(chat).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_is_told_as_unknown_and_sent_again_only_by_command() {
+async fn a_lost_response_is_reported_as_unknown_and_sent_again_only_by_command() {
     let rig = TransferFixture::start().await;
     let _services = rig.all_up().await;
     let chat = rig.platforms.telegram.chat();
@@ -191,10 +197,10 @@ async fn a_lost_answer_is_told_as_unknown_and_sent_again_only_by_command() {
     let digest = rig.write("report.pdf", PDF_BYTES);
     rig.platforms.telegram.script(InjectedFault::LoseAnswer);
     let arguments = ["send", "report.pdf", "--from", &rig.address(), "--to", &to];
-    let told = rig.fails(&arguments);
-    assert_eq!(told["files"][0]["state"], "unknown", "{told}");
+    let result = rig.fails(&arguments);
+    assert_eq!(result["files"][0]["state"], "unknown", "{result}");
     assert_eq!(rig.shown_in(chat, digest), 1, "it was shown all the same");
-    let id = told["delivery_id"].as_str().unwrap();
+    let id = result["delivery_id"].as_str().unwrap();
     let open = rig.ask(&["receipts", "--open"]);
     assert_eq!(open["delivery_id"], id);
     assert!(

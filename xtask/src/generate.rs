@@ -1,4 +1,4 @@
-//! `cargo xtask generate`: everything in the tree that a program wrote.
+//! `cargo xtask generate`: writes every file of the tree that is generated, or checks it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,6 +51,7 @@ pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()>
         return up_to_date(&stale);
     }
     if folder.exists() {
+        // Also what no source generates any more. A folder of its own, so that nothing written by hand is lost.
         fs::remove_dir_all(&folder)?;
     }
     write_all(root, &files)
@@ -72,6 +73,7 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
     if check {
         return up_to_date(&stale);
     }
+    // Only the policies are removed: the other files lie among pages that people write.
     for path in policies {
         fs::remove_file(root.join(path))?;
     }
@@ -117,13 +119,14 @@ fn stale_files(root: &Path, files: &Files) -> Vec<String> {
     files
         .iter()
         .filter(|(path, content)| {
+            // A missing file differs as well.
             fs::read(root.join(path)).ok().as_deref() != Some(content.as_slice())
         })
         .map(|(path, _)| path.clone())
         .collect()
 }
 
-/// Files of a folder that nothing generates.
+/// Files of a directory that are not among the generated ones.
 fn extra_files(root: &Path, folder: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
     let mut extra = Vec::new();
     if folder.exists() {
@@ -144,12 +147,15 @@ fn compile_proto(root: &Path) -> anyhow::Result<Files> {
     let mut sources: Vec<_> = fs::read_dir(proto.join("dray/v1"))?
         .map(|entry| Ok(entry?.path()))
         .collect::<anyhow::Result<_>>()?;
+    // The order of a directory is not the same on every machine, and it decides the order of the output.
     sources.sort();
+    // In Rust, so that no `protoc` has to be installed.
     let descriptors = protox::compile(&sources, [&proto])?;
     let out = tempfile::tempdir()?;
     let mut config = Config::new();
     config
         .enable_type_names()
+        // Up to 64 KiB of content, which `Bytes` shares instead of copying.
         .bytes([".dray.v1.Content.inline"])
         .out_dir(out.path())
         .service_generator(Box::new(CallGenerator))
@@ -197,7 +203,7 @@ impl ServiceGenerator for CallGenerator {
     }
 }
 
-/// `FetchAll` becomes `fetch-all`.
+/// The verb of a method on the bus: `FetchAll` becomes `fetch-all`.
 fn kebab_case(name: &str) -> String {
     let mut verb = String::new();
     for character in name.chars() {
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_up_to_date_until_something_changes() {
+    fn generated_files_are_current_until_one_changes() {
         let root = tempfile::tempdir().unwrap();
         let (root, all) = (root.path(), files(&["one", "two"]));
         assert_eq!(stale_files(root, &all), ["made/one", "made/two"]);
@@ -238,10 +244,10 @@ mod tests {
         assert_eq!(stale_files(root, &all), ["made/two"]);
         let extra = extra_files(root, &root.join("made"), &all).unwrap();
         assert_eq!(extra, ["made/three"]);
-        let told = up_to_date(&extra).unwrap_err().to_string();
+        let message = up_to_date(&extra).unwrap_err().to_string();
         assert!(
-            told.contains("cargo xtask generate") && told.contains("made/three"),
-            "{told}"
+            message.contains("cargo xtask generate") && message.contains("made/three"),
+            "{message}"
         );
     }
 

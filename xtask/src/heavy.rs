@@ -55,6 +55,7 @@ pub(crate) fn run_report(root: &Path, report: Option<PathBuf>, write: bool) -> a
 fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
     let folder = root.join("target/heavy");
     if folder.exists() {
+        // From nothing, as a newcomer has it; an incremental build would show only what changed.
         fs::remove_dir_all(&folder)?;
     }
     step::cargo_step(root)
@@ -68,6 +69,7 @@ fn clean_build(root: &Path) -> anyhow::Result<PathBuf> {
 /// Reads the list of units out of cargo's report.
 fn parse_timings(html: &str) -> anyhow::Result<CompileTimings> {
     let (_, rest) = html
+        // The report is a page for people. Its data is a literal of JavaScript that is valid JSON.
         .split_once("const UNIT_DATA = ")
         .context("not a timing report of cargo")?;
     let (json, _) = rest
@@ -78,6 +80,7 @@ fn parse_timings(html: &str) -> anyhow::Result<CompileTimings> {
     for unit in &units {
         let number = |key: &str| unit.get(key).and_then(Value::as_f64).unwrap_or(0.0);
         let name = unit.get("name").and_then(Value::as_str).unwrap_or_default();
+        // A package has several units: build script, library, sometimes a second version.
         *timings.seconds.entry(name.to_owned()).or_default() += number("duration");
         timings.elapsed = timings.elapsed.max(number("start") + number("duration"));
     }
@@ -110,6 +113,7 @@ fn dependency_tree(metadata: &CargoMetadata, timings: &CompileTimings) -> String
 /// For each crate the nearest one that needs it, beginning at the root.
 fn nearest_parents(metadata: &CargoMetadata, root: &str) -> BTreeMap<String, String> {
     let mut parents = BTreeMap::new();
+    // Breadth first, so that the first parent that is found is the nearest.
     let mut open: VecDeque<_> = metadata
         .packages
         .values()
@@ -187,6 +191,7 @@ fn replace_tree(page: &str, tree: &str) -> anyhow::Result<String> {
         bail!("the places for the tree in CONTRIBUTING.md are the wrong way round");
     };
     Ok(format!(
+        // The first line stays: it says how the tree is made.
         "{before}{first_line}\n\n```text\n{tree}```\n\n{after}"
     ))
 }
@@ -227,7 +232,7 @@ const CONCURRENCY_DATA = [];</script>"#;
     }
 
     #[test]
-    fn seconds_add_up_under_whoever_needs_them() {
+    fn seconds_are_added_to_the_crate_that_needs_them() {
         let text = dependency_tree(&metadata(), &parse_timings(REPORT_HTML).unwrap());
         let lines: Vec<String> = text
             .lines()
@@ -245,13 +250,13 @@ const CONCURRENCY_DATA = [];</script>"#;
     }
 
     #[test]
-    fn what_is_no_report_is_refused() {
+    fn malformed_reports_are_refused() {
         assert!(parse_timings("<html>").is_err());
         assert!(parse_timings("const UNIT_DATA = [{").is_err());
     }
 
     #[test]
-    fn the_page_keeps_everything_else() {
+    fn the_rest_of_the_page_stays() {
         let page = format!("before\n{BEGIN_MARKER} (how) -->\nold\n{END_MARKER}\nafter\n");
         let new = replace_tree(&page, "tree\n").unwrap();
         assert_eq!(

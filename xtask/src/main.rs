@@ -14,11 +14,13 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 mod check;
+mod conformance;
 mod fuzz;
 mod generate;
 mod heavy;
 mod metadata;
 mod need;
+mod new;
 mod python;
 mod step;
 mod suite;
@@ -87,6 +89,12 @@ enum XtaskCommand {
         /// The target; all of them, one after another, without it.
         target: Option<String>,
     },
+    /// The official conformance suite of MCP against our server and our client. Needs npm and its registry.
+    Conformance {
+        /// Prints all results as JSON on standard output.
+        #[arg(long)]
+        json: bool,
+    },
     /// What a first build spends its time on, as a tree. Builds from nothing: takes minutes.
     Heavy {
         /// Reads the report of a `cargo build --timings` instead.
@@ -95,6 +103,23 @@ enum XtaskCommand {
         /// Puts the tree into CONTRIBUTING.md.
         #[arg(long)]
         write: bool,
+    },
+    /// Write the skeleton of a new platform, backend, tool or format, and print what is left to do by hand.
+    ///
+    /// The skeleton compiles, passes tidy, and its tests pass: it speaks a simple wire to a fake of its own, which the
+    /// new one replaces. When anything fails, no file is written.
+    #[command(after_help = "Examples:\n  \
+        cargo xtask new platform acme     a crate dray-platform-acme, its account, queue, rights and page\n  \
+        cargo xtask new backend box2      a crate dray-sandbox-box2, its section, address and page\n  \
+        cargo xtask new tool web-search   a crate dray-tool-web-search and its tool set in manifests\n  \
+        cargo xtask new format org        a module of dray-documents and its page\n\n\
+        Names are kebab-case: lower-case letters and digits, words with a dash between them. Platforms and backends\n\
+        have one word. ARCHITECTURE.md has the same steps.")]
+    New {
+        /// What to add.
+        kind: new::ExtensionKind,
+        /// Its name, as it will stand in configuration, addresses and crates.
+        name: String,
     },
     /// Writes every generated file again.
     Generate {
@@ -120,6 +145,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
     let root = workspace_root()?;
     match command {
         XtaskCommand::Check => check::run_checks(&root),
+        // The variables are for the tests that would follow.
         XtaskCommand::Test { prepare: true, .. } => suite::prepare_environment(&root).map(drop),
         XtaskCommand::Test { filter, .. } => suite::run_tests(&root, &filter),
         XtaskCommand::Bench { names } => run_benchmarks(&root, &names),
@@ -132,7 +158,9 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
         XtaskCommand::Fuzz { minutes, target } => {
             fuzz::run_targets(&root, minutes, target.as_deref())
         }
+        XtaskCommand::Conformance { json } => conformance::run_suite(&root, json),
         XtaskCommand::Generate { check } => generate::run_generators(&root, check),
+        XtaskCommand::New { kind, name } => new::run_new(&root, kind, &name),
         XtaskCommand::Heavy { report, write } => heavy::run_report(&root, report, write),
         XtaskCommand::Tidy => tidy::run_tidy(&root),
     }

@@ -1,4 +1,4 @@
-//! What `cargo metadata` says, as far as the commands ask.
+//! The part of `cargo metadata` that the commands use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,11 +11,11 @@ use crate::step;
 /// All packages of the resolved graph.
 #[derive(Debug, Default)]
 pub(crate) struct CargoMetadata {
-    /// By id.
+    /// Packages by their id, which distinguishes two versions of one name.
     pub(crate) packages: BTreeMap<String, CargoPackage>,
 }
 
-/// One package.
+/// One package of the graph: ours, or one from a registry.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct CargoPackage {
     pub(crate) name: String,
@@ -24,7 +24,7 @@ pub(crate) struct CargoPackage {
     pub(crate) licence: Option<String>,
     /// `None` for what stands in this repository.
     pub(crate) source: Option<String>,
-    /// One of ours.
+    /// Whether it is a member of this workspace.
     pub(crate) member: bool,
     /// Folder of the manifest, relative to the workspace; only for members.
     pub(crate) folder: String,
@@ -46,9 +46,10 @@ pub(crate) struct DeclaredDependency {
 }
 
 impl CargoMetadata {
-    /// Asks cargo.
+    /// Runs `cargo metadata` for the whole graph with all features.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let text = step::cargo_step(root)
+            // All features: what only one of them needs is a dependency all the same.
             .args(["metadata", "--format-version", "1", "--all-features"])
             .output()?;
         Self::parse(&text)
@@ -79,7 +80,7 @@ impl CargoMetadata {
         Ok(Self { packages })
     }
 
-    /// Our own packages.
+    /// The members of this workspace, in the order of their ids.
     pub(crate) fn members(&self) -> impl Iterator<Item = &CargoPackage> {
         self.packages.values().filter(|package| package.member)
     }
@@ -94,7 +95,7 @@ impl CargoMetadata {
 
     /// Names of everything that a package is built from, itself excluded.
     pub(crate) fn normal_tree(&self, name: &str) -> BTreeSet<&str> {
-        let mut seen = BTreeSet::new();
+        let mut visited = BTreeSet::new();
         let mut open: Vec<&str> = self
             .packages
             .values()
@@ -102,14 +103,16 @@ impl CargoMetadata {
             .flat_map(|package| package.normal.iter().map(String::as_str))
             .collect();
         while let Some(id) = open.pop() {
-            if !seen.insert(id) {
+            // A package is reached by many paths; following each of them again would take exponential time.
+            if !visited.insert(id) {
                 continue;
             }
             if let Some(package) = self.packages.get(id) {
                 open.extend(package.normal.iter().map(String::as_str));
             }
         }
-        seen.into_iter()
+        visited
+            .into_iter()
             .filter_map(|id| self.packages.get(id))
             .map(|package| package.name.as_str())
             .collect()
@@ -158,13 +161,14 @@ fn normal_dependencies(node: &Value) -> BTreeSet<String> {
         .filter(|dependency| {
             array_at(value_at(dependency, "/dep_kinds"))
                 .iter()
+                // A dependency can be of several kinds; cargo writes null for the normal one.
                 .any(|kind| value_at(kind, "/kind").is_null())
         })
         .filter_map(|dependency| value_at(dependency, "/pkg").as_str().map(str::to_owned))
         .collect()
 }
 
-/// What stands at a JSON pointer; null when nothing does.
+/// The value at a JSON pointer; null when it is absent.
 fn value_at<'value>(value: &'value Value, pointer: &str) -> &'value Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }
@@ -219,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn members_know_their_folder_and_what_they_declare() {
+    fn members_have_their_directory_and_dependencies() {
         let metadata = CargoMetadata::parse(METADATA_JSON).unwrap();
         let ours = metadata.members().next().unwrap();
         assert_eq!(ours.folder, "crates/ours");

@@ -1,4 +1,4 @@
-//! What the commands need of the machine, as data, and how it gets there.
+//! Programs that the commands need, as data, and their installation.
 //!
 //! Installs only as root with `apt-get` at hand; otherwise it says what to install. It removes nothing.
 
@@ -16,9 +16,9 @@ pub(crate) struct NeededProgram {
     program: &'static str,
     /// Any of these ends well when it is there.
     probes: &'static [&'static [&'static str]],
-    /// Debian package.
+    /// Name of the Debian package that brings it.
     package: &'static str,
-    /// What for.
+    /// What it is needed for, as the advice to install it says.
     reason: &'static str,
 }
 
@@ -56,6 +56,12 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         ],
         package: "docker.io",
         reason: "files are moved in and out of containers of a real engine",
+    },
+    NeededProgram {
+        program: "podman",
+        probes: &[&["podman", "--version"]],
+        package: "podman",
+        reason: "its service speaks the API of the Docker Engine, and is tested as one",
     },
     NeededProgram {
         program: "busybox (static)",
@@ -142,7 +148,7 @@ pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[
     },
 ];
 
-/// Makes sure that everything is there, or says what is not.
+/// Installs missing programs when allowed, or fails with a list of them.
 pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
     let missing = missing_programs(needs);
     if missing.is_empty() {
@@ -152,6 +158,7 @@ pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
         bail!("{}", install_advice(&missing));
     }
     install_packages(&missing)?;
+    // Looked at again: a package can be installed and its program still fail.
     let still = self::missing_programs(missing);
     if !still.is_empty() {
         bail!(
@@ -162,7 +169,7 @@ pub(crate) fn ensure_programs(needs: &[NeededProgram]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is not there.
+/// The programs of which no probe succeeds.
 fn missing_programs<'need>(
     needs: impl IntoIterator<Item = &'need NeededProgram>,
 ) -> Vec<&'need NeededProgram> {
@@ -211,6 +218,7 @@ fn install_packages(missing: &[&NeededProgram]) -> anyhow::Result<()> {
     step::program_step("apt-get")
         .args(["install", "-y", "-qq", "--no-install-recommends"])
         .args(missing.iter().map(|need| need.package))
+        // A package that asks a question would wait for ever without a terminal.
         .env("DEBIAN_FRONTEND", "noninteractive")
         .run()
 }
@@ -221,11 +229,12 @@ struct NoServices<'path> {
 }
 
 impl<'path> NoServices<'path> {
-    /// Leaves a policy alone that the machine has already.
+    /// Writes the policy, unless the machine has one already.
     fn declare(path: &'path Path) -> anyhow::Result<Self> {
         if path.exists() {
             return Ok(Self { path: None });
         }
+        // 101 means "not allowed" to Debian's `invoke-rc.d`.
         fs::write(path, "#!/bin/sh\nexit 101\n")
             .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -260,7 +269,7 @@ mod tests {
     };
 
     #[test]
-    fn one_probe_that_ends_well_is_enough() {
+    fn one_successful_probe_is_enough() {
         let needs = [PRESENT_PROGRAM, NOT_THERE];
         let missing = missing_programs(&needs);
         assert_eq!(missing.len(), 1);

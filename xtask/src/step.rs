@@ -14,6 +14,7 @@ pub(crate) struct ProgramStep {
 
 /// `cargo`, in the workspace.
 pub(crate) fn cargo_step(root: &Path) -> ProgramStep {
+    // The cargo that built this program, so that the toolchain is the same.
     program_step(env!("CARGO")).inside(root)
 }
 
@@ -25,13 +26,13 @@ pub(crate) fn program_step(name: impl AsRef<OsStr>) -> ProgramStep {
 }
 
 impl ProgramStep {
-    /// One more argument.
+    /// Adds one argument, passed to the program without a shell.
     pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.command.arg(argument);
         self
     }
 
-    /// More arguments.
+    /// Adds arguments, each passed to the program without a shell.
     pub(crate) fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.command.args(arguments);
         self
@@ -75,6 +76,7 @@ impl ProgramStep {
         let line = self.line();
         let output = self
             .command
+            // Errors of the program are for the person who waits; only its output is the result.
             .stderr(Stdio::inherit())
             .output()
             .with_context(|| format!("cannot start `{line}`"))?;
@@ -96,6 +98,7 @@ impl ProgramStep {
 
     /// The command as a user would type it; `cargo` by its name.
     fn line(&self) -> String {
+        // The path of a toolchain's cargo is long and of no use in a log.
         let program = Path::new(self.command.get_program());
         let mut line = program
             .file_name()
@@ -128,11 +131,11 @@ mod tests {
 
     #[test]
     fn variables_reach_the_program_alone() {
-        let seen = program_step("sh")
+        let output = program_step("sh")
             .args(["-c", "printf %s \"$DRAY_STEP\""])
             .env("DRAY_STEP", "here")
             .output()
             .unwrap();
-        assert_eq!(seen, "here");
+        assert_eq!(output, "here");
     }
 }

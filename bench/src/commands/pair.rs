@@ -29,7 +29,7 @@ pub(super) struct BenchSide<'a> {
     pub(super) words: Box<dyn Fn(usize) -> Vec<String> + 'a>,
 }
 
-/// What is measured.
+/// Two commands that move the same file, and what is measured of them.
 pub(super) struct BenchPair<'a> {
     pub(super) name: String,
     pub(super) theirs: BenchSide<'a>,
@@ -47,6 +47,7 @@ impl BenchPair<'_> {
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         for round in 0..=self.rounds {
             let mut sides = [(&self.theirs, &mut theirs), (&self.ours, &mut ours)];
+            // Neither side always finds the caches that the other warmed.
             if round % 2 == 1 {
                 sides.reverse();
             }
@@ -60,6 +61,7 @@ impl BenchPair<'_> {
             }
         }
         (self.prepare)();
+        // In a run of its own: looking at the memory every 2 ms disturbs the times.
         let private = run(true, &(self.ours.words)(self.rounds + 1))?;
         self.report(&theirs, &ours, private.private_kib << 10);
         Ok(())
@@ -107,6 +109,7 @@ fn median_of(mut values: Vec<f64>) -> f64 {
 /// Runs one command to its end.
 fn run(private: bool, words: &[String]) -> anyhow::Result<ResourceUsage> {
     let mut command = Command::new("python3");
+    // Isolated and without `site`, so that Python starts quickly and reads no user settings.
     command.args(["-I", "-S", "-c", USAGE_SCRIPT]);
     if private {
         command.arg("--private");
@@ -129,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_tells_its_time_and_memory_and_a_failure_is_one() {
+    fn a_run_reports_its_time_and_memory_and_fails_on_a_failing_exit() {
         let usage = run(false, &to_words(["sleep", "0.05"])).unwrap();
         assert!(usage.seconds >= 0.05 && usage.peak_kib > 0, "{usage:?}");
         let usage = run(true, &to_words(["sleep", "0.05"])).unwrap();

@@ -44,19 +44,21 @@ async fn measure_side(
     chats: usize,
     turns: usize,
 ) {
-    // One round of everybody opens the connections and does not count.
+    // One uncounted round of all chats opens the connections.
     join_all((0..chats).map(|_| world.ask(url, body))).await;
     let start = Instant::now();
     let all = join_all((0..chats).map(|_| async {
-        let mut taken = Vec::with_capacity(turns);
+        let mut timings = Vec::with_capacity(turns);
         for _ in 0..turns {
-            taken.push(world.ask(url, body).await);
+            timings.push(world.ask(url, body).await);
         }
-        taken
+        timings
     }))
     .await;
     let took = start.elapsed();
+    // The model remembers requests; over thousands of turns that would be the memory and time of the fake server.
     world.model.forget();
+    // Failures count apart: they are often faster than answers and would improve the percentiles.
     let (good, bad): (Vec<_>, Vec<_>) = all.into_iter().flatten().partition(Result::is_ok);
     let mut times: Vec<f64> = good
         .iter()

@@ -11,7 +11,7 @@ const WARM_UP_ROUNDS: usize = 50;
 const FIRST_AIM: f64 = 2.0;
 const TOOL_AIM: f64 = 3.0;
 
-/// Measures both.
+/// Measures plain turns and turns with one call of a tool.
 pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
     measure_turns(world).await?;
     measure_tools(world).await
@@ -23,7 +23,7 @@ async fn measure_turns(world: &OrchestratorFixture) -> anyhow::Result<()> {
         question_body("lead", "hello"),
         question_body("agent", "hello"),
     );
-    let mut taken: Vec<(TurnTiming, TurnTiming)> = Vec::with_capacity(ROUND_COUNT);
+    let mut timings: Vec<(TurnTiming, TurnTiming)> = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // Who goes first changes, so that neither always finds the caches that the other warmed.
         let pair = if round % 2 == 0 {
@@ -34,7 +34,7 @@ async fn measure_turns(world: &OrchestratorFixture) -> anyhow::Result<()> {
             (world.ask(&direct, &plain).await?, us)
         };
         if round >= WARM_UP_ROUNDS {
-            taken.push(pair);
+            timings.push(pair);
         }
     }
     world.model.forget();
@@ -43,25 +43,26 @@ async fn measure_turns(world: &OrchestratorFixture) -> anyhow::Result<()> {
     ));
     let first = |took: &TurnTiming| signed_millis(took.first);
     let whole = |took: &TurnTiming| signed_millis(took.whole);
-    let added = print_row("first token", &taken, first);
+    let added = print_row("first token", &timings, first);
     print_line(&format!(
         "    aim at most {FIRST_AIM} ms at p50: {}",
         verdict_text(added <= FIRST_AIM)
     ));
-    print_row("whole turn", &taken, whole);
+    print_row("whole turn", &timings, whole);
     Ok(())
 }
 
 /// Prints a row and returns the median of what was added.
 fn print_row(
     name: &str,
-    taken: &[(TurnTiming, TurnTiming)],
+    timings: &[(TurnTiming, TurnTiming)],
     of: impl Fn(&TurnTiming) -> f64,
 ) -> f64 {
-    let mut model: Vec<f64> = taken.iter().map(|(model, _)| of(model)).collect();
-    let mut ours: Vec<f64> = taken.iter().map(|(_, ours)| of(ours)).collect();
-    let mut added: Vec<f64> = taken
+    let mut model: Vec<f64> = timings.iter().map(|(model, _)| of(model)).collect();
+    let mut ours: Vec<f64> = timings.iter().map(|(_, ours)| of(ours)).collect();
+    let mut added: Vec<f64> = timings
         .iter()
+        // The difference within one round: both have then met the same state of the machine.
         .map(|(model, ours)| of(ours) - of(model))
         .collect();
     let (base, through) = (percentile_of(&mut model, 50), percentile_of(&mut ours, 50));
@@ -76,11 +77,12 @@ fn print_row(
 
 async fn measure_tools(world: &OrchestratorFixture) -> anyhow::Result<()> {
     let (direct, ours) = (world.direct(), world.ours());
-    let (asked, after) = (question_body("lead", "find it"), answered_body());
+    let (question, after) = (question_body("lead", "find it"), answered_body());
     let through = question_body("agent", "find it");
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
-        let calls = world.ask(&direct, &asked).await?.whole;
+        // The three steps that the orchestrator takes, one after the other without it.
+        let calls = world.ask(&direct, &question).await?.whole;
         let tool = world.call().await?;
         let ends = world.ask(&direct, &after).await?.whole;
         let turn = world.ask(&ours, &through).await?.whole;

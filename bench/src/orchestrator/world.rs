@@ -18,16 +18,16 @@ use futures_util::future::BoxFuture;
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 
-/// What a turn took.
+/// Times of one turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnTiming {
     /// Until the first piece of text.
     pub(super) first: Duration,
-    /// Until the end.
+    /// Until the last byte of the stream.
     pub(super) whole: Duration,
 }
 
-/// Everything that runs.
+/// The orchestrator, the model and the tool, and what they need.
 pub(super) struct OrchestratorFixture {
     pub(super) model: RehearsalServer,
     pub(super) client: HttpClient,
@@ -54,7 +54,7 @@ impl OrchestratorFixture {
             manifests: Some(manifests),
             ..Config::default()
         };
-        // Nothing else is there that could tell of a session.
+        // No service for sessions runs here.
         config.files.sessions = false;
         let clock = Clock::system();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("bench");
@@ -86,12 +86,12 @@ impl OrchestratorFixture {
         self.cx.stop.cancel();
     }
 
-    /// Where chats go through us.
+    /// URL of the orchestrator's chat completions.
     pub(super) fn ours(&self) -> String {
         format!("{}/v1/chat/completions", self.url)
     }
 
-    /// Where the model answers.
+    /// URL of the model's chat completions.
     pub(super) fn direct(&self) -> String {
         format!("{}/v1/chat/completions", self.model.url())
     }
@@ -107,8 +107,10 @@ impl OrchestratorFixture {
         let mut answer = self.client.post(url).json(body).send(&|_| ()).await?;
         anyhow::ensure!(answer.status() == 200, "status {}", answer.status());
         let (mut first, mut text) = (None, Vec::new());
-        while let Some(piece) = answer.chunk().await? {
-            text.extend_from_slice(&piece);
+        while let Some(chunk) = answer.chunk().await? {
+            text.extend_from_slice(&chunk);
+            // All that came so far is searched, since a piece may end in the middle of the pattern.
+            // The text begins with "w".
             if first.is_none() && contains_bytes(&text, b"\"content\":\"w") {
                 first = Some(start.elapsed());
             }
@@ -119,6 +121,7 @@ impl OrchestratorFixture {
             !contains_bytes(&text, b"\"error\":{"),
             "the answer tells an error"
         );
+        // A call of a tool has no text; its end is the first that a client can use.
         if contains_bytes(&text, b"tool_calls") && first.is_none() {
             first = Some(whole);
         }

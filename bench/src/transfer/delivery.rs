@@ -1,5 +1,5 @@
-//! (g) A file of a container shown to a person: `send_file` to a platform double, against `docker cp` and `curl -F` to
-//! the same double.
+//! (g) A file of a container shown to a person: `send_file` to a fake platform, against `docker cp` and `curl -F` to
+//! the same fake.
 
 use dray_proto::v1;
 use tokio::process::Command;
@@ -44,7 +44,7 @@ async fn send_and_confirm(
     }
 }
 
-/// Measures.
+/// Measures both sides, and checks that the chats have every file in full.
 pub(super) async fn run(
     world: &TransferFixture<'_>,
     size: u64,
@@ -84,17 +84,18 @@ pub(super) async fn run(
     )
     .await?;
     for chat in [theirs_chat, ours_chat] {
-        let shown = world.telegram.seen(chat);
-        let whole = shown
+        let messages = world.telegram.seen(chat);
+        let whole = messages
             .iter()
-            .filter_map(|shown| shown.file.as_ref())
+            .filter_map(|message| message.file.as_ref())
             .filter(|file| file.size == size)
             .count();
+        // Confirmed by the fake platform, and one more for the round that does not count.
         anyhow::ensure!(whole == rounds + 1, "{whole} files are in the chat");
     }
     world.container.sh(&format!("rm -rf {folder}"));
     let name = format!(
-        "(g) send_file of {size} B from a container to a platform double, {}",
+        "(g) send_file of {size} B from a container to a fake platform, {}",
         world.proof.words()
     );
     print_line(&to_comparison(name, "docker cp, then curl -F", times).to_string());

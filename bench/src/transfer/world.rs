@@ -25,7 +25,7 @@ use crate::harness::{BenchComparison, RatioTarget, SampleSet};
 const OPERATION_TIMEOUT: Duration = Duration::from_mins(5);
 /// Bytes per write where content is made.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Account of the platform double.
+/// Account of the fake platform.
 const FAKE_ACCOUNT: &str = "platform-delivery.accounts.bench.telegram";
 
 /// How large files are proved.
@@ -102,6 +102,7 @@ impl<'a> TransferFixture<'a> {
             engine,
             sshd,
             container: engine.container(ContainerOptions {
+                // A memory file system, which the archive calls do not see and commands have to read.
                 tmpfs: vec![("/memory".into(), "mode=1777".into())],
                 ..ContainerOptions::default()
             }),
@@ -117,7 +118,7 @@ impl<'a> TransferFixture<'a> {
         self.running.stop().await;
     }
 
-    /// A unique number.
+    /// A number that no earlier call gave, for names of files.
     pub(super) fn next(&self) -> usize {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -198,6 +199,7 @@ pub(super) async fn get_file(
     };
     let file = call_with_retry(running, &request).await?;
     let receipt = file.receipt.unwrap_or_default();
+    // A transfer that was short would look fast.
     anyhow::ensure!(receipt.bytes == size, "{receipt:?}");
     Ok(())
 }
@@ -230,6 +232,7 @@ async fn call_with_retry<C: Call>(running: &RunningHost, request: &C) -> anyhow:
                 code: FaultCode::RateLimited,
                 retry: RetryAdvice::After(pause),
                 ..
+            // The wait counts: it is a part of what a caller of a busy service waits.
             })) => tokio::time::sleep(pause).await,
             other => return Ok(other?),
         }
@@ -241,11 +244,11 @@ pub(super) async fn store_file(store: &Store, path: &Path) -> anyhow::Result<v1:
     let mut writer = store.writer(&TenantId::default(), &OperationId::mint(), 1);
     let mut left = tokio::fs::File::open(path).await?;
     loop {
-        let mut piece = bytes::BytesMut::with_capacity(CHUNK_BYTES);
-        if tokio::io::AsyncReadExt::read_buf(&mut left, &mut piece).await? == 0 {
+        let mut chunk = bytes::BytesMut::with_capacity(CHUNK_BYTES);
+        if tokio::io::AsyncReadExt::read_buf(&mut left, &mut chunk).await? == 0 {
             break;
         }
-        writer.write(piece.freeze()).await?;
+        writer.write(chunk.freeze()).await?;
     }
     let label = ArtifactLabel::new("application/octet-stream", "fresh");
     Ok(writer.finish(label).await?.into())
@@ -257,7 +260,7 @@ fn sandbox_ref(sandbox: &str) -> v1::SandboxRef {
     }
 }
 
-/// Writes random content.
+/// Writes random content, which no compression or deduplication makes smaller.
 pub(crate) fn write_random_file(path: &Path, size: u64) -> anyhow::Result<()> {
     let mut file = std::fs::File::create(path)?;
     let mut random = std::io::Read::take(std::fs::File::open("/dev/urandom")?, size);
@@ -280,6 +283,7 @@ pub(super) fn to_comparison(
 
 /// Runs a program of the other side.
 pub(super) async fn run_command(mut command: Command) -> anyhow::Result<()> {
+    // What they print is not for the report.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let program = command.as_std().get_program().to_owned();
     let program = program.display();

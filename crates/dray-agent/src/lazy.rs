@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::media_type;
 use crate::message::{Attachment, Content, Message, Role};
 use crate::pair::CallPair;
 
@@ -35,10 +34,10 @@ struct GivenFile {
 pub fn accepts_type(types: &[String], kind: Option<&str>) -> bool {
     types
         .iter()
-        .any(|pattern| media_type::matches_pattern(kind, pattern))
+        .any(|pattern| dray_media_type::matches_pattern(kind, pattern))
 }
 
-/// What the tool says of a file that it gives.
+/// The tool's result for a file that it gives.
 pub fn given_file_text(attachment: &Attachment) -> String {
     json!({
         "ok": true,
@@ -49,7 +48,7 @@ pub fn given_file_text(attachment: &Attachment) -> String {
     .to_string()
 }
 
-/// What the tool says when it gives none, and which types it would give.
+/// The tool's result for a file that it refuses, with the types that it would give.
 pub fn refused_file_text(error: &str, types: &[String]) -> String {
     json!({"ok": false, "error": error, "accepted_types": types}).to_string()
 }
@@ -62,6 +61,7 @@ pub fn keeps_attachment(message: &Message, attachment: &Attachment, types: &[Str
     message.role == Role::Tool
         && url.starts_with("files/")
         && accepts_type(types, attachment.kind.as_deref())
+        // Other tools return files of an accepted type too, which the model did not ask to see.
         && is_given(message, url)
 }
 
@@ -87,6 +87,7 @@ pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
     for file in files {
         let file = canonical_attachment(file);
         let url = file.url.clone().unwrap_or_default();
+        // `keeps_attachment` would keep no other address inline.
         let is_wanted = url.starts_with("files/") && accepts_type(types, file.kind.as_deref());
         if !is_wanted || !seen.insert(url.clone()) {
             continue;
@@ -96,10 +97,12 @@ pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
             arguments: json!({ "attachment_url": format!("file:url::{url}") }),
             content: given_file_text(&file),
         };
+        // The same file may come in every turn: equal pairs need ids of their own.
         let [call, mut result] = pair.messages_as(pair.id_in(messages));
         let custom = result.custom_content.get_or_insert_default();
         custom.attachments = Some(vec![file]);
         messages.splice(at..at, [call, result]);
+        // The pairs stand in the order of the files.
         at += 2;
     }
 }
@@ -116,6 +119,7 @@ pub fn remove_refused_files(messages: &mut [Message], types: &[String]) -> bool 
             continue;
         }
         found = true;
+        // The next call shows the model a refusal in place of the file (quickapps 16).
         message.content = Some(Content::Text(refused_file_text(NOT_ACCEPTED, types)));
         if let Some(custom) = &mut message.custom_content {
             custom.attachments = None;
@@ -133,6 +137,7 @@ fn message_attachments(message: &Message) -> Vec<Attachment> {
 
 /// The file with its address as DIAL writes it: without the slash that clients may put before it, with a title.
 fn canonical_attachment(file: Attachment) -> Attachment {
+    // One slash only, as in the arguments of the tool (quickapps 16).
     let url = file.url.map(|url| match url.strip_prefix('/') {
         Some(rest) => rest.to_owned(),
         None => url,

@@ -1,8 +1,29 @@
-//! What an agent session is made of, as pure values and rules: the manifest that describes the agent, the templates
-//! that it may name, the messages of a chat request, the state that carries tool rounds from one turn to the next, and
+//! The parts of an agent session, as pure values and rules: the manifest that describes the agent, the templates that
+//! it may name, the messages of a chat request, the state that carries tool rounds from one turn to the next, and
 //! what the client sees of an answer.
 //!
+//! - [`manifest::Manifest`] describes an agent; [`manifest::ManifestReader`] reads it and reports every problem.
+//! - [`layer::LayerSet`] holds templates by name, [`skill::Skill`] texts that the model reads when it needs them.
+//! - [`message::Message`] is one message; [`filter`], [`lift`], [`clock`] and [`lazy`] prepare copies for the model.
+//! - [`state`] carries tool rounds through the client, [`pair::CallPair`] is a call that no model made.
+//! - [`event::Event`] is what the client sees; [`wire::ChunkWriter`] turns events into chunks.
+//!
 //! Nothing here does I/O. Wire names and sentences are the contract with existing clients (quickapps 45).
+//!
+//! ```
+//! use dray_agent::event::{AnswerEnd, Event};
+//! use dray_agent::wire::{ChunkWriter, MergedAnswer};
+//!
+//! let mut writer = ChunkWriter::new("f2b5", 1_700_000_000, None);
+//! let mut whole = MergedAnswer::default();
+//! whole.add(writer.start());
+//! for chunk in writer.event(Event::Content("Hello".to_owned())) {
+//!     whole.add(chunk);
+//! }
+//! whole.add(writer.end(&AnswerEnd::default()));
+//! let answer = whole.into_answer();
+//! assert_eq!(answer["choices"][0]["message"]["content"], "Hello");
+//! ```
 
 pub mod caller;
 pub mod choice;
@@ -15,7 +36,6 @@ pub mod layer;
 pub mod lazy;
 pub mod lift;
 pub mod manifest;
-pub mod media_type;
 pub mod message;
 pub mod notify;
 pub mod pair;

@@ -1,4 +1,4 @@
-//! What the model sees of the files it always has (quickapps 13): metadata, never content.
+//! Reports to the model the files that it always has (quickapps 13): metadata, never content.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::manifest::Context;
-use crate::media_type;
 use crate::message::{Content, Message, Role};
 use crate::pair::CallPair;
 
@@ -21,21 +20,21 @@ pub enum FileStatus {
     New,
     /// Its description or type is another.
     Updated,
-    /// It is gone.
+    /// No longer among the files of the manifest.
     Removed,
 }
 
-/// One file.
+/// A file of the manifest, as the result lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
     /// Last segment of the address, as it is written there.
     pub title: String,
-    /// Where it is.
+    /// Address of the file, as in the manifest.
     pub url: String,
     /// MIME type by its extension; empty when not known.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What is in it.
+    /// Description of its content, by the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Absent when nothing changed.
@@ -43,7 +42,7 @@ pub struct FileEntry {
     pub status: Option<FileStatus>,
 }
 
-/// What the tool answers.
+/// The result of the tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileNotice {
     /// The files; removed ones last.
@@ -58,6 +57,7 @@ impl FileNotice {
         let mut entries = Vec::new();
         for context in contexts {
             if let Context::File { url, description } = context
+                // An address that is configured twice appears once (quickapps 13).
                 && urls.insert(url.as_str())
             {
                 entries.push(file_entry(url, description.clone(), &seen));
@@ -66,6 +66,7 @@ impl FileNotice {
         let gone = seen
             .into_iter()
             .filter(|old| !urls.contains(old.url.as_str()));
+        // Removed ones come last, each once: the next notice no longer counts them as seen.
         entries.extend(gone.map(|old| FileEntry {
             status: Some(FileStatus::Removed),
             ..old
@@ -90,14 +91,16 @@ pub fn is_active(contexts: &[Context], messages: &[Message]) -> bool {
     contexts
         .iter()
         .any(|context| matches!(context, Context::File { .. }))
+        // Without files too: the model must learn that the last one was removed.
         || calls
             .into_iter()
             .any(|call| call.function.name == LIST_TOOL)
 }
 
-/// What is to be put at the end of the conversation; `None` without news.
+/// The call and result for the end of the conversation; `None` without news.
 pub fn notice_pair(contexts: &[Context], messages: &[Message]) -> Option<CallPair> {
     let notice = FileNotice::of(contexts, messages);
+    // The same condition as for the tool: a call of a tool that is not offered would mislead the model.
     (is_active(contexts, messages) && !notice.is_known()).then(|| CallPair {
         tool: LIST_TOOL.to_owned(),
         arguments: json!({}),
@@ -106,7 +109,7 @@ pub fn notice_pair(contexts: &[Context], messages: &[Message]) -> Option<CallPai
 }
 
 fn file_entry(url: &str, description: Option<String>, seen: &[FileEntry]) -> FileEntry {
-    let kind = media_type::guess_from_name(url)
+    let kind = dray_media_type::type_of_name(url)
         .unwrap_or_default()
         .to_owned();
     let status = match seen.iter().find(|old| old.url == url) {
@@ -117,6 +120,7 @@ fn file_entry(url: &str, description: Option<String>, seen: &[FileEntry]) -> Fil
         Some(_) => None,
     };
     FileEntry {
+        // Not percent-decoded (quickapps 13).
         title: url.rsplit('/').next().unwrap_or(url).to_owned(),
         url: url.to_owned(),
         kind,
@@ -137,6 +141,7 @@ fn last_seen(messages: &[Message]) -> Option<Vec<FileEntry>> {
         let id = message.tool_call_id.as_deref()?;
         match &message.content {
             Some(Content::Text(text)) if message.role == Role::Tool && ids.contains(id) => {
+                // A result that cannot be parsed is passed over for an older one (quickapps 13).
                 let notice: FileNotice = serde_json::from_str(text).ok()?;
                 let mut entries = notice.entries;
                 entries.retain(|entry| entry.status != Some(FileStatus::Removed));

@@ -46,7 +46,7 @@ impl OutgoingMessage {
     }
 }
 
-/// What a stream says about a published message.
+/// The acknowledgement of a published message by its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamAck {
     pub(crate) stream: String,
@@ -72,20 +72,20 @@ pub(crate) struct PulledMessage {
     pub(crate) acker: Acker,
 }
 
-/// What a worker says about a delivery.
+/// The acknowledgement that a worker sends for a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckAction {
-    /// Done.
+    /// Done: never again, and nothing is published about it.
     Done,
-    /// Again, not before the delay.
+    /// Hand it out again, not before the delay.
     Again(Duration),
-    /// Still working.
+    /// The work goes on: its time of `ack_wait` starts again.
     Progress,
-    /// Never again.
+    /// Never again; unlike [`Self::Done`] the server publishes an advisory about it.
     Term,
 }
 
-/// A key's value.
+/// The last change of a key: a value, or the mark of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     /// Whether the last write deleted the key; it has no value then.
@@ -151,7 +151,7 @@ pub(crate) enum Cursor {
 
 type Result<T> = std::result::Result<T, TransportError>;
 
-/// Runs the same method on whichever backend it is.
+/// Calls the same method of the backend in use.
 macro_rules! each {
     ($value:expr, $inner:ident => $body:expr) => {
         match $value {
@@ -167,6 +167,7 @@ impl Backend {
         reply: Option<&str>,
         message: &OutgoingMessage,
     ) -> Result<()> {
+        // The client would refuse it too, but this way both backends give the same error with the sizes in it.
         check_message_size(message, self.max_payload())?;
         each!(self, inner => inner.publish(reply, message).await)
     }
@@ -190,7 +191,7 @@ impl Backend {
         }
     }
 
-    /// Publishes into whichever stream takes the subject and waits at most `wait` for its acknowledgement.
+    /// Publishes into the stream that captures the subject, and waits at most `wait` for its acknowledgement.
     pub(crate) async fn store(
         &self,
         message: &OutgoingMessage,
@@ -249,6 +250,7 @@ impl Backend {
         prefix: &str,
         from: u64,
     ) -> Result<Option<(String, KeyEntry)>> {
+        // Keys are subjects of the bucket's stream (ADR-8 of NATS), so a prefix is a wildcard over whole parts.
         let root = format!("$KV.{bucket}.");
         let filter = match prefix {
             "" => format!("{root}>"),
@@ -270,6 +272,7 @@ impl Backend {
         expected: u64,
     ) -> Result<u64> {
         let mut headers = MessageHeaders::new();
+        // The server compares it with the last sequence on the subject; 0 means that the subject has no message.
         headers.append(EXPECTED_REVISION_HEADER, expected.to_string());
         let payload = value.unwrap_or_else(|| {
             headers.append(KV_OPERATION, KV_DELETE);
@@ -308,7 +311,7 @@ impl Backend {
         each!(self, inner => inner.max_payload())
     }
 
-    /// Sends everything on its way, then closes.
+    /// Flushes what is buffered, then closes the connection.
     pub(crate) async fn close(&self) {
         each!(self, inner => inner.close().await);
     }
@@ -322,6 +325,7 @@ pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const KV_DELETE: &str = "DEL";
 
 fn check_message_size(message: &OutgoingMessage, limit: usize) -> Result<()> {
+    // The client panics on a line break in a header value, and a colon in a name would make another header.
     if let Some(name) = message.headers.unsendable() {
         return Err(TransportError::Header(name.to_owned()));
     }
@@ -337,7 +341,7 @@ impl Subscription {
         each!(self, inner => inner.next().await)
     }
 
-    /// Takes nothing new; `next` yields what was delivered already and then ends.
+    /// Stops new messages; `next` yields what was delivered already and then ends.
     pub(crate) async fn drain(&mut self) {
         each!(self, inner => inner.drain().await);
     }
@@ -376,18 +380,23 @@ impl Puller {
 }
 
 impl Acker {
-    /// Sends it on its way; it may be lost.
+    /// Sends the acknowledgement without a confirmation; it may be lost.
     pub(crate) async fn send(&self, ack: AckAction) -> Result<()> {
         each!(self, inner => inner.send(ack).await)
     }
 
-    /// Sends it and waits until the server saw it.
+    /// Sends the acknowledgement and waits at most `wait` until the server confirms it.
     pub(crate) async fn confirm(&self, ack: AckAction, wait: Duration) -> Result<()> {
         each!(self, inner => inner.confirm(ack, wait).await)
     }
 }
 
 impl Cursor {
+    /// Sequence of the stream at which it was made to begin; asked before the first message.
+    pub(crate) fn begins_at(&self) -> u64 {
+        each!(self, inner => inner.begins_at())
+    }
+
     pub(crate) async fn next(&mut self) -> Result<StoredMessage> {
         each!(self, inner => inner.next().await)
     }

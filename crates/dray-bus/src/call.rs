@@ -1,6 +1,6 @@
-//! Asking: one inbox per call, retries inside the deadline, a circuit per area (messaging-reliability 20).
+//! Calls: one inbox for each, retries inside the deadline, a circuit breaker per area (messaging-reliability 20).
 
-mod area;
+pub(crate) mod area;
 #[cfg(test)]
 mod tests;
 
@@ -14,20 +14,20 @@ use prost::Message as _;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-pub(crate) use self::area::CircuitBreaker;
+use self::area::CircuitBreaker;
 use crate::backend::{CONNECTION_LOST, CoreMessage, Inbox, NO_RESPONDERS, OutgoingMessage};
 use crate::backoff::{Backoff, random_between};
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::error::{CallError, ReplyError, TransportError};
 use crate::headers;
 use crate::meta::Meta;
 use crate::subject;
 use crate::trace;
 
-/// Most tries that reach a responder (C-6).
+/// Most attempts of one call that reach a responder (C-6).
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Silence after which a responder that promised signs of life counts as dead: several of them are missing.
+/// Silence after which a responder that sends heartbeats counts as dead: several of them are missing.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Detail of the fault with which a service answers while it is being restarted.
@@ -35,18 +35,18 @@ const STOPPING_DETAIL: &str = "stopping";
 
 type ProgressObserver<'a> = Option<&'a mut (dyn FnMut(Bytes) + Send)>;
 
-/// What the caller does while it waits.
+/// How a call is made and what its caller observes meanwhile.
 #[derive(Default)]
 pub(crate) struct CallMode<'a> {
     observe: ProgressObserver<'a>,
     watched: bool,
     tenant_subject: bool,
-    /// A fault of the one that answers is final.
+    /// Whether a fault of the first responder that takes the request is final.
     once: bool,
 }
 
 impl<'a> CallMode<'a> {
-    /// Looks at progress.
+    /// Gives the payload of every progress reply to `observe`.
     pub(crate) fn observed(observe: &'a mut (dyn FnMut(Bytes) + Send)) -> Self {
         Self {
             observe: Some(observe),
@@ -54,7 +54,7 @@ impl<'a> CallMode<'a> {
         }
     }
 
-    /// Wants signs of life.
+    /// Wants heartbeats, so that a responder that died is noticed long before the deadline.
     pub(crate) fn watched() -> Self {
         Self {
             watched: true,
@@ -62,7 +62,7 @@ impl<'a> CallMode<'a> {
         }
     }
 
-    /// Goes to the subject of the tenant.
+    /// Publishes on the subject of the tenant.
     pub(crate) fn on_tenant_subject() -> Self {
         Self {
             tenant_subject: true,
@@ -70,7 +70,7 @@ impl<'a> CallMode<'a> {
         }
     }
 
-    /// Wants signs of life, and repeats nothing that a responder has decided.
+    /// Wants heartbeats, and repeats nothing that a responder has decided.
     pub(crate) fn once() -> Self {
         Self {
             watched: true,
@@ -88,8 +88,7 @@ pub(crate) async fn call_with_retries<'a, C: Call>(
 ) -> Result<C::Reply, CallError> {
     let begun = Instant::now();
     let mut attempt = CallAttempt::new::<C>(bus, meta, request, manner)?;
-    let span = request_span(&attempt.message);
-    trace::join_trace(&span, &mut attempt.message.headers);
+    let span = attempt.span.clone();
     let result = attempt.run().instrument(span).await;
     let answered = attempt.finish(&result);
     let result = result.and_then(|payload| {
@@ -108,6 +107,7 @@ pub(crate) async fn call_with_retries<'a, C: Call>(
     bus.inner
         .metrics
         .called(C::AREA, label, begun.elapsed().as_secs_f64());
+    // Publishes the cancellation when one is due, after the outcome was counted.
     drop(answered);
     result
 }
@@ -118,6 +118,8 @@ struct CallAttempt<'a> {
     area_name: &'static str,
     area: std::sync::Arc<CircuitBreaker>,
     message: OutgoingMessage,
+    /// The span that sends the message; its headers name it.
+    span: tracing::Span,
     inbox: Inbox,
     manner: CallMode<'a>,
     until: Instant,
@@ -125,7 +127,7 @@ struct CallAttempt<'a> {
     abandoned: CancelGuard<'a>,
 }
 
-/// What one try brought.
+/// The outcome of one attempt.
 enum AttemptResult {
     Payload(Bytes),
     Fault(Fault),
@@ -144,7 +146,7 @@ impl<'a> CallAttempt<'a> {
         if manner.watched {
             wanted.set(headers::HEARTBEAT_HEADER, "1");
         }
-        let message = OutgoingMessage {
+        let mut message = OutgoingMessage {
             subject: if manner.tenant_subject {
                 tenant_call_subject::<C>(&meta.tenant)
             } else {
@@ -153,6 +155,10 @@ impl<'a> CallAttempt<'a> {
             headers: wanted,
             payload: request.encode_to_vec().into(),
         };
+        let span = request_span(&message);
+        // All attempts share the span: they are one request to the trace (C-13).
+        trace::join_trace(&span, &mut message.headers);
+        // Measured with the headers of the trace: the responder measures them too.
         let size = message.size();
         if size > MESSAGE_LIMIT {
             return Err(CallError::TooLarge {
@@ -165,6 +171,7 @@ impl<'a> CallAttempt<'a> {
             return Err(CallError::Timeout(message.subject));
         }
         let area = bus.area(C::AREA);
+        // Last of the checks: it may take the one probe of an open circuit, which only an outcome gives back.
         if !area.may_ask() {
             return Err(CallError::CircuitOpen(C::AREA.to_owned()));
         }
@@ -181,13 +188,14 @@ impl<'a> CallAttempt<'a> {
                 settled: false,
             },
             message,
+            span,
             manner,
             until: Instant::now() + total,
             total,
         })
     }
 
-    /// Tries until there is an answer that another try would not change.
+    /// Repeats the attempt until its outcome is final or no time is left.
     async fn run(&mut self) -> Result<Bytes, CallError> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         let mut tries = 0;
@@ -210,7 +218,8 @@ impl<'a> CallAttempt<'a> {
                 }
                 AttemptResult::Silence => {
                     let failure = CallError::Timeout(self.message.subject.clone());
-                    // Of a watched call silence says more than that it takes long.
+                    // A watched responder is silent only when it is dead. Without heartbeats it may just be
+                    // slow, so another attempt is made only with half of the time left (C-6).
                     if last || (!self.manner.watched && self.left() < self.total / 2) {
                         return Err(failure);
                     }
@@ -233,7 +242,7 @@ impl<'a> CallAttempt<'a> {
         !self.manner.once || fault.detail == STOPPING_DETAIL
     }
 
-    /// Sends once and waits for what comes, from this try or an earlier one.
+    /// Sends the request once and waits for a reply, to this attempt or an earlier one.
     async fn once(&mut self, last: bool) -> Result<AttemptResult, CallError> {
         let share = self.share(last);
         let until = Instant::now() + share;
@@ -244,7 +253,9 @@ impl<'a> CallAttempt<'a> {
             .backend
             .publish(Some(&address), &self.message);
         match tokio::time::timeout_at(until, sent).await {
+            // From here on a responder may be working on it, so a caller that goes away has to say so (C-9).
             Ok(Ok(())) => self.abandoned.arm(),
+            // What was not sent costs no attempt. If it was sent after all, the operation id makes both one (C-1).
             Ok(Err(error)) if error.is_passing() => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -262,6 +273,8 @@ impl<'a> CallAttempt<'a> {
     }
 
     async fn answer(&mut self, until: Instant) -> Result<AttemptResult, CallError> {
+        // The server reports a refused publish as an event and not to the publisher, who would wait
+        // for the deadline.
         let refused = self.bus.inner.health.refusal_of(&self.message.subject);
         tokio::pin!(refused);
         let mut patience = self.patience(until);
@@ -278,6 +291,7 @@ impl<'a> CallAttempt<'a> {
                 return Err(CallError::Transport(TransportError::Disconnected));
             };
             if reply.headers.get(headers::PROGRESS_HEADER).is_some() {
+                // Progress prolongs the wait for the next sign of life, never the deadline (C-8).
                 patience = self.patience(until);
                 if let Some(observe) = &mut self.manner.observe {
                     observe(reply.payload);
@@ -288,7 +302,7 @@ impl<'a> CallAttempt<'a> {
         }
     }
 
-    /// When the responder counts as dead: it was silent for too long, or the time of this attempt is over.
+    /// The instant at which the responder counts as dead: no heartbeat came, or the time of this attempt is over.
     fn patience(&self, until: Instant) -> Instant {
         if self.manner.watched {
             until.min(Instant::now() + HEARTBEAT_TIMEOUT)
@@ -297,7 +311,7 @@ impl<'a> CallAttempt<'a> {
         }
     }
 
-    /// Waits before the next try; an answer to an earlier one ends the wait.
+    /// Waits before the next attempt; a result of an earlier one ends the wait.
     async fn pause(&mut self, delay: Duration) -> Result<Option<Bytes>, CallError> {
         if delay.is_zero() {
             return Ok(None);
@@ -307,13 +321,15 @@ impl<'a> CallAttempt<'a> {
             match self.answer(until).await? {
                 AttemptResult::Payload(payload) => return Ok(Some(payload)),
                 AttemptResult::Silence => return Ok(None),
+                // What an earlier attempt failed with is known; only a result ends the wait early.
                 AttemptResult::Fault(_) | AttemptResult::NoResponders => {}
             }
         }
     }
 
-    /// Time for the next attempt: all that is left, unless the responder sends no heartbeats, the area usually answers
-    /// well within two fifths of the whole and at least half would be left for another try (C-6).
+    /// Time for the next attempt. It is all that is left, or two fifths of the whole when the area
+    /// usually answers well within them, the responder sends no heartbeats, and at least half would be
+    /// left for another attempt (C-6).
     fn share(&self, last: bool) -> Duration {
         let left = self.left();
         let share = self.total * 2 / 5;
@@ -332,14 +348,16 @@ impl<'a> CallAttempt<'a> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Reports the outcome to the circuit breaker, and cancels responders that may still work on it when the caller is
-    /// gone.
+    /// Reports the outcome to the circuit breaker. The returned guard cancels responders that may
+    /// still work on the request.
     fn finish(self, result: &Result<Bytes, CallError>) -> CancelGuard<'a> {
         let answered = match result {
             Ok(_) => {
                 self.area.answered(self.total.saturating_sub(self.left()));
                 true
             }
+            // The area is alive, but these come faster than results: they must not shorten the next first attempt. A
+            // subject without responders fails fast by itself and needs no circuit.
             Err(CallError::Fault(_) | CallError::NoResponder(_) | CallError::Reply(_)) => {
                 self.area.answered(Duration::ZERO);
                 true
@@ -378,6 +396,8 @@ fn request_span(message: &OutgoingMessage) -> tracing::Span {
 
 /// Reads a final reply.
 fn read_reply(reply: CoreMessage) -> Result<AttemptResult, ReplyError> {
+    // After a lost connection the request or its reply may be lost; a repetition is safe,
+    // because calls are idempotent.
     if matches!(reply.status, Some(NO_RESPONDERS | CONNECTION_LOST)) {
         return Ok(AttemptResult::NoResponders);
     }
@@ -390,17 +410,18 @@ fn read_reply(reply: CoreMessage) -> Result<AttemptResult, ReplyError> {
     }
 }
 
-/// The wait before a fault is worth another try: only when it says so itself (C-6).
+/// The delay before another attempt after a fault; `None` without retry advice in it (C-6).
 fn retry_delay(fault: &Fault) -> Option<Duration> {
     match (fault.code, fault.retry) {
         (FaultCode::RateLimited | FaultCode::Unavailable, RetryAdvice::After(delay)) => {
+            // Callers that were refused together do not come back together.
             Some(delay + random_between(Duration::ZERO, Duration::from_millis(50)))
         }
         _ => None,
     }
 }
 
-/// Cancels the request at the responders (C-9), unless an answer came.
+/// Cancels the request at the responders when it is dropped (C-9), unless a response came.
 struct CancelGuard<'a> {
     bus: &'a Bus,
     area: &'static str,
@@ -424,8 +445,10 @@ impl CancelGuard<'_> {
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         if !self.settled {
+            // A caller that is dropped midway gives its probe back. Otherwise the circuit would stay open for ever.
             self.bus.area(self.area).undecided();
         }
+        // `drop` cannot wait, and outside a runtime the process is ending: the responder meets its deadline instead.
         let Some(runtime) = tokio::runtime::Handle::try_current()
             .ok()
             .filter(|_| self.armed)
@@ -438,10 +461,12 @@ impl Drop for CancelGuard<'_> {
             headers: self.meta.headers(""),
             payload: Bytes::new(),
         };
+        // Tracked, so that a drain of the bus sends it before the connection closes.
         self.bus.inner.tasks.spawn_on(
             async move {
                 let sent = bus.inner.backend.publish(None, &message);
-                if let Ok(Err(error)) = tokio::time::timeout(crate::health::DRAIN_WAIT, sent).await
+                if let Ok(Err(error)) =
+                    tokio::time::timeout(crate::bus_core::DRAIN_WAIT, sent).await
                 {
                     tracing::debug!(
                         error = &error as &dyn std::error::Error,

@@ -4,32 +4,27 @@
 mod letters;
 mod state;
 
-use bytes::Bytes;
 use dray_proto::contract::schema_name;
-use dray_proto::v1::{self, TerminalState};
-use dray_types::{Deadline, Fault, OperationId, TenantId};
+use dray_proto::v1;
+use dray_types::{Deadline, Fault};
 use prost::Message as _;
 
-pub use self::letters::{DeadLetterDetails, DeadLetterSummary, DeadLetters, LetterError};
-pub use self::state::{LetterFilter, LetterState};
-use crate::backend::{OutgoingMessage, PulledMessage, StoredMessage};
-use crate::bus::Bus;
+pub use self::letters::{DeadLetterDetails, DeadLetters, LetterError};
+pub use self::state::{DeadLetterSummary, LetterFilter, LetterState};
+use crate::backend::{OutgoingMessage, StoredMessage};
+use crate::bus_core::Bus;
 use crate::error::PublishError;
 use crate::headers::{self, MessageHeaders};
-use crate::ids;
-use crate::ledger::LedgerError;
-use crate::meta::Meta;
 use crate::subject::{self, SubjectParts};
-use crate::topology::{DEAD_LETTER_STREAM, EVENT_STREAM, WORK_STREAM};
-use crate::work::WorkEnvelope;
-use crate::work::job::{JobError, WorkJob};
+use crate::topology::{DEAD_LETTER_STREAM, WORK_STREAM};
+use crate::work::envelope::WorkEnvelope;
 
 /// Largest dead letter: below what every usable server takes (256 KiB), above any message with its wrapping.
 const LETTER_LIMIT: usize = 240 * 1024;
 /// How much of an original that cannot be wrapped is kept.
 const MAX_PREFIX_BYTES: usize = 4 * 1024;
 
-/// What a dead letter says.
+/// The content of a dead letter, before it is encoded.
 pub(crate) struct DeadLetter<'a> {
     pub(crate) original: &'a StoredMessage,
     pub(crate) delivered: u64,
@@ -41,6 +36,7 @@ pub(crate) struct DeadLetter<'a> {
 impl DeadLetter<'_> {
     fn wrap(&self, now_ms: u64) -> v1::DeadLetter {
         let original = self.original;
+        // The prefix's size is kept free for the letter's own fields.
         let complete = original.payload.len() + original.headers.wire_size()
             <= LETTER_LIMIT - MAX_PREFIX_BYTES;
         let kept = if complete {
@@ -48,6 +44,7 @@ impl DeadLetter<'_> {
         } else {
             MAX_PREFIX_BYTES
         };
+        // Of an original that is too large the first headers are kept, so that it can be recognised.
         let mut room = LETTER_LIMIT / 4;
         v1::DeadLetter {
             subject: original.subject.clone(),
@@ -69,7 +66,10 @@ impl DeadLetter<'_> {
                 .filter(|(name, value)| {
                     let size = name.len() + value.len();
                     let fits = complete || size <= room;
-                    room = room.saturating_sub(size);
+                    // A header that is left out takes no room from the later ones.
+                    if fits {
+                        room = room.saturating_sub(size);
+                    }
                     fits
                 })
                 .map(|(name, value)| v1::Header {
@@ -113,6 +113,8 @@ pub(crate) async fn publish_dead_letter(
         payload: letter.wrap(now_ms).encode_to_vec().into(),
     };
     bus.inner.metrics.dead(letter.fault.code);
+    // The work's own deadline is often past. With this one the publish gets its shortest time, after which the
+    // delivery comes again.
     let deadline = Deadline::from_unix_ms(now_ms);
     bus.publish_message(
         DEAD_LETTER_STREAM,
@@ -153,117 +155,10 @@ fn dead_subject(work: &str) -> String {
     }
 }
 
-/// Gives up a message that cannot be understood: letter, ledger entry where its key can be trusted, event.
-pub(crate) async fn dead_letter_poison(
-    bus: &Bus,
-    pulled: &PulledMessage,
-    envelope: Option<&WorkEnvelope>,
-    fault: &Fault,
-    service_version: &str,
-) -> Result<(), JobError> {
-    let original = &pulled.message;
-    let Some(envelope) = envelope else {
-        let letter = DeadLetter {
-            original,
-            delivered: pulled.delivered,
-            record: None,
-            fault,
-            service_version,
-        };
-        publish_dead_letter(bus, &letter, None).await?;
-        return tell_unreadable(bus, original, fault).await;
-    };
-    let mut job = WorkJob::new(bus, envelope);
-    job.read().await?;
-    let event = unreadable_event(original, Some(envelope), fault);
-    if job.held.is_none() {
-        match job
-            .bury(original, pulled.delivered, event, fault, service_version)
-            .await
-        {
-            // A worker has a readable message with the same id, which keeps its entry.
-            Err(JobError::Ledger(LedgerError::Moved)) => return Ok(()),
-            other => other?,
-        }
-        return job.report().await;
-    }
-    if job.record().terminal() == TerminalState::DeadLettered {
-        return job.report().await;
-    }
-    let letter = DeadLetter {
-        original,
-        delivered: pulled.delivered,
-        record: None,
-        fault,
-        service_version,
-    };
-    publish_dead_letter(bus, &letter, None).await?;
-    Ok(())
-}
-
-/// The event for work whose own rejection event cannot be made, for want of a readable message.
-pub(crate) fn unreadable_event(
-    original: &StoredMessage,
-    envelope: Option<&WorkEnvelope>,
-    fault: &Fault,
-) -> v1::RecordedEvent {
-    let sent = original
-        .headers
-        .get(headers::OPERATION_HEADER)
-        .unwrap_or_default();
-    let operation_id = OperationId::new(sent).map_or_else(|_| String::new(), |id| id.to_string());
-    let event = v1::WorkDeadLettered {
-        operation_id,
-        subject: original.subject.chars().take(512).collect(),
-        fault: Some(fault.clone().into()),
-    };
-    let message_id = match envelope {
-        Some(envelope) => ids::message_id(
-            &envelope.meta.tenant.token(),
-            &envelope.meta.operation,
-            &format!("{}.dead-lettered", envelope.step()),
-            envelope.redrives,
-        ),
-        None => format!("{WORK_STREAM}/{}:dead-lettered:0", original.sequence),
-    };
-    let (area, tenant) = subject::subject_parts(&original.subject)
-        .map_or(("unknown", "unknown"), |parts| (parts.area, parts.tenant));
-    v1::RecordedEvent {
-        subject: format!("dray.event.{area}.v1.dead-lettered.{tenant}"),
-        schema: schema_name::<v1::WorkDeadLettered>(),
-        message_id,
-        payload: event.encode_to_vec(),
-    }
-}
-
-async fn tell_unreadable(
-    bus: &Bus,
-    original: &StoredMessage,
-    fault: &Fault,
-) -> Result<(), JobError> {
-    let Some(parts) = subject::subject_parts(&original.subject) else {
-        return Ok(());
-    };
-    let event = unreadable_event(original, None, fault);
-    // The tenant of the subject is the only one that can be trusted here.
-    let Ok(tenant) = TenantId::new(parts.tenant) else {
-        return Ok(());
-    };
-    let meta = Meta::new(tenant, Deadline::from_unix_ms(bus.now_ms()));
-    bus.publish_encoded(
-        EVENT_STREAM,
-        &meta,
-        event.subject,
-        &event.schema,
-        &event.message_id,
-        Bytes::from(event.payload),
-    )
-    .await?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     #[test]
@@ -283,6 +178,18 @@ mod tests {
         }
     }
 
+    /// The letter of an original that was delivered once, written at the time 5.
+    fn wrap(original: &StoredMessage) -> v1::DeadLetter {
+        let letter = DeadLetter {
+            original,
+            delivered: 1,
+            record: None,
+            fault: &Fault::internal(),
+            service_version: "0",
+        };
+        letter.wrap(5)
+    }
+
     #[test]
     fn an_original_that_cannot_be_wrapped_is_kept_as_a_reference_with_its_beginning() {
         let original = |size: usize| StoredMessage {
@@ -294,14 +201,7 @@ mod tests {
         };
         let check = |size: usize, complete: bool| {
             let original = original(size);
-            let letter = DeadLetter {
-                original: &original,
-                delivered: 1,
-                record: None,
-                fault: &Fault::internal(),
-                service_version: "0",
-            };
-            let wrapped = letter.wrap(5);
+            let wrapped = wrap(&original);
             assert_eq!(wrapped.payload_complete, complete, "{size}");
             assert_eq!((wrapped.stream_sequence, wrapped.last_error_ms), (7, 5));
             assert!(wrapped.encoded_len() < LETTER_LIMIT, "{size}");
@@ -310,5 +210,27 @@ mod tests {
         check(1_000, true);
         check(128 * 1024, true);
         check(250 * 1024, false);
+    }
+
+    #[test]
+    fn a_header_that_is_too_large_does_not_displace_the_others() {
+        let original = StoredMessage {
+            sequence: 7,
+            subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
+            headers: [
+                ("Big", "x".repeat(LETTER_LIMIT)),
+                (headers::OPERATION_HEADER, "op".to_owned()),
+            ]
+            .into_iter()
+            .collect(),
+            payload: Bytes::new(),
+            time_ms: 0,
+        };
+        let kept: Vec<String> = wrap(&original)
+            .headers
+            .into_iter()
+            .map(|header| header.name)
+            .collect();
+        assert_eq!(kept, [headers::OPERATION_HEADER]);
     }
 }

@@ -1,10 +1,10 @@
-//! What can go wrong, one type per operation, and what each failure says to an agent.
+//! Errors, one type per operation, and the fault that each becomes for an agent.
 
 use std::time::Duration;
 
 use dray_types::{Fault, FaultCode};
 
-/// What the transport under the bus reports. The operator's view; callers see it as a source.
+/// A failure of the transport under the bus. Operators see it; callers get it as a source.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The subject has no listener.
@@ -24,7 +24,7 @@ pub enum TransportError {
     TooLarge {
         /// Bytes of payload and headers.
         size: usize,
-        /// Most bytes allowed.
+        /// Limit of the server, of the stream or of our own (E-3), in bytes.
         limit: usize,
     },
     /// The stream's limits are reached (10077 and its like, F-4).
@@ -52,6 +52,7 @@ impl TransportError {
     /// Whether the outcome is unknown or the cause passes by itself.
     pub const fn is_passing(&self) -> bool {
         match self {
+            // The client gives most failures of a connection no kind of their own, so the rest counts as passing too.
             Self::TimedOut | Self::Disconnected | Self::Other(_) => true,
             Self::NoResponders
             | Self::Denied(_)
@@ -87,6 +88,7 @@ impl From<TransportError> for Fault {
             TransportError::Denied(_)
             | TransportError::NotProvisioned(_)
             | TransportError::WrongRevision
+            // An operator has to act; subjects and causes are not for an agent to read.
             | TransportError::Header(_) => Self::internal(),
         }
     }
@@ -134,12 +136,14 @@ impl ConnectError {
         )
     }
 
-    /// Whether it may go away by itself: no server could be reached. One that refuses the identity goes on refusing.
+    /// Whether a later attempt may succeed: no server could be reached. A server that refuses the
+    /// identity refuses it again.
     pub fn is_passing(&self) -> bool {
         use async_nats::ConnectErrorKind as Kind;
         match self {
             Self::Connect(error) => matches!(
                 error.kind(),
+                // A name that does not resolve yet is usual while a cluster starts.
                 Kind::Dns | Kind::TimedOut | Kind::Io | Kind::MaxReconnects
             ),
             Self::Option { .. } | Self::Inbox(_) => false,
@@ -151,7 +155,7 @@ impl ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot subscribe to `{subject}`")]
 pub struct SubscribeError {
-    /// The subject.
+    /// Call subject, or the subject of cancellations of its area.
     pub subject: String,
     /// The cause.
     #[source]
@@ -161,7 +165,7 @@ pub struct SubscribeError {
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The responder says so.
+    /// The responder answered with this fault.
     #[error("the responder answered with a fault: {0}")]
     Fault(Fault),
     /// The subject has no responder.
@@ -170,7 +174,7 @@ pub enum CallError {
     /// The deadline passed without an answer: a dead peer or a bug (C-4).
     #[error("no answer from `{0}` before the deadline")]
     Timeout(String),
-    /// The area did not answer 20 times in a row and rests (C-10).
+    /// Twenty calls of the area timed out in a row, and its circuit is open (C-10).
     #[error("area `{0}` does not answer; not asked again for a moment")]
     CircuitOpen(String),
     /// The request is over the message limit (E-3).
@@ -178,13 +182,13 @@ pub enum CallError {
     TooLarge {
         /// Bytes of payload and headers.
         size: usize,
-        /// Most bytes allowed.
+        /// Limit for requests (E-3), in bytes.
         limit: usize,
     },
     /// The reply is not what the contract says.
     #[error("the reply cannot be read")]
     Reply(#[source] ReplyError),
-    /// The transport failed.
+    /// The transport failed before the request was sent, or while the reply was awaited.
     #[error("the request could not be sent")]
     Transport(#[source] TransportError),
 }
@@ -229,7 +233,7 @@ pub enum PublishError {
     TooLarge {
         /// Bytes of payload and headers.
         size: usize,
-        /// Most bytes allowed.
+        /// Limit for messages of the stream (E-3), in bytes.
         limit: usize,
     },
     /// The stream stayed full for 15 s.
@@ -241,20 +245,29 @@ pub enum PublishError {
     /// The stream that acknowledged is not the expected one.
     #[error("stream `{found}` acknowledged instead of `{expected}`")]
     WrongStream {
-        /// Where it belongs.
+        /// Stream that the message belongs to.
         expected: &'static str,
-        /// Who took it.
+        /// Name of the stream that has the message now.
         found: String,
     },
     /// The server's permissions refuse the subject.
     #[error("the server refuses `{0}` to this identity")]
     Denied(String),
+    /// The message was not stored, and the same message never will be: a programming error.
+    #[error("the message for `{subject}` cannot be stored")]
+    Refused {
+        /// The subject.
+        subject: String,
+        /// Why.
+        #[source]
+        source: TransportError,
+    },
     /// No acknowledgement until the deadline; whether it was stored is unknown.
     #[error("no acknowledgement for `{subject}` in time")]
     Unconfirmed {
-        /// The subject.
+        /// Subject of the message, with the tenant.
         subject: String,
-        /// What the last try met.
+        /// The failure of the last attempt.
         #[source]
         source: TransportError,
     },
@@ -270,7 +283,8 @@ impl From<PublishError> for Fault {
             }
             PublishError::NoStream(_)
             | PublishError::WrongStream { .. }
-            | PublishError::Denied(_) => Self::internal(),
+            | PublishError::Denied(_)
+            | PublishError::Refused { .. } => Self::internal(),
         }
     }
 }
@@ -281,7 +295,7 @@ pub enum WorkError {
     /// The durable consumer cannot be read.
     #[error("cannot read consumer `{durable}`")]
     Consumer {
-        /// The durable's name.
+        /// Name of the durable consumer.
         durable: String,
         /// The cause.
         #[source]
@@ -298,7 +312,7 @@ pub enum ProbeError {
     /// The server refused something since start.
     #[error("the server refused {count} subjects to this identity, first `{first}`")]
     Denied {
-        /// How many refusals.
+        /// Refusals since the start of the process, repeated ones included.
         count: u64,
         /// The first refused subject or the server's words.
         first: String,

@@ -1,10 +1,10 @@
-//! Reading what happened, in order: for an operator's eyes and for tests.
+//! Reading streams in order, for operators and tests.
 
 use dray_proto::Event;
 
 use crate::backend::{Backend, Cursor, CursorStart, StoredMessage};
 use crate::backoff::Backoff;
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::error::TransportError;
 use crate::headers::MessageHeaders;
 use crate::subject;
@@ -41,6 +41,7 @@ impl EventFilter {
     /// The same, beginning with this sequence.
     #[must_use]
     pub fn from_sequence(mut self, sequence: u64) -> Self {
+        // The server takes a start sequence of 0 as missing and refuses the consumer.
         self.start = CursorStart::Sequence(sequence.max(1));
         self
     }
@@ -52,7 +53,7 @@ pub enum EventError {
     /// The filter is not within one of the streams.
     #[error("`{0}` is not within dray.event.>, dray.audit.>, dray.dead.> or dray.work.>")]
     Filter(String),
-    /// The transport failed.
+    /// The transport refused the read, or the bus was closed.
     #[error("the stream cannot be read")]
     Transport(#[source] TransportError),
 }
@@ -60,11 +61,11 @@ pub enum EventError {
 /// A message as it was read.
 #[derive(Clone, Debug)]
 pub struct ObservedEvent {
-    /// Its subject.
+    /// Subject it was published on, with the tenant as its last token.
     pub subject: String,
-    /// Its headers.
+    /// Headers as stored, with those of the envelope.
     pub headers: MessageHeaders,
-    /// Its payload, encoded.
+    /// The encoded message; its type is in the `Dray-Schema` header.
     pub payload: bytes::Bytes,
     /// Its sequence in the stream.
     pub sequence: u64,
@@ -101,14 +102,16 @@ impl From<StoredMessage> for ObservedEvent {
     }
 }
 
-/// Messages in order. Survives outages: it goes on after the last message that it gave out.
+/// Messages in order, each once. After an outage it continues behind the last message that it gave out.
 #[derive(Debug)]
 pub struct EventStream {
     backend: Backend,
     stream: &'static str,
     filter: String,
     cursor: Cursor,
-    next: CursorStart,
+    /// Sequence behind the last message that was given out: nothing before it is given out, and after an outage
+    /// reading continues at it.
+    next: u64,
 }
 
 impl EventStream {
@@ -124,12 +127,12 @@ impl EventStream {
             backend,
             stream,
             filter: filter.subject,
+            next: cursor.begins_at(),
             cursor,
-            next: filter.start,
         })
     }
 
-    /// The next message, however long it takes.
+    /// Waits for the next message, without a limit.
     ///
     /// # Errors
     /// The bus was closed, or refuses.
@@ -140,8 +143,10 @@ impl EventStream {
         );
         loop {
             let error = match self.cursor.next().await {
+                // A server that was killed may have forgotten how far it had handed out, and hands it out again.
+                Ok(stored) if stored.sequence < self.next => continue,
                 Ok(stored) => {
-                    self.next = CursorStart::Sequence(stored.sequence + 1);
+                    self.next = stored.sequence + 1;
                     return Ok(stored.into());
                 }
                 Err(error) => error,
@@ -154,9 +159,10 @@ impl EventStream {
                 "reading begins again"
             );
             tokio::time::sleep(backoff.next_delay()).await;
+            // An error here shows with the next read of the old cursor.
             if let Ok(cursor) = self
                 .backend
-                .cursor(self.stream, &self.filter, self.next)
+                .cursor(self.stream, &self.filter, CursorStart::Sequence(self.next))
                 .await
             {
                 self.cursor = cursor;
@@ -179,7 +185,32 @@ fn stream_of(filter: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use dray_proto::v1;
+
     use super::*;
+    use crate::conformance::World;
+
+    #[tokio::test]
+    async fn a_message_that_is_handed_out_again_is_not_given_out_again() {
+        let world = World::in_process();
+        world.provision(Duration::from_secs(1)).await;
+        for operation in ["one", "two"] {
+            let meta = world.meta(operation);
+            let event = v1::ToolCallResolved::default();
+            world.bus.publish_event(&meta, &event).await.unwrap();
+        }
+        let mut events = world.events("dray.event.>").await;
+        assert_eq!(events.next().await.unwrap().sequence, 1);
+        // As a server does that was killed before it stored how far it was.
+        let filter = events.filter.clone();
+        let again = world
+            .backend()
+            .cursor(EVENT_STREAM, &filter, CursorStart::Sequence(1));
+        events.cursor = again.await.unwrap();
+        assert_eq!(events.next().await.unwrap().sequence, 2);
+    }
 
     #[test]
     fn filters_stay_within_one_stream() {

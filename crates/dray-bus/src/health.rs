@@ -1,4 +1,4 @@
-//! What readiness asks of the bus (messaging-reliability 16).
+//! What the events of the connection have reported.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,20 +7,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::bus::Bus;
 use crate::error::ProbeError;
-use crate::topology::LEDGER_STREAM;
 
-/// Smallest `max_payload` of a server that is usable (E-3).
-const MIN_PAYLOAD: usize = 256 * 1024;
-/// Largest difference between the local clock and the server's (7.1).
-const MAX_SKEW_MS: i64 = 2_000;
 /// How often the clocks are compared.
 const SKEW_EVERY_MS: u64 = 30_000;
-/// How long the last replies may take when the bus is drained.
-pub(crate) const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
-/// What events of the connection reported. Clones share it.
+/// What the connection's events have reported. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionHealth {
     shared: Arc<HealthState>,
@@ -51,18 +43,24 @@ impl ConnectionHealth {
     pub(crate) fn refused(&self, subject: String) {
         self.shared.violations.fetch_add(1, Ordering::SeqCst);
         let mut refused = self.lock();
+        // Bounded: a subject can hold an operation's key, so a wrong permission may refuse a
+        // new one with every message.
         if refused.len() < MAX_REFUSED_SUBJECTS && !refused.contains(&subject) {
             refused.push(subject);
         }
         drop(refused);
+        // After the lock is released: each waiter that this wakes takes it.
         self.shared.refusals.send_modify(|count| *count += 1);
     }
 
     /// Returns once the server has refused `subject`.
     pub(crate) async fn refusal_of(&self, subject: &str) {
+        // Subscribed before the first look, or a refusal between the two would be missed.
         let mut refusals = self.shared.refusals.subscribe();
         while !self.lock().iter().any(|refused| refused == subject) {
             if refusals.changed().await.is_err() {
+                // The sender lives as long as `self`, so this is not reached; to wait is the
+                // answer that refuses nothing.
                 std::future::pending::<()>().await;
             }
         }
@@ -76,12 +74,13 @@ impl ConnectionHealth {
     /// Notes that there is a connection, the first or another one.
     pub(crate) fn connected(&self) {
         let mut connection = self.connection();
+        // The first connection restores nothing, so no worker has to be given time after it.
         if std::mem::take(&mut connection.is_lost) {
             connection.restored_at = Some(Instant::now());
         }
     }
 
-    /// What is left of `period` since a lost connection was restored. The other workers lost theirs too, most likely,
+    /// What is left of `period` since a lost connection was restored. The other workers most likely lost theirs too,
     /// and need that time to renew their leases.
     pub(crate) fn restoring(&self, period: Duration) -> Duration {
         self.connection()
@@ -96,11 +95,12 @@ impl ConnectionHealth {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the clocks should be compared again; at most once in a while.
+    /// Whether the clocks should be compared again: at most every 30 s.
     pub(crate) fn wants_skew(&self, now_ms: u64) -> bool {
         let last = self.shared.skew_measured_ms.load(Ordering::SeqCst);
         let is_due = now_ms.saturating_sub(last) >= SKEW_EVERY_MS;
         if is_due {
+            // Two tasks that come here together both measure, which is harmless.
             self.shared.skew_measured_ms.store(now_ms, Ordering::SeqCst);
         }
         is_due
@@ -120,7 +120,13 @@ impl ConnectionHealth {
         self.shared.violations.load(Ordering::SeqCst) > 0
     }
 
-    fn violation(&self) -> Option<ProbeError> {
+    /// Milliseconds by which the server's clock is ahead of the local one, as last measured.
+    pub(crate) fn skew_ms(&self) -> i64 {
+        self.shared.skew_ms.load(Ordering::SeqCst)
+    }
+
+    /// The refusals since start, when there are any.
+    pub(crate) fn violation(&self) -> Option<ProbeError> {
         let count = self.shared.violations.load(Ordering::SeqCst);
         (count > 0).then(|| ProbeError::Denied {
             count,
@@ -136,57 +142,9 @@ impl ConnectionHealth {
     }
 }
 
-pub(crate) async fn probe_connection(bus: &Bus) -> Result<(), ProbeError> {
-    let inner = &bus.inner;
-    if let Some(violation) = inner.health.violation() {
-        return Err(violation);
-    }
-    let limit = inner.backend.max_payload();
-    if limit < MIN_PAYLOAD {
-        return Err(ProbeError::PayloadLimit { limit });
-    }
-    let milliseconds = inner.health.shared.skew_ms.load(Ordering::SeqCst);
-    if milliseconds.abs() > MAX_SKEW_MS {
-        return Err(ProbeError::ClockSkew { milliseconds });
-    }
-    inner
-        .backend
-        .stream(LEDGER_STREAM)
-        .await
-        .map_err(ProbeError::Transport)?
-        .map(|_| ())
-        .ok_or_else(|| {
-            ProbeError::Transport(crate::error::TransportError::NotProvisioned(
-                LEDGER_STREAM.to_owned(),
-            ))
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn a_clock_that_is_off_by_more_than_two_seconds_makes_the_service_unready() {
-        let clock = dray_types::Clock::system();
-        let bus = Bus::in_process(clock, &crate::conformance::noop_meter());
-        bus.apply_topology(&crate::conformance::small_topology(|_| {}))
-            .await
-            .unwrap();
-        for (server_ms, local_ms, ready) in [
-            (10_000, 12_000, true),
-            (10_000, 12_001, false),
-            (12_001, 10_000, false),
-            (10_000, 10_000, true),
-        ] {
-            bus.inner.health.skew(server_ms, local_ms);
-            assert_eq!(
-                bus.round_trip().await.is_ok(),
-                ready,
-                "{server_ms} {local_ms}"
-            );
-        }
-    }
 
     #[test]
     fn clocks_are_compared_now_and_then() {

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::error::TransportError;
 
 /// The keys of one bucket.
@@ -16,7 +16,7 @@ pub struct KeyValue {
 /// A value and the revision to change it by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValueEntry {
-    /// The value.
+    /// Bytes as they were written.
     pub value: Bytes,
     /// Revision for [`KeyValue::update`] and [`KeyValue::delete`].
     pub revision: u64,
@@ -27,7 +27,7 @@ pub struct KeyValueEntry {
 /// A key and its last change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValueChange {
-    /// The key.
+    /// Key without the bucket, such as `toolcall.resolve.acme.op`.
     pub key: String,
     /// What it holds now; nothing when it was deleted.
     pub value: Option<Bytes>,
@@ -108,6 +108,7 @@ impl KeyValue {
     /// [`KeyError::Exists`], an invalid key, or the bus.
     pub async fn create(&self, key: &str, value: Bytes) -> Result<u64, KeyError> {
         check_key(key)?;
+        // Usually the key was never written, and one request is enough.
         match self.put(key, Some(value.clone()), 0).await {
             Err(KeyError::Stale) => {}
             other => return other,
@@ -120,8 +121,10 @@ impl KeyValue {
             .await
             .map_err(KeyError::Transport)?;
         match last {
+            // The mark of a deletion is the last message on the key's subject, so revision 0 is refused for it too.
             Some(entry) if entry.deleted => {
                 match self.put(key, Some(value), entry.revision).await {
+                    // Another caller created the key between the read and this write.
                     Err(KeyError::Stale) => Err(KeyError::Exists),
                     other => other,
                 }
@@ -173,9 +176,9 @@ impl KeyValue {
         }))
     }
 
-    /// Up to `limit` keys that begin with `prefix`; see [`KeyValue::next`]. One request for each key, deleted ones
-    /// included: for what is few or asked seldom. A key that changes meanwhile may come twice, with its newest value
-    /// last.
+    /// Up to `limit` keys that begin with `prefix`; see [`KeyValue::next`]. It sends one request for each key,
+    /// deleted ones included, so it is for small buckets and rare use. A key that changes meanwhile may come twice,
+    /// with its newest value last.
     ///
     /// # Errors
     /// An invalid prefix, or the bus.
@@ -183,6 +186,7 @@ impl KeyValue {
         let mut listing = KeyListing::default();
         let mut from = 1;
         while let Some(change) = self.next(prefix, from).await? {
+            // The stream keeps one message per key, in the order of revisions, so this visits each key once.
             from = change.revision + 1;
             let Some(value) = change.value else {
                 continue;
@@ -215,6 +219,7 @@ impl KeyValue {
 }
 
 fn check_key(key: &str) -> Result<(), KeyError> {
+    // The alphabet of NATS (ADR-8), without wildcards: a key becomes a part of a subject.
     let is_token = |token: &str| {
         !token.is_empty()
             && token.bytes().all(|byte| {

@@ -12,7 +12,7 @@ use dray_types::{Clock, OperationId, TenantId};
 use prost::Message as _;
 
 use crate::backoff::Backoff;
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::key_value::{KeyError, KeyValue};
 
 /// The bucket that holds it.
@@ -62,7 +62,7 @@ pub enum LedgerError {
     /// Another worker changed the entry: read again and decide.
     #[error("the ledger entry has moved on")]
     Moved,
-    /// The bus failed.
+    /// The bus failed; a write may have happened or not.
     #[error("the ledger cannot be reached")]
     Unreachable(#[source] KeyError),
     /// The entry is not a ledger entry.
@@ -82,9 +82,9 @@ impl From<LedgerError> for dray_types::Fault {
 /// An entry with the revision to change it by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevisionedRecord {
-    /// The entry.
+    /// State, owner, lease, attempts and result of the work.
     pub record: v1::LedgerRecord,
-    /// Its revision.
+    /// Revision that a change has to name; it is the fencing token of a worker.
     pub revision: u64,
 }
 
@@ -96,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// Where an operation's work of kind `W` stands; `None` when it has not begun.
+    /// The state of an operation's work of kind `W`; `None` before the first claim.
     ///
     /// # Errors
     /// See [`LedgerError`].
@@ -150,12 +150,15 @@ impl Ledger {
             match written {
                 Ok(revision) => return Ok(RevisionedRecord { record, revision }),
                 Err(KeyError::Exists | KeyError::Stale) => {
+                    // An earlier attempt of this very write may have been stored although its acknowledgement was
+                    // lost. Then the entry reads as what was to be written.
                     let found = self.read(key).await?;
                     return found
                         .filter(|held| held.record == record)
                         .ok_or(LedgerError::Moved);
                 }
                 Err(KeyError::Transport(error))
+                    // Repeating is safe: of two writes over the same revision the server stores one.
                     if error.is_passing() && tries < MAX_WRITE_ATTEMPTS =>
                 {
                     tokio::time::sleep(backoff.next_delay()).await;
@@ -165,7 +168,7 @@ impl Ledger {
         }
     }
 
-    /// Server time minus local time, measured on an entry that was written just now.
+    /// The server's time of an entry that was written just now, and the local time, both in Unix milliseconds.
     pub(crate) async fn server_time(&self, key: &LedgerKey) -> Option<(u64, u64)> {
         let entry = self.keys.get(key.as_str()).await.ok()??;
         Some((entry.time_ms, self.clock.now_ms()))

@@ -10,12 +10,31 @@
 //! conformance suite runs on both. The specification is messaging-reliability; docs/messaging.md says what
 //! operators need to know.
 //!
-//! Not here: what a service does with a message, concurrency limits of responders, telemetry set-up
-//! (`dray-service`).
+//! What it does not do: it runs no business logic, limits no concurrency of responders and sets up no telemetry
+//! (that is `dray-service`), and it keeps no outbox: a publisher that must not lose an operation keeps it itself.
+//!
+//! ```
+//! use dray_bus::{Bus, Topology};
+//! use opentelemetry::metrics::MeterProvider as _;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("example");
+//! let bus = Bus::in_process(dray_types::Clock::system(), &meter);
+//! assert!(bus.apply_topology(&Topology::default()).await?.is_empty());
+//!
+//! let keys = bus.key_value("dray_sessions");
+//! let revision = keys.create("acme.chat-1", "sandbox-7".into()).await?;
+//! keys.update("acme.chat-1", "sandbox-8".into(), revision).await?;
+//! assert!(keys.delete("acme.chat-1", revision).await.is_err(), "the key has another revision now");
+//! # Ok(())
+//! # }
+//! ```
 
 mod backend;
 mod backoff;
 mod bus;
+mod bus_core;
 mod call;
 #[cfg(test)]
 mod conformance;
@@ -34,6 +53,7 @@ mod model;
 mod options;
 pub mod permissions;
 mod publish;
+mod readiness;
 mod responder;
 mod subject;
 mod sweeper;

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use crate::backend::{OutgoingMessage, StreamAck};
 use crate::backoff::{Backoff, random_between};
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::error::{PublishError, TransportError};
 use crate::headers::{self, MessageHeaders};
 use crate::ids;
@@ -23,12 +23,12 @@ use crate::trace;
 
 /// Longest wait for one acknowledgement.
 const ACK_WAIT: Duration = Duration::from_secs(5);
-/// How long a full or absent stream is borne before it is reported.
+/// How long a publish is repeated on a full or absent stream before that is reported.
 const BORNE_FOR: Duration = Duration::from_secs(15);
 /// How long a publish may take at least, also when the deadline is near or past.
 const MIN_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An acknowledged message.
+/// What the stream acknowledged; the message is stored, though not proof against a loss of power (F-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishReceipt {
     /// Whether the stream had the same id already and kept the first.
@@ -111,6 +111,8 @@ impl Bus {
         audit: &A,
     ) -> Result<PublishReceipt, PublishError> {
         let subject = audit_subject::<A>(&meta.tenant);
+        // The only id with a random part: equal audit events are separate facts and must not be merged. A repetition
+        // of the same publish keeps it.
         let step = format!("{}.{}.{:032x}", A::AREA, A::PAST, rand::random::<u128>());
         let id = ids::message_id(&meta.tenant.token(), &meta.operation, &step, 0);
         self.publish_encoded(
@@ -156,6 +158,7 @@ impl Bus {
         deadline: Deadline,
     ) -> Result<PublishReceipt, PublishError> {
         let span = send_span(&message);
+        // Before the size is taken: it may add headers.
         trace::join_trace(&span, &mut message.headers);
         let size = message.size();
         if size > limit {
@@ -176,7 +179,8 @@ impl Bus {
                 PublishError::TooLarge { .. }
                 | PublishError::NoStream(_)
                 | PublishError::WrongStream { .. }
-                | PublishError::Denied(_),
+                | PublishError::Denied(_)
+                | PublishError::Refused { .. },
             ) => "error",
         };
         self.inner
@@ -200,14 +204,18 @@ impl Bus {
             };
             let (delay, end) = match &error {
                 TransportError::Full => (
+                    // Longer pauses than after a timeout: a full stream recovers by age or by an operator, not by
+                    // being asked (5.3).
                     random_between(Duration::from_secs(1), Duration::from_secs(10)),
                     until.min(borne_until),
                 ),
                 TransportError::NoResponders | TransportError::NotProvisioned(_) => {
+                    // A missing stream is a mistake of the configuration, but it may be provisioned in these seconds.
                     (backoff.next_delay(), until.min(borne_until))
                 }
                 TransportError::TimedOut
                 | TransportError::Disconnected
+                // The message may have been stored; the same id makes a second one a duplicate.
                 | TransportError::Other(_) => (backoff.next_delay(), until),
                 TransportError::Denied(_)
                 | TransportError::TooLarge { .. }
@@ -236,6 +244,7 @@ impl Bus {
             let _permit = self.inner.publishes.acquire().await;
             self.inner.backend.store(message, ACK_WAIT).await
         };
+        // Around the permit as well: waiting for it counts towards the deadline.
         match tokio::time::timeout_at(until, attempt).await {
             Ok(result) => result,
             Err(_elapsed) => Err(TransportError::TimedOut),
@@ -247,6 +256,7 @@ fn accepted_receipt(
     stream: &'static str,
     acknowledged: StreamAck,
 ) -> Result<PublishReceipt, PublishError> {
+    // Another stream covers the subject: the message is stored where its readers do not look.
     if acknowledged.stream != stream {
         return Err(PublishError::WrongStream {
             expected: stream,
@@ -268,16 +278,18 @@ fn given_up(message: &OutgoingMessage, error: TransportError) -> PublishError {
         }
         TransportError::Denied(_) => PublishError::Denied(subject),
         TransportError::TooLarge { size, limit } => PublishError::TooLarge { size, limit },
+        source @ (TransportError::WrongRevision | TransportError::Header(_)) => {
+            PublishError::Refused { subject, source }
+        }
         source @ (TransportError::TimedOut
         | TransportError::Disconnected
-        | TransportError::WrongRevision
-        | TransportError::Header(_)
         | TransportError::Other(_)) => PublishError::Unconfirmed { subject, source },
     }
 }
 
 fn send_span(message: &OutgoingMessage) -> tracing::Span {
     let header = |name| message.headers.get(name).unwrap_or_default();
+    // Without its last token, the tenant: span names come from a small set (17).
     let template = message
         .subject
         .rsplit_once('.')
@@ -291,4 +303,34 @@ fn send_span(message: &OutgoingMessage) -> tracing::Span {
         messaging.message.id = header(headers::MESSAGE_ID),
         dray.operation_id = header(headers::OPERATION_HEADER),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::{Fault, FaultCode};
+
+    use super::*;
+
+    #[test]
+    fn only_a_message_that_may_be_stored_is_unconfirmed() {
+        let message = OutgoingMessage {
+            subject: "dray.event.toolcall.v1.done.acme".to_owned(),
+            headers: MessageHeaders::new(),
+            payload: Bytes::new(),
+        };
+        for (error, code) in [
+            (TransportError::TimedOut, FaultCode::Unavailable),
+            (TransportError::Disconnected, FaultCode::Unavailable),
+            (TransportError::other("odd"), FaultCode::Unavailable),
+            (TransportError::WrongRevision, FaultCode::Internal),
+            (
+                TransportError::Header("Dray-Step".to_owned()),
+                FaultCode::Internal,
+            ),
+        ] {
+            let shown = error.to_string();
+            let fault = Fault::from(given_up(&message, error));
+            assert_eq!(fault.code, code, "{shown}");
+        }
+    }
 }

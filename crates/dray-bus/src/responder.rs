@@ -1,4 +1,4 @@
-//! Answering: requests of one queue group, each of which always gets a reply (C-4).
+//! Responding to the requests of one queue group, each of which always gets a reply (C-4).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +11,13 @@ use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{CoreMessage, OutgoingMessage, Subscription};
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::error::{SubscribeError, TransportError};
 use crate::headers::{self, MessageHeaders};
 use crate::meta::Meta;
 use crate::subject;
 
-/// What a responder keeps for itself of the caller's deadline (C-3).
+/// The part of the caller's deadline that a responder keeps for sending its reply (C-3).
 pub const RESPONDER_MARGIN: Duration = Duration::from_millis(250);
 
 /// Longest wait to hand a reply to the connection.
@@ -43,6 +43,7 @@ impl Responder {
         };
         let area = subject::call_area(name)
             .ok_or_else(|| failed(TransportError::NotProvisioned(name.to_owned())))?;
+        // Before the requests: a cancellation may follow its request immediately.
         let cancellations = backend
             .subscribe(&subject::cancel_subject(area), None)
             .await
@@ -89,6 +90,7 @@ struct CancellableOperations {
 impl CancellableOperations {
     fn enter(&self, key: OperationKey) -> InHand {
         let token = CancellationToken::new();
+        // A request that is repeated while the first is in hand has the same key; the id removes only its own token.
         let id = rand::random();
         self.lock()
             .entry(key.clone())
@@ -107,6 +109,7 @@ impl CancellableOperations {
             tracing::debug!("a cancellation without a usable envelope is ignored");
             return;
         };
+        // All requests of the operation: a caller that gave up waits for none of them.
         for (_, token) in self
             .lock()
             .get(&(meta.tenant, meta.operation))
@@ -165,6 +168,8 @@ impl IncomingRequest {
                 .map_err(Fault::from)
                 .and_then(|meta| check_tenant(&message.subject, meta))
         };
+        // Entered here and not by the service, so that a cancellation that comes before the
+        // service looks still counts.
         let in_hand = meta
             .as_ref()
             .ok()
@@ -185,12 +190,12 @@ impl IncomingRequest {
         &self.subject
     }
 
-    /// Its headers.
+    /// Headers of the request as received, reserved ones included; [`IncomingRequest::meta`] has checked them.
     pub const fn headers(&self) -> &MessageHeaders {
         &self.headers
     }
 
-    /// The encoded request.
+    /// The encoded request, not decoded and not checked beyond its size.
     pub const fn payload(&self) -> &Bytes {
         &self.payload
     }
@@ -229,6 +234,7 @@ impl IncomingRequest {
     /// Sends the final reply. One that would be too large is replaced by a fault, never by silence (C-7).
     pub async fn answer<M: prost::Message>(mut self, result: Result<M, Fault>) {
         let message = outcome_reply(result);
+        // Taken, so that dropping the request afterwards sends nothing.
         if let Some(reply) = self.reply.take() {
             send_reply(&self.bus, &reply, message).await;
         }
@@ -246,7 +252,7 @@ impl IncomingRequest {
         }
     }
 
-    /// Whether the caller wants signs of life.
+    /// Whether the caller wants heartbeats.
     pub fn is_watched(&self) -> bool {
         self.headers.get(headers::HEARTBEAT_HEADER).is_some()
     }
@@ -256,7 +262,7 @@ impl IncomingRequest {
         self.progress(&()).await;
     }
 
-    /// Lets go of the request without an answer, as a process that dies would. For fault tests.
+    /// Drops the request without a reply, as a process that dies would. For fault tests.
     pub fn abandon(mut self) {
         self.reply = None;
     }
@@ -264,6 +270,7 @@ impl IncomingRequest {
 
 impl Drop for IncomingRequest {
     fn drop(&mut self) {
+        // A panic or a forgotten path ends here; without a reply the caller would wait for its deadline (C-4).
         let (Some(reply), Ok(runtime)) = (self.reply.take(), tokio::runtime::Handle::try_current())
         else {
             return;
@@ -286,6 +293,7 @@ fn outcome_reply<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
                 "ok",
                 message.encode_to_vec().into(),
             );
+            // The client refuses a reply above the server's limit locally, and the caller would hear nothing.
             if reply.size() <= MESSAGE_LIMIT {
                 return reply;
             }
@@ -307,6 +315,7 @@ fn outcome_reply<M: prost::Message>(result: Result<M, Fault>) -> EncodedReply {
     if reply.size() <= MESSAGE_LIMIT {
         return reply;
     }
+    // A fault may quote what a platform or a web server said, at any length. Code and retry advice stay.
     let short = Fault {
         message: "The operation failed; its explanation is too large to be sent.".to_owned(),
         advice: String::new(),
@@ -350,6 +359,7 @@ async fn send_reply(bus: &Bus, reply: &str, message: EncodedReply) {
         headers: message.headers,
         payload: message.payload,
     };
+    // During an outage the client buffers some 2,000 commands and then blocks, hence the timeout.
     let sent = bus.inner.backend.publish(None, &message);
     match tokio::time::timeout(REPLY_WAIT, sent).await {
         Ok(Ok(())) => {}
@@ -363,8 +373,8 @@ async fn send_reply(bus: &Bus, reply: &str, message: EncodedReply) {
     }
 }
 
-/// Where the subject names a tenant the server has checked that the caller may speak for it, so the envelope must name
-/// the same one.
+/// The server has checked that the caller may speak for the tenant of the subject, so the
+/// envelope must name the same one.
 fn check_tenant(subject_name: &str, meta: Meta) -> Result<Meta, Fault> {
     match subject::call_tenant(subject_name) {
         Some(tenant) if tenant != meta.tenant.token() => Err(Fault::new(

@@ -1,4 +1,4 @@
-//! The last net under work: finds what no worker will finish any more and ends it (messaging-reliability 9).
+//! The sweeper finds work that no worker will finish any more and ends it (messaging-reliability 9).
 //!
 //! Messages that ran out of deliveries stay in the stream unseen (F-8); the advisory about them
 //! may never come (F-9). The sweeper reads every piece of work with a durable of its own, lets go of what has
@@ -13,15 +13,15 @@ use dray_types::{Deadline, Fault, FaultCode, OperationId};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{AckAction, PulledMessage, Puller};
-use crate::bus::Bus;
-use crate::dead::{self, LetterFilter, LetterState};
+use crate::bus_core::Bus;
+use crate::dead::{LetterFilter, LetterState};
 use crate::error::TransportError;
 use crate::ledger::record;
 use crate::topology::{
     ADVISORY_STREAM, DEAD_LETTER_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, WORK_STREAM,
 };
 use crate::work::job::{self, JobError, WorkJob};
-use crate::work::{RecordedEvent, WorkEnvelope};
+use crate::work::{RecordedEvent, WorkEnvelope, poison};
 
 /// Pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
@@ -72,6 +72,7 @@ impl WorkSweeper {
             dealt_with: 0,
             service_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
+        // Every kind of work of the contracts. A kind that is missing here is still ended, with a general event.
         .knowing::<v1::ToolCallRequested>()
         .knowing::<v1::PlaceUpload>()
         .knowing::<v1::SendFileRequested>()
@@ -79,7 +80,7 @@ impl WorkSweeper {
         .knowing::<v1::ReceiveMessage>()
     }
 
-    /// Teaches it the rejection event of another kind of work. What it does not know is reported with
+    /// Adds the rejection event of another kind of work. Work of an unknown kind is reported with
     /// `WorkDeadLettered`.
     #[must_use]
     pub fn knowing<W: Work>(mut self) -> Self {
@@ -95,6 +96,8 @@ impl WorkSweeper {
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let swept = tokio::select! {
+                // A sweep that is dropped midway loses nothing: what it did not acknowledge
+                // comes again after `ack_wait`.
                 () = stop.cancelled() => return,
                 swept = self.sweep() => swept,
             };
@@ -119,6 +122,7 @@ impl WorkSweeper {
     /// # Errors
     /// The bus cannot be read. What was not looked at is looked at by the next sweep.
     pub async fn sweep(&mut self) -> Result<SweepReport, TransportError> {
+        // First, so that a message that ran out of deliveries is ended in this sweep and not in the next.
         self.read_advisories().await?;
         self.measure().await?;
         let backend = self.bus.inner.backend.clone();
@@ -133,6 +137,7 @@ impl WorkSweeper {
             for pulled in batch {
                 let waiting = report.waiting;
                 self.look_at(&pulled, &mut report).await;
+                // Only work that is not finished counts; ended messages stay in the stream for hours.
                 if report.waiting > waiting {
                     let age = self.bus.now_ms().saturating_sub(pulled.message.time_ms);
                     oldest = oldest.max(age);
@@ -155,6 +160,7 @@ impl WorkSweeper {
             ..LetterFilter::default()
         };
         let letters = self.bus.dead_letters();
+        // Read before the letters: a letter that arrives in between has a higher sequence and is not skipped.
         let last = match self.bus.inner.backend.stream(DEAD_LETTER_STREAM).await {
             Ok(stream) => stream.map_or(0, |stream| stream.last_sequence),
             Err(_) => 0,
@@ -162,6 +168,7 @@ impl WorkSweeper {
         match letters.find(&waiting, self.dealt_with, 1).await {
             Ok(found) => {
                 let oldest = found.first();
+                // Without this place each sweep would read every letter of two weeks and the ledger entry of each.
                 let next = oldest.map_or(last + 1, |letter| letter.sequence);
                 self.dealt_with = self.dealt_with.max(next);
                 let age_ms = oldest.map_or(0, |letter| {
@@ -191,6 +198,7 @@ impl WorkSweeper {
                     self.exhausted.insert(sequence);
                 }
                 if self.exhausted.len() > MAX_REMEMBERED_ADVISORIES {
+                    // The oldest is the nearest to its deadline, by which it is found anyway.
                     self.exhausted.pop_first();
                 }
                 job::settle_delivery(&pulled, AckAction::Done).await;
@@ -206,6 +214,7 @@ impl WorkSweeper {
                 .inner
                 .metrics
                 .backlog(SWEEPER_WORK, state.pending, state.ack_pending);
+            // Everything up to the floor has been ended and acknowledged by this sweeper.
             self.exhausted = self.exhausted.split_off(&(state.ack_floor + 1));
         }
         Ok(())
@@ -227,6 +236,7 @@ impl WorkSweeper {
             }
             Ok(SweepVerdict::Waits(delay)) => {
                 report.waiting += 1;
+                // Looked at now and then although the deadline is known: an advisory or an end may come before it.
                 job::retry_delivery_later(pulled, delay.min(LOOK_AGAIN)).await;
             }
             Err(error) => {
@@ -243,10 +253,12 @@ impl WorkSweeper {
         let mut job = WorkJob::new(&self.bus, &envelope);
         job.read().await?;
         let record = job.record();
+        // The most frequent case first: most of the stream is work that has ended and been reported.
         if record::is_over(&record, envelope.redrives) {
             return Ok(SweepVerdict::Ended);
         }
         let now_ms = self.bus.now_ms();
+        // A live lease is respected even after the deadline: its worker is about to write the end itself.
         let lease = record::lease_left(&record, now_ms);
         if !lease.is_zero() {
             return Ok(SweepVerdict::Waits(lease));
@@ -255,6 +267,7 @@ impl WorkSweeper {
         if !patience.is_zero() {
             return Ok(SweepVerdict::Waits(patience));
         }
+        // Ended, and the worker died before the event was out (between steps 6 and 8).
         if record::is_terminal(&record) && envelope.redrives == record.redrives {
             job.report().await?;
             return Ok(SweepVerdict::Told);
@@ -273,7 +286,7 @@ impl WorkSweeper {
         Ok(SweepVerdict::Buried)
     }
 
-    /// What is left until a minute after the deadline; nothing for a message that no worker will get again.
+    /// Time left until a minute after the deadline; zero for a message that no worker will get again.
     fn patience(&self, pulled: &PulledMessage, now_ms: u64, envelope: &WorkEnvelope) -> Duration {
         if self.exhausted.contains(&pulled.message.sequence) {
             return Duration::ZERO;
@@ -291,7 +304,7 @@ impl WorkSweeper {
         }
         let fault = Fault::new(FaultCode::InvalidArgument, "The message cannot be read.")
             .detail("invalid_envelope");
-        dead::dead_letter_poison(&self.bus, pulled, None, &fault, &self.service_version).await?;
+        poison::dead_letter_poison(&self.bus, pulled, None, &fault, &self.service_version).await?;
         Ok(SweepVerdict::Ended)
     }
 
@@ -308,7 +321,7 @@ impl WorkSweeper {
                 (known.reject)(&pulled.message.payload, &envelope.meta.operation, fault)
             })
             .map_or_else(
-                || dead::unreadable_event(&pulled.message, Some(envelope), fault),
+                || poison::unreadable_event(&pulled.message, Some(envelope), fault),
                 |event| event.addressed(&envelope.meta, envelope.redrives),
             )
     }
@@ -340,6 +353,7 @@ fn rejection_event<W: Work>(
 }
 
 async fn fetch_batch(puller: &mut Puller) -> Result<Vec<PulledMessage>, TransportError> {
+    // The wait is 200 ms, so a stop does not need to cut it short.
     let never = CancellationToken::new();
     puller.fetch(PULL_BATCH, PULL_TIMEOUT, &never).await
 }
@@ -347,6 +361,7 @@ async fn fetch_batch(puller: &mut Puller) -> Result<Vec<PulledMessage>, Transpor
 /// The work message that an advisory says has run out of deliveries.
 fn exhausted_sequence(advisory: &PulledMessage) -> Option<u64> {
     let body: serde_json::Value = serde_json::from_slice(&advisory.message.payload).ok()?;
+    // The stream keeps the advisories of every stream of the account, and those about terminated messages.
     let is_ours = body.get("type")?.as_str()? == "io.nats.jetstream.advisory.v1.max_deliver"
         && body.get("stream")?.as_str()? == WORK_STREAM;
     is_ours.then(|| body.get("stream_seq")?.as_u64()).flatten()

@@ -1,8 +1,9 @@
-//! Streams and durable consumers: what they must be (as data), making them so, and telling when they are not.
+//! Streams and durable consumers: the wanted configuration as data, provisioning, and verification.
 //!
 //! Services only verify; `apply` belongs to the provisioning job and to the one-machine mode
 //! (messaging-reliability 3.1 to 3.3).
 
+mod provision;
 mod reference;
 mod standard;
 mod verify;
@@ -13,10 +14,9 @@ pub use reference::reference_markdown;
 pub use standard::DEFAULT_STORE;
 pub use verify::{TopologyMismatch, call_subjects};
 
-use crate::backend::Backend;
 use crate::error::TransportError;
 
-/// Stream of work.
+/// Stream of work, kept for six hours and not only until it is acknowledged (3.1).
 pub const WORK_STREAM: &str = "DRAY_WORK";
 /// Stream of result and progress events.
 pub const EVENT_STREAM: &str = "DRAY_EVENT";
@@ -34,8 +34,10 @@ pub const SESSION_STREAM: &str = "KV_dray_sessions";
 pub const UPLOAD_STREAM: &str = "KV_dray_uploads";
 /// Stream of what became of each delivery.
 pub const DELIVERY_STREAM: &str = "KV_dray_deliveries";
-/// Stream of what platforms taught: limits, file ids, places in their feeds.
+/// Stream of what was learned about platforms: limits, file ids, positions in their feeds.
 pub const PLATFORM_STREAM: &str = "KV_dray_platform";
+/// The bucket of tickets: single-use URLs and what came in through them.
+pub const TICKET_STREAM: &str = "KV_dray_tickets";
 /// Stream of where the conversions of documents are stored.
 pub const CONVERSION_STREAM: &str = "KV_dray_conversions";
 /// Durable with which the sweeper reads work.
@@ -48,22 +50,22 @@ pub const SWEEPER_ADVISORY: &str = "sweeper-advisory";
 pub enum FullStreamPolicy {
     /// Refuses new messages, which is how publishers learn that it is full (F-4).
     New,
-    /// Drops the oldest.
+    /// Drops the oldest messages and never refuses a new one.
     Old,
 }
 
-/// How a stream lets messages go.
+/// When a stream removes messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamRetention {
     /// By its limits only: what every stream here does (3.1).
     Limits,
     /// By limits, and when no consumer is interested.
     Interest,
-    /// Once acknowledged.
+    /// By limits, and as soon as a consumer has acknowledged; then deduplication forgets it too (F-11).
     WorkQueue,
 }
 
-/// One stream's configuration.
+/// One stream's configuration: the fields that the services depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -72,7 +74,7 @@ pub enum StreamRetention {
 pub struct StreamSpec {
     /// Name on the server.
     pub name: String,
-    /// Subjects it captures.
+    /// Subjects it captures; those of streams must not overlap, nor cover a call (F-17).
     pub subjects: Vec<String>,
     /// How messages leave it.
     pub retention: StreamRetention,
@@ -103,9 +105,9 @@ pub struct StreamSpec {
 /// One durable pull consumer's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerSpec {
-    /// Stream it reads.
+    /// Name of the stream it reads.
     pub stream: String,
-    /// Its durable name.
+    /// Durable name, shared by all replicas of a service.
     pub durable: String,
     /// The one subject filter; empty for all.
     pub filter: String,
@@ -128,9 +130,9 @@ pub struct ConsumerSpec {
 pub struct StreamState {
     /// Its configuration as read back.
     pub spec: StreamSpec,
-    /// Messages in it.
+    /// Messages kept at this moment.
     pub messages: u64,
-    /// Bytes in it.
+    /// Bytes of all messages that it keeps.
     pub bytes: u64,
     /// Sequence of the oldest message.
     pub first_sequence: u64,
@@ -154,9 +156,9 @@ pub struct ConsumerState {
 /// A set of streams and consumers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// The streams.
+    /// Streams, in the order in which they are provisioned.
     pub streams: Vec<StreamSpec>,
-    /// The durable consumers.
+    /// Durable consumers, provisioned after the streams.
     pub consumers: Vec<ConsumerSpec>,
 }
 
@@ -171,76 +173,8 @@ pub struct TopologyError {
     pub source: TransportError,
 }
 
-impl Topology {
-    /// Creates what is absent, updates what differs, and reads everything back; what still differs is returned.
-    pub(crate) async fn apply(
-        &self,
-        backend: &Backend,
-    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
-        for spec in &self.streams {
-            let failed = |source| TopologyError {
-                object: spec.name.clone(),
-                source,
-            };
-            let found = backend.stream(&spec.name).await.map_err(failed)?;
-            if found.is_none_or(|found| found.spec != *spec) {
-                backend.provision_stream(spec).await.map_err(failed)?;
-            }
-        }
-        for spec in &self.consumers {
-            let failed = |source| TopologyError {
-                object: spec.object(),
-                source,
-            };
-            let found = backend
-                .consumer(&spec.stream, &spec.durable)
-                .await
-                .map_err(failed)?;
-            if found.is_none_or(|found| found.spec != *spec) {
-                backend.provision_consumer(spec).await.map_err(failed)?;
-            }
-        }
-        self.verify(backend).await
-    }
-
-    /// Reads every stream and consumer and returns what deviates. Changes nothing.
-    pub(crate) async fn verify(
-        &self,
-        backend: &Backend,
-    ) -> Result<Vec<TopologyMismatch>, TopologyError> {
-        let mut mismatches = Vec::new();
-        for spec in &self.streams {
-            let found = backend
-                .stream(&spec.name)
-                .await
-                .map_err(|source| TopologyError {
-                    object: spec.name.clone(),
-                    source,
-                })?;
-            mismatches.extend(verify::compare_stream(
-                spec,
-                found.as_ref().map(|state| &state.spec),
-            ));
-        }
-        for spec in &self.consumers {
-            let found = backend
-                .consumer(&spec.stream, &spec.durable)
-                .await
-                .map_err(|source| TopologyError {
-                    object: spec.object(),
-                    source,
-                })?;
-            mismatches.extend(verify::compare_consumer(
-                spec,
-                found.as_ref().map(|state| &state.spec),
-            ));
-        }
-        Ok(mismatches)
-    }
-}
-
 impl ConsumerSpec {
-    /// `<stream>/<durable>`, for messages.
+    /// `<stream>/<durable>`, as errors and mismatches name it.
     pub(crate) fn object(&self) -> String {
         format!("{}/{}", self.stream, self.durable)
     }

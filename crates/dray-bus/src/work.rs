@@ -4,8 +4,9 @@
 //! [`run_worker`] pulls only what can start; each delivery goes through [`job`], which knows the steps and their order.
 
 mod delivery;
-mod envelope;
+pub(crate) mod envelope;
 pub(crate) mod job;
+pub(crate) mod poison;
 mod process;
 mod retry;
 mod supervise;
@@ -25,7 +26,7 @@ pub use self::delivery::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
 pub(crate) use self::envelope::{PoisonMessage, WorkEnvelope};
 use crate::backend::{AckAction, PulledMessage, Puller};
 use crate::backoff::Backoff;
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::error::WorkError;
 use crate::topology::WORK_STREAM;
 
@@ -36,12 +37,12 @@ pub const RESULT_LIMIT: usize = 112 * 1024;
 /// How a work loop behaves. The defaults are those of messaging-reliability.
 #[derive(Clone, Debug)]
 pub struct WorkSettings {
-    /// Deliveries handled concurrently.
+    /// Deliveries handled concurrently, and so the most that one pull asks for.
     pub concurrency: usize,
     /// How long a claim keeps other workers away without a renewal. Together with the consumer's `ack_wait` it
     /// bounds how long work waits after its worker died.
     pub lease: Duration,
-    /// How often it is renewed.
+    /// How often the claim is renewed; several times within `lease`, so that one lost renewal does not cost it.
     pub renew: Duration,
     /// How long a handler may go on while its lease cannot be renewed because the bus is away. Another worker may
     /// take the work over after `lease`; the revision of the ledger entry then decides whose end counts.
@@ -115,6 +116,7 @@ pub(crate) async fn run_worker<W: Work, H: WorkHandler<W>>(
         hard_stop: CancellationToken::new(),
         settings,
     });
+    // With 0 permits the loop would wait for ever and look healthy.
     let permits = Arc::new(Semaphore::new(shop.settings.concurrency.max(1)));
     let mut jobs = JoinSet::new();
     pull_until_stopped::<W, H>(&shop, puller, &permits, &mut jobs, &stop).await;
@@ -136,6 +138,7 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
             measured = Some(Instant::now());
             measure_backlog(shop).await;
         }
+        // A pull could take work whose end this identity may not write; readiness alone does not stop pulls (16).
         if shop.bus.inner.health.is_refused() {
             tracing::error!(durable = %shop.durable, "nothing is pulled: the server refused this identity");
             tokio::select! {
@@ -144,15 +147,19 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
             }
             continue;
         }
+        // Permits before messages: a message that waits here would use up its `ack_wait` and
+        // its deliveries (6.1, A-10).
         let mut free = tokio::select! {
             () = stop.cancelled() => break,
             free = take_permits(permits, puller.max_batch()) => free,
         };
+        // Ended tasks stay in the set until they are joined; without this it grows with every delivery.
         while jobs.try_join_next().is_some() {}
         match puller.fetch(free.len(), PULL_WAIT, stop).await {
             Ok(pulled) => {
                 backoff = new_backoff();
                 for pulled in pulled {
+                    // More than was asked for cannot come by the protocol; after a stop nothing is started any more.
                     let Some(permit) = free.pop().filter(|_| !stop.is_cancelled()) else {
                         hand_back(&pulled).await;
                         continue;
@@ -182,6 +189,7 @@ async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
                     .puller(WORK_STREAM, &shop.durable)
                     .await
                 {
+                    // A consumer that was deleted and made again, or a lost subscription, needs a new puller.
                     puller = rebuilt;
                 }
             }
@@ -239,9 +247,11 @@ async fn drain_jobs(
         return;
     }
     hard_stop.cancel();
+    // The grace of the handlers, and time to release the lease and hand the message back.
     let last = settings.grace + Duration::from_secs(5);
     if !join_within(jobs, last).await {
         tracing::warn!(left = jobs.len(), "deliveries did not stop and are cut off");
+        // Their leases run out by themselves, as after a kill.
         jobs.shutdown().await;
     }
 }

@@ -12,7 +12,7 @@ use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_types::Secret;
 use serde_json::Value;
 
-use crate::core::with_caller;
+use crate::core::{READ_RETRIES, with_caller};
 use crate::error::Error;
 use crate::origin::{DialOrigin, canonical_path};
 use crate::retry::RetryPolicy;
@@ -21,7 +21,7 @@ pub use delta::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 pub use error::{ChatError, ChatKind};
 pub use stream::ChatStream;
 
-/// Where chat completions are asked for. Cheap to clone.
+/// A client of chat completions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ChatClient {
     http: HttpClient,
@@ -47,7 +47,7 @@ impl ChatClient {
     ///
     /// # Errors
     ///
-    /// When the file of authorities is not usable.
+    /// The file of certificate authorities cannot be used.
     pub fn open(
         base: &str,
         key: Option<Secret>,
@@ -59,7 +59,10 @@ impl ChatClient {
         Ok(Self {
             http: HttpClient::new(limits, ca_file)?,
             target: ChatTarget::Open { base, key },
-            retry: RetryPolicy { base: backoff },
+            retry: RetryPolicy {
+                base: backoff,
+                retries: READ_RETRIES,
+            },
             once: false,
         })
     }
@@ -81,7 +84,7 @@ impl ChatClient {
         }
     }
 
-    /// The same, never trying twice: for answers whose making has effects, as those of an agent have.
+    /// The same client without retries: for deployments whose calls have effects, such as agents.
     #[must_use]
     pub const fn once(mut self) -> Self {
         self.once = true;
@@ -107,6 +110,7 @@ impl ChatClient {
         deployment: &str,
         body: Value,
     ) -> Result<ChatStream, ChatError> {
+        // Serialised once; all attempts share the bytes.
         let body = bytes::Bytes::from(body.to_string());
         for made in 1.. {
             let request = self.request(caller, headers, deployment)?;
@@ -124,6 +128,7 @@ impl ChatClient {
                 return Err(error.into());
             }
         }
+        // For the compiler alone: the retry policy ends the loop.
         Err(ChatError::new(ChatKind::Connect, "no more tries"))
     }
 
@@ -138,6 +143,7 @@ impl ChatClient {
                 origin,
                 api_version,
             } => {
+                // An id with `..` or an escaped slash would choose another path of the origin.
                 let id = canonical_path("", deployment).ok_or_else(|| {
                     ChatError::new(ChatKind::Status(404), "the deployment's id is not plain")
                 })?;

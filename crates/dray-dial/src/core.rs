@@ -1,40 +1,46 @@
 //! DIAL Core at one origin, and how it is asked.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_http::{HttpClient, HttpResponse, HttpTimeouts, RequestBuilder};
+use dray_http::{HttpClient, HttpResponse, HttpTimeouts, RequestBuilder, TrustedAuthorities};
 use dray_types::Secret;
 use serde_json::Value;
 
 use crate::cache::MetadataCache;
 use crate::chat::ChatClient;
 use crate::error::{Error, ErrorKind};
-use crate::origin::{DialOrigin, canonical_path};
+use crate::origin::DialOrigin;
 use crate::retry::RetryPolicy;
 
-/// Longest JSON answer that is read, in bytes (R3).
+/// Default of [`DialOptions::max_json_bytes`] (R3).
 const MAX_JSON_BYTES: usize = 4 << 20;
+
+/// Default of [`DialOptions::read_retries`].
+pub(crate) const READ_RETRIES: u32 = 2;
 
 /// How DIAL Core is reached.
 #[derive(Clone, Debug)]
 pub struct DialOptions {
-    /// `DIAL_URL`.
+    /// `DIAL_URL`: the origin that credentials go to, with a path where the API is below one.
     pub url: String,
     /// `DIAL_API_VERSION`, the `api-version` of chat completions.
     pub api_version: String,
-    /// PEM file with authorities that are trusted beside the public ones.
-    pub ca_file: Option<PathBuf>,
+    /// Authorities that may sign the certificate of DIAL Core.
+    pub authorities: TrustedAuthorities,
     /// Time limits of all calls but chat completions.
     pub limits: HttpTimeouts,
     /// Time limits of chat completions.
     pub chat: HttpTimeouts,
     /// How long metadata count as fresh (R14).
     pub metadata_age: Duration,
-    /// Wait before the first further try; doubles.
+    /// Delay before the first retry; it doubles with each attempt.
     pub backoff: Duration,
+    /// Further attempts of a read, or of a chat completion, that failed in passing. Default 2.
+    pub read_retries: u32,
+    /// Longest JSON response that is read, in bytes. Default 4 MiB.
+    pub max_json_bytes: usize,
     /// Code interpreter somewhere else; DIAL's own when absent.
     pub interpreter: Option<InterpreterEndpoint>,
 }
@@ -45,7 +51,7 @@ impl DialOptions {
         Self {
             url: url.into(),
             api_version: api_version.into(),
-            ca_file: None,
+            authorities: TrustedAuthorities::Public,
             limits: HttpTimeouts::default(),
             chat: HttpTimeouts {
                 idle: Duration::from_mins(5),
@@ -54,6 +60,8 @@ impl DialOptions {
             },
             metadata_age: Duration::from_mins(1),
             backoff: Duration::from_millis(500),
+            read_retries: READ_RETRIES,
+            max_json_bytes: MAX_JSON_BYTES,
             interpreter: None,
         }
     }
@@ -68,16 +76,16 @@ pub struct InterpreterEndpoint {
     pub key: Option<Secret>,
 }
 
-/// What the code interpreter is asked to do (quickapps 5.3).
+/// An operation of the code interpreter (quickapps 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterpreterAction {
-    /// Opens a session.
+    /// Opens a session; the answer has its id.
     OpenSession,
     /// Checks whether a session lives.
     GetSession,
-    /// Ends a session.
+    /// Ends a session; it cannot be used afterwards.
     CloseSession,
-    /// Runs code.
+    /// Runs code in a session.
     ExecuteCode,
     /// Lists the files of a session.
     ListFiles,
@@ -106,6 +114,7 @@ struct CoreInner {
     chat: ChatClient,
     cache: MetadataCache,
     retry: RetryPolicy,
+    max_json_bytes: usize,
     interpreter: Option<InterpreterEndpoint>,
 }
 
@@ -123,14 +132,15 @@ impl DialClient {
     /// [`ErrorKind::Request`] when the URL or the file of authorities is not usable.
     pub fn new(options: DialOptions) -> Result<Self, Error> {
         let origin = DialOrigin::parse(&options.url)
-            .ok_or_else(|| Error::new(ErrorKind::Request, "the DIAL URL is not usable"))?;
-        let authorities = options.ca_file.as_deref();
-        let http = HttpClient::new(options.limits, authorities)?;
+            .map_err(|_| Error::new(ErrorKind::Request, "the DIAL URL is not usable"))?;
+        let http = HttpClient::trusting(options.limits, &options.authorities)?;
         let retry = RetryPolicy {
             base: options.backoff,
+            retries: options.read_retries,
         };
+        // With a client of its own: a completion may take minutes, everything else may not.
         let chat = ChatClient::of_core(
-            HttpClient::new(options.chat, authorities)?,
+            HttpClient::trusting(options.chat, &options.authorities)?,
             origin.clone(),
             options.api_version,
             retry,
@@ -141,6 +151,7 @@ impl DialClient {
             chat,
             cache: MetadataCache::new(options.metadata_age),
             retry,
+            max_json_bytes: options.max_json_bytes,
             interpreter: options.interpreter,
         };
         Ok(Self {
@@ -156,12 +167,6 @@ impl DialClient {
     /// Chat completions of its deployments.
     pub fn chat(&self) -> ChatClient {
         self.inner.chat.clone()
-    }
-
-    /// Where the MCP server of a toolset or an application is (quickapps 5.3). `None` when the id is none.
-    pub fn mcp_url(&self, id: &str) -> Option<String> {
-        let id = canonical_path("", id)?;
-        Some(self.inner.origin.url(&format!("v1/toolset/{id}/mcp")))
     }
 
     /// Lets `receiver`, a toolset or a deployment, read files while this request lives (quickapps 5.2). One call for
@@ -204,12 +209,14 @@ impl DialClient {
                 let request = self.inner.http.post(&url);
                 match &own.key {
                     Some(key) => request.header("api-key", key.expose()),
+                    // Credentials of the caller go to the exact origin of DIAL only (R2).
                     None if self.inner.origin.owns(&url) => with_caller(request, caller),
                     None => request,
                 }
             }
         };
-        json_body(self.send(request.json(body)).await?).await
+        let response = self.send(request.json(body)).await?;
+        self.json_body(response).await
     }
 
     pub(crate) fn cache(&self) -> &MetadataCache {
@@ -234,7 +241,7 @@ impl DialClient {
         with_caller(request, caller)
     }
 
-    /// Sends once.
+    /// Sends a request once; a status outside of 2xx is an error.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<HttpResponse, Error> {
         let answer = request.send(&|_| ()).await?;
         if answer.is_success() {
@@ -254,12 +261,21 @@ impl DialClient {
                 other => return other,
             }
         }
+        // For the compiler alone: the retry policy ends the loop.
         Err(Error::new(ErrorKind::Request, "no more tries"))
     }
 
-    /// Reads JSON.
+    /// Reads JSON, with retries.
     pub(crate) async fn get_json(&self, caller: &Caller, path: &str) -> Result<Value, Error> {
-        json_body(self.get(caller, path).await?).await
+        let response = self.get(caller, path).await?;
+        self.json_body(response).await
+    }
+
+    /// The body as JSON of at most [`DialOptions::max_json_bytes`].
+    pub(crate) async fn json_body(&self, response: HttpResponse) -> Result<Value, Error> {
+        let body = response.bytes(self.inner.max_json_bytes).await?;
+        serde_json::from_slice(&body)
+            .map_err(|_| Error::new(ErrorKind::Malformed, "the answer is not JSON"))
     }
 }
 
@@ -272,21 +288,14 @@ pub(crate) enum HttpMethod {
     Delete,
 }
 
-/// The body as JSON of at most 4 MiB.
-pub(crate) async fn json_body(answer: HttpResponse) -> Result<Value, Error> {
-    let body = answer.bytes(MAX_JSON_BYTES).await?;
-    serde_json::from_slice(&body)
-        .map_err(|_| Error::new(ErrorKind::Malformed, "the answer is not JSON"))
-}
-
-/// With the caller's credentials; only for URLs of the DIAL origin (R2).
+/// Adds the caller's credentials. Only for URLs of the DIAL origin (R2).
 pub(crate) fn with_caller(mut request: RequestBuilder, caller: &Caller) -> RequestBuilder {
     for (name, secret) in [
         ("api-key", &caller.api_key),
         ("authorization", &caller.authorization),
     ] {
         if let Some(secret) = secret.as_ref().filter(|secret| !secret.is_empty()) {
-            request = request.header(name, secret.expose());
+            request = request.secret_header(name, secret);
         }
     }
     request

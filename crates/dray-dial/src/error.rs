@@ -9,17 +9,20 @@ use thiserror::Error;
 /// Longest error body that is read, in bytes.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
+/// Longest time for an error body. The status is known, so a slow body must not hold the caller.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Longest text that is kept of one, in characters.
 const LONGEST_TEXT: usize = 500;
 
-/// What kind of failure it is.
+/// The kind of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// No connection.
+    /// The connection could not be made.
     Connect,
     /// Nothing came in time.
     Timeout,
-    /// The connection broke.
+    /// The connection broke before the answer was complete.
     Broken,
     /// The answer is longer than its limit.
     TooLarge,
@@ -27,7 +30,7 @@ pub enum ErrorKind {
     Malformed,
     /// A status that is not 2xx; 412 excepted.
     Status,
-    /// Status 412: something else is there already, or has changed.
+    /// Status 412: the file exists already, or its content has changed.
     Conflict,
     /// The call cannot be made: an id that is none, a credential that no header can hold.
     Request,
@@ -37,25 +40,30 @@ pub enum ErrorKind {
 #[derive(Debug, Error)]
 #[error("DIAL Core: {message}")]
 pub struct Error {
-    /// What kind.
+    /// Kind of the failure, for decisions.
     pub kind: ErrorKind,
     /// HTTP status, when there was one.
     pub status: Option<u16>,
     /// Code of the peer.
     pub code: Option<String>,
-    /// What the peer says, else what happened; at most 500 characters.
+    /// Message of the peer, else a description of the failure; at most 500 characters.
     pub message: String,
-    /// What the peer wants the user to see.
+    /// Message of the peer for the user.
     pub display_message: Option<String>,
-    /// When to come back, as the peer says.
+    /// Wait before another attempt, by the peer's `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// What is behind it.
+    /// Size of a file above its limit, in bytes: as announced, or up to the first byte too many.
+    pub size: Option<u64>,
+    /// Whether `message` is the peer's.
+    from_peer: bool,
+    /// The failure of the HTTP client behind it.
     #[source]
     pub source: Option<Box<dray_http::HttpError>>,
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+    /// A failure of this kind that is described by `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
             status: None,
@@ -63,13 +71,14 @@ impl Error {
             message: message.into(),
             display_message: None,
             retry_after: None,
+            size: None,
+            from_peer: false,
             source: None,
         }
     }
 
-    /// Of an answer whose status is not 2xx; reads a bounded part of its body.
-    pub(crate) async fn of(answer: HttpResponse) -> Self {
-        let status = answer.status();
+    /// A response with this status that says nothing more.
+    pub fn refused(status: u16) -> Self {
         let kind = if status == 412 {
             ErrorKind::Conflict
         } else {
@@ -77,8 +86,34 @@ impl Error {
         };
         let mut error = Self::new(kind, format!("status {status}"));
         error.status = Some(status);
+        error
+    }
+
+    /// The same with the peer's own messages: one for programs, one for users.
+    #[must_use]
+    pub fn with_messages(mut self, message: Option<&str>, display_message: Option<&str>) -> Self {
+        if let Some(message) = message {
+            self.say(message);
+        }
+        self.display_message = display_message
+            .map(cut_text)
+            .filter(|text| !text.is_empty());
+        self
+    }
+
+    /// What the peer said: its message for users, else its message.
+    pub fn peer_message(&self) -> Option<&str> {
+        let message = self.from_peer.then_some(self.message.as_str());
+        self.display_message.as_deref().or(message)
+    }
+
+    /// Makes the error from an answer whose status is not 2xx. Reads a bounded part of its body.
+    pub(crate) async fn of(answer: HttpResponse) -> Self {
+        let mut error = Self::refused(answer.status());
         error.retry_after = answer.retry_after();
-        let Ok(body) = answer.bytes(MAX_ERROR_BODY_BYTES).await else {
+        // The status says enough; a body that cannot be read changes nothing.
+        let body = answer.bytes(MAX_ERROR_BODY_BYTES);
+        let Ok(Ok(body)) = tokio::time::timeout(ERROR_BODY_TIMEOUT, body).await else {
             return error;
         };
         match serde_json::from_slice::<Value>(&body) {
@@ -103,8 +138,10 @@ impl Error {
 
     fn say(&mut self, text: &str) {
         let text = cut_text(text);
+        // The page of a proxy explains nothing to a person.
         if !text.is_empty() && !text.starts_with('<') {
             self.message = text;
+            self.from_peer = true;
         }
     }
 
@@ -115,6 +152,7 @@ impl Error {
             ErrorKind::Status => self
                 .status
                 .is_some_and(|status| status == 429 || status >= 500),
+            // A timeout is not repeated: it took all the time that a call may take.
             _ => false,
         }
     }

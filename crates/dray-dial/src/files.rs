@@ -9,19 +9,22 @@ use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::core::{DialClient, HttpMethod, json_body};
+use crate::core::{DialClient, HttpMethod};
 use crate::error::{Error, ErrorKind};
 use crate::origin::{DialFolder, FileUrl};
+
+/// Most pages of one folder that are read.
+const MAX_FOLDER_PAGES: usize = 20;
 
 /// Most names that are tried for one new file.
 const MOST_NAMES: u32 = 100;
 
-/// Where a caller's files are.
+/// The folders of a caller's files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Bucket {
-    /// The caller's bucket.
+    /// Name of the bucket of the caller's user.
     pub bucket: String,
-    /// Where an application keeps its own files for the caller.
+    /// Folder of an application's own files for the caller.
     #[serde(default)]
     pub appdata: Option<String>,
 }
@@ -30,22 +33,27 @@ pub struct Bucket {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FileMetadata {
-    /// Last segment, decoded.
-    pub name: Option<String>,
-    /// URL as the peer spells it.
+    /// Last segment of the path, decoded.
+    #[serde(deserialize_with = "null_as_default")]
+    pub name: String,
+    /// `files/{bucket}/{path}` in its one spelling, with a slash at the end of a folder; as the peer spells it when it
+    /// has none.
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
-    /// `ITEM` or `FOLDER`.
+    /// `ITEM` for a file, `FOLDER` for a folder.
+    #[serde(deserialize_with = "null_as_default")]
     pub node_type: String,
-    /// Identifies the content.
+    /// Entity tag of the content, for [`UploadCondition::Match`].
     pub etag: Option<String>,
-    /// Length in bytes.
+    /// Length of the content in bytes.
     #[serde(deserialize_with = "deserialize_length")]
     pub content_length: Option<u64>,
-    /// MIME type.
+    /// MIME type, as the uploader named it.
     pub content_type: Option<String>,
-    /// Of a folder: what is in it.
+    /// Entries, of a folder.
+    #[serde(deserialize_with = "null_as_default")]
     pub items: Vec<FileMetadata>,
-    /// Of a folder: where the next page begins.
+    /// Token of the next page, of a folder with more entries.
     pub next_token: Option<String>,
 }
 
@@ -54,16 +62,42 @@ impl FileMetadata {
     pub fn is_folder(&self) -> bool {
         self.node_type == "FOLDER"
     }
+
+    /// The same with its URL in the one spelling, and with a name: DIAL leaves it out in some answers.
+    pub(crate) fn normalized(mut self) -> Self {
+        let path = self.url.trim_end_matches('/');
+        let file = FileUrl::parse(path);
+        if self.name.is_empty() {
+            self.name = file.as_ref().map(FileUrl::title).unwrap_or_default();
+        }
+        let url = if self.is_folder() {
+            DialFolder::parse(path).map(|folder| folder.url())
+        } else {
+            file.map(|file| file.as_str().to_owned())
+        };
+        self.url = url.unwrap_or(self.url);
+        self.items = self.items.into_iter().map(Self::normalized).collect();
+        self
+    }
 }
 
-/// When an upload may happen.
+/// The entries of a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FolderListing {
+    /// The entries, in the order of the peer.
+    pub items: Vec<FileMetadata>,
+    /// Whether there are more.
+    pub is_truncated: bool,
+}
+
+/// The condition of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UploadCondition {
-    /// Always.
+    /// In any case; existing content is replaced.
     Any,
-    /// Only when nothing is there.
+    /// Only if the path is free.
     NoneMatch,
-    /// Only over this content.
+    /// Only if the file has this `ETag`.
     Match(String),
 }
 
@@ -76,17 +110,17 @@ pub struct FileDownload {
     pub media_type: Option<String>,
     /// Length as reported, in bytes.
     pub length: Option<u64>,
-    /// Identifies the content.
+    /// Entity tag of the content, for [`UploadCondition::Match`].
     pub etag: Option<String>,
 }
 
 impl DialClient {
-    /// The caller's bucket.
+    /// The bucket of the caller, and where an application keeps its files. Never cached.
     pub async fn bucket(&self, caller: &Caller) -> Result<Bucket, Error> {
         from_json(self.get_json(caller, "v1/bucket").await?)
     }
 
-    /// Where new files of this service go: `appdata` if there is one, else the bucket.
+    /// The folder for new files of this service: `appdata` if there is one, else the bucket.
     pub async fn home(&self, caller: &Caller) -> Result<DialFolder, Error> {
         let Bucket { bucket, appdata } = self.bucket(caller).await?;
         DialFolder::parse(appdata.as_deref().unwrap_or(&bucket))
@@ -95,10 +129,10 @@ impl DialClient {
 
     /// Metadata of a file.
     pub async fn metadata(&self, caller: &Caller, file: &FileUrl) -> Result<FileMetadata, Error> {
-        from_json(
-            self.get_json(caller, &format!("v1/metadata/{file}"))
-                .await?,
-        )
+        let body = self
+            .get_json(caller, &format!("v1/metadata/{file}"))
+            .await?;
+        from_json(body).map(FileMetadata::normalized)
     }
 
     /// One page of a folder; `token` is [`FileMetadata::next_token`] of the page before.
@@ -111,11 +145,32 @@ impl DialClient {
         let mut path = format!("v1/metadata/{}", folder.url());
         if let Some(token) = token {
             let token =
+                // The token is the peer's and opaque, so everything special in it is encoded.
                 percent_encoding::utf8_percent_encode(token, percent_encoding::NON_ALPHANUMERIC);
             path.push_str("?token=");
             path.extend(token);
         }
-        from_json(self.get_json(caller, &path).await?)
+        from_json(self.get_json(caller, &path).await?).map(FileMetadata::normalized)
+    }
+
+    /// The entries of a folder, from at most 20 pages.
+    pub async fn list_folder(
+        &self,
+        caller: &Caller,
+        folder: &DialFolder,
+    ) -> Result<FolderListing, Error> {
+        let mut listing = FolderListing::default();
+        let mut token = None;
+        for _ in 0..MAX_FOLDER_PAGES {
+            let page = self.list(caller, folder, token.as_deref()).await?;
+            listing.items.extend(page.items);
+            token = page.next_token;
+            if token.is_none() {
+                return Ok(listing);
+            }
+        }
+        listing.is_truncated = true;
+        Ok(listing)
     }
 
     /// The content of a file of at most `limit` bytes. The limit holds on what is read, not on what is announced (R3).
@@ -126,6 +181,11 @@ impl DialClient {
         limit: u64,
     ) -> Result<FileDownload, Error> {
         let answer = self.get(caller, &format!("v1/{file}")).await?;
+        // Another success, such as 206, would be a part of the file or nothing at all.
+        if answer.status() != 200 {
+            return Err(Error::of(answer).await);
+        }
+        // No encoding was requested, and the bytes are passed on as they are.
         if answer
             .header("content-encoding")
             .is_some_and(|coding| coding != "identity")
@@ -133,6 +193,7 @@ impl DialClient {
             return Err(Error::new(ErrorKind::Malformed, "the content is encoded"));
         }
         let length = answer.length();
+        // Early, by the header; `next` checks what is really read (R3).
         check_size(length.unwrap_or_default(), limit)?;
         Ok(FileDownload {
             limit,
@@ -167,12 +228,15 @@ impl DialClient {
             UploadCondition::NoneMatch => request.header("if-none-match", "*"),
             UploadCondition::Match(etag) => request.header("if-match", etag),
         };
-        let mut stored: FileMetadata =
-            from_json(json_body(self.send(request.multipart(form)).await?).await?)?;
+        let mut stored: FileMetadata = from_json(
+            self.json_body(self.send(request.multipart(form)).await?)
+                .await?,
+        )?;
         if self.origin().file(&stored.url).is_none() {
+            // An answer without a usable URL is about the file of the request.
             file.as_str().clone_into(&mut stored.url);
         }
-        Ok(stored)
+        Ok(stored.normalized())
     }
 
     /// Stores a new file and overwrites nothing: `name.ext`, `name-1.ext`, … (R9). `body` makes the content again for
@@ -208,7 +272,7 @@ impl DialClient {
         ))
     }
 
-    /// [`DialClient::upload_new`] of bytes at hand.
+    /// [`DialClient::upload_new`] of bytes in memory.
     pub async fn upload_bytes(
         &self,
         caller: &Caller,
@@ -223,7 +287,7 @@ impl DialClient {
             .await
     }
 
-    /// Deletes a file.
+    /// Deletes a file in any state. Never tried twice.
     pub async fn delete(&self, caller: &Caller, file: &FileUrl) -> Result<(), Error> {
         self.send(self.request(caller, HttpMethod::Delete, &format!("v1/{file}")))
             .await?;
@@ -242,7 +306,8 @@ impl FileDownload {
             return Ok(None);
         };
         self.read = self.read.saturating_add(piece.len() as u64);
-        check_size(self.read, self.limit)?;
+        // Where the file would have ended is not known, so the first byte too many is reported.
+        check_size(self.read.min(self.limit.saturating_add(1)), self.limit)?;
         Ok(Some(piece))
     }
 
@@ -255,13 +320,14 @@ impl FileDownload {
         Ok(all.into())
     }
 
-    /// As a stream.
+    /// Converts the content into a stream, which ends after an error.
     pub fn into_stream(self) -> ByteStream {
         stream::unfold(Some(self), |state| async move {
             let mut download = state?;
             match download.next().await {
                 Ok(Some(piece)) => Some((Ok(piece), Some(download))),
                 Ok(None) => None,
+                // `None` ends the stream: the rest of a broken body is not read.
                 Err(error) => Some((Err(Cause::from(error)), None)),
             }
         })
@@ -271,7 +337,7 @@ impl FileDownload {
 
 impl fmt::Debug for FileDownload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Download")
+        f.debug_struct("FileDownload")
             .field("length", &self.length)
             .finish_non_exhaustive()
     }
@@ -279,15 +345,17 @@ impl fmt::Debug for FileDownload {
 
 fn check_size(size: u64, limit: u64) -> Result<(), Error> {
     if size > limit {
-        return Err(Error::new(
+        let mut error = Error::new(
             ErrorKind::TooLarge,
             format!("the file is longer than {limit} bytes"),
-        ));
+        );
+        error.size = Some(size);
+        return Err(error);
     }
     Ok(())
 }
 
-/// `report.pdf`, `report-1.pdf`, …
+/// Name for the attempt `number`: `report.pdf`, `report-1.pdf`, …
 fn numbered_name(name: &str, number: u32) -> String {
     if number == 0 {
         return name.to_owned();
@@ -301,6 +369,15 @@ fn numbered_name(name: &str, number: u32) -> String {
 pub(crate) fn from_json<T: for<'a> Deserialize<'a>>(value: Value) -> Result<T, Error> {
     serde_json::from_value(value)
         .map_err(|_| Error::new(ErrorKind::Malformed, "the answer has another form"))
+}
+
+/// DIAL leaves members out, or writes `null`.
+fn null_as_default<'de, T, D>(source: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    Ok(Option::deserialize(source)?.unwrap_or_default())
 }
 
 fn deserialize_length<'de, D: serde::Deserializer<'de>>(

@@ -1,4 +1,4 @@
-//! What DIAL Core says about deployments, applications, toolsets, models and prompts (quickapps 5.3).
+//! Metadata of deployments, applications, toolsets, models and prompts in DIAL Core (quickapps 5.3).
 
 use dray_agent::caller::Caller;
 use serde_json::{Map, Value};
@@ -12,54 +12,62 @@ use crate::origin::canonical_path;
 pub struct Deployment {
     /// Name to show; the id when there is none.
     pub display_name: String,
-    /// What it does.
+    /// What it does, for people and models.
     pub description: Option<String>,
     /// MIME types that it takes; empty: none.
     pub input_attachment_types: Vec<String>,
     /// Most files that it takes; `None`: unknown.
     pub max_input_attachments: Option<u64>,
-    /// What it can do.
+    /// Abilities of the deployment.
     pub features: DeploymentFeatures,
     /// Values of a request that it assumes, `tools` among them.
     pub defaults: Map<String, Value>,
-    /// The whole response.
+    /// The whole response, for members that are not typed here.
     pub body: Value,
 }
 
-/// What a deployment can do. What is missing is `false`.
+/// Abilities of a deployment. One that the metadata lack is `false`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeploymentFeatures {
-    /// It takes files by any URL.
+    /// The deployment fetches files by any URL.
     pub url_attachments: bool,
-    /// It speaks MCP.
+    /// The deployment has an endpoint for MCP.
     pub mcp: bool,
-    /// It has a configuration.
+    /// The deployment has settings with a schema.
     pub configuration: bool,
 }
 
-/// A toolset.
+/// An MCP server that DIAL knows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Toolset {
     /// Name to show; the id when there is none.
     pub display_name: String,
-    /// What it does.
+    /// What it does, for people and models.
     pub description: Option<String>,
-    /// `HTTP` or `SSE`.
+    /// `HTTP` or `SSE`, as its owner set it.
     pub transport: Option<String>,
     /// Tools that may be used; empty: all.
     pub allowed_tools: Vec<String>,
-    /// The whole response.
+    /// The whole response, for members that are not typed here.
     pub body: Value,
 }
 
-/// A prompt.
+impl Toolset {
+    /// Whether it speaks server-sent events and posts rather than one endpoint for all.
+    pub fn is_sse(&self) -> bool {
+        let transport = self.transport.as_deref();
+        transport.is_some_and(|transport| transport.eq_ignore_ascii_case("sse"))
+    }
+}
+
+/// A text that a user stored in DIAL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// Its name.
+    /// Name, as its author chose it.
     pub name: String,
-    /// What it does.
+    /// What it does, for people and models.
     pub description: Option<String>,
-    /// Its text.
+    /// The text, with its front matter if it is a skill.
     pub content: String,
 }
 
@@ -80,11 +88,12 @@ impl DialClient {
             Err(error) if error.status == Some(404) => self.application(caller, id).await?,
             other => other?,
         };
+        // Under the path of the deployment in both cases, so that the 404 is not asked for again.
         self.cache().put(caller, &path_of, &body);
         Ok(parse_deployment(id, body))
     }
 
-    /// A toolset.
+    /// The toolset of this id, from the cache while that is fresh.
     pub async fn toolset(&self, caller: &Caller, id: &str) -> Result<Toolset, Error> {
         let body = self
             .cached(caller, &api_path("openai/toolsets", id)?)
@@ -189,6 +198,7 @@ fn api_path(prefix: &str, id: &str) -> Result<String, Error> {
 /// A text, or of one in several languages the English or else the first.
 fn localized_text(body: &Value, name: &str) -> Option<String> {
     let text = match body.get(name)? {
+        // DIAL allows a text for each language in the same member.
         Value::Object(languages) => languages.get("en").or_else(|| languages.values().next())?,
         other => other,
     };

@@ -1,13 +1,17 @@
-//! What a URL is, and the one spelling of a DIAL file (quickapps 5.1, 32; R2, R4). No I/O.
+//! Classes of URLs, and the one spelling of a DIAL file (quickapps 5.1, 32; R2, R4). No I/O.
 //!
-//! The rules are those of the file-resolver: nothing in a user's text decides where a key is sent.
+//! Every crate that sends a DIAL key uses these rules: nothing in a user's text decides where a key is sent.
+
+mod reference;
 
 use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
-/// Longest reference that is looked at, in bytes.
+pub use reference::{LoadTarget, UnsupportedReference, classify_reference};
+
+/// Longest reference that is parsed, in bytes; the fetcher's limit for URLs (egress-security U-1).
 const MAX_REFERENCE_BYTES: usize = 8192;
 
 /// Everything but the unreserved characters (RFC 3986 section 2.3) is encoded.
@@ -17,14 +21,14 @@ const PERCENT_ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// What a URL is.
+/// The class of a URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UrlClass {
     /// A file of DIAL.
     Dial(FileUrl),
     /// `http` or `https` elsewhere.
     External,
-    /// `data:`.
+    /// A `data:` URL: the content itself.
     Data,
     /// Anything else, folders and what is not plain included.
     Unsupported,
@@ -42,15 +46,23 @@ impl FileUrl {
             return None;
         }
         let path = strip_path_prefix(text.trim_start_matches('/'), "files/")?;
-        Self::inside(path)
+        Self::inside(path).ok()
     }
 
-    fn inside(path: &str) -> Option<Self> {
-        let path = path.split(['?', '#']).next()?;
-        path.contains('/')
-            .then(|| canonical_path("files", path))
-            .flatten()
+    /// Reads everything after `files/`; query and fragment do not belong to the file.
+    fn inside(path: &str) -> Result<Self, UnsupportedReference> {
+        let end = path.find(['?', '#']).unwrap_or(path.len());
+        let path = path.get(..end).unwrap_or_default();
+        let (bucket, inside) = path.split_once('/').ok_or(UnsupportedReference::Folder)?;
+        if bucket.is_empty() {
+            return Err(UnsupportedReference::Path);
+        }
+        if inside.is_empty() || inside.ends_with('/') {
+            return Err(UnsupportedReference::Folder);
+        }
+        canonical_path("files", path)
             .map(Self)
+            .ok_or(UnsupportedReference::Path)
     }
 
     /// The canonical URL, which is also the path below `/v1/`.
@@ -121,10 +133,21 @@ pub struct DialOrigin {
     base: Url,
 }
 
+/// `DIAL_URL` is not the base of an API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the DIAL URL must be http(s)://host[:port][/path] without credentials, query and fragment"
+)]
+pub struct InvalidOrigin;
+
 impl DialOrigin {
-    /// Reads `DIAL_URL`: `http(s)://host[:port][/path]`. `None` with credentials, query or fragment.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut base = Url::parse(text.trim()).ok()?;
+    /// Reads `DIAL_URL`: `http(s)://host[:port][/path]`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOrigin`] for another scheme, and with credentials, query or fragment.
+    pub fn parse(text: &str) -> Result<Self, InvalidOrigin> {
+        let mut base = Url::parse(text.trim()).map_err(|_| InvalidOrigin)?;
         let is_usable = matches!(base.scheme(), "http" | "https")
             && base.has_host()
             && base.username().is_empty()
@@ -132,11 +155,12 @@ impl DialOrigin {
             && base.query().is_none()
             && base.fragment().is_none();
         if !is_usable {
-            return None;
+            return Err(InvalidOrigin);
         }
+        // One form for both spellings, since paths are appended with their own slash.
         let path = base.path().trim_end_matches('/').to_owned();
         base.set_path(&path);
-        Some(Self { base })
+        Ok(Self { base })
     }
 
     /// The URL of an encoded path below the base, for instance `v1/bucket`.
@@ -144,12 +168,19 @@ impl DialOrigin {
         format!("{}/{path}", self.base.as_str().trim_end_matches('/'))
     }
 
+    /// Address of the MCP server of a toolset or an application (quickapps 5.3). `None` for an id that is not a plain
+    /// path.
+    pub fn mcp_url(&self, id: &str) -> Option<String> {
+        let id = canonical_path("", id)?;
+        Some(self.url(&format!("v1/toolset/{id}/mcp")))
+    }
+
     /// Whether the URL has exactly this scheme, host and port.
     pub fn owns(&self, url: &str) -> bool {
         Url::parse(url.trim_start_matches(' ')).is_ok_and(|url| self.is_origin_of(&url))
     }
 
-    /// What a URL is.
+    /// The class of a URL at this origin.
     pub fn classify(&self, text: &str) -> UrlClass {
         classify_url(text, Some(self))
     }
@@ -165,55 +196,38 @@ impl DialOrigin {
     fn is_origin_of(&self, url: &Url) -> bool {
         url.scheme() == self.base.scheme()
             && url.host() == self.base.host()
+            // `https://h` and `https://h:443` are the same origin.
             && url.port_or_known_default() == self.base.port_or_known_default()
-    }
-
-    fn file_at(&self, authority: &str) -> Option<FileUrl> {
-        // The path as written: a parsed one has lost its `..` segments.
-        let start = authority.find(['/', '\\', '?', '#'])?;
-        let path = authority.get(start..)?;
-        let path = path.strip_prefix(self.base.path().trim_end_matches('/'))?;
-        FileUrl::inside(strip_path_prefix(path, "/v1/files/")?)
     }
 }
 
-/// What a URL is. Without an origin every http(s) URL is external.
+/// The class of a URL. Without an origin every http(s) URL is external.
 pub fn classify_url(text: &str, origin: Option<&DialOrigin>) -> UrlClass {
-    if text.len() > MAX_REFERENCE_BYTES {
-        let is_data = strip_path_prefix(text, "data:").is_some();
-        return if is_data {
-            UrlClass::Data
-        } else {
-            UrlClass::Unsupported
-        };
-    }
-    if strip_path_prefix(text.trim_start_matches('/'), "files/").is_some() {
-        return FileUrl::parse(text).map_or(UrlClass::Unsupported, UrlClass::Dial);
-    }
-    let text = text.trim_start_matches(' ');
-    if strip_path_prefix(text, "data:").is_some() {
+    // First: only a URL that is its own content has a good reason to be longer than the limit.
+    if strip_path_prefix(text.trim_start_matches(' '), "data:").is_some() {
         return UrlClass::Data;
     }
-    let authority = ["http://", "https://"]
-        .iter()
-        .find_map(|scheme| strip_path_prefix(text, scheme))
-        .filter(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#', '\\', ':', '@']));
-    let Some(authority) = authority else {
-        return UrlClass::Unsupported;
-    };
-    match (Url::parse(text), origin) {
-        (Ok(url), Some(origin)) if origin.is_origin_of(&url) => origin
-            .file_at(authority)
-            .map_or(UrlClass::Unsupported, UrlClass::Dial),
-        // What does not parse is the fetcher's to judge and to name.
-        _ => UrlClass::External,
+    match classify_reference(text, origin) {
+        Ok(LoadTarget::Dial(file)) => UrlClass::Dial(file),
+        Ok(LoadTarget::External(_)) => UrlClass::External,
+        Err(_) => UrlClass::Unsupported,
     }
+}
+
+/// A relative path with every segment percent-encoded once. `path` is decoded, and is not checked.
+pub fn encode_path(path: &str) -> String {
+    let segments: Vec<_> = path
+        .split('/')
+        .map(|segment| utf8_percent_encode(segment, PERCENT_ENCODED).to_string())
+        .collect();
+    segments.join("/")
 }
 
 /// An id or path in its canonical spelling: segments decoded once and encoded once. `None` when it is not plain.
 pub(crate) fn canonical_path(prefix: &str, path: &str) -> Option<String> {
     let mut canonical = prefix.to_owned();
     for segment in path.split('/') {
+        // Decoded before the check: `%2e%2e` and `%2F` climb as well (path traversal).
         let decoded = percent_decode_str(segment).decode_utf8().ok()?;
         let is_plain = !matches!(decoded.as_ref(), "" | "." | "..")
             && !decoded

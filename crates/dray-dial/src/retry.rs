@@ -1,27 +1,28 @@
-//! Tries again what may be tried again.
+//! Rules for retries of calls: conditions, number and waits.
 
 use std::time::Duration;
 
 /// How often and after how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPolicy {
-    /// Wait before the first further try; doubles.
+    /// Delay before the first retry; it doubles with each attempt.
     pub(crate) base: Duration,
+    /// Retries after the first attempt.
+    pub(crate) retries: u32,
 }
 
-/// Further tries after the first.
-const MAX_RETRIES: u32 = 2;
-
-/// Longest wait that a peer can ask for.
+/// Longest delay that a peer can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 impl RetryPolicy {
-    /// Waits before try `made` + 1 when there is one. `made` counts from 1; `asked` is `Retry-After`.
+    /// Waits before the next attempt; `false` when there is none left. `made` counts attempts from 1; `asked` is
+    /// `Retry-After`.
     pub(crate) async fn again(self, made: u32, asked: Option<Duration>) -> bool {
-        if made > MAX_RETRIES {
+        if made > self.retries {
             return false;
         }
-        let own = self.base.saturating_mul(1 << (made - 1));
+        let own = self.base.saturating_mul(2_u32.saturating_pow(made - 1));
+        // The peer knows when it is free, but must not hold a turn for minutes.
         tokio::time::sleep(asked.unwrap_or(own).min(MAX_RETRY_AFTER)).await;
         true
     }

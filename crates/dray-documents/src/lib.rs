@@ -15,5 +15,6 @@ mod compound;
 pub mod container;
 pub mod encoding;
 pub mod formats;
+mod hex;
 pub mod limits;
 pub mod markdown;

@@ -19,10 +19,10 @@ use crate::error::FetchPhase;
 use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
 
-/// Longest wait for the stream's acknowledgement.
+/// Longest wait for the acknowledgement of the stream.
 pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What audit events are made with. Shared by all fetches.
+/// Makes and publishes audit events. Shared by all fetches.
 #[derive(Clone, Debug)]
 pub struct Auditor {
     inner: Arc<AuditorInner>,
@@ -66,12 +66,12 @@ impl Auditor {
             auditor: self.clone(),
             meta,
             record: FetchRecord::default(),
-            told: false,
+            recorded: false,
             _under_way: self.inner.metrics.begin(),
         }
     }
 
-    /// Writes the line.
+    /// Logs the event as one line and returns it.
     fn note(&self, meta: &Meta, record: &FetchRecord) -> v1::EgressAudit {
         let inner = &self.inner;
         let event = event::audit_event(
@@ -86,7 +86,7 @@ impl Auditor {
         event
     }
 
-    /// Publishes within [`PUBLISH_TIMEOUT`]; a failure is counted.
+    /// Publishes within [`PUBLISH_TIMEOUT`]; counts a failure. Returns whether the stream has the event.
     async fn publish(self, meta: Meta, event: v1::EgressAudit) -> bool {
         let published =
             tokio::time::timeout(PUBLISH_TIMEOUT, self.inner.bus.publish_audit(&meta, &event))
@@ -106,28 +106,29 @@ impl Auditor {
     }
 }
 
-/// One fetch under audit. Dropped without [`AuditedFetch::finish`], it was cancelled, and is recorded as that.
+/// One fetch under audit. One that is dropped without [`AuditedFetch::finish`] is recorded as cancelled.
 #[derive(Debug)]
 pub struct AuditedFetch {
     auditor: Auditor,
     meta: Meta,
     /// The facts, kept up to date by the fetch.
     pub record: FetchRecord,
-    told: bool,
+    recorded: bool,
     _under_way: InFlight,
 }
 
 impl AuditedFetch {
-    /// Writes the line, publishes the event, and waits at most `patience` for that. Returns whether it is known to be
-    /// published; publishing goes on when the patience is over.
+    /// Writes the line, publishes the event, and waits at most `timeout` for that. Returns whether it is known to be
+    /// published; publishing goes on afterwards.
     ///
-    /// With `required`, a stored file whose event is not known to be published is one that could not be stored: that
-    /// is counted, and a further line and event say so.
-    pub async fn finish(mut self, patience: Duration, required: bool) -> bool {
-        let Some(publishing) = self.tell() else {
+    /// With `required`, a stored file whose event is not known to be published counts as one that could not be
+    /// stored. A further line and event say so.
+    pub async fn finish(mut self, timeout: Duration, required: bool) -> bool {
+        // The line first: it is the record when the stream cannot be reached.
+        let Some(publishing) = self.record_once() else {
             return false;
         };
-        let published = tokio::time::timeout(patience, publishing)
+        let published = tokio::time::timeout(timeout, publishing)
             .await
             .is_ok_and(|published| published.unwrap_or(false));
         if required && !published && self.record.end == Some(FetchEnd::Stored) {
@@ -135,14 +136,16 @@ impl AuditedFetch {
                 code: Code::SinkFailed,
                 phase: FetchPhase::Sink,
             });
-            drop(self.tell());
+            // Not awaited: the reply is late already.
+            drop(self.record_once());
         }
         published
     }
 
-    /// Writes the line; the event is published by a task of the service, so that it outlives the caller.
-    fn tell(&mut self) -> Option<tokio::task::JoinHandle<bool>> {
-        self.told = true;
+    /// Writes the line. A task of the service publishes the event, so that it outlives the caller.
+    fn record_once(&mut self) -> Option<tokio::task::JoinHandle<bool>> {
+        // Set first, so that `drop` does not record the fetch a second time.
+        self.recorded = true;
         let phase = self.record.ended().unwrap_or(FetchPhase::Policy);
         self.record.end.get_or_insert(FetchEnd::Cancelled { phase });
         let event = self.auditor.note(&self.meta, &self.record);
@@ -155,9 +158,10 @@ impl AuditedFetch {
 
 impl Drop for AuditedFetch {
     fn drop(&mut self) {
-        if !self.told {
-            drop(self.tell());
+        if !self.recorded {
+            drop(self.record_once());
         }
+        // Here and only here, so that a cancelled fetch is counted too, and none twice.
         self.auditor.inner.metrics.ended(&self.record);
     }
 }

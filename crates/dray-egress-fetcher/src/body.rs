@@ -1,7 +1,7 @@
 //! Receives a body: counts, decodes and hands on, piece by piece (egress-security 13).
 //!
-//! Nothing is collected first and checked later: every bound holds at every piece (B-1, I-7). Where the bytes go is the
-//! [`ByteSink`]'s business, and so is their digest.
+//! Nothing is collected first and checked later: every bound holds at every piece (B-1, I-7). The [`ByteSink`]
+//! decides where the bytes go, and computes their digest.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::head::{BodyFraming, BodyPlan};
 use crate::hop::WireBody;
 use crate::sink::ByteSink;
 
-/// Bytes that are kept to recognise the type of a file.
+/// Decoded bytes that are kept to recognise the type of a file.
 const SNIFF_BYTES: usize = 4096;
-/// Room for one piece of decoded output.
+/// Size in bytes of the buffer for one piece of decoded output.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The bounds of one body.
@@ -30,16 +30,16 @@ pub struct BodyLimits {
     pub idle: Duration,
     /// Least bytes per second over the whole body, once the grace is over; 0 for none (B-8).
     pub floor: u64,
-    /// Time before the floor counts.
+    /// Time before the floor counts (B-8).
     pub grace: Duration,
 }
 
 /// How much came, also when it did not come to an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BodyCounts {
-    /// Body bytes received.
+    /// Body bytes that came over the wire, before decoding.
     pub wire: u64,
-    /// Bytes handed to the sink.
+    /// Bytes that the sink took, after decoding.
     pub stored: u64,
 }
 
@@ -59,20 +59,20 @@ pub async fn receive_body<S: ByteSink>(
     transfer.finish(counts)
 }
 
-/// One body under way, over as many connections as it takes.
+/// One body under way, over as many connections as it takes. A resumed body continues the same transfer.
 pub struct BodyTransfer {
     limit: u64,
     pace: SlowPeerWatch,
-    /// The first bytes, for the type.
+    /// The first decoded bytes, for the type.
     start: Vec<u8>,
     decoder: Option<(BodyDecoder, Vec<u8>)>,
-    /// Body bytes that must have come in all.
+    /// Body bytes that must have come in all, over all connections.
     whole: Option<u64>,
 }
 
 impl std::fmt::Debug for BodyTransfer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Transfer")
+        f.debug_struct("BodyTransfer")
             .field("limit", &self.limit)
             .field("whole", &self.whole)
             .finish_non_exhaustive()
@@ -80,7 +80,7 @@ impl std::fmt::Debug for BodyTransfer {
 }
 
 impl BodyTransfer {
-    /// A body of which nothing came yet.
+    /// Starts a transfer of which nothing came yet.
     pub fn new(plan: &BodyPlan, bounds: &BodyLimits) -> Self {
         Self {
             limit: bounds.limit,
@@ -93,7 +93,7 @@ impl BodyTransfer {
         }
     }
 
-    /// Receives what `wire` brings of it, to the end of that response.
+    /// Receives what `wire` brings of the body, to the end of that response.
     ///
     /// # Errors
     ///
@@ -113,18 +113,20 @@ impl BodyTransfer {
             limit: self.limit,
             start: &mut self.start,
         };
+        // What a peer sends after a 204 or 205 is not read.
         if plan.framing == BodyFraming::Empty {
             return Ok(());
         }
-        while let Some(piece) = self.pace.next(&mut wire, budget, counts.wire).await? {
-            counts.wire += piece.len() as u64;
+        while let Some(chunk) = self.pace.next(&mut wire, budget, counts.wire).await? {
+            counts.wire += chunk.len() as u64;
+            // Compressed bytes have the same limit, before they are decoded (B-2).
             if counts.wire > self.limit {
                 return Err(FetchError::new(Code::TooLarge, FetchPhase::Body));
             }
             match &mut self.decoder {
-                None => store.put(piece, counts).await?,
-                Some((decoder, room)) => {
-                    decode_chunk(decoder, &piece, room, &mut store, counts).await?
+                None => store.put(chunk, counts).await?,
+                Some((decoder, buffer)) => {
+                    decode_chunk(decoder, &chunk, buffer, &mut store, counts).await?;
                 }
             }
         }
@@ -154,24 +156,26 @@ fn decode_failure(error: crate::coding::DecodeError) -> FetchError {
 async fn decode_chunk<S: ByteSink>(
     decoder: &mut BodyDecoder,
     mut input: &[u8],
-    room: &mut [u8],
+    buffer: &mut [u8],
     store: &mut BoundedSink<'_, S>,
     counts: &mut BodyCounts,
 ) -> Result<(), FetchError> {
     loop {
         // Even a piece without output is work.
         tokio::task::coop::consume_budget().await;
-        let progress = decoder.step(input, room).map_err(decode_failure)?;
+        let progress = decoder.step(input, buffer).map_err(decode_failure)?;
         input = input.get(progress.read..).unwrap_or_default();
-        let output = room.get(..progress.written).unwrap_or_default();
+        let output = buffer.get(..progress.written).unwrap_or_default();
+        // The buffer is used again while the sink may still hold what it got.
         store.put(Bytes::copy_from_slice(output), counts).await?;
-        if progress.written < room.len() {
+        // A buffer with room left means that the input is used up.
+        if progress.written < buffer.len() {
             return Ok(());
         }
     }
 }
 
-/// The sink, with the bounds that every piece passes.
+/// The sink, with the bounds that every piece has to pass.
 struct BoundedSink<'a, S> {
     sink: &'a mut S,
     budget: &'a TimeBudget,
@@ -180,18 +184,20 @@ struct BoundedSink<'a, S> {
 }
 
 impl<S: ByteSink> BoundedSink<'_, S> {
-    async fn put(&mut self, piece: Bytes, counts: &mut BodyCounts) -> Result<(), FetchError> {
-        if piece.is_empty() {
+    async fn put(&mut self, chunk: Bytes, counts: &mut BodyCounts) -> Result<(), FetchError> {
+        if chunk.is_empty() {
             return Ok(());
         }
-        let size = piece.len() as u64;
+        let size = chunk.len() as u64;
         if counts.stored + size > self.limit {
             return Err(FetchError::new(Code::TooLarge, FetchPhase::Body));
         }
+        // Of the stored bytes: the type is that of the file, not of its coding.
         let wanted = SNIFF_BYTES.saturating_sub(self.start.len());
-        self.start.extend(piece.iter().take(wanted));
+        self.start.extend(chunk.iter().take(wanted));
+        // The sink's time counts for the whole fetch, not as silence of the peer.
         self.budget
-            .whole(self.sink.write(piece))
+            .whole(self.sink.write(chunk))
             .await?
             .map_err(|error| FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error))?;
         counts.stored += size;
@@ -224,16 +230,17 @@ impl SlowPeerWatch {
         received: u64,
     ) -> Result<Option<Bytes>, FetchError> {
         let started = Instant::now();
-        let patience = self.patience(received);
-        let piece = budget
-            .within(FetchPhase::Body, patience, wire.next())
+        let timeout = self.read_timeout(received);
+        let chunk = budget
+            .within(FetchPhase::Body, timeout, wire.next())
             .await?;
         self.waited += started.elapsed();
-        piece.map_err(|error| FetchError::new(error.code(), FetchPhase::Body).because(error))
+        chunk.map_err(|error| FetchError::new(error.code(), FetchPhase::Body).because(error))
     }
 
     /// How long the next piece may take: the idle limit, or until the average falls below the floor.
-    fn patience(&self, received: u64) -> Duration {
+    fn read_timeout(&self, received: u64) -> Duration {
+        // A floor of 0 has no quotient: only the idle limit holds.
         match received.checked_div(self.floor) {
             None => self.idle,
             Some(earned) => {

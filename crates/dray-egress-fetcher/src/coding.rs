@@ -13,9 +13,9 @@ use gzip::{GzipHeader, GzipTrailer};
 /// A content coding that can be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentCoding {
-    /// `gzip` and `x-gzip`.
+    /// `gzip`, and its old name `x-gzip`.
     Gzip,
-    /// `deflate`, the zlib form.
+    /// `deflate` in the zlib form; raw deflate is refused.
     Deflate,
 }
 
@@ -56,7 +56,7 @@ pub enum DecodeError {
 const MAX_RATIO: u64 = 1000;
 /// Most gzip members of one body.
 const MOST_MEMBERS: u32 = 10_000;
-/// Output that is allowed at any ratio.
+/// Output bytes that are allowed at any ratio (B-5).
 const RATIO_FREE: u64 = 1 << 20;
 
 /// What one call of [`BodyDecoder::step`] did.
@@ -122,8 +122,8 @@ impl BodyDecoder {
         };
         loop {
             let rest = input.get(progress.read..).unwrap_or_default();
-            let room = output.get_mut(progress.written..).unwrap_or_default();
-            let moved = self.advance(rest, room)?;
+            let unfilled = output.get_mut(progress.written..).unwrap_or_default();
+            let moved = self.advance(rest, unfilled)?;
             progress.read += moved.read;
             progress.written += moved.written;
             self.consumed += moved.read as u64;
@@ -135,6 +135,7 @@ impl BodyDecoder {
             if progress.written == output.len() {
                 return Ok(progress);
             }
+            // With input and room left, a step that does nothing would repeat for ever.
             if moved
                 == (DecodeProgress {
                     read: 0,
@@ -162,7 +163,7 @@ impl BodyDecoder {
         }
     }
 
-    /// One move within one state.
+    /// Advances within one state; the caller repeats it.
     fn advance(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeProgress, DecodeError> {
         let used = |read| Ok(DecodeProgress { read, written: 0 });
         match &mut self.state {
@@ -179,6 +180,7 @@ impl BodyDecoder {
                 if complete {
                     trailer.check(&self.crc)?;
                     self.crc.reset();
+                    // Raw deflate, without zlib header: the gzip framing is read here.
                     self.inflate.reset(false);
                     self.state = DecoderState::Between;
                 }
@@ -187,6 +189,7 @@ impl BodyDecoder {
             DecoderState::Between | DecoderState::Done if input.is_empty() => used(0),
             DecoderState::Between if self.members >= MOST_MEMBERS => Err(DecodeError::Members),
             DecoderState::Between => {
+                // Each member costs a reset of the decoder, however few bytes it has.
                 self.members += 1;
                 self.state = DecoderState::Header(GzipHeader::default());
                 self.advance(input, output)
@@ -203,6 +206,7 @@ impl BodyDecoder {
             .map_err(|_| DecodeError::Corrupt)?;
         let read = byte_delta(before_in, self.inflate.total_in());
         let written = byte_delta(before_out, self.inflate.total_out());
+        // A zlib stream has a checksum of its own, which the inflater checks.
         if matches!(self.state, DecoderState::Member) {
             self.crc.update(output.get(..written).unwrap_or_default());
         }

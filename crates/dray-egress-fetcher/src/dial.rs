@@ -1,7 +1,7 @@
 //! Connects to a judged address, and to nothing else (egress-security 9).
 //!
-//! A [`PinnedAddr`] comes only from the judge, so what is dialled here was judged (I-1, I-2). Host names, a
-//! resolver, no proxy (T-3) and no pool (T-4) anywhere below.
+//! A [`PinnedAddr`] comes only from the judge, so each address that is dialled here was judged (I-1, I-2). Nothing
+//! here knows host names, a resolver, a proxy (T-3) or a pool (T-4).
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,24 +22,24 @@ pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Time after which unacknowledged bytes end a connection (T-7).
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connected stream of bytes.
+/// A connected stream of bytes, TCP or TLS.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// A connection as the dialer made it. Nothing was written to it yet.
 pub struct DialedStream {
-    /// The bytes.
+    /// The stream itself, for reading and writing.
     pub io: Box<dyn Io>,
-    /// Who is at the other end, as the kernel says.
+    /// Address at the other end, as the kernel says.
     pub peer: SocketAddr,
-    /// Our own end, as the kernel says.
+    /// Address of our own end, as the kernel says.
     pub local: SocketAddr,
 }
 
 impl std::fmt::Debug for DialedStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream")
+        f.debug_struct("DialedStream")
             .field("peer", &self.peer)
             .field("local", &self.local)
             .finish_non_exhaustive()
@@ -49,11 +49,11 @@ impl std::fmt::Debug for DialedStream {
 /// Makes connections. The product uses [`TcpDialer`]; tests and the demo inject their own, which is the only way to
 /// reach anything that the judge refuses (I-9).
 pub trait Dialer: Send + Sync + 'static {
-    /// Connects to this address.
+    /// Connects to this address and no other. Dropping the future gives up.
     fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>>;
 }
 
-/// Connects with kernel sockets.
+/// Connects with sockets of the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcpDialer;
 
@@ -73,7 +73,8 @@ impl Dialer for TcpDialer {
     }
 }
 
-/// T-6, T-7: close-on-exec, no `SO_REUSEADDR`, no keepalive, no lingering, a bound on unacknowledged bytes.
+/// Makes a socket as T-6 and T-7 ask: close-on-exec, no `SO_REUSEADDR`, no keepalive, no lingering, a bound on
+/// unacknowledged bytes.
 fn new_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match to {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -83,10 +84,10 @@ fn new_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// The connection that won, with the address and its place among that address's connections.
+/// The connection that won, with its address and its slot among the connections to that address.
 #[derive(Debug)]
 pub struct DialWinner {
-    /// The connection.
+    /// The connection itself, not yet checked against [`Self::address`] (T-2).
     pub stream: DialedStream,
     /// The address that was pinned for it.
     pub address: PinnedAddr,
@@ -96,7 +97,7 @@ pub struct DialWinner {
 
 /// Tries the pinned addresses in order, the next one 250 ms after the one before or as soon as it failed (T-1). The
 /// first connection wins and the others are dropped. `first` is the slot of the first address, for which the caller
-/// waited; a further address without a free slot is passed over. Without deadline: that is the caller's.
+/// waited; a further address without a free slot is passed over. It has no deadline of its own; the caller sets one.
 ///
 /// # Errors
 ///
@@ -114,19 +115,22 @@ pub async fn race_addresses(
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let mut next_at = Instant::now();
     loop {
-        let due = sleep_until(next_at);
+        let next_attempt = sleep_until(next_at);
         tokio::select! {
             biased;
+            // Polled first (`biased`): a connection that is there wins before another SYN is sent.
             Some(attempt) = attempts.next(), if !attempts.is_empty() => match attempt {
                 Ok(won) => return Ok(won),
                 Err(error) => {
+                    // Being busy is kept over later failures: the caller reports it as `overloaded`, not as the
+                    // target's failure.
                     if failure.kind() != io::ErrorKind::ResourceBusy {
                         failure = error;
                     }
                     next_at = Instant::now();
                 }
             },
-            () = due, if waiting.len() > 0 => {
+            () = next_attempt, if waiting.len() > 0 => {
                 let slot = first.take();
                 attempts.extend(waiting.next().map(|address| attempt_address(dialer, address, slot, limits)));
                 next_at = Instant::now() + CONNECTION_ATTEMPT_DELAY;
@@ -143,6 +147,7 @@ async fn attempt_address(
     limits: &FetchAdmission,
 ) -> io::Result<DialWinner> {
     let slot = slot
+        // Without waiting: a busy address must not hold up the next one.
         .or_else(|| limits.try_address(address.socket_addr().ip()))
         .ok_or(io::ErrorKind::ResourceBusy)?;
     Ok(DialWinner {

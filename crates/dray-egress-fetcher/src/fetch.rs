@@ -1,9 +1,9 @@
 //! One fetch from command to file: policy, chain, and for every hop resolve, judge, dial, ask (egress-security 3.1,
 //! 12).
 //!
-//! Knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`ByteSink`] and is what the service, the command
-//! line and the fuzz targets share. Nothing is spawned, so dropping the future ends everything immediately, connection
-//! and partial file included.
+//! It knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`ByteSink`], and the service, the command
+//! line and the fuzz targets share it. Nothing is spawned, so dropping the future ends everything immediately,
+//! connection and partial file included.
 
 use std::io;
 use std::net::IpAddr;
@@ -29,21 +29,23 @@ use crate::sink::{ByteSink, StoredFile};
 use crate::tls::TlsClient;
 use crate::wire::WireBudget;
 
+mod explain;
 mod hop;
 mod retry;
 mod terms;
 
 use retry::{PartialBody, RetryState};
 
+pub use explain::PolicyExplanation;
 pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, NetworkAccess};
 
-/// Most time that removing a partial file may take after a failure.
+/// Longest time that removing a partial file may take after a failure.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads the addresses that the interfaces of this machine have now.
 type InterfaceAddresses = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// Fetches. One per process; shared by all fetches.
+/// Runs fetches over what they share: policy, judge, network, TLS and slots. One per process.
 pub struct Fetcher {
     settings: FetchLimits,
     admin: AdminPolicy,
@@ -63,7 +65,7 @@ impl std::fmt::Debug for Fetcher {
     }
 }
 
-/// What holds for one fetch, over all its attempts and hops.
+/// What one fetch keeps over all its attempts and hops.
 struct FetchContext<'a> {
     request: &'a FetchJob,
     limit: u64,
@@ -104,27 +106,28 @@ impl Fetcher {
         self
     }
 
-    /// The slots that its fetches share.
+    /// The slots that all fetches of this fetcher share.
     pub fn limits(&self) -> &FetchAdmission {
         &self.limits
     }
 
-    /// The operator's policy.
+    /// The operator's policy, which every request can only narrow (I-5).
     pub fn admin(&self) -> &AdminPolicy {
         &self.admin
     }
 
-    /// What judges addresses now.
+    /// The judge of the next hop, without reading the interfaces.
     pub fn judge(&self) -> Arc<Judge> {
+        // A panic cannot leave an `Arc` half replaced.
         Arc::clone(&self.judge.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Judges with this from now on; hops that were judged stay as they are.
+    /// Replaces the judge; hops that were judged stay as they are.
     pub fn set_judge(&self, judge: Judge) {
         *self.judge.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(judge);
     }
 
-    /// What judges addresses now, knowing the addresses that this machine has now.
+    /// The judge of this hop, with the addresses that this machine has now.
     fn current_judge(&self) -> Result<Arc<Judge>, FetchError> {
         let judge = self.judge();
         let Some(interfaces) = &self.interfaces else {
@@ -135,6 +138,7 @@ impl Fetcher {
         if own == judge.config().own_addresses {
             return Ok(judge);
         }
+        // Kept for later hops too, so the judge is built again only when an address changed.
         self.set_judge(judge.with_own_addresses(own));
         Ok(self.judge())
     }
@@ -153,6 +157,8 @@ impl Fetcher {
     ) -> Result<FetchedFile, FetchFailure> {
         let started = Instant::now();
         record.begin();
+        // A response that makes the code panic must not stop the process (section 21). After a panic the sink is only
+        // discarded.
         let fetching = AssertUnwindSafe(self.run(request, sink, record)).catch_unwind();
         let result = fetching
             .await
@@ -192,6 +198,16 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
+        let (chain, context) = self.begin(request, record)?;
+        self.attempts(&chain, &context, sink, record).await
+    }
+
+    /// Judges everything that needs no network, step by step, and starts the clock of the request.
+    fn begin<'a>(
+        &self,
+        request: &'a FetchJob,
+        record: &mut FetchRecord,
+    ) -> Result<(Chain, FetchContext<'a>), FetchError> {
         record.policy_digest = dray_guard::policy::policy_digest(&self.admin, &request.app_policy);
         record.admin_enabled = self.admin.enabled;
         record.app_enabled = request.app_policy.enabled;
@@ -199,26 +215,29 @@ impl Fetcher {
         if record.url.is_none() {
             record.tried = Some(RequestedOrigin::from_text(&request.url));
         }
+        // Before anything that could reach the network (section 14).
         if request.remaining.is_zero() {
             return Err(FetchError::new(Code::DeadlineExpired, FetchPhase::Policy));
         }
-        let policy = EffectivePolicy::new(&self.admin, &request.app_policy)
+        let policy = EffectivePolicy::observed(&self.admin, &request.app_policy, &mut record.steps)
+            // P-4: an invalid pattern of the app refuses every fetch; it is not skipped.
             .map_err(|code| FetchError::new(code, FetchPhase::Policy))?;
-        let chain = Chain::start(&request.url, Arc::new(policy)).map_err(|refused| {
-            record_refusal(record, &refused, RequestedOrigin::from_text(&request.url))
-        })?;
+        let chain = Chain::observed(&request.url, Arc::new(policy), &mut record.steps).map_err(
+            |refused| record_refusal(record, &refused, RequestedOrigin::from_text(&request.url)),
+        )?;
         let limit = self.limit(request);
         let context = FetchContext {
             request,
             limit,
+            // An absolute end, which no redirect or retry moves.
             budget: TimeBudget::starting_now(self.total(request)),
             wire: WireBudget::for_body(limit),
             turn: self.limits.next_turn(),
         };
-        self.attempts(&chain, &context, sink, record).await
+        Ok((chain, context))
     }
 
-    /// Attempts until one succeeds or fails for good. Between two of them nothing is held.
+    /// Attempts until one succeeds or fails for good. Between two of them no slot and no connection is held.
     async fn attempts<S: ByteSink>(
         &self,
         chain: &Chain,
@@ -228,6 +247,7 @@ impl Fetcher {
     ) -> Result<FetchedFile, FetchError> {
         let (mut retries, mut partial) = (RetryState::default(), None);
         loop {
+            // Each attempt begins at the URL of the command and is judged from there.
             let mut chain = chain.clone();
             let attempt = self.attempt(&mut chain, context, &mut partial, sink, record);
             let failure = match attempt.await {
@@ -248,7 +268,7 @@ impl Fetcher {
             record.retry(failure.code);
             tracing::info!(
                 code = %failure.code, phase = %failure.phase, delay_ms = u64::try_from(delay.as_millis()).ok(),
-                "the fetch is tried again"
+                "retrying the fetch"
             );
             context.budget.whole(tokio::time::sleep(delay)).await?;
         }
@@ -304,6 +324,7 @@ impl Fetcher {
         self.limits
             .breaker()
             .succeeded(&breaker_key(chain.current()));
+        // With TLS a clean end needs a close_notify, so a cut connection is noticed (B-3).
         record.length_verified = partial.framing != BodyFraming::Close
             || plan.whole.is_some()
             || chain.current().https();
@@ -317,6 +338,7 @@ impl Fetcher {
             coding: partial
                 .coding
                 .map_or("", crate::coding::ContentCoding::as_str),
+            // Queries hold tokens at times; they stay out of replies and logs (S-5).
             final_url: chain.current().without_query(),
             redirect_count: chain.followed(),
             status: plan.status,
@@ -351,7 +373,7 @@ impl Fetcher {
         wanted.min(self.settings.size_ceiling)
     }
 
-    /// The operator's time, which the tool and the command's own deadline may only shorten (I-5).
+    /// The operator's time, which the tool's timeout and the command's deadline may only shorten (I-5).
     fn total(&self, request: &FetchJob) -> Duration {
         self.settings
             .total
@@ -359,8 +381,8 @@ impl Fetcher {
             .min(request.remaining)
     }
 
-    /// Reports failures that are the target's to the circuit breaker (section 15). What ran into the end of the whole
-    /// fetch is not: a caller in a hurry must not shut out others.
+    /// Reports failures that are the target's to the circuit breaker (section 15). A fetch that ran into its own end
+    /// is none of them: a caller in a hurry must not shut out others.
     fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
         if matches!(
             (failure.code, failure.phase),
@@ -375,12 +397,13 @@ impl Fetcher {
     }
 }
 
-/// The breaker's key: host and port.
+/// Key of the breaker, host and port.
 fn breaker_key(url: &CanonicalUrl) -> String {
     format!("{}:{}", url.host(), url.port())
 }
 
-/// Notes a URL or redirect target that was refused without DNS; `tried` is what it looked like if it cannot be read.
+/// Records a URL or redirect target that was refused without DNS; `tried` is what it looked like if it cannot be
+/// read.
 fn record_refusal(
     record: &mut FetchRecord,
     refused: &RefusedUrl,
@@ -401,7 +424,7 @@ fn record_refusal(
     FetchError::new(refused.code, phase)
 }
 
-/// Writes down how it failed, and makes the fault.
+/// Records the failure, logs it with its cause, and makes the fault for the agent, which has no cause (I-8).
 fn record_failure(
     request: &FetchJob,
     record: &mut FetchRecord,
@@ -414,13 +437,14 @@ fn record_failure(
     }
     let hop = record.last_hop();
     let cause = std::error::Error::source(failure).map(describe_causes);
-    tracing::info!(%code, %phase, hop, cause, "fetch denied");
+    tracing::info!(%code, %phase, hop, cause, lookup_only = record.lookup_only, "fetch denied");
     let host = match record.url.as_ref().map(CanonicalUrl::host) {
         Some(Host::Name(name)) => name.as_str().to_owned(),
+        // A message holds no address (section 17).
         Some(Host::Ip(_)) | None => String::new(),
     };
-    let shown = ShownUrl::from_text(&request.url);
-    let fault = code.fault(&shown, ShownHost::of_hop(hop, &host));
+    let shown_url = ShownUrl::from_text(&request.url);
+    let fault = code.fault(&shown_url, ShownHost::of_hop(hop, &host));
     FetchFailure {
         code,
         phase,
@@ -432,7 +456,7 @@ fn record_failure(
     }
 }
 
-/// The chain of causes, for the operator's log.
+/// Joins the chain of causes, for the operator's log alone.
 fn describe_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

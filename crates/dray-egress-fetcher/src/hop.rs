@@ -34,14 +34,14 @@ const MAX_HEAD: usize = 64 * 1024;
 
 type Connection = http1::Connection<TokioIo<InterimIo>, Empty<Bytes>>;
 
-/// What is asked for. Nothing else is ever sent.
+/// The request of one hop. Fields that it does not have are never sent.
 #[derive(Clone, Copy, Debug)]
 pub struct HopRequest<'a> {
     /// Canonical host, with the port where it is not the scheme's default.
     pub host: &'a str,
     /// Path and query of the canonical URL.
     pub path_and_query: &'a str,
-    /// The configured constant.
+    /// `User-Agent`, a configured constant.
     pub user_agent: &'a HeaderValue,
     /// The rest of a body that broke off; the only case in which a range is asked for.
     pub resume: Option<&'a BodyResumption>,
@@ -51,7 +51,7 @@ pub struct HopRequest<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum HopError {
     /// The request could not be built from the canonical URL: a mistake of ours.
-    #[error("the request could not be built")]
+    #[error("could not build the request")]
     Request(#[source] http::Error),
     /// The connection ended before a response head.
     #[error("the connection ended before a response head")]
@@ -65,8 +65,8 @@ pub enum HopError {
     /// The body ended before it was complete.
     #[error("the body ended before it was complete")]
     Truncated(#[source] hyper::Error),
-    /// More bytes came than may come.
-    #[error("more bytes came than may come")]
+    /// The peers sent more bytes than a body within the limit needs (I-7).
+    #[error("the server sent more bytes than allowed")]
     TooLarge(#[source] hyper::Error),
 }
 
@@ -84,6 +84,7 @@ impl HopError {
     }
 
     fn in_head(error: hyper::Error) -> Self {
+        // Looked at first: hyper wraps the error of our own limit like one of the connection.
         if let Some(limit) = caused_by_limit(&error) {
             return Self::beyond(limit, error);
         }
@@ -97,6 +98,7 @@ impl HopError {
     }
 
     fn in_body(error: hyper::Error) -> Self {
+        // First here too, before the same error counts as a body that broke off and is resumed.
         if let Some(limit) = caused_by_limit(&error) {
             return Self::beyond(limit, error);
         }
@@ -105,6 +107,7 @@ impl HopError {
         }
         let kind = find_cause::<io::Error>(&error).map(io::Error::kind);
         match kind {
+            // hyper reports a bad chunk as an I/O error of these kinds and not as a parse error.
             Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
                 Self::Malformed(error)
             }
@@ -125,8 +128,8 @@ impl HopError {
 fn find_cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut next = error.source();
     while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
+        if let Some(cause) = error.downcast_ref::<E>() {
+            return Some(cause);
         }
         next = error.source();
     }
@@ -139,6 +142,7 @@ fn caused_by_limit(error: &hyper::Error) -> Option<WireError> {
 
 fn caused_by_tls(error: &hyper::Error) -> bool {
     find_cause::<rustls::Error>(error).is_some()
+        // `io::Error::source` skips the error that it wraps, so that one has to be looked at by itself.
         || find_cause::<io::Error>(error)
             .and_then(io::Error::get_ref)
             .is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)
@@ -152,7 +156,7 @@ pub struct WireBody {
 
 impl std::fmt::Debug for WireBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wire").finish_non_exhaustive()
+        f.debug_struct("WireBody").finish_non_exhaustive()
     }
 }
 
@@ -163,6 +167,7 @@ pub async fn send_request(
 ) -> Result<(Parts, WireBody), HopError> {
     let request = build_request(ask).map_err(HopError::Request)?;
     let (mut sender, connection) = http1::Builder::new()
+        // hyper alone would take a head of 500 kB (section 22).
         .max_headers(MAX_FIELDS)
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_HEAD)
@@ -172,6 +177,7 @@ pub async fn send_request(
         .map_err(HopError::Closed)?;
     let mut connection = Some(connection);
     let mut response = Box::pin(sender.send_request(request));
+    // Head and connection are polled by one future: no task outlives a dropped fetch.
     let response = poll_fn(|cx| {
         if let Poll::Ready(response) = response.as_mut().poll(cx) {
             return Poll::Ready(response);
@@ -185,8 +191,10 @@ pub async fn send_request(
     Ok((parts, WireBody { connection, body }))
 }
 
-/// exactly these fields, in this order. `Range` and `If-Range` only for the rest of a body that broke off.
+/// Builds the request of Q-1: exactly these fields, in this order. `Range` and `If-Range` are sent only for the rest
+/// of a body that broke off.
 fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
+    // In origin form (RFC 9112, section 3.2.1): the host stands in the `Host` field alone.
     let mut request = Request::get(Uri::try_from(ask.path_and_query)?)
         .header(HOST, HeaderValue::from_str(ask.host)?)
         .header(USER_AGENT, ask.user_agent)
@@ -202,17 +210,18 @@ fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Err
         .body(Empty::new())
 }
 
-/// Moves bytes. An error of the connection also reaches the head or the body that waits on it.
+/// Moves bytes between the connection and the head or body that waits on it, which also gets its errors.
 fn drive_connection(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
     if let Some(running) = connection
         && running.poll_without_shutdown(cx).is_ready()
     {
+        // A finished future must not be polled again.
         *connection = None;
     }
 }
 
 impl WireBody {
-    /// The next piece, at most 64 KiB (B-1); `None` at the verified end. Trailers are ignored.
+    /// Returns the next piece, at most 64 KiB (B-1), or `None` at the verified end. Trailers are ignored.
     pub async fn next(&mut self) -> Result<Option<Bytes>, HopError> {
         loop {
             match poll_fn(|cx| self.poll_frame(cx)).await {

@@ -77,6 +77,7 @@ fn media_type(value: &[u8]) -> String {
         .map(|(_, value)| value.to_ascii_lowercase())
         .filter(|value| is_token(value));
     match charset {
+        // 10 is the length of `; charset=`.
         Some(charset) if essence.len() + charset.len() + 10 <= MAX_LABEL_CHARACTERS => {
             format!("{essence}; charset={charset}")
         }
@@ -96,6 +97,7 @@ fn disposition_name(value: &[u8]) -> Option<String> {
     let text = latin1_or_utf8(value);
     let parameters: Vec<_> = split_parameters(&text)
         .into_iter()
+        // The first part is the disposition type.
         .skip(1)
         .filter_map(parse_parameter)
         .collect();
@@ -106,6 +108,7 @@ fn disposition_name(value: &[u8]) -> Option<String> {
             .map(|(_, value)| value.as_str())
     };
     find("filename*")
+        // A charset that is not known leaves the plain name (RFC 6266, section 4.3).
         .and_then(decode_extended)
         .or_else(|| find("filename").map(str::to_owned))
 }
@@ -142,7 +145,7 @@ fn split_parameters(text: &str) -> Vec<&str> {
     parts
 }
 
-/// `name=value` with the name in lower case and a quoted value unquoted.
+/// Reads `name=value`, with the name in lower case and a quoted value unquoted.
 fn parse_parameter(part: &str) -> Option<(String, String)> {
     let (name, value) = part.split_once('=')?;
     let value = value.trim();
@@ -153,7 +156,7 @@ fn parse_parameter(part: &str) -> Option<(String, String)> {
     Some((name.trim().to_ascii_lowercase(), value))
 }
 
-/// Text up to the closing quote, with escapes undone.
+/// Returns the text up to the closing quote, with escapes undone.
 fn unquote_value(quoted: &str) -> String {
     let mut text = String::new();
     let mut characters = quoted.chars();
@@ -170,23 +173,26 @@ fn unquote_value(quoted: &str) -> String {
 fn latin1_or_utf8(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
         Ok(text) => text.to_owned(),
+        // Field values were Latin-1 historically (RFC 9110, section 5.5).
         Err(_) => value.iter().map(|byte| char::from(*byte)).collect(),
     }
 }
 
 /// Removes what could make a name a path or change how the text around it reads.
 fn sanitise_name(name: &str) -> String {
-    let kept: String = name
+    // Before the trimming: a removed character may stand in front of a dot.
+    let cleaned: String = name
         .chars()
         .filter(|character| !is_harmful(*character))
         .collect();
-    let kept = kept.trim().trim_start_matches(['.', ' ']).trim_end();
-    shorten_name(kept)
+    let cleaned = cleaned.trim().trim_start_matches(['.', ' ']).trim_end();
+    shorten_name(cleaned)
 }
 
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(
+            // Behind the separators: marks and controls that reorder or hide text, and U+FFFD.
             character,
             '/' | '\\'
                 | '\u{61c}'

@@ -14,18 +14,18 @@ use admission::SlotTable;
 pub use admission::{AddressSlot, FetchSlot, SlotRequest};
 pub use breaker::CircuitBreaker;
 
-/// How many concurrently.
+/// Bounds on what runs and waits concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionLimits {
-    /// In the whole process. A tenant gets another slot while it holds fewer than are free.
+    /// Hops in the whole process. A tenant gets another slot while it holds fewer than are free.
     pub global: usize,
-    /// To one host.
+    /// Hops to one host, for all tenants together.
     pub per_host: usize,
-    /// To one resolved address.
+    /// Connections to one resolved address.
     pub per_address: usize,
-    /// For one app.
+    /// Hops for one app of a tenant.
     pub per_app: usize,
-    /// Waiting for any of these.
+    /// Hops that wait for any of these.
     pub queue: usize,
 }
 
@@ -41,12 +41,12 @@ impl Default for AdmissionLimits {
     }
 }
 
-/// The queue is full.
+/// The queue is full, or the waiter was displaced from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many fetches are waiting")]
 pub struct QueueFull;
 
-/// Slots, and who has them. Clones share them.
+/// Slots and their holders. Clones share them.
 #[derive(Clone, Debug)]
 pub struct FetchAdmission {
     admission: Arc<SlotTable>,
@@ -55,7 +55,7 @@ pub struct FetchAdmission {
     breaker: CircuitBreaker,
 }
 
-/// One command in hand, from its arrival to its reply.
+/// One command in hand, from its arrival to its reply; counted down when it is dropped.
 #[derive(Debug)]
 pub struct CommandGuard(Arc<AtomicUsize>);
 
@@ -66,7 +66,7 @@ impl Drop for CommandGuard {
 }
 
 impl FetchAdmission {
-    /// All slots free.
+    /// Starts with all slots free and every target allowed.
     pub fn new(sizes: AdmissionLimits) -> Self {
         Self {
             admission: SlotTable::new(sizes),
@@ -84,6 +84,7 @@ impl FetchAdmission {
     /// [`QueueFull`] with twice as many commands as may run and wait.
     pub fn enter(&self) -> Result<CommandGuard, QueueFull> {
         let before = self.commands.fetch_add(1, Ordering::Relaxed);
+        // Made before the check, so that a refused command is counted down as well.
         let guard = CommandGuard(Arc::clone(&self.commands));
         if before >= self.max_commands {
             return Err(QueueFull);
@@ -117,21 +118,21 @@ impl FetchAdmission {
         address: IpAddr,
     ) -> Result<(FetchSlot, AddressSlot), QueueFull> {
         let admission = Arc::clone(&self.admission);
-        let (slot, place) = admission.admit(request, Some(address)).await?;
-        Ok((slot, place.ok_or(QueueFull)?))
+        let (slot, address_slot) = admission.admit(request, Some(address)).await?;
+        Ok((slot, address_slot.ok_or(QueueFull)?))
     }
 
-    /// A place among the connections to `address`, if one is free.
+    /// Returns a place among the connections to `address`, if one is free.
     pub fn try_address(&self, address: IpAddr) -> Option<AddressSlot> {
         self.admission.try_address(address)
     }
 
-    /// Which targets are refused for a while.
+    /// The breaker, which refuses some targets for a while.
     pub const fn breaker(&self) -> &CircuitBreaker {
         &self.breaker
     }
 
-    /// How many wait for a slot.
+    /// Number of hops that wait for a slot.
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
     }

@@ -1,4 +1,4 @@
-//! What is counted (egress-security 19). Made from [`FetchRecord`]s; host names are never labels.
+//! Counters, histograms and gauges (egress-security 19), fed from [`FetchRecord`]s. Host names are never labels.
 
 use dray_guard::{Class, Code};
 use opentelemetry::KeyValue;
@@ -22,7 +22,7 @@ pub struct EgressMetrics {
 }
 
 impl EgressMetrics {
-    /// Creates every instrument.
+    /// Creates every instrument on `meter`, without any value.
     pub fn new(meter: &Meter) -> Self {
         Self {
             counters: CounterSet::new(meter),
@@ -89,7 +89,7 @@ impl EgressMetrics {
         );
     }
 
-    /// Shows the policy and the tables.
+    /// Reports the operator's policy and the edition of the address tables.
     pub fn policy(&self, digest: &str, allowlist: bool, private_ranges: bool) {
         let set = |is_set| if is_set { "set" } else { "unset" };
         self.gauges.policy.record(
@@ -106,20 +106,21 @@ impl EgressMetrics {
     }
 
     /// A fetch began; it counts as under way until the value is dropped.
+    /// Waiting for a slot counts too.
     pub fn begin(&self) -> InFlight {
         self.gauges.inflight.add(1, &[]);
         InFlight(self.gauges.inflight.clone())
     }
 
-    /// An audit event was not published.
+    /// Counts an audit event that was not published.
     pub fn audit_failed(&self) {
         self.counters.audit_failures.add(1, &[]);
     }
 
-    /// A fetch ended; a cancelled one has no end and counts as `cancelled`.
+    /// Counts a fetch that ended; one without an end counts as `cancelled`.
     pub fn ended(&self, record: &FetchRecord) {
         let (verdict, code) = match record.end {
-            Some(FetchEnd::Stored) => ("allow", "ok"),
+            Some(FetchEnd::Stored | FetchEnd::Judged) => ("allow", "ok"),
             Some(FetchEnd::Failed { code, phase }) => {
                 if phase == FetchPhase::Sink {
                     self.counters.sink_failures.add(1, &[]);
@@ -128,8 +129,10 @@ impl EgressMetrics {
             }
             Some(FetchEnd::Cancelled { .. }) | None => ("deny", "cancelled"),
         };
+        // Only fetches count here. DNS errors and blocked addresses of an explanation count below.
+        let fetches = u64::from(!record.lookup_only);
         self.counters.fetches.add(
-            1,
+            fetches,
             &[
                 KeyValue::new("verdict", verdict),
                 KeyValue::new("code", code),
@@ -172,6 +175,7 @@ impl EgressMetrics {
             (FetchPhase::Head, head),
             (FetchPhase::Body, body),
         ] {
+            // Phases that were not reached would pull the distribution to zero.
             if phase == FetchPhase::Total || !time.is_zero() {
                 self.histograms.seconds.record(
                     time.as_secs_f64(),
@@ -197,6 +201,7 @@ impl EgressMetrics {
         let opened = |hop: &crate::record::HopRecord| {
             let inside =
                 |judged: &dray_guard::ClassifiedAddress| matches!(judged.class, Class::Opened(_));
+            // A refused answer inside an opened range is not a fetch into it.
             hop.peer.is_some() && hop.answers.iter().any(inside)
         };
         if record.hops.iter().any(opened) {
@@ -205,7 +210,7 @@ impl EgressMetrics {
     }
 }
 
-/// A fetch that is under way.
+/// A fetch that is under way; the gauge falls when it is dropped.
 #[derive(Debug)]
 pub struct InFlight(UpDownCounter<i64>);
 

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use dray_guard::{CanonicalUrl, ClassifiedAddress, Code};
+use dray_guard::{CanonicalUrl, ClassifiedAddress, Code, StepLog};
 use tokio::time::Instant;
 
 use crate::body::BodyCounts;
@@ -22,9 +22,9 @@ pub use tried::RequestedOrigin;
 pub struct FetchRecord {
     /// SHA-256 (hex) of the effective policy (C-4).
     pub policy_digest: String,
-    /// The operator's switch.
+    /// The operator's switch for all fetches.
     pub admin_enabled: bool,
-    /// The app's switch.
+    /// The app's switch; `None` when the app sets none.
     pub app_enabled: Option<bool>,
     /// The first URL, when it could be read.
     pub url: Option<CanonicalUrl>,
@@ -38,7 +38,7 @@ pub struct FetchRecord {
     pub redirect_count: u32,
     /// Media type as declared, sanitised.
     pub content_type: String,
-    /// Bytes received and stored.
+    /// Body bytes that were received and stored so far.
     pub counts: BodyCounts,
     /// Coding that was undone.
     pub coding: Option<ContentCoding>,
@@ -46,17 +46,21 @@ pub struct FetchRecord {
     pub sha256: String,
     /// Whether the sender stated the length, or the end was certain, and it matched.
     pub length_verified: bool,
+    /// The steps of the judgement of the first URL.
+    pub steps: StepLog,
+    /// Whether it explains a judgement and fetches nothing.
+    pub lookup_only: bool,
     /// How it ended; `None` while it has not.
     pub end: Option<FetchEnd>,
-    /// Time by phase.
+    /// Time spent in each phase.
     pub times: PhaseTimes,
     /// Failed DNS questions, by [`crate::resolve::DnsError::kind`].
     pub dns_errors: Vec<&'static str>,
     /// Connections whose peer was not the pinned address. Always none (T-2).
     pub pin_mismatches: u32,
-    /// When it began.
+    /// Start of the fetch; taken when it ends.
     began: Option<Instant>,
-    /// What is under way, and since when.
+    /// The phase that is under way, and since when.
     under_way: Option<(FetchPhase, Instant)>,
 }
 
@@ -65,16 +69,18 @@ pub struct FetchRecord {
 pub enum FetchEnd {
     /// The file was stored.
     Stored,
-    /// It was refused or failed.
+    /// Nothing refuses the URL, and nothing was to be fetched.
+    Judged,
+    /// The fetch was refused or failed.
     Failed {
-        /// Why.
+        /// The reason, as in the reply.
         code: Code,
-        /// During what.
+        /// The phase that was under way.
         phase: FetchPhase,
     },
-    /// Its caller was gone.
+    /// The future was dropped, since its caller was gone.
     Cancelled {
-        /// During what.
+        /// The phase that was under way.
         phase: FetchPhase,
     },
 }
@@ -82,15 +88,15 @@ pub enum FetchEnd {
 /// Time spent by phase, over all hops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTimes {
-    /// Everything.
+    /// The whole fetch, waiting included.
     pub total: Duration,
-    /// Resolving.
+    /// Resolving, over all hops.
     pub dns: Duration,
-    /// Connecting.
+    /// Connecting, over all hops.
     pub connect: Duration,
-    /// TLS handshakes.
+    /// TLS handshakes, over all hops.
     pub tls: Duration,
-    /// Waiting for heads.
+    /// Waiting for response heads, over all hops.
     pub head: Duration,
     /// Receiving the body, storing included.
     pub body: Duration,
@@ -104,19 +110,20 @@ impl PhaseTimes {
             FetchPhase::Tls => self.tls += time,
             FetchPhase::Head => self.head += time,
             FetchPhase::Body => self.body += time,
+            // These phases do no I/O of their own, or are part of another one.
             FetchPhase::Policy | FetchPhase::Url | FetchPhase::Sink | FetchPhase::Total => {}
         }
     }
 }
 
-/// One request of the chain, or the attempt at one.
+/// One request of the chain, or the attempt to make one.
 #[derive(Clone, Debug, Default)]
 pub struct HopRecord {
-    /// 0 for the first attempt of the fetch.
+    /// Number of the attempt, 0 for the first one of the fetch.
     pub attempt: u32,
-    /// 0 for the first URL.
+    /// Number within the chain, 0 for the first URL.
     pub index: u32,
-    /// Where it goes; `None` for a target that could not be read.
+    /// The URL of the request; `None` for a target that could not be read.
     pub url: Option<CanonicalUrl>,
     /// What that target looked like.
     pub tried: Option<RequestedOrigin>,
@@ -126,27 +133,27 @@ pub struct HopRecord {
     pub answers: Vec<ClassifiedAddress>,
     /// Address that was connected to; when no connection came about, the first one that was tried.
     pub chosen: Option<SocketAddr>,
-    /// The other end of the connection.
+    /// Address of the other end of the connection.
     pub peer: Option<SocketAddr>,
-    /// Our port.
+    /// Our port of the connection; 0 without one.
     pub local_port: u16,
-    /// The TLS session.
+    /// Version and certificate, once the handshake succeeded.
     pub tls: Option<TlsSession>,
     /// Status of the response.
     pub status: Option<u16>,
-    /// Why the chain ended here.
+    /// The reason if the chain ended here.
     pub code: Option<Code>,
 }
 
 impl FetchRecord {
-    /// The fetch begins.
+    /// Starts the clock of the fetch, in phase [`FetchPhase::Policy`].
     pub(crate) fn begin(&mut self) {
         let now = Instant::now();
         self.began = Some(now);
         self.under_way = Some((FetchPhase::Policy, now));
     }
 
-    /// Now `phase` is under way; the time of the one before is noted.
+    /// Enters `phase` and adds the time of the one before to its total.
     pub(crate) fn at(&mut self, phase: FetchPhase) {
         let now = Instant::now();
         if let Some((before, since)) = self.under_way.replace((phase, now)) {
@@ -158,6 +165,7 @@ impl FetchRecord {
     /// way; `None` when it had ended before.
     pub(crate) fn ended(&mut self) -> Option<FetchPhase> {
         let now = Instant::now();
+        // Taken, so that a second call changes nothing.
         if let Some(began) = self.began.take() {
             self.times.total = now - began;
         }
@@ -166,7 +174,7 @@ impl FetchRecord {
         Some(phase)
     }
 
-    /// Begins a hop.
+    /// Appends the record of a hop.
     pub(crate) fn enter(&mut self, index: u32, url: Option<&CanonicalUrl>) {
         self.hops.push(HopRecord {
             attempt: self.retries,
@@ -176,7 +184,7 @@ impl FetchRecord {
         });
     }
 
-    /// The attempt failed, and another one follows.
+    /// Closes a failed attempt; another one follows.
     pub(crate) fn retry(&mut self, code: Code) {
         self.at(FetchPhase::Policy);
         self.hop().code = Some(code);
@@ -184,7 +192,7 @@ impl FetchRecord {
         self.redirect_count = 0;
     }
 
-    /// The hop that is under way.
+    /// Returns the hop that is under way.
     pub(crate) fn hop(&mut self) -> &mut HopRecord {
         if self.hops.is_empty() {
             self.enter(0, None);
@@ -198,7 +206,7 @@ impl FetchRecord {
         &mut self.hops[last]
     }
 
-    /// Number of the hop in which it ended.
+    /// Number of the hop in which the fetch ended.
     pub fn last_hop(&self) -> u32 {
         self.hops.last().map_or(0, |hop| hop.index)
     }

@@ -13,9 +13,9 @@ mod servers;
 pub use hickory::HickoryResolver;
 pub use servers::{ServersError, name_servers, parse_servers};
 
-/// Resolves names. The product uses [`HickoryResolver`]; tests and the demo inject their own.
+/// Asks DNS. The product uses [`HickoryResolver`]; tests and the demo inject their own.
 pub trait Resolver: Send + Sync + 'static {
-    /// The addresses of `name`, both families, and the CNAME targets on the way.
+    /// Returns the addresses of `name`, both families, and the CNAME targets on the way.
     ///
     /// An implementation that follows CNAME chains itself asks [`Judge::check_cname`] before each step and stops at a
     /// refused target, with that target in the answer: a refused name is not queried.
@@ -36,7 +36,7 @@ impl Resolver for NoResolver {
         _name: &'a CanonicalName,
         _judge: &'a Judge,
     ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
-        Box::pin(async { Err(DnsError::Failure("there is no resolver".to_owned())) })
+        Box::pin(async { Err(DnsError::Failure("no resolver is configured".to_owned())) })
     }
 }
 
@@ -55,7 +55,7 @@ pub enum DnsError {
 }
 
 impl DnsError {
-    /// Every metric label.
+    /// Every value of [`Self::kind`], for metrics that exist from the start.
     pub const ERROR_KINDS: [&'static str; 3] = ["not_found", "failure", "timeout"];
 
     /// The reason for the agent.
@@ -67,7 +67,7 @@ impl DnsError {
         }
     }
 
-    /// The metric label.
+    /// The value of the metric label `kind`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::NotFound => "not_found",

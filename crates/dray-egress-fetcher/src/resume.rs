@@ -9,19 +9,20 @@ use http::header::{DATE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED};
 
 use crate::coding::ContentCoding;
 
-/// Longest entity tag that is sent back.
+/// Longest entity tag that is sent back, in bytes.
 const MAX_ETAG_LENGTH: usize = 128;
-/// A date proves the version only when the file was not changed for so long (RFC 9110, section 8.8.2.2).
+/// A date proves the version only when the file was not changed for so long before the response (RFC 9110, section
+/// 8.8.2.2); a minute also covers clocks that differ a little.
 const MIN_AGE: Duration = Duration::from_mins(1);
 
 /// The rest of one body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyResumption {
-    /// Body bytes that came already.
+    /// Body bytes that came already, before decoding.
     pub received: u64,
     /// Body bytes in all, when the server said so.
     pub total: Option<u64>,
-    /// The coding of the body.
+    /// Coding of the body, which the rest must have too.
     pub coding: Option<ContentCoding>,
     /// A strong entity tag, or the date of the last change.
     pub validator: HeaderValue,
@@ -40,6 +41,7 @@ impl BodyResumption {
 
 /// The strong validator of a response, if it has one.
 pub fn strong_validator(headers: &HeaderMap) -> Option<HeaderValue> {
+    // A date is never used beside an entity tag, not even a weak one (RFC 9110, section 13.1.5).
     if headers.contains_key(ETAG) {
         return single_value(headers, &ETAG)
             .filter(|tag| is_strong(tag))
@@ -55,6 +57,7 @@ pub fn strong_validator(headers: &HeaderMap) -> Option<HeaderValue> {
 
 fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name).iter();
+    // Two values could differ, so they prove nothing.
     let first = values.next()?;
     values.next().is_none().then_some(first)
 }
@@ -118,14 +121,14 @@ mod tests {
                 None,
             ),
         ] {
-            let found = strong_validator(&headers(&fields));
+            let validator = strong_validator(&headers(&fields));
             let expected = expected.map(HeaderValue::from_static);
-            assert_eq!(found, expected, "{fields:?}");
+            assert_eq!(validator, expected, "{fields:?}");
         }
     }
 
     #[test]
-    fn a_part_of_another_version_is_not_the_rest() {
+    fn resumes_only_the_same_version() {
         let resume = |validator| BodyResumption {
             received: 5,
             total: None,

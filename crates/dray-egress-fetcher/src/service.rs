@@ -1,4 +1,4 @@
-//! The service: from a call to a fetch and back.
+//! The service: takes a call, fetches, audits, replies.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,11 +23,12 @@ use crate::resolve::{HickoryResolver, NoResolver, name_servers};
 use crate::staging::StagedFile;
 use crate::tls::TlsClient;
 
+mod explain;
 mod surroundings;
 mod wire;
 
 use surroundings::OwnAddresses;
-use wire::{fetch_job, fetch_reply};
+use wire::{explain_job, fetch_job, fetch_reply};
 
 /// The only service that connects to hosts which an agent, a user or an app chose.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct EgressFetcher {
     audit_required: bool,
 }
 
-/// Where the system says which DNS servers there are (D-2).
+/// The file in which the system names its DNS servers (D-2).
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 impl Service for EgressFetcher {
@@ -58,21 +59,24 @@ impl Service for EgressFetcher {
         let servers = match &compiled.servers {
             Some(servers) => servers.clone(),
             None => name_servers(Path::new(RESOLV_CONF))
-                .map_err(|error| StartError::with_source("there is no DNS server", error))?,
+                .map_err(|error| StartError::with_source("no DNS server is configured", error))?,
         };
         let resolver = HickoryResolver::new(&servers, compiled.settings.dns)
-            .map_err(|error| StartError::with_source("the resolver could not be made", error))?;
+            .map_err(|error| StartError::with_source("could not build the resolver", error))?;
         let network = NetworkAccess {
             resolver: Arc::new(resolver),
             dialer: Arc::new(TcpDialer),
         };
+        // The servers themselves must never be fetched from (8.4).
         let addresses = servers.iter().map(std::net::SocketAddr::ip).collect();
         Self::assemble(&config, compiled, cx, network, addresses).await
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
         // A fetch queues by itself: one that waits for a slow host must not keep others out.
-        router.answer_self_admitted(Self::fetch)
+        router
+            .answer_self_admitted(Self::fetch)
+            .answer_self_admitted(Self::explain)
     }
 
     fn permissions(permissions: Permissions) -> Permissions {
@@ -112,15 +116,16 @@ impl EgressFetcher {
         network: NetworkAccess,
         servers: Vec<std::net::IpAddr>,
     ) -> Result<Self, StartError> {
+        // Before anything can fail, so that a start that fails shows what it started with.
         log_effective_config(config, &compiled);
         let bundle = match &config.ca_bundle {
             Some(file) => Some(tokio::fs::read_to_string(file).await.map_err(|error| {
-                StartError::with_source(format!("the CA bundle {file} cannot be read"), error)
+                StartError::with_source(format!("could not read the CA bundle {file}"), error)
             })?),
             None => None,
         };
         let tls = TlsClient::new(bundle.as_deref())
-            .map_err(|error| StartError::with_source("TLS could not be set up", error))?;
+            .map_err(|error| StartError::with_source("could not set up TLS", error))?;
         let metrics = EgressMetrics::new(&cx.meter);
         metrics.start_at_zero();
         let limits = FetchAdmission::new(compiled.sizes);
@@ -144,6 +149,7 @@ impl EgressFetcher {
             compiled.protected_hosts,
             cx.peers.clone(),
         );
+        // Before the first fetch: an address that is not known cannot be blocked.
         let judge = surroundings.look().await?;
         let fetcher = Fetcher::new(
             compiled.settings,
@@ -165,7 +171,7 @@ impl EgressFetcher {
         })
     }
 
-    /// The fetcher itself, for callers without a bus.
+    /// The fetcher itself, for callers that have no bus.
     pub fn fetcher(&self) -> &Arc<Fetcher> {
         &self.fetcher
     }
@@ -179,6 +185,7 @@ impl EgressFetcher {
         let Request { meta, body } = request;
         let mut sink = self.sink(&meta, body.sink(), until);
         let command = fetch_job(&meta, body, until, self.cx.clock.now_ms());
+        // Before `enter`: commands that are refused there are audited too (section 18).
         let mut attempt = self.auditor.begin(meta.clone());
         let Ok(_in_hand) = self.fetcher.limits().enter() else {
             let denied = self.fetcher.refuse(&command, &mut attempt.record);
@@ -195,6 +202,21 @@ impl EgressFetcher {
             Err(denied) => Err(denied.fault),
         }
         .map_err(|fault| with_trace(fault, &meta))
+    }
+
+    /// Answers `dray.egress.v1.explain`: judges without fetching, and audits a lookup.
+    pub async fn explain(
+        self: Arc<Self>,
+        request: Request<v1::ExplainRequest>,
+    ) -> Result<v1::ExplainReply, Fault> {
+        let until = request.work_until();
+        let Request { meta, body } = request;
+        let resolve_names = body.resolve_names;
+        let command = explain_job(&meta, body, until, self.cx.clock.now_ms());
+        let explained = self.judge_url(&meta, &command, resolve_names, until).await;
+        explained
+            .map(|explained| self.explain_reply(&meta, explained))
+            .map_err(|fault| with_trace(fault, &meta))
     }
 
     fn sink(&self, meta: &Meta, sink: v1::Sink, until: Deadline) -> StagedFile {
@@ -230,7 +252,7 @@ fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
     })
 }
 
-/// Says at start what holds: the effective configuration without secrets, and what is legal but odd.
+/// Logs at start what is in force: the effective configuration without secrets, and what is legal but odd.
 fn log_effective_config(config: &Config, compiled: &CompiledConfig) {
     let effective = serde_json::to_string(config).unwrap_or_default();
     tracing::info!(config = effective, "egress configuration");
@@ -250,17 +272,19 @@ fn log_effective_config(config: &Config, compiled: &CompiledConfig) {
 fn audit_key(config: &Config) -> [u8; 32] {
     match &config.audit_key {
         Some(key) if !key.is_empty() => {
+            // A text of any length becomes a key of 32 bytes.
             *dray_types::Sha256Digest::of(key.expose().as_bytes()).as_bytes()
         }
         _ => {
+            // Two version 4 UUIDs have 244 random bits.
             let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
             *dray_types::Sha256Digest::of(&[one.into_bytes(), two.into_bytes()].concat()).as_bytes()
         }
     }
 }
 
-/// The file is stored, but without a record: with audit required that counts as not stored.
+/// Fault for a stored file without audit record: with audit required it counts as not stored.
 fn unaudited_fault(command: &fetch::FetchJob) -> Fault {
-    let shown = dray_guard::ShownUrl::from_text(&command.url);
-    dray_guard::Code::SinkFailed.fault(&shown, dray_guard::ShownHost::RedirectTarget)
+    let shown_url = dray_guard::ShownUrl::from_text(&command.url);
+    dray_guard::Code::SinkFailed.fault(&shown_url, dray_guard::ShownHost::RedirectTarget)
 }

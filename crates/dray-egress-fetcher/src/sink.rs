@@ -12,7 +12,7 @@ use crate::label::ResponseLabels;
 /// Exactly one of `finish` and `discard` follows the last `write`; a sink that is merely dropped discards what it has.
 pub trait ByteSink: Send {
     /// Takes one piece, at most 64 KiB. Waits while the store behind it is slower than the peer.
-    fn write(&mut self, piece: Bytes) -> impl Future<Output = Result<(), SinkError>> + Send;
+    fn write(&mut self, chunk: Bytes) -> impl Future<Output = Result<(), SinkError>> + Send;
 
     /// Makes the file final and returns its size and digest.
     fn finish(
@@ -20,7 +20,7 @@ pub trait ByteSink: Send {
         labels: &ResponseLabels,
     ) -> impl Future<Output = Result<StoredFile, SinkError>> + Send;
 
-    /// Removes what was written so far.
+    /// Removes what was written so far. It may be dropped half way: the sink then cleans up by itself.
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -63,20 +63,21 @@ impl<W> HashingSink<W> {
         }
     }
 
-    /// The writer.
+    /// Returns the writer, with everything that was written to it.
     pub fn into_inner(self) -> W {
         self.writer
     }
 }
 
 impl<W: AsyncWrite + Unpin + Send> ByteSink for HashingSink<W> {
-    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
-        self.digest.update(&piece);
-        self.size += piece.len() as u64;
-        self.writer.write_all(&piece).await.map_err(SinkError::new)
+    async fn write(&mut self, chunk: Bytes) -> Result<(), SinkError> {
+        self.digest.update(&chunk);
+        self.size += chunk.len() as u64;
+        self.writer.write_all(&chunk).await.map_err(SinkError::new)
     }
 
     async fn finish(&mut self, _labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
+        // A file of Tokio writes in the background; only the flush shows a late error.
         self.writer.flush().await.map_err(SinkError::new)?;
         let sha256 = Sha256Digest::from_bytes(std::mem::take(&mut self.digest).finalize().into());
         Ok(StoredFile {
@@ -85,5 +86,6 @@ impl<W: AsyncWrite + Unpin + Send> ByteSink for HashingSink<W> {
         })
     }
 
+    // The caller of `new` owns what is behind the writer, and removes it.
     async fn discard(&mut self) {}
 }

@@ -9,11 +9,11 @@ use dray_types::{Deadline, OperationId, Sha256Digest, TenantId};
 use crate::label::ResponseLabels;
 use crate::sink::{ByteSink, SinkError, StoredFile};
 
-/// Pieces below this size are gathered, so that a peer that sends single bytes cannot make the store hold a buffer for
-/// each.
+/// Pieces below this size in bytes are gathered, so that a peer that sends single bytes cannot make the store hold a
+/// buffer for each.
 const MIN_CHUNK_BYTES: usize = 48 * 1024;
 
-/// Where one fetched file goes. Dropping it removes what was stored so far.
+/// The sink of one fetched file, inline or in the store. Dropping it removes what was stored so far.
 #[derive(Debug)]
 pub struct StagedFile {
     store: Store,
@@ -47,7 +47,7 @@ impl StagedFile {
         }
     }
 
-    /// The finished file; `None` before it is finished.
+    /// Returns the finished file, or `None` before it is finished.
     pub fn into_content(self) -> Option<ContentSource> {
         self.content
     }
@@ -69,21 +69,23 @@ impl StagedFile {
 }
 
 impl ByteSink for StagedFile {
-    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
-        let large = piece.len() >= MIN_CHUNK_BYTES && self.writer.is_some();
+    async fn write(&mut self, chunk: Bytes) -> Result<(), SinkError> {
+        let large = chunk.len() >= MIN_CHUNK_BYTES && self.writer.is_some();
         if large {
+            // What is held comes before this piece.
             let writer = self.flush().await?;
-            return writer.write(piece).await.map_err(SinkError::new);
+            return writer.write(chunk).await.map_err(SinkError::new);
         }
-        if self.held.len() + piece.len() > INLINE_LIMIT {
+        // As long as the file may still fit inline, the store hears nothing of it.
+        if self.held.len() + chunk.len() > INLINE_LIMIT {
             self.flush().await?;
         }
         self.held.reserve(
             INLINE_LIMIT
                 .saturating_sub(self.held.len())
-                .min(piece.len().max(MIN_CHUNK_BYTES)),
+                .min(chunk.len().max(MIN_CHUNK_BYTES)),
         );
-        self.held.extend_from_slice(&piece);
+        self.held.extend_from_slice(&chunk);
         Ok(())
     }
 
@@ -123,6 +125,7 @@ impl ByteSink for StagedFile {
 }
 
 fn artifact_label(labels: &ResponseLabels) -> ArtifactLabel {
+    // The store asks for a media type; this one claims nothing (RFC 2046, section 4.5.1).
     let media_type = match labels.media_type.as_str() {
         "" => "application/octet-stream",
         declared => declared,

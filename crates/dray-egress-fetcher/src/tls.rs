@@ -1,4 +1,4 @@
-//! TLS for one connection (egress-security T-5).
+//! TLS for one connection (egress-security T-5): handshake, verification and what the audit event says of it.
 //!
 //! Certificates are verified for the host of the URL, always; no setting turns it off. No session is
 //! resumed, nothing is sent early, no client certificate is shown, no key is logged.
@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use crate::dial::Io;
 use crate::wire::WireError;
 
-/// Makes TLS connections.
+/// Makes TLS connections to hosts of URLs. Clones share one configuration.
 #[derive(Clone)]
 pub struct TlsClient {
     connector: TlsConnector,
@@ -26,7 +26,7 @@ pub struct TlsClient {
 
 impl std::fmt::Debug for TlsClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").finish_non_exhaustive()
+        f.debug_struct("TlsClient").finish_non_exhaustive()
     }
 }
 
@@ -51,8 +51,8 @@ pub enum TlsError {
     /// The handshake failed, or the certificate is not good for the host.
     #[error("the TLS handshake failed")]
     Handshake(#[source] io::Error),
-    /// More bytes came than may come.
-    #[error("more bytes came during the TLS handshake than may come")]
+    /// The handshake would exceed the fetch's budget of bytes (I-7).
+    #[error("the server sent more bytes during the TLS handshake than allowed")]
     TooLarge(#[source] io::Error),
     /// The connection ended during the handshake.
     #[error("the connection ended during the TLS handshake")]
@@ -84,13 +84,16 @@ impl TlsClient {
                     .map_err(|error| TlsError::Bundle(Box::new(error)))?;
             }
         }
+        // Named here: the process-wide default depends on the features that other crates turn on.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(TlsError::Config)?
             .with_root_certificates(roots)
             .with_no_client_auth();
+        // HTTP/2 would bring connection coalescing, HPACK and its attacks (T-4).
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // A resumed session would link two fetches that may have different policies.
         config.resumption = Resumption::disabled();
         config.enable_early_data = false;
         Ok(Self {
@@ -98,13 +101,15 @@ impl TlsClient {
         })
     }
 
-    /// Shakes hands over a connected stream, for `host` and nothing else. Without deadline: that is the caller's.
+    /// Shakes hands over a connected stream, for `host` and nothing else. It has no deadline of its own; the caller
+    /// sets one.
     pub async fn handshake(
         &self,
         io: Box<dyn Io>,
         host: &Host,
     ) -> Result<(Box<dyn Io>, TlsSession), TlsError> {
         let name = match host {
+            // The certificate then needs an IP SAN, and no SNI is sent (T-5).
             Host::Ip(ip) => ServerName::from(*ip),
             Host::Name(name) => {
                 ServerName::try_from(name.as_str().to_owned()).map_err(|error| {
@@ -125,6 +130,7 @@ impl TlsClient {
             },
             certificate: connection
                 .peer_certificates()
+                // The peer's own certificate comes first in the list (RFC 8446, section 4.4.2).
                 .and_then(<[_]>::first)
                 .map_or(Sha256Digest::of(b""), |certificate| {
                     Sha256Digest::of(certificate)
@@ -135,6 +141,7 @@ impl TlsClient {
 }
 
 fn to_tls_error(error: io::Error) -> TlsError {
+    // Our own limit ends the stream with an I/O error as well; the handshake did not fail.
     if WireError::of(&error).is_some() {
         return TlsError::TooLarge(error);
     }

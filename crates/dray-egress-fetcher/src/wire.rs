@@ -1,8 +1,8 @@
 //! Counts what a peer sends, below TLS and HTTP (egress-security I-7, R-1).
 //!
-//! [`MeteredIo`] stands between the socket and everything that reads from it, so chunk framing, trailers, interim responses
-//! and TLS records count like the body. [`InterimIo`] stands between TLS and HTTP: the HTTP library passes over interim
-//! responses without a limit of its own.
+//! [`MeteredIo`] stands between the socket and everything that reads from it, so chunk framing, trailers, interim
+//! responses and TLS records count like the body. [`InterimIo`] stands between TLS and HTTP: the HTTP library passes
+//! over interim responses without a limit of its own.
 
 use std::io;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use crate::dial::Io;
 
 /// Bytes over the wire that need not be content: heads, framing, TLS.
 const OVERHEAD_BYTES: u64 = 256 * 1024;
-/// Most interim responses of one hop.
+/// Most interim responses of one hop.
 const MAX_INTERIM_RESPONSES: u32 = 16;
-/// Most bytes of all interim responses of one hop.
+/// Most bytes of all interim responses of one hop.
 const MAX_INTERIM_BYTES: u64 = 64 * 1024;
 
-/// A peer sent more than it may.
+/// The peers of a fetch sent more than they may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// More bytes than a body within its limit can need.
@@ -33,7 +33,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// The wire error that caused `error`, if one did.
+    /// Finds the wire error that caused `error`, if one did.
     pub fn of(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }
@@ -58,12 +58,13 @@ impl WireBudget {
 
     /// Takes `count` bytes; `false` when there are not so many left.
     fn take(&self, count: u64) -> bool {
-        let taken = self
+        let updated = self
             .left
+            // The counter guards no other data.
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 left.checked_sub(count)
             });
-        taken.is_ok()
+        updated.is_ok()
     }
 }
 
@@ -75,6 +76,7 @@ pub struct MeteredIo {
 
 impl MeteredIo {
     /// Counts everything that is read from `io`.
+    /// Wraps a connection of the fetch whose budget this is.
     pub fn new(io: Box<dyn Io>, budget: WireBudget) -> Self {
         Self { io, budget }
     }
@@ -95,6 +97,7 @@ impl AsyncRead for MeteredIo {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         let count = buffer.filled().len().saturating_sub(before) as u64;
+        // Bytes beyond the budget were read, but no layer above gets them.
         if self.budget.take(count) {
             Poll::Ready(Ok(()))
         } else {
@@ -167,13 +170,13 @@ macro_rules! pass_writes_on {
 pass_writes_on!(MeteredIo);
 pass_writes_on!(InterimIo);
 
-/// Length of `HTTP/1.1 100`.
+/// Length of `HTTP/1.1 100` in bytes: enough to know the status.
 const STATUS_LENGTH: usize = 12;
 
-/// What the bytes so far are.
+/// Where in a response the bytes so far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanResult {
-    /// Interim responses, or the begin of one.
+    /// In interim responses, or in the status line of any response.
     Interim,
     /// The final response has begun, or something that the HTTP library refuses.
     Final,
@@ -182,7 +185,7 @@ enum ScanResult {
 /// Finds out where the final response begins, byte by byte.
 #[derive(Debug, Default)]
 struct InterimScanner {
-    /// The begin of the status line; full within an interim response.
+    /// The beginning of the status line; full within an interim response.
     status: Vec<u8>,
     /// Bytes of the current line without its end.
     line: u64,
@@ -196,6 +199,7 @@ impl InterimScanner {
             if self.step(*byte) == ScanResult::Final {
                 return Ok(ScanResult::Final);
             }
+            // After each byte: one large read must not hide how far the limit was passed.
             if self.responses > MAX_INTERIM_RESPONSES || self.bytes > MAX_INTERIM_BYTES {
                 return Err(WireError::TooManyInterimResponses);
             }
@@ -208,6 +212,7 @@ impl InterimScanner {
             self.bytes += 1;
             match byte {
                 b'\r' => {}
+                // An empty line ends the head of this response.
                 b'\n' if self.line == 0 => self.status.clear(),
                 b'\n' => self.line = 0,
                 _ => self.line += 1,
@@ -233,6 +238,7 @@ impl InterimScanner {
         }
         self.responses += 1;
         self.bytes += STATUS_LENGTH as u64;
+        // The status line has begun, so its end is not the empty line.
         self.line = STATUS_LENGTH as u64;
         ScanResult::Interim
     }

@@ -1,4 +1,4 @@
-//! What an operator can set about the resolver.
+//! The configuration of the resolver: the section, its aliases and its checks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use dray_service::config::{ConfigProblem, Section, VariableAlias, parse};
 use dray_types::{ByteSize, Period, Secret, TenantId};
 
-use crate::classify::DialOrigin;
-use crate::dial::{CallerCredentials, DialTimeouts, is_header_value};
+use crate::dial::{CallerCredentials, is_header_value};
 use crate::downloads::DownloadLimits;
 use crate::reading::ReadingConfig;
 use crate::resolver::ResolveLimits;
+use dray_dial::origin::DialOrigin;
+use dray_http::HttpTimeouts;
 
 /// Section `file-resolver`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -118,6 +119,7 @@ impl Section for Config {
                 problems.push(ConfigProblem::new(field, message));
             }
         };
+        // A limit of zero would refuse every file.
         let is_set = |size: ByteSize| size > ByteSize::default();
         unless(
             is_set(self.default_size_limit),
@@ -159,6 +161,7 @@ impl Section for Config {
                 "is not a tenant's name",
             );
             unless(
+                // Here and not at the first request of that tenant.
                 is_header_value(&credentials.api_key)
                     && is_header_value(&credentials.authorization),
                 &field,
@@ -202,15 +205,17 @@ impl Config {
         problems
     }
 
-    /// How long DIAL Core may take.
-    pub fn timeouts(&self) -> DialTimeouts {
-        DialTimeouts {
+    /// Longest times that DIAL Core may take.
+    pub fn timeouts(&self) -> HttpTimeouts {
+        let silence = self.dial_read_timeout.as_duration();
+        HttpTimeouts {
             connect: self.dial_connect_timeout.as_duration(),
-            read: self.dial_read_timeout.as_duration(),
+            idle: silence,
+            answer: silence,
         }
     }
 
-    /// What the operator allows.
+    /// The operator's limits on tool calls.
     pub fn limits(&self) -> ResolveLimits {
         ResolveLimits {
             default_file: self.default_size_limit,
@@ -221,7 +226,7 @@ impl Config {
         }
     }
 
-    /// How much of what requests load is kept.
+    /// Bounds on what the calls of requests share.
     pub fn download_limits(&self) -> DownloadLimits {
         DownloadLimits {
             lifetime: self.download_lifetime,
@@ -229,7 +234,7 @@ impl Config {
         }
     }
 
-    /// What work of `tenant` shows DIAL Core; nothing when the operator configured nothing for it.
+    /// The credentials that work of `tenant` shows DIAL Core; empty when the operator configured none for it.
     pub fn credentials(&self, tenant: &TenantId) -> CallerCredentials {
         match self.tenants.get(tenant.as_str()) {
             Some(TenantCredentials {
@@ -249,14 +254,7 @@ mod tests {
     use super::*;
 
     fn check(change: impl FnOnce(&mut Config), field: &str) {
-        let mut config = Config::default();
-        change(&mut config);
-        let fields: Vec<_> = config
-            .validate()
-            .into_iter()
-            .map(|problem| problem.field)
-            .collect();
-        assert_eq!(fields, [field]);
+        assert_eq!(dray_service::config::refused_fields(change), [field]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Files that were loaded a moment ago, and loads that are under way: callers that ask for the same file under the same
-//! conditions share one load (single flight; quickapps 31, agent-file-context R-8).
+//! Files that were loaded a moment ago, and loads that are under way: callers that ask for the same file under the
+//! same conditions share one load (single-flight; quickapps 31, agent-file-context R-8).
 //!
-//! What is kept is where the bytes are: a claim, or the bytes themselves while they fit a message. Entries end after a
-//! fixed time, the least recently used ones earlier when there are too many. Failures are not kept. An entry belongs to
-//! one
-//! [`DownloadKey`]: another tenant, conversation, policy, credential or limit is judged and loaded by itself.
+//! An entry holds the place of the bytes: a claim, or the bytes themselves while they fit a message. Entries end
+//! after a fixed time, the least recently used ones earlier when there are too many. Failures are not kept. An entry
+//! belongs to one [`DownloadKey`]: another tenant, conversation, policy, credential or limit is checked and loaded by
+//! itself.
 //!
 //! The index is in memory: replicas do not share it.
 
@@ -19,17 +19,17 @@ use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{AppId, ByteSize, Clock, Period, SessionId, Sha256Digest, TenantId};
 
-use crate::classify::LoadTarget;
 use crate::dial::CallerCredentials;
 use crate::loader::LoadedFile;
+use dray_dial::origin::LoadTarget;
 
 /// Most bytes of small files that one index holds.
 const MAX_INLINE_BYTES: usize = 32 << 20;
 
-/// Who shares a load.
+/// The calls that share a load.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DownloadScope {
-    /// One call alone.
+    /// One call alone, which shares nothing.
     Call,
     /// All calls of one request of an agent, by its name.
     Request(String),
@@ -44,7 +44,7 @@ impl DownloadScope {
     }
 }
 
-/// What has to be equal so that one load serves two callers.
+/// The conditions that have to be equal so that one load serves two callers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DownloadKey {
     tenant: TenantId,
@@ -70,7 +70,7 @@ impl DownloadKey {
                 authorization: credentials.authorization.expose().to_owned(),
             }
             .encode_to_vec(),
-            // No policy and a policy that says nothing are both empty, and mean the same.
+            // An absent policy and an empty one encode to the same bytes, and mean the same.
             LoadTarget::External(_) => policy.map(v1::AppPolicy::encode_to_vec).unwrap_or_default(),
         };
         Self {
@@ -78,21 +78,22 @@ impl DownloadKey {
             scope,
             target,
             limit,
+            // Hashed, so that no credential stays in memory as part of an index.
             authority: *Sha256Digest::of(&material).as_bytes(),
         }
     }
 }
 
-/// How much is kept for how long.
+/// Bounds on what is kept, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct DownloadLimits {
     /// Time from the end of a load; zero keeps nothing.
     pub lifetime: Period,
-    /// Most entries.
+    /// Most entries; beyond, the least recently used ones go.
     pub max_entries: usize,
 }
 
-/// An index of loads. Clones share it.
+/// An index of loads in this process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct DownloadIndex(Arc<DownloadIndexInner>);
 
@@ -132,7 +133,7 @@ impl KeptDownload {
 }
 
 impl DownloadIndex {
-    /// An empty index.
+    /// Starts with an empty index.
     pub fn new(clock: Clock, limits: DownloadLimits) -> Self {
         Self(Arc::new(DownloadIndexInner {
             clock,
@@ -141,13 +142,13 @@ impl DownloadIndex {
         }))
     }
 
-    /// Whether anything is kept.
+    /// Returns whether anything is kept.
     pub fn is_on(&self) -> bool {
         self.0.limits.lifetime > Period::default()
     }
 
-    /// What was loaded under this key, or what comes of `load`. Callers with the same key wait for one load; when it
-    /// fails or its caller goes away, the next one loads.
+    /// Returns what was loaded under this key, or the result of `load`. Callers with the same key wait for one load;
+    /// when it fails or its caller goes away, the next one loads.
     ///
     /// # Errors
     ///
@@ -159,6 +160,7 @@ impl DownloadIndex {
     ) -> Result<LoadedFile, E> {
         let cell = self.cell(key);
         let kept = cell
+            // A failed or dropped initialiser leaves the cell empty, and wakes the next waiter to try.
             .get_or_try_init(async || {
                 let loaded = load.await?;
                 let lifetime = self.0.limits.lifetime.as_millis();
@@ -171,7 +173,7 @@ impl DownloadIndex {
         Ok(loaded)
     }
 
-    /// Forgets a load whose bytes are gone.
+    /// Removes a load whose bytes are gone.
     pub fn forget(&self, key: &DownloadKey) {
         self.lock().entries.remove(key);
     }
@@ -186,6 +188,7 @@ impl DownloadIndex {
             used,
         });
         entry.used = used;
+        // A new cell: callers that hold the old one still get the file that they waited for.
         if entry.cell.get().is_some_and(|kept| kept.ends_at_ms <= now) {
             entry.cell = Arc::default();
         }
@@ -198,6 +201,7 @@ impl DownloadIndex {
         let mut index = self.lock();
         index.entries.retain(|_, entry| match entry.cell.get() {
             Some(kept) => kept.ends_at_ms > now,
+            // A second owner is a caller that loads or waits.
             None => Arc::strong_count(&entry.cell) > 1,
         });
         let mut kept: Vec<_> = index
@@ -294,7 +298,7 @@ mod tests {
                 api_key: Secret::new(secret),
                 ..CallerCredentials::default()
             };
-            let path = crate::classify::DialPath::of("b/a").unwrap();
+            let path = dray_dial::FileUrl::parse("files/b/a").unwrap();
             DownloadKey {
                 limit: ByteSize::mib(2),
                 ..DownloadKey::new(

@@ -1,65 +1,32 @@
-//! Files from outside, by way of the egress-fetcher (quickapps 33.7, 34; R1).
+//! Loads files from outside, through the egress-fetcher (quickapps 33.7, 34; R1).
 //!
-//! This is the only way from here to an address that an agent chose, and it opens no connection: it asks over the bus.
+//! This is the only way from here to an address that an agent chose, and it opens no connection: it calls over the
+//! bus.
 
 use dray_bus::{Bus, CallError, Meta};
+use dray_guard::Code;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{ByteSize, Claim, Fault, Sha256Digest};
 
 use crate::error::ResolveError;
 use crate::loader::{LoadError, LoadedFile};
-use crate::reply;
 use crate::shown::DisplayName;
-
-/// Details of the fetcher that are about the URL itself: its judgement, or what the other server did
-/// (egress-security 17). The model can react to them. Everything else is about the fetcher or the way to it.
-const ABOUT_THE_URL: [&str; 29] = [
-    "disabled_by_admin",
-    "disabled_by_app",
-    "host_not_in_admin_allowlist",
-    "host_not_in_app_allowlist",
-    "policy_invalid",
-    "invalid_url",
-    "unsupported_scheme",
-    "url_credentials",
-    "ambiguous_host",
-    "port_not_allowed",
-    "blocked_host",
-    "ssrf_blocked",
-    "redirect_limit",
-    "redirect_downgrade",
-    "redirect_invalid",
-    "too_large",
-    "timeout",
-    "deadline_expired",
-    "dns_not_found",
-    "dns_failure",
-    "connect_failed",
-    "tls_error",
-    "connection_closed",
-    "malformed_response",
-    "http_status",
-    "unexpected_partial",
-    "truncated",
-    "unsupported_encoding",
-    "decode_error",
-];
 
 /// How a file from outside is asked for.
 #[derive(Clone, Debug)]
 pub struct ExternalFetch {
     /// Envelope of the call.
     pub meta: Meta,
-    /// What the app allows.
+    /// The policy of the app on outside URLs.
     pub app_policy: Option<v1::AppPolicy>,
-    /// Most bytes of the file.
+    /// Most bytes of the stored file.
     pub limit: ByteSize,
-    /// Milliseconds that the tool call may take.
+    /// Longest time of the tool call, in milliseconds.
     pub tool_timeout_ms: u64,
 }
 
-/// Asks the egress-fetcher for `url`.
+/// Fetches `url` through the egress-fetcher and checks the reply.
 pub async fn fetch_external(
     bus: &Bus,
     fetch: &ExternalFetch,
@@ -75,24 +42,36 @@ pub async fn fetch_external(
     // The fetcher decides what is fetched again; a repeated call would multiply its attempts.
     match bus.call_once(&fetch.meta, &request).await {
         Ok(answer) => Ok(check_reply(answer, fetch)?),
-        Err(CallError::Fault(fault)) if ABOUT_THE_URL.contains(&fault.detail.as_str()) => {
-            Err(LoadError::Correctable(with_advice(fault, url)))
-        }
-        Err(source) => Err(LoadError::Failed(ResolveError::Egress {
-            url: DisplayName::url(url),
-            source: Box::new(source),
-        })),
+        Err(error) => Err(load_error(error, url)),
     }
 }
 
-fn with_advice(mut fault: Fault, url: &str) -> Fault {
+/// A failure about the URL is for the model, which can choose another one; any other ends the request.
+fn load_error(error: CallError, url: &str) -> LoadError {
     let shown = DisplayName::url(url);
-    fault.message = reply::egress_message(&fault.detail, &fault.message, &shown);
-    fault.trace_id = String::new();
-    fault
+    match error {
+        CallError::Fault(fault) => {
+            match Code::of_fault(&fault).filter(|code| code.is_about_url()) {
+                Some(code) => LoadError::Correctable(Fault {
+                    message: code.model_message(&fault.message, &shown),
+                    trace_id: String::new(),
+                    ..fault
+                }),
+                None => failed(shown, CallError::Fault(fault)),
+            }
+        }
+        error => failed(shown, error),
+    }
 }
 
-/// The fetcher's answer, checked against itself and against what was asked.
+fn failed(url: DisplayName, source: CallError) -> LoadError {
+    LoadError::Failed(ResolveError::Egress {
+        url,
+        source: Box::new(source),
+    })
+}
+
+/// Checks the fetcher's reply against itself and against the request.
 fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFile, ResolveError> {
     let broken = |what| ResolveError::EgressAnswer(what);
     let sha256 = Sha256Digest::try_from(answer.sha256.as_slice())
@@ -103,6 +82,7 @@ fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFi
     let (size, is_consistent) = match &content {
         ContentSource::Inline(bytes) => (
             u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            // Inline bytes are cheap to hash; those of a claim are checked by each reader (K-5).
             Sha256Digest::of(bytes) == sha256,
         ),
         ContentSource::Claim(Claim { artifact, .. }) => (artifact.size, artifact.sha256 == sha256),
@@ -113,6 +93,7 @@ fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFi
     if size > fetch.limit.as_u64() {
         return Err(broken("the content is larger than asked for"));
     }
+    // The server's own label first; the sniffed one only fills a gap.
     let media_type = if answer.media_type.is_empty() {
         answer.sniffed_media_type
     } else {

@@ -1,10 +1,11 @@
-//! The file-resolver: puts content in the place of `file:{base64|text|url}::…` arguments before a tool runs.
+//! The file-resolver: puts the content of files in the place of `file:{base64|text|url}::…` arguments before a tool
+//! runs.
 //!
-//! It answers `Resolve` calls, and consumes `ToolCallRequested` work. Files come from
-//! DIAL Core, at the exact origin that is configured, or through the egress-fetcher; this service opens no
-//! other connection. Contents stream: what does not fit a message goes to the store and is answered as a claim.
+//! It answers `Resolve` calls, and consumes `ToolCallRequested` work. Files come from DIAL Core, at the exact origin
+//! that is configured, or through the egress-fetcher; this service opens no other connection. Contents stream: what
+//! does not fit a message goes to the store and is answered as a claim.
 //!
-//! - [`arguments`], [`classify`], [`text`], [`base64`], [`reply`], [`shown`]: rules without I/O.
+//! - [`arguments`], [`text`], [`base64`], [`reply`], [`shown`]: rules without I/O.
 //! - [`dial`], [`external`]: the two places files come from.
 //! - [`downloads`]: files that were loaded a moment ago.
 //! - [`loader`], [`source`], [`output`], [`resolver`]: one tool call from its arguments to its answer.
@@ -13,10 +14,22 @@
 //!
 //! What it does not do: it decides nothing about external URLs (the egress-fetcher does), runs no tools and keeps no
 //! conversation.
+//!
+//! ```
+//! use dray_file_resolver::arguments::{ReferenceScope, find_slots};
+//! use dray_dial::origin::{LoadTarget, classify_reference};
+//!
+//! let arguments = br#"{"document": "file:text::files/b/a.txt", "pages": 3}"#;
+//! let slots = find_slots(arguments, ReferenceScope::TopLevel).unwrap();
+//! assert_eq!(slots[0].pointer, "/document");
+//!
+//! let target = classify_reference("files/b/a.txt", None).unwrap();
+//! assert!(matches!(target, LoadTarget::Dial(_)));
+//! assert!(classify_reference("ftp://files.example/a.txt", None).is_err());
+//! ```
 
 pub mod arguments;
 pub mod base64;
-pub mod classify;
 pub mod config;
 pub mod dial;
 pub mod downloads;

@@ -1,65 +1,66 @@
 //! Loads the files of tool calls, each at most once per request (quickapps 31; R3, R4, R7).
 //!
-//! What is loaded is kept in an index of downloads, by default one of the call's own, otherwise one that all calls of a
-//! request or a conversation share. The index holds no large contents: a file that is used more than once goes to the
-//! store, unless it is small, and is read back from there. What a call of its own uses once streams straight through.
-//! Failures are not kept.
+//! Loaded files are kept in an index of downloads, by default one of the call's own, otherwise one that all calls of
+//! a request or a conversation share. The index holds no large contents: a file that is used more than once goes to
+//! the store, unless it is small, and is read back from there. A file that a call of its own uses once streams
+//! straight through. Failures are not kept.
 
 use bytes::{Bytes, BytesMut};
 
 use dray_bus::Bus;
+use dray_dial::DialClient;
 use dray_proto::INLINE_LIMIT;
 use dray_proto::convert::ContentSource;
 use dray_service::release_permit_while;
 use dray_store::{ArtifactLabel, ReadError, Store};
 use dray_types::{ByteSize, Clock, Deadline, Fault, OperationId, Period, Sha256Digest, TenantId};
 
-use crate::classify::{DialPath, LoadTarget};
-use crate::dial::{CallerCredentials, DialClient};
+use crate::dial::{CallerCredentials, DialFile};
 use crate::downloads::{DownloadIndex, DownloadKey, DownloadLimits, DownloadScope};
 use crate::error::ResolveError;
 use crate::external::{self, ExternalFetch};
 use crate::shown::DisplayName;
 use crate::source::{FileSource, from_dial};
+use dray_dial::origin::{FileUrl, LoadTarget};
 
-/// Whose files are loaded, with what, and within which bounds.
+/// The files of one call: owner, credentials and bounds.
 #[derive(Clone, Debug)]
 pub struct LoadScope {
-    /// Who owns what is stored.
+    /// Tenant who owns what is stored.
     pub tenant: TenantId,
-    /// The tool call.
+    /// Operation of the tool call.
     pub operation: OperationId,
-    /// Attempt, part of staging places.
+    /// Number of the attempt, part of staging keys.
     pub epoch: u64,
-    /// When everything must be done.
+    /// Time at which everything has to be done.
     pub deadline: Deadline,
     /// Most bytes of one file.
     pub limit: ByteSize,
-    /// What DIAL is shown.
+    /// Credentials that DIAL is shown.
     pub credentials: CallerCredentials,
-    /// How files from outside are asked for.
+    /// Terms for files from outside.
     pub fetch: ExternalFetch,
 }
 
-/// A loaded file: its bytes while they are few, otherwise where they are.
+/// A loaded file: its bytes while they are few, otherwise their claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedFile {
     /// The bytes, or the claim for them.
     pub content: ContentSource,
-    /// Number of bytes.
+    /// Number of bytes of the file.
     pub size: u64,
-    /// Digest of the bytes.
+    /// SHA-256 of the bytes.
     pub sha256: Sha256Digest,
     /// Declared media type; empty when unknown.
     pub media_type: String,
 }
 
-/// A file could not be loaded.
+/// A file that could not be loaded, by who can do something about it.
 #[derive(Debug)]
 pub enum LoadError {
     /// The model can correct the argument; the fault's message says how.
     Correctable(Fault),
-    /// Nothing that the model can do.
+    /// The model cannot do anything about it.
     Failed(ResolveError),
 }
 
@@ -81,9 +82,10 @@ pub struct FileLoader {
 }
 
 impl FileLoader {
-    /// A loader that shares nothing with other calls.
+    /// Makes a loader that shares nothing with other calls.
     pub fn new(bus: Bus, store: Store, dial: Option<DialClient>, scope: LoadScope) -> Self {
         let limits = DownloadLimits {
+            // For as long as the call: the index is dropped with the loader.
             lifetime: Period::secs(u64::from(u32::MAX)),
             max_entries: usize::MAX,
         };
@@ -97,7 +99,7 @@ impl FileLoader {
         }
     }
 
-    /// The same with the downloads of others; with an index that keeps nothing, the loader as it is.
+    /// Shares the downloads of others. With an index that keeps nothing, the loader stays as it is.
     #[must_use]
     pub fn sharing(mut self, downloads: &DownloadIndex, shared_by: DownloadScope) -> Self {
         if downloads.is_on() {
@@ -107,21 +109,22 @@ impl FileLoader {
         self
     }
 
-    /// Opens a file that this call uses once. Nothing of it is kept unless others share it.
+    /// Opens a file that this call uses once. Nothing of it is kept unless other calls share it.
     pub async fn open_once(&self, target: &LoadTarget) -> Result<FileSource, LoadError> {
         if self.shared_by != DownloadScope::Call {
             return self.open(target).await;
         }
         match target {
+            // Straight from DIAL: no copy in the store, and no wait for the whole file.
             LoadTarget::Dial(path) => self.open_dial(path).await,
             LoadTarget::External(_) => self.reopen(self.fetch(target).await?).await,
         }
     }
 
-    /// Opens a file that is used again: it is loaded by the first who asks, and read back by everybody.
+    /// Opens a file that is used more than once: the first caller loads it, and all of them read it back.
     pub async fn open(&self, target: &LoadTarget) -> Result<FileSource, LoadError> {
         match self.reopen(self.load(target).await?).await {
-            // The store let go of it earlier than the index: it is loaded again, once.
+            // The store removed it earlier than the index forgot it: it is loaded again, once.
             Err(LoadError::Failed(ResolveError::Stored(ReadError::Missing))) => {
                 self.downloads.forget(&self.key(target));
                 self.reopen(self.load(target).await?).await
@@ -151,14 +154,14 @@ impl FileLoader {
         }
     }
 
-    /// Loads a file, or waits for a load in progress, or takes what was loaded before.
+    /// Loads a file, waits for a load under way, or takes the result of an earlier one.
     pub async fn load(&self, target: &LoadTarget) -> Result<LoadedFile, LoadError> {
-        let load = self
-            .downloads
-            .get_or_load(self.key(target), self.fetch(target));
+        // Boxed: every layer that waits for it would hold all of it, ten times its 4 KiB together.
+        let fetch = Box::pin(self.fetch(target));
+        let load = self.downloads.get_or_load(self.key(target), fetch);
         match target {
             LoadTarget::Dial(_) => load.await,
-            // Waiting for the load of another call counts as waiting for the fetcher, too.
+            // Waiting for the load of another call is waiting for the fetcher, too.
             LoadTarget::External(_) => release_permit_while(load).await,
         }
     }
@@ -185,11 +188,11 @@ impl FileLoader {
         }
     }
 
-    async fn open_dial(&self, path: &DialPath) -> Result<FileSource, LoadError> {
+    async fn open_dial(&self, path: &FileUrl) -> Result<FileSource, LoadError> {
         let client = self.dial.as_ref().ok_or(ResolveError::NoDial)?;
         let shown = DisplayName::dial(path);
         let scope = &self.scope;
-        match client.open(path, &scope.credentials, scope.limit).await {
+        match DialFile::open(client, path, &scope.credentials, scope.limit).await {
             Ok(content) => Ok(FileSource::dial(shown, content)),
             Err(error) => Err(from_dial(error, shown)),
         }
@@ -200,6 +203,7 @@ impl FileLoader {
         let mut held = BytesMut::new();
         let mut writer = None;
         while let Some(chunk) = source.next().await? {
+            // Only while everything fits: once a writer exists, all bytes go to it in order.
             if writer.is_none() && held.len() + chunk.len() <= INLINE_LIMIT {
                 held.extend_from_slice(&chunk);
                 continue;
@@ -207,6 +211,7 @@ impl FileLoader {
             let scope = &self.scope;
             let writer = writer.get_or_insert_with(|| {
                 self.store
+                    // Attempts of one operation never share a staging key (messaging-reliability K-3).
                     .writer(&scope.tenant, &scope.operation, scope.epoch)
                     .deadline(scope.deadline)
             });

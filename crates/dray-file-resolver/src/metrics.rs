@@ -1,13 +1,13 @@
-//! What the resolver counts. Labels come from closed sets; no name, URL or tenant is one.
+//! Counters of the resolver. Labels come from closed sets; names, URLs and tenants are not among them.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Meter};
 
 use dray_proto::v1;
 
-use crate::classify::LoadTarget;
 use crate::loader::LoadError;
 use crate::resolver::plan::{PlannedSlot, SlotContent};
+use dray_dial::origin::LoadTarget;
 
 /// The instruments of one resolver.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct ResolverMetrics {
 }
 
 impl ResolverMetrics {
-    /// Creates every instrument.
+    /// Creates every instrument on `meter`.
     pub fn new(meter: &Meter) -> Self {
         Self {
             references: meter
@@ -39,7 +39,7 @@ impl ResolverMetrics {
         }
     }
 
-    /// Counts one reference and what came of it.
+    /// Counts one reference, with its outcome.
     pub(crate) fn reference(
         &self,
         slot: &PlannedSlot,
@@ -61,6 +61,7 @@ impl ResolverMetrics {
         };
         let outcome = match filled {
             Ok(file) => {
+                // Counted with the outcome, so a failed file adds no bytes.
                 self.loaded
                     .add(file.size, &[KeyValue::new("source", source)]);
                 "ok"

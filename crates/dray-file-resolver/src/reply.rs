@@ -1,6 +1,6 @@
-//! The sentences an agent reads when an argument cannot be used (quickapps 19.4, 30.3, 30.4, 31, 34).
+//! The sentences that an agent reads when an argument cannot be used (quickapps 19.4, 30.3, 30.4, 31, 34).
 //!
-//! They are wire format: one list, no other place writes them.
+//! They are wire format, and this list is the only place that writes them.
 
 use dray_types::ByteSize;
 
@@ -9,26 +9,12 @@ use crate::shown::DisplayName;
 /// Longest shown argument name, in characters.
 const SHOWN_NAME: usize = 200;
 
-/// What the resolver adds to the policy sentences of the fetcher (quickapps 34).
-const POLICY_ADVICE: &str = "Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports url_attachments.";
-
-/// The details of the fetcher's policy refusals (egress-security 17), to which the advice is added.
-const POLICY_DETAILS: [&str; 4] = [
-    "disabled_by_admin",
-    "disabled_by_app",
-    "host_not_in_admin_allowlist",
-    "host_not_in_app_allowlist",
-];
-
 /// The tool message for an argument that the model can correct.
 pub fn invalid_parameter(name: &str, message: &str) -> String {
-    format!(
-        "Parameter {} is invalid, try to call the tool again with fixed exception: {message}",
-        shown_name(name)
-    )
+    dray_types::fault::invalid_parameter_message(&shown_name(name), message)
 }
 
-/// A file above the limit.
+/// Message about a file above the limit.
 pub fn file_size(size: u64, limit: ByteSize) -> String {
     format!(
         "File size {size} exceeds the limit of {} bytes.",
@@ -36,25 +22,17 @@ pub fn file_size(size: u64, limit: ByteSize) -> String {
     )
 }
 
-/// A file asked for as text that is not text.
+/// Message about a file that was asked for as text and is not text.
 pub fn binary_file_message(url: &DisplayName, name: &str) -> String {
     format!(
         "File at {url} appears to be binary ({name}). Use `file:base64::...` or `file:URL::...` instead of `file:text::...`."
     )
 }
 
-/// The fetcher's sentence, with advice when a policy refused.
-pub fn egress_message(detail: &str, sentence: &str, url: &DisplayName) -> String {
-    if POLICY_DETAILS.contains(&detail) {
-        format!("{sentence} {POLICY_ADVICE} URL: {url}")
-    } else {
-        sentence.to_owned()
-    }
-}
-
 /// A name as it is shown: cut at 200 characters, with controls escaped.
 pub fn shown_name(name: &str) -> String {
     let mut shown = String::new();
+    // The model reads the name back, so it must not fill its context.
     for character in name.chars().take(SHOWN_NAME) {
         if is_invisible(character) {
             shown.extend(character.escape_unicode());
@@ -65,7 +43,7 @@ pub fn shown_name(name: &str) -> String {
     shown
 }
 
-/// Characters that change how a line reads without being seen: controls, separators, bidi overrides.
+/// Characters that change how a line reads without being seen: controls, separators, bidirectional overrides.
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -101,44 +79,6 @@ mod tests {
             "File at https://h.example/a appears to be binary (PDF document). Use `file:base64::...` or \
              `file:URL::...` instead of `file:text::...`."
         );
-    }
-
-    #[test]
-    fn policy_sentences_are_followed_by_the_advice_of_section_34() {
-        let url = DisplayName::url("https://h.example/a?secret=1");
-        for (detail, sentence) in [
-            (
-                "disabled_by_admin",
-                "External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED).",
-            ),
-            (
-                "disabled_by_app",
-                "External URL fetching is disabled by this app (features.external_url_fetch.enabled=false).",
-            ),
-            (
-                "host_not_in_admin_allowlist",
-                "External URL host is not in the operator allowlist (EXTERNAL_URL_FETCH_HOST_ALLOWLIST).",
-            ),
-            (
-                "host_not_in_app_allowlist",
-                "External URL host is not in this app's allowlist (features.external_url_fetch.host_allowlist).",
-            ),
-        ] {
-            assert_eq!(
-                egress_message(detail, sentence, &url),
-                format!(
-                    "{sentence} Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports \
-                     url_attachments. URL: https://h.example/a"
-                )
-            );
-        }
-    }
-
-    #[test]
-    fn other_sentences_of_the_fetcher_pass_through() {
-        let url = DisplayName::url("https://h.example/a");
-        let sentence = "External URL https://h.example/a timed out.";
-        assert_eq!(egress_message("timeout", sentence, &url), sentence);
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Resolves the arguments of one tool call: read, find references, load, write out (quickapps 30, 31).
+//! Resolves the arguments of one tool call: reads them, finds references, loads files, writes the result (quickapps
+//! 30, 31).
 //!
-//! Arguments are processed one after another and the first failure ends the call. Memory per call is bounded and does
-//! not grow with the files: the arguments themselves (`max_arguments`), the inline limit, one piece of a file and
-//! what a store writer holds (8 MiB).
+//! Arguments are processed one after another, and the first failure ends the call. Memory per call is bounded and
+//! does not grow with the files: the arguments themselves (`max_arguments`), the inline limit, one piece of a file,
+//! and 8 MiB in a store writer.
 
 mod fill;
 pub(crate) mod plan;
@@ -11,13 +12,14 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use dray_bus::{Bus, Meta};
+use dray_dial::DialClient;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Clock, Deadline, Period};
 
 use crate::arguments::{self, ReferenceScope};
-use crate::dial::{CallerCredentials, DialClient};
+use crate::dial::CallerCredentials;
 use crate::downloads::{DownloadIndex, DownloadScope};
 use crate::error::ResolveError;
 use crate::external::ExternalFetch;
@@ -28,10 +30,10 @@ use crate::reply;
 
 use plan::PlannedSlot;
 
-/// What the operator allows.
+/// The operator's limits on tool calls.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolveLimits {
-    /// Most bytes of one file when the app says nothing.
+    /// Most bytes of one file when the app sets no limit.
     pub default_file: ByteSize,
     /// Most bytes of one file, an upper bound for apps.
     pub max_file: ByteSize,
@@ -39,27 +41,27 @@ pub struct ResolveLimits {
     pub max_arguments: ByteSize,
     /// Most references in one tool call.
     pub max_references: usize,
-    /// Time for one tool call when the app says nothing.
+    /// Time for one tool call when the app sets none.
     pub tool_timeout: Period,
 }
 
-/// What the answer has to fit.
+/// Sizes that the reply has to fit.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyLimits {
     /// Most bytes of arguments inside the message; larger ones go to the store.
     pub inline: usize,
-    /// Most bytes of the encoded answer.
+    /// Most bytes of the encoded reply.
     pub message: usize,
 }
 
 /// One tool call to resolve.
 #[derive(Clone, Debug)]
 pub struct ResolveJob {
-    /// Whose operation it is.
+    /// Envelope of the call or of the work.
     pub meta: Meta,
-    /// Attempt, part of staging places; 0 for calls.
+    /// Number of the attempt, part of staging keys; 0 for calls.
     pub epoch: u64,
-    /// When the answer must be there.
+    /// Time at which the reply has to be there.
     pub work_until: Deadline,
     /// Name of the tool, for the log; empty when unknown.
     pub tool: String,
@@ -67,37 +69,37 @@ pub struct ResolveJob {
     pub arguments: Option<v1::Content>,
     /// Limits and switches of the app.
     pub options: v1::ResolveOptions,
-    /// What DIAL is shown.
+    /// Credentials that DIAL is shown.
     pub credentials: CallerCredentials,
-    /// What the answer has to fit.
+    /// Sizes that the reply has to fit.
     pub room: ReplyLimits,
 }
 
-/// What became of a tool call.
+/// The outcome of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResolveOutcome {
     /// Every reference was replaced.
     Resolved(v1::ResolvedArguments),
-    /// One argument cannot be used.
+    /// One argument cannot be used; the model can correct it.
     Invalid(v1::InvalidParameter),
 }
 
 /// Resolves tool calls. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ToolCallResolver {
-    /// The way to the egress-fetcher.
+    /// Bus for calls to the egress-fetcher.
     pub bus: Bus,
-    /// Where large results go.
+    /// Store for results that do not fit a message.
     pub store: Store,
-    /// The wall clock.
+    /// Clock of the deadlines.
     pub clock: Clock,
-    /// DIAL Core, when one is configured.
+    /// Client of DIAL Core, when one is configured.
     pub dial: Option<DialClient>,
-    /// What the operator allows.
+    /// The operator's limits on tool calls.
     pub limits: ResolveLimits,
-    /// Files that calls of the same requests loaded.
+    /// Files that other calls of the same requests loaded.
     pub downloads: DownloadIndex,
-    /// Counters.
+    /// Counters of references and results.
     pub metrics: ResolverMetrics,
 }
 
@@ -141,6 +143,7 @@ impl ToolCallResolver {
             let count = slots.len();
             return Err(ResolveError::TooManyReferences { count, limit });
         }
+        // The arguments are answered as they came, without a copy through the output.
         if slots.is_empty() {
             return self
                 .fit(
@@ -157,7 +160,7 @@ impl ToolCallResolver {
         self.write(job, deadline, &text, &planned, &loader).await
     }
 
-    /// The arguments' text, at most as long as the operator allows.
+    /// Reads the text of the arguments, at most as long as the operator allows.
     async fn read(
         &self,
         job: &ResolveJob,
@@ -190,6 +193,7 @@ impl ToolCallResolver {
             0 => self.limits.default_file,
             bytes => ByteSize::bytes(bytes),
         }
+        // An app may lower the operator's ceiling, not raise it.
         .min(self.limits.max_file);
         let scope = LoadScope {
             tenant: job.meta.tenant.clone(),
@@ -199,6 +203,7 @@ impl ToolCallResolver {
             limit,
             credentials: job.credentials.clone(),
             fetch: ExternalFetch {
+                // The fetch ends with the tool call, even if the caller would wait longer.
                 meta: job.meta.clone().with_deadline(deadline),
                 app_policy: job.options.external_url_fetch.clone(),
                 limit,
@@ -220,7 +225,7 @@ impl ToolCallResolver {
         }
     }
 
-    /// Copies the text and fills every slot; what was written is given up with the first failure.
+    /// Copies the text and fills every slot. The first failure discards what was written.
     async fn write(
         &self,
         job: &ResolveJob,
@@ -251,6 +256,7 @@ impl ToolCallResolver {
                 Err(LoadError::Correctable(fault)) => {
                     let tool = reply::shown_name(&job.tool);
                     tracing::info!(tool, detail = fault.detail, "argument cannot be used");
+                    // Waited for: a dropped output is removed only in the background.
                     output.abort().await;
                     return Ok(ResolveOutcome::Invalid(invalid_parameter(slot, fault)));
                 }
@@ -276,7 +282,7 @@ impl ToolCallResolver {
         .await
     }
 
-    /// Makes sure that the answer fits its message: inline arguments go to the store when they stand in the way.
+    /// Makes sure that the reply fits its message: inline arguments go to the store when it does not.
     async fn fit(
         &self,
         job: &ResolveJob,
@@ -300,6 +306,7 @@ impl ToolCallResolver {
             resolved.arguments =
                 Some(ContentSource::Claim(claim.map_err(ResolveError::Store)?).into());
         }
+        // Nothing else can move: the list of files alone is too long.
         if resolved.encoded_len() > job.room.message {
             return Err(ResolveError::AnswerTooLarge);
         }
@@ -314,7 +321,7 @@ impl ToolCallResolver {
     }
 }
 
-/// Reference, type and size, never the bytes (R8).
+/// Logs reference, type and size, never the bytes (R8).
 fn log_file(file: &v1::ResolvedFile) {
     tracing::debug!(
         form = file.form,

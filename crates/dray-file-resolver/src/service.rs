@@ -1,4 +1,4 @@
-//! The service: what it answers and what it consumes.
+//! The service: its calls and its work.
 
 mod read;
 mod work;
@@ -15,17 +15,16 @@ use dray_service::{Request, Router, Service, ServiceContext, StartError};
 use dray_store::StoreAccess;
 use dray_types::{Fault, Secret};
 
-use crate::classify::DialOrigin;
 use crate::config::Config;
-use crate::dial::{CallerCredentials, DialClient};
+use crate::dial::{CallerCredentials, dial_client};
 use crate::downloads::DownloadIndex;
 use crate::error::ResolveError;
 use crate::metrics::ResolverMetrics;
 use crate::reading::ReadingContext;
 use crate::resolver::{ReplyLimits, ResolveJob, ResolveOutcome, ToolCallResolver};
 
-/// What resolved arguments have to fit, in replies and in events: a message less room for headers, names and a link
-/// (messaging-reliability E-3).
+/// Sizes that resolved arguments have to fit, in replies and in events: a message less room for headers, names and a
+/// link (messaging-reliability E-3).
 const REPLY_LIMITS: ReplyLimits = ReplyLimits {
     inline: INLINE_LIMIT,
     message: MESSAGE_LIMIT - 32 * 1024,
@@ -49,7 +48,9 @@ impl Service for FileResolver {
                 tracing::warn!("dial_url is not set: references to DIAL files will be refused");
                 None
             }
-            Some(url) => Some(open_dial(url, &config)?),
+            Some(url) => Some(dial_client(url, &config).map_err(|error| {
+                StartError::with_source("the DIAL client cannot be made", error)
+            })?),
         };
         let reading = ReadingContext::start(&config.reading, cx, dial.clone())?;
         let resolver = ToolCallResolver {
@@ -105,15 +106,8 @@ impl Service for FileResolver {
     }
 }
 
-fn open_dial(url: &str, config: &Config) -> Result<DialClient, StartError> {
-    let origin = DialOrigin::parse(url)
-        .map_err(|error| StartError::with_source("dial_url is not usable", error))?;
-    DialClient::new(origin, config.timeouts(), config.dial_ca_file.as_deref())
-        .map_err(|error| StartError::with_source("the DIAL client cannot be made", error))
-}
-
 impl FileResolver {
-    /// Resolves the arguments of one tool call for a caller who waits, with the credentials that the call brings.
+    /// Resolves the arguments of one tool call for a caller that waits, with the credentials that the call brings.
     pub async fn resolve(
         self: Arc<Self>,
         request: Request<v1::ResolveRequest>,
@@ -129,6 +123,7 @@ impl FileResolver {
         } = body;
         let job = ResolveJob {
             meta: meta.clone(),
+            // Calls have no lease; the store's staging keys have a random part.
             epoch: 0,
             work_until,
             tool,
@@ -153,7 +148,7 @@ impl FileResolver {
         })
     }
 
-    /// Adds a link to resolved arguments that went to the store.
+    /// Adds a link to resolved arguments that are in the store.
     async fn link(
         &self,
         meta: &Meta,
@@ -168,6 +163,7 @@ impl FileResolver {
             Some(v1::content::Body::Inline(_)) | None => return Ok(resolved),
         };
         let claim = claim.try_into().map_err(ResolveError::Request)?;
+        // Minted last, so that its lifetime is not spent on loading (L-1).
         let lifetime = self.config.link_lifetime.as_duration();
         let link = self
             .resolver
@@ -194,7 +190,7 @@ pub(crate) fn own_credentials(credentials: v1::DialCredentials) -> CallerCredent
     }
 }
 
-/// Logs the whole chain for the operator and returns the fault to the caller.
+/// Logs the whole chain of causes for the operator, and returns the fault for the caller.
 pub(crate) fn report_error(error: ResolveError) -> Fault {
     let mut causes = String::new();
     let mut source = error.source();

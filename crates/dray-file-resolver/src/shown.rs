@@ -1,4 +1,4 @@
-//! Names of files as agents and operators see them (R8): no user info, no query, nothing invisible.
+//! Names of files as agents and operators see them (R8): without user info, query and invisible characters.
 
 use std::fmt;
 
@@ -6,21 +6,22 @@ use percent_encoding::percent_decode_str;
 
 use dray_types::RedactedUrl;
 
-use crate::classify::{DialPath, LoadTarget};
 use crate::reply::shown_name;
+use dray_dial::origin::{FileUrl, LoadTarget};
 
-/// A file's name, fit for messages and logs: at most 200 characters.
+/// Name of a file, fit for messages and logs: at most 200 characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DisplayName(String);
 
 impl DisplayName {
-    /// The text of a URL, or of something that was meant as one.
+    /// Makes the name of a URL, or of a text that was meant as one.
     pub fn url(named: &str) -> Self {
         Self(RedactedUrl::from_text(named).to_string())
     }
 
-    /// A text that cannot be loaded from, such as `mailto:a@b.example?subject=c`: as it was written, so that the model
-    /// finds it again, without the user info of an authority. URLs of the web are shown like all of them.
+    /// Makes the name of a text that cannot be loaded from, such as `mailto:a@b.example?subject=c`: as it was
+    /// written, so that the model finds it again, without the user info of an authority. URLs of the web are shown
+    /// like any other.
     pub fn unsupported(named: &str) -> Self {
         let is_web = ["http://", "https://"].iter().any(|scheme| {
             let head = named.trim_start_matches(' ').get(..scheme.len());
@@ -35,18 +36,19 @@ impl DisplayName {
         let end = rest.find(['/', '\\', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let host = authority
+            // The last `@` ends the user info, which may hold others.
             .rsplit_once('@')
             .map_or(authority, |(_, host)| host);
         Self(shown_name(&format!("{scheme}//{host}{path}")))
     }
 
-    /// A DIAL file, percent-decoded, so that all its spellings are shown alike.
-    pub fn dial(path: &DialPath) -> Self {
+    /// Makes the name of a DIAL file, percent-decoded, so that all its spellings look alike.
+    pub fn dial(path: &FileUrl) -> Self {
         let decoded = percent_decode_str(path.as_str()).decode_utf8_lossy();
         Self(shown_name(&decoded))
     }
 
-    /// Wherever it lives.
+    /// Makes the name of a file in either place.
     pub fn target(target: &LoadTarget) -> Self {
         match target {
             LoadTarget::Dial(path) => Self::dial(path),
@@ -64,7 +66,7 @@ impl fmt::Display for DisplayName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::classify_reference;
+    use dray_dial::origin::classify_reference;
 
     fn check(named: &str, expected: &str) {
         let shown = DisplayName::target(&classify_reference(named, None).unwrap());

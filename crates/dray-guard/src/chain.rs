@@ -10,20 +10,21 @@ use crate::canon::CanonicalUrl;
 use crate::judge::{HopContext, Network, PinnedAddresses};
 use crate::policy::EffectivePolicy;
 use crate::reason::Code;
+use crate::steps::{PolicyStep, RuleOwner, StepObserver};
 
-/// One fetch on its way through redirects.
+/// One fetch on its way through redirects: the policy, the current URL and where the last hops went.
 #[derive(Clone, Debug)]
 pub struct Chain {
     policy: Arc<EffectivePolicy>,
     current: CanonicalUrl,
     followed: u8,
-    /// Where the hop before the current one went.
+    /// Which network the hop before the current one went to.
     previous: Option<Network>,
-    /// Where the current hop went, once it was judged.
+    /// Which network the current hop goes to, once it was judged.
     here: Option<Network>,
 }
 
-/// What follows from a response.
+/// What follows from the head of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
     /// The response is the answer, for every status.
@@ -36,11 +37,11 @@ pub enum NextHop {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hop {hop}: {code}")]
 pub struct RefusedUrl {
-    /// Why.
+    /// Why it is refused; the agent gets the message of this code.
     pub code: Code,
     /// The hop that was refused: 0 for the agent's own URL.
     pub hop: u32,
-    /// What was refused, when it could be read. For the audit event; a hostile redirect is not shown to an agent.
+    /// What was refused, if it could be read. For the audit event only: an agent does not see a hostile redirect.
     pub target: Option<CanonicalUrl>,
 }
 
@@ -61,7 +62,28 @@ impl Chain {
     /// # Errors
     /// The first failing step of 3.1 that can be decided without DNS.
     pub fn start(text: &str, policy: Arc<EffectivePolicy>) -> Result<Self, RefusedUrl> {
-        let current = check_target(&policy, CanonicalUrl::parse(text), 0)?;
+        Self::observed(text, policy, &mut ())
+    }
+
+    /// As [`Self::start`], with an observer of the steps.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn observed(
+        text: &str,
+        policy: Arc<EffectivePolicy>,
+        steps: &mut dyn StepObserver,
+    ) -> Result<Self, RefusedUrl> {
+        let parsed = CanonicalUrl::parse(text);
+        let verdict = parsed.as_ref().map(|_| ()).map_err(|code| *code);
+        steps
+            .observe(PolicyStep::Url, RuleOwner::BuiltIn, verdict)
+            .map_err(|code| RefusedUrl {
+                code,
+                hop: 0,
+                target: None,
+            })?;
+        let current = check_target(&policy, parsed, 0, steps)?;
         Ok(Self {
             policy,
             current,
@@ -71,12 +93,12 @@ impl Chain {
         })
     }
 
-    /// What to fetch now.
+    /// The URL to fetch now; it passed every check that needs no DNS.
     pub const fn current(&self) -> &CanonicalUrl {
         &self.current
     }
 
-    /// Redirects that were followed.
+    /// Number of redirects that were followed.
     pub const fn followed(&self) -> u32 {
         self.followed as u32
     }
@@ -101,6 +123,7 @@ impl Chain {
 
     /// Notes where the current hop goes. A hop that is never noted counts as public, the stricter case.
     pub fn note(&mut self, pinned: &PinnedAddresses) {
+        // Of the whole answer, not of the address that answered: an answer lies on one side (8.6).
         self.here = Some(pinned.network());
     }
 
@@ -119,10 +142,12 @@ impl Chain {
             target: None,
         };
         let reference = single_location(locations).ok_or(refuse(Code::RedirectInvalid))?;
+        // The limit counts redirects, so five allow six requests.
         if self.followed >= self.policy.admin().max_redirects.get() {
             return Err(refuse(Code::RedirectLimit));
         }
         let target = self.current.join(reference).map_err(|code| {
+            // The agent's own URL is fine, so its message must not say otherwise.
             refuse(if code == Code::InvalidUrl {
                 Code::RedirectInvalid
             } else {
@@ -132,14 +157,16 @@ impl Chain {
         let next = self.enter(target, hop)?;
         self.followed += 1;
         self.current = next;
+        // A hop that was not noted counts as public, the stricter case for the pivot rule of 8.6.
         self.previous = Some(self.here.take().unwrap_or(Network::Public));
         Ok(NextHop::Follow)
     }
 
-    /// X-3, then everything that the agent's own URL had to pass (P-5).
+    /// Applies the downgrade rule, then everything that the agent's own URL had to pass (P-5).
     fn enter(&self, target: CanonicalUrl, hop: u32) -> Result<CanonicalUrl, RefusedUrl> {
         let admin = self.policy.admin();
         let is_downgrade = self.current.https() && !target.https();
+        // With `https_only` the scheme check gives the reason: section 12 applies section 5 first.
         if is_downgrade && !admin.https_only && !admin.allow_downgrade {
             return Err(RefusedUrl {
                 code: Code::RedirectDowngrade,
@@ -147,7 +174,7 @@ impl Chain {
                 target: Some(target),
             });
         }
-        check_target(&self.policy, Ok(target), hop)
+        check_target(&self.policy, Ok(target), hop, &mut ())
     }
 }
 
@@ -155,13 +182,14 @@ fn check_target(
     policy: &EffectivePolicy,
     url: Result<CanonicalUrl, Code>,
     hop: u32,
+    steps: &mut dyn StepObserver,
 ) -> Result<CanonicalUrl, RefusedUrl> {
     let url = url.map_err(|code| RefusedUrl {
         code,
         hop,
         target: None,
     })?;
-    match policy.check(&url) {
+    match policy.check_observed(&url, steps) {
         Ok(()) => Ok(url),
         Err(code) => Err(RefusedUrl {
             code,
@@ -171,10 +199,10 @@ fn check_target(
     }
 }
 
-/// The one `Location`: present, not empty, UTF-8, and the same in
-/// every field.
+/// The one `Location`: present, not empty, UTF-8, and the same in every field.
 fn single_location<'a>(locations: &[&'a [u8]]) -> Option<&'a str> {
     let (first, others) = locations.split_first()?;
+    // Parsers differ on which of several fields counts; equal ones leave no choice.
     if first.is_empty() || others.iter().any(|other| other != first) {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Decides what may be fetched from addresses that an agent, a user or an app chose.
 //!
-//! Everything here is a pure function of its arguments: no clock, no network, no async runtime, no
-//! environment. The fetcher does the I/O and asks this crate before every step:
+//! Every function is a pure function of its arguments: no clock, no network, no async runtime, no environment. It
+//! resolves nothing and connects to nothing. The fetcher does the I/O and asks this crate before every step:
 //!
 //! | module | question it answers |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | [`judge`] | may these addresses be connected to? the only source of a connectable address |
 //! | [`chain`] | where does this redirect lead, and may it be followed? |
 //! | [`reason`] | which message does the agent get? |
+//! | [`steps`] | which steps were judged, and what did each decide? |
 //!
 //! Rule ids (`U-4`, `D-5`) in comments and test names are those of the egress security specification. A
 //! question that cannot be answered is a refusal (I-4).
@@ -36,6 +37,7 @@ pub mod judge;
 pub mod pattern;
 pub mod policy;
 pub mod reason;
+pub mod steps;
 
 pub use addrclass::{Class, TABLE_EDITION, classify};
 pub use canon::{CanonicalName, CanonicalUrl, Host};
@@ -47,6 +49,7 @@ pub use judge::{
 pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};
 pub use policy::{AdminPolicy, AllowedPorts, AppPolicy, EffectivePolicy, MaxRedirects};
 pub use reason::{Code, ShownHost, ShownUrl};
+pub use steps::{JudgedStep, PolicyStep, RuleOwner, StepLog, StepObserver};
 
 #[cfg(test)]
 mod tests;

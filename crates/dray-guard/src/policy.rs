@@ -10,6 +10,7 @@ use crate::canon::CanonicalUrl;
 use crate::judge::PrivateRanges;
 use crate::pattern::{HostPattern, HostPatterns};
 use crate::reason::Code;
+use crate::steps::{PolicyStep, RuleOwner, StepObserver};
 
 mod ports;
 mod text;
@@ -17,16 +18,16 @@ mod text;
 pub use ports::{AllowedPorts, BAD_PORTS, PortsError};
 pub use text::{MaxRedirects, MaxRedirectsError, SwitchError, parse_switch};
 
-/// What the operator allows.
+/// What the operator allows: the cap that apps can only narrow (I-5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminPolicy {
     /// Whether anything is fetched at all. Off by default.
     pub enabled: bool,
     /// Hosts that may be fetched; `None` allows every public host.
     pub host_allowlist: Option<HostPatterns>,
-    /// Ports that may be fetched from.
+    /// Ports that may be fetched from; bad ports stay refused (U-9).
     pub ports: AllowedPorts,
-    /// Refuses plain http.
+    /// Refuses plain http, as the agent's URL and as a redirect target.
     pub https_only: bool,
     /// Lets a redirect lead from https to http.
     pub allow_downgrade: bool,
@@ -61,73 +62,109 @@ impl EffectivePolicy {
     /// # Errors
     /// `disabled_by_admin`, `disabled_by_app`, `policy_invalid`.
     pub fn new(admin: &AdminPolicy, app: &AppPolicy) -> Result<Self, Code> {
-        if !admin.enabled {
-            return Err(Code::DisabledByAdmin);
-        }
-        if app.enabled == Some(false) {
-            return Err(Code::DisabledByApp);
-        }
+        Self::observed(admin, app, &mut ())
+    }
+
+    /// As [`Self::new`], with an observer of the steps.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn observed(
+        admin: &AdminPolicy,
+        app: &AppPolicy,
+        steps: &mut dyn StepObserver,
+    ) -> Result<Self, Code> {
+        // The operator's message wins over the app's (3.2).
+        let enabled = refuse_if(!admin.enabled, Code::DisabledByAdmin);
+        steps.observe(PolicyStep::OperatorSwitch, RuleOwner::Operator, enabled)?;
+        let enabled = refuse_if(app.enabled == Some(false), Code::DisabledByApp);
+        steps.observe(PolicyStep::AppSwitch, RuleOwner::App, enabled)?;
+        // A bad pattern is not skipped: what is left would not be the list that its author wrote (P-4).
         let app_hosts = app
             .host_allowlist
             .as_ref()
             .map(HostPatterns::parse)
             .transpose()
-            .map_err(|_| Code::PolicyInvalid)?;
+            .map_err(|_| Code::PolicyInvalid);
+        let readable = app_hosts.as_ref().map(|_| ()).map_err(|code| *code);
+        steps.observe(PolicyStep::AppPatterns, RuleOwner::App, readable)?;
         Ok(Self {
             admin: admin.clone(),
-            app_hosts,
+            app_hosts: app_hosts?,
             digest: policy_digest(admin, app),
         })
     }
 
     /// Everything that is decided by URL alone, in the order of 3.1: scheme, both allowlists, port, name.
+    ///
+    /// # Errors
+    /// The refusal of the first step that fails.
     pub fn check(&self, url: &CanonicalUrl) -> Result<(), Code> {
-        self.check_scheme(url)?;
-        self.check_host(url)?;
-        self.check_port(url.port())?;
-        self.check_name(url)
+        self.check_observed(url, &mut ())
+    }
+
+    /// As [`Self::check`], with an observer of the steps.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_observed(
+        &self,
+        url: &CanonicalUrl,
+        steps: &mut dyn StepObserver,
+    ) -> Result<(), Code> {
+        let operator = RuleOwner::Operator;
+        steps.observe(PolicyStep::Scheme, operator, self.check_scheme(url))?;
+        // The operator's list is reported first (3.3).
+        let listed = self.check_admin_hosts(url);
+        steps.observe(PolicyStep::OperatorHosts, operator, listed)?;
+        let listed = self.check_app_hosts(url);
+        steps.observe(PolicyStep::AppHosts, RuleOwner::App, listed)?;
+        let port = self.check_port(url.port());
+        let owner = owner_of(port.is_err() && BAD_PORTS.contains(&url.port()));
+        steps.observe(PolicyStep::Port, owner, port)?;
+        let name = self.check_name(url);
+        let owner = owner_of(name.is_err() && is_built_in_name(url));
+        steps.observe(PolicyStep::HostName, owner, name)
     }
 
     /// Refuses plain http when the operator wants https only (U-3).
     pub fn check_scheme(&self, url: &CanonicalUrl) -> Result<(), Code> {
-        if self.admin.https_only && !url.https() {
-            return Err(Code::UnsupportedScheme);
-        }
-        Ok(())
+        refuse_if(
+            self.admin.https_only && !url.https(),
+            Code::UnsupportedScheme,
+        )
     }
 
-    /// The allowlist axis (3.3); the operator's list is reported first.
+    /// Applies the allowlist axis (3.3); the operator's list is reported first.
     pub fn check_host(&self, url: &CanonicalUrl) -> Result<(), Code> {
-        let allows =
-            |list: &Option<HostPatterns>| list.as_ref().is_none_or(|list| list.matches(url));
-        if !allows(&self.admin.host_allowlist) {
-            return Err(Code::HostNotInAdminAllowlist);
-        }
-        if !allows(&self.app_hosts) {
-            return Err(Code::HostNotInAppAllowlist);
-        }
-        Ok(())
+        self.check_admin_hosts(url)?;
+        self.check_app_hosts(url)
+    }
+
+    fn check_admin_hosts(&self, url: &CanonicalUrl) -> Result<(), Code> {
+        let allows = list_allows(self.admin.host_allowlist.as_ref(), url);
+        refuse_if(!allows, Code::HostNotInAdminAllowlist)
+    }
+
+    fn check_app_hosts(&self, url: &CanonicalUrl) -> Result<(), Code> {
+        let allows = list_allows(self.app_hosts.as_ref(), url);
+        refuse_if(!allows, Code::HostNotInAppAllowlist)
     }
 
     /// Refuses a port outside the allowed set (U-9).
     pub fn check_port(&self, port: u16) -> Result<(), Code> {
-        if self.admin.ports.allows(port) {
-            Ok(())
-        } else {
-            Err(Code::PortNotAllowed)
-        }
+        refuse_if(!self.admin.ports.allows(port), Code::PortNotAllowed)
     }
 
     /// Refuses names that are never fetched (section 6). Addresses have no name to refuse.
     pub fn check_name(&self, url: &CanonicalUrl) -> Result<(), Code> {
-        match url.host() {
-            crate::Host::Name(name)
-                if crate::canon::names::is_blocked_name(name, &self.admin.blocked_hosts) =>
-            {
-                Err(Code::BlockedHost)
+        let is_blocked = match url.host() {
+            crate::Host::Name(name) => {
+                crate::canon::names::is_blocked_name(name, &self.admin.blocked_hosts)
             }
-            crate::Host::Name(_) | crate::Host::Ip(_) => Ok(()),
-        }
+            crate::Host::Ip(_) => false,
+        };
+        refuse_if(is_blocked, Code::BlockedHost)
     }
 
     /// Whether the operator's list is set and names this host: what lets a redirect enter an opened range (8.6).
@@ -138,7 +175,7 @@ impl EffectivePolicy {
             .is_some_and(|list| list.matches(url))
     }
 
-    /// The operator's part.
+    /// The operator's policy, frozen for this chain.
     pub const fn admin(&self) -> &AdminPolicy {
         &self.admin
     }
@@ -146,6 +183,33 @@ impl EffectivePolicy {
     /// SHA-256 of the policy in hexadecimal, for the audit event (C-4).
     pub fn digest(&self) -> &str {
         &self.digest
+    }
+}
+
+fn refuse_if(is_refused: bool, code: Code) -> Result<(), Code> {
+    if is_refused { Err(code) } else { Ok(()) }
+}
+
+fn list_allows(list: Option<&HostPatterns>, url: &CanonicalUrl) -> bool {
+    // Unset and empty differ: an empty list matches no host (P-1).
+    list.is_none_or(|list| list.matches(url))
+}
+
+const fn owner_of(is_built_in: bool) -> RuleOwner {
+    if is_built_in {
+        RuleOwner::BuiltIn
+    } else {
+        RuleOwner::Operator
+    }
+}
+
+/// Whether the host is a name that no setting opens.
+fn is_built_in_name(url: &CanonicalUrl) -> bool {
+    match url.host() {
+        crate::Host::Name(name) => {
+            crate::canon::names::is_blocked_name(name, &HostPatterns::default())
+        }
+        crate::Host::Ip(_) => false,
     }
 }
 
@@ -168,6 +232,7 @@ impl AdminPolicy {
             );
         }
         warnings.extend(self.private_ranges.warnings());
+        // SHOULD of 8.6: without a list any app reaches the opened ranges.
         if self.host_allowlist.is_none() && !self.private_ranges.is_empty() {
             warnings
                 .push("private ranges are open to every app: there is no host allowlist".into());
@@ -179,6 +244,7 @@ impl AdminPolicy {
 /// SHA-256 in hexadecimal over both policies, in a form that does not depend on how they were written. Exists for
 /// invalid and switched-off policies too, so that refusals can be audited.
 pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
+    // Taken apart without `..`: a new setting does not compile until it is part of the digest.
     let AdminPolicy {
         enabled,
         host_allowlist,
@@ -192,9 +258,11 @@ pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
     let names =
         |patterns: &HostPatterns| -> Value { patterns.iter().map(ToString::to_string).collect() };
     let form = json!([
+        // The number changes with the form, so that digests of two forms never compare.
         "dray egress policy 1",
         enabled,
         host_allowlist.as_ref().map(names),
+        // As text: the order in which the operator wrote it is gone.
         ports.to_string(),
         https_only,
         allow_downgrade,
@@ -207,7 +275,7 @@ pub fn policy_digest(admin: &AdminPolicy, app: &AppPolicy) -> String {
     Sha256Digest::of(form.to_string().as_bytes()).to_hex()
 }
 
-/// Sorted and unique; items that are not patterns stay as they are behind a mark that no pattern has.
+/// Sorted and unique. Items that are not patterns stay as they are, behind a mark that no pattern has.
 fn canonical_items(items: &[String]) -> Vec<String> {
     let set: std::collections::BTreeSet<String> = items
         .iter()

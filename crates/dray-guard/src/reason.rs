@@ -12,6 +12,10 @@ mod message;
 
 pub use dray_types::RedactedUrl as ShownUrl;
 
+/// What a model can do instead when a policy refuses a URL (quickapps 34).
+const POLICY_ADVICE: &str = "Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports \
+                             url_attachments.";
+
 /// The reason of a refusal or failure. Logs, audit and metrics use [`Code::as_str`]; on the wire it travels as
 /// the detail of a [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,7 +66,7 @@ pub enum Code {
 pub enum ShownHost<'a> {
     /// The canonical host of the URL that the agent wrote.
     First(&'a str),
-    /// Any later hop.
+    /// A later hop, whose host a server chose.
     RedirectTarget,
 }
 
@@ -169,6 +173,32 @@ impl Code {
         }
     }
 
+    /// The reason that a fault of the fetcher names as its detail; `None` for a detail of another service.
+    ///
+    /// The status of [`Code::HttpStatus`] does not travel in the detail: the one returned has an arbitrary status.
+    pub fn of_fault(fault: &Fault) -> Option<Self> {
+        let mut codes = Self::ALL_REASONS.into_iter();
+        codes.find(|code| code.as_str() == fault.detail)
+    }
+
+    /// Whether the failure is about the URL: a decision on it, or what its server did. The agent that chose the URL can
+    /// choose another. Every other failure is about the fetcher or the store.
+    pub const fn is_about_url(self) -> bool {
+        !matches!(self, Self::Overloaded | Self::SinkFailed | Self::Internal)
+    }
+
+    /// The fetcher's sentence as a model reads it: with advice where a policy refuses fetching or the host
+    /// (quickapps 34). `url` is shown, so it must hold no credential and no query.
+    pub fn model_message(self, sentence: &str, url: &dyn fmt::Display) -> String {
+        match self {
+            Self::DisabledByAdmin
+            | Self::DisabledByApp
+            | Self::HostNotInAdminAllowlist
+            | Self::HostNotInAppAllowlist => format!("{sentence} {POLICY_ADVICE} URL: {url}"),
+            _ => sentence.to_owned(),
+        }
+    }
+
     /// The fault for the agent: message, code and retry of section 17.
     ///
     /// `original` is the URL the agent wrote, `host` the host of the hop that failed.
@@ -182,7 +212,7 @@ impl Code {
         }
     }
 
-    /// The code of the closed set on the wire.
+    /// The code of the closed set of faults, as it travels on the wire.
     pub const fn fault_code(self) -> FaultCode {
         match self {
             Self::DisabledByAdmin
@@ -219,7 +249,7 @@ impl Code {
         }
     }
 
-    /// Whether the same command may succeed later.
+    /// Whether the same command may succeed later (column R of section 17).
     pub const fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -227,6 +257,7 @@ impl Code {
                 | Self::DnsFailure
                 | Self::ConnectFailed
                 | Self::ConnectionClosed
+                // Without 501 and 505: what a server does not implement stays missing.
                 | Self::HttpStatus(408 | 425 | 429 | 500 | 502..=504)
                 | Self::Truncated
                 | Self::Overloaded

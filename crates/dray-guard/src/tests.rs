@@ -12,7 +12,7 @@ use crate::{
 
 /// Texts that are nearly URLs: pieces that matter to parsers, in any order.
 fn url_text() -> impl Strategy<Value = String> {
-    let piece = prop_oneof![
+    let fragment = prop_oneof![
         4 => Just("http://".to_owned()).boxed(),
         4 => Just("https://".to_owned()).boxed(),
         8 => "[a-z0-9_-]{1,8}(\\.[a-z0-9]{1,5}){0,3}".boxed(),
@@ -25,7 +25,7 @@ fn url_text() -> impl Strategy<Value = String> {
         1 => "[αéüß例ｅ。\u{ad}\u{200d}]{1,3}".boxed(),
         1 => any::<char>().prop_map(String::from).boxed(),
     ];
-    proptest::collection::vec(piece, 1..8).prop_map(|pieces| pieces.concat())
+    proptest::collection::vec(fragment, 1..8).prop_map(|pieces| pieces.concat())
 }
 
 /// Texts that begin like a URL with a plausible host, so that most are accepted.
@@ -82,7 +82,7 @@ proptest! {
 
     // U-11
     #[test]
-    fn u_11_what_is_accepted_is_canonical_and_read_alike(text in url_text()) {
+    fn u_11_accepted_urls_are_canonical_and_parsed_alike(text in url_text()) {
         check_canonical(&text)?;
     }
 
@@ -166,7 +166,7 @@ proptest! {
 
     // I-3: a followed redirect leads to a URL that could have been written by the agent.
     #[test]
-    fn i_3_a_redirect_target_passes_what_a_first_url_passes(location in prop_oneof![url_text(), plausible(), any::<String>(), "//?[a-z./]{1,20}"]) {
+    fn i_3_a_redirect_target_passes_the_checks_of_a_first_url(location in prop_oneof![url_text(), plausible(), any::<String>(), "//?[a-z./]{1,20}"]) {
         let admin = AdminPolicy { enabled: true, allow_downgrade: true, ..AdminPolicy::default() };
         let policy = Arc::new(EffectivePolicy::new(&admin, &AppPolicy::default()).unwrap());
         let mut chain = Chain::start("https://start.example.com/a/b?c", policy.clone()).unwrap();

@@ -1,11 +1,12 @@
-//! What of an address says whom a request reaches.
+//! The part of an address that says whom a request reaches.
 
 use reqwest::Url;
 
-/// Host, with its port where one is named that is not the scheme's own; `None` for an address without a host.
+/// Host, with its port if one is named that is not the scheme's own. `None` for an address without a host.
 pub fn url_authority(url: &Url) -> Option<String> {
     let host = url.host_str()?;
     Some(match url.port() {
+        // The `url` crate drops a port that is the scheme's own, so two spellings of one peer compare equal.
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     })
@@ -24,8 +25,8 @@ mod tests {
             ("http://user:word@[::1]:80/", Some("[::1]")),
             ("data:,a", None),
         ] {
-            let found = url_authority(&Url::parse(url).unwrap());
-            assert_eq!(found.as_deref(), expected, "{url}");
+            let authority = url_authority(&Url::parse(url).unwrap());
+            assert_eq!(authority.as_deref(), expected, "{url}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An answer on its way in.
+//! An answer on its way in: its head at hand, its body read in pieces.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{FailureKind, HttpError};
 use crate::{ByteStream, Cause};
 
-/// Longest JSON or text answer, in bytes.
+/// Longest JSON or text answer in bytes (4 MiB); a peer chooses the length, and it is held in memory.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// The head of an answer, with its body still to come.
@@ -25,7 +25,7 @@ impl HttpResponse {
         Self { response, idle }
     }
 
-    /// The status code.
+    /// The status code of the answer, also one that is not in a registry.
     pub fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
@@ -37,29 +37,34 @@ impl HttpResponse {
 
     /// A header; `None` when it is absent or not printable ASCII.
     pub fn header(&self, name: &str) -> Option<&str> {
+        // Header values are bytes (RFC 9110 5.5); text beyond ASCII has no agreed encoding.
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// `Retry-After` in seconds, when it is a number; at most a week.
+    /// `Retry-After` in seconds, fractions included; `None` for a date. At most a week.
     pub fn retry_after(&self) -> Option<Duration> {
+        // RFC 9110 10.2.3 has whole seconds; platforms send fractions too.
         let seconds: f64 = self.header("retry-after")?.trim().parse().ok()?;
+        // `from_secs_f64` panics on anything else, and the number comes from the peer.
         (seconds.is_finite() && seconds >= 0.0)
             .then(|| Duration::from_secs_f64(seconds.min(604_800.0)))
     }
 
-    /// `Content-Length`, if present.
+    /// `Content-Length` as the peer announced it; what arrives may be less.
     pub fn length(&self) -> Option<u64> {
         self.header("content-length")?.parse().ok()
     }
 
-    /// The next piece of the body.
+    /// The next piece of the body, of any size; `None` at the end. Cancel safe: a piece is taken or left.
     ///
     /// # Errors
     ///
     /// [`FailureKind::Broken`] and [`FailureKind::Idle`].
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
+        // Per piece, not for the body: an honest large transfer may take long (sandbox-transfer 1.6).
         match tokio::time::timeout(self.idle, self.response.chunk()).await {
-            Ok(Ok(piece)) => Ok(piece),
+            Ok(Ok(chunk)) => Ok(chunk),
+            // `without_url`, here and below: some platforms carry their token in the path.
             Ok(Err(error)) => Err(HttpError::after(FailureKind::Broken(
                 error.without_url().into(),
             ))),
@@ -67,15 +72,16 @@ impl HttpResponse {
         }
     }
 
-    /// All of the body, when it has at most `limit` bytes.
+    /// The whole body, if it has at most `limit` bytes.
     ///
     /// # Errors
     ///
     /// [`FailureKind::TooLong`], and those of [`HttpResponse::chunk`].
     pub async fn bytes(mut self, limit: usize) -> Result<Bytes, HttpError> {
         let mut all = Vec::new();
-        while let Some(piece) = self.chunk().await? {
-            all.extend_from_slice(&piece);
+        // Counted, not taken from `Content-Length`: that may be absent or wrong.
+        while let Some(chunk) = self.chunk().await? {
+            all.extend_from_slice(&chunk);
             if all.len() > limit {
                 return Err(HttpError::after(FailureKind::TooLong(limit)));
             }
@@ -114,12 +120,12 @@ impl HttpResponse {
         upgraded.map_err(|error| HttpError::after(FailureKind::Broken(error.without_url().into())))
     }
 
-    /// The body as it comes.
+    /// The body as it comes; each wait for a piece is bounded by the idle limit.
     pub fn into_stream(self) -> ByteStream {
         stream::unfold(Some(self), |state| async move {
             let mut answer = state?;
             match answer.chunk().await {
-                Ok(Some(piece)) => Some((Ok(piece), Some(answer))),
+                Ok(Some(chunk)) => Some((Ok(chunk), Some(answer))),
                 Ok(None) => None,
                 Err(error) => Some((Err(Cause::from(error)), None)),
             }
@@ -130,7 +136,7 @@ impl HttpResponse {
 
 impl fmt::Debug for HttpResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("HttpResponse")
             .field("status", &self.status())
             .finish_non_exhaustive()
     }

@@ -1,6 +1,6 @@
-//! The connection pool.
+//! The connection pool, and what holds for all its connections.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::request::RequestBuilder;
 /// How long things may take. Nothing limits a whole transfer: what moves may go on (sandbox-transfer 1.6).
 #[derive(Clone, Copy, Debug)]
 pub struct HttpTimeouts {
-    /// To connect, TLS included.
+    /// To connect, name resolution and TLS included.
     pub connect: Duration,
-    /// Without a byte of a body in either direction.
+    /// Longest silence inside a body, in either direction.
     pub idle: Duration,
-    /// From the last byte of a request to the head of the answer.
+    /// Longest wait from the last byte of a request to the head of the answer.
     pub answer: Duration,
 }
 
@@ -35,7 +35,26 @@ impl Default for HttpTimeouts {
     }
 }
 
-/// A client without redirects, proxies, cookies, compression or environment. Cheap to clone.
+/// The certificate authorities that a client trusts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TrustedAuthorities {
+    /// The public ones that are compiled in.
+    #[default]
+    Public,
+    /// The public ones and those of a PEM file.
+    PublicAnd(PathBuf),
+    /// Those of a PEM file and no others.
+    Only(PathBuf),
+}
+
+impl TrustedAuthorities {
+    /// The public authorities, with those of `file` when there is one.
+    pub fn public_and(file: Option<&Path>) -> Self {
+        file.map_or(Self::Public, |file| Self::PublicAnd(file.to_owned()))
+    }
+}
+
+/// A client without redirects, proxies, cookies, compression or environment. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     pub(crate) inner: reqwest::Client,
@@ -50,6 +69,18 @@ impl HttpClient {
     ///
     /// [`FailureKind::Options`] when the file cannot be read or holds no certificate.
     pub fn new(limits: HttpTimeouts, authorities: Option<&Path>) -> Result<Self, HttpError> {
+        Self::trusting(limits, &TrustedAuthorities::public_and(authorities))
+    }
+
+    /// A client that trusts `authorities`.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Options`] when the file cannot be read or holds no certificate.
+    pub fn trusting(
+        limits: HttpTimeouts,
+        authorities: &TrustedAuthorities,
+    ) -> Result<Self, HttpError> {
         Self::build(limits, authorities, None)
     }
 
@@ -62,27 +93,32 @@ impl HttpClient {
         limits: HttpTimeouts,
         guard: Arc<dyn DestinationGuard>,
     ) -> Result<Self, HttpError> {
-        Self::build(limits, None, Some(guard))
+        Self::build(limits, &TrustedAuthorities::Public, Some(guard))
     }
 
     fn build(
         limits: HttpTimeouts,
-        authorities: Option<&Path>,
+        authorities: &TrustedAuthorities,
         guard: Option<Arc<dyn DestinationGuard>>,
     ) -> Result<Self, HttpError> {
         let tls = tls_config(authorities)
             .map_err(|cause| HttpError::before(FailureKind::Options(cause)))?;
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
+            // A redirect is an answer: its target was chosen by the peer, not by configuration.
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
+            // A second attempt may act twice. The caller knows whether it may (`HttpError::sent`).
             .retry(reqwest::retry::never())
+            // Switching protocols needs HTTP/1.1, and over HTTP/2 E2B's proxy sends an empty DATA frame every 32 KiB
+            // (sandbox-transfer 8.2).
             .http1_only()
             .connect_timeout(limits.connect)
             .user_agent(concat!("drayage/", env!("CARGO_PKG_VERSION")));
         if let Some(guard) = &guard {
             let guard = Arc::clone(guard);
+            // For names; literal addresses do not come by here, so `send` checks the URL.
             builder = builder.dns_resolver(Arc::new(GuardedResolver { guard }));
         }
         let inner = builder
@@ -95,7 +131,7 @@ impl HttpClient {
         })
     }
 
-    /// The same pool with other patience: for streams that are silent while the peer works.
+    /// The same pool with other limits, for streams that are silent while the peer works.
     #[must_use]
     pub const fn patient(mut self, idle: Duration, answer: Duration) -> Self {
         self.limits.idle = idle;
@@ -103,53 +139,89 @@ impl HttpClient {
         self
     }
 
-    /// A request. `url` is absolute; it may carry a token and appears in no error.
+    /// Begins a request. `url` is absolute; it may carry a token and appears in no error.
     pub fn request(&self, method: Method, url: &str) -> RequestBuilder {
         RequestBuilder::new(self.clone(), method, url)
     }
 
-    /// A GET request.
+    /// Begins a GET request; see [`HttpClient::request`].
     pub fn get(&self, url: &str) -> RequestBuilder {
         self.request(Method::GET, url)
     }
 
-    /// A POST request.
+    /// Begins a POST request; see [`HttpClient::request`].
     pub fn post(&self, url: &str) -> RequestBuilder {
         self.request(Method::POST, url)
     }
 
-    /// A PUT request.
+    /// Begins a PUT request; see [`HttpClient::request`].
     pub fn put(&self, url: &str) -> RequestBuilder {
         self.request(Method::PUT, url)
     }
 
-    /// A PATCH request.
+    /// Begins a PATCH request; see [`HttpClient::request`].
     pub fn patch(&self, url: &str) -> RequestBuilder {
         self.request(Method::PATCH, url)
     }
 
-    /// A DELETE request.
+    /// Begins a DELETE request; see [`HttpClient::request`].
     pub fn delete(&self, url: &str) -> RequestBuilder {
         self.request(Method::DELETE, url)
     }
 }
 
-fn tls_config(authorities: Option<&Path>) -> Result<ClientConfig, crate::Cause> {
+fn root_store(authorities: &TrustedAuthorities) -> Result<RootCertStore, crate::Cause> {
     let mut roots = RootCertStore::empty();
-    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    if let Some(path) = authorities {
-        let mut found = 0;
+    let (public, file) = match authorities {
+        TrustedAuthorities::Public => (true, None),
+        TrustedAuthorities::PublicAnd(file) => (true, Some(file)),
+        TrustedAuthorities::Only(file) => (false, Some(file)),
+    };
+    if public {
+        // Compiled in: the system's store is chosen by environment variables.
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    if let Some(path) = file {
+        let mut added = 0;
         for certificate in CertificateDer::pem_file_iter(path)? {
             roots.add(certificate?)?;
-            found += 1;
+            added += 1;
         }
-        if found == 0 {
-            return Err("the file of authorities holds no certificate".into());
+        // A file without a certificate is a wrong path; without this the first call would fail instead of the start.
+        if added == 0 {
+            return Err("the CA file holds no certificate".into());
         }
     }
+    Ok(roots)
+}
+
+fn tls_config(authorities: &TrustedAuthorities) -> Result<ClientConfig, crate::Cause> {
+    // Named, because the feature `rustls-no-provider` leaves no default.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
+        .with_root_certificates(root_store(authorities)?)
         .with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_authorities_of_a_file_are_trusted_when_options_say_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let authority = dray_testkit::tls::Authority::new().unwrap();
+        std::fs::write(&file, authority.pem()).unwrap();
+        let count = |authorities| root_store(&authorities).unwrap().len();
+        let public = count(TrustedAuthorities::Public);
+        assert_eq!(
+            count(TrustedAuthorities::PublicAnd(file.clone())),
+            public + 1
+        );
+        assert_eq!(count(TrustedAuthorities::Only(file.clone())), 1);
+        std::fs::write(&file, "no certificate").unwrap();
+        root_store(&TrustedAuthorities::Only(file)).unwrap_err();
+    }
 }

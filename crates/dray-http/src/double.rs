@@ -1,7 +1,7 @@
-//! The other end of the wire (feature `double`): a small HTTP server for doubles of platforms and providers.
+//! A small HTTP server (feature `double`) for fake servers of platforms and providers.
 //!
-//! Bodies are counted and digested while they come, not held, so that a double can take what a test sends. A double
-//! keeps its state behind one lock and says with [`ConnectionClosed`] that a connection is to break without an answer.
+//! Bodies are counted and digested while they arrive, not held, so that a fake server can take what a test sends. It
+//! keeps its state behind one lock, and returns [`ConnectionClosed`] to break a connection without a response.
 
 mod form;
 mod reader;
@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 pub use form::{FormData, FormPart};
 pub use reader::{BodyReader, ContentDigest, MalformedBody};
 
-/// The connection breaks without an answer.
+/// The fake server breaks the connection without an answer.
 #[derive(Debug)]
 pub struct ConnectionClosed;
 
@@ -48,7 +48,7 @@ impl From<MalformedBody> for ConnectionClosed {
     }
 }
 
-/// An answer on its way.
+/// The answer of a fake server, with its body still to be sent.
 pub type Reply = Response<BoxBody<Bytes, ConnectionClosed>>;
 
 /// A request whose body was not read yet.
@@ -56,9 +56,9 @@ pub type Reply = Response<BoxBody<Bytes, ConnectionClosed>>;
 pub struct ReceivedRequest {
     /// Method in upper case.
     pub method: String,
-    /// Path as sent, undecoded.
+    /// Path as sent, with its escapes.
     pub path: String,
-    /// Query as sent, undecoded; empty for none.
+    /// Query as sent, with its escapes; empty for none.
     pub query: String,
     headers: http::HeaderMap,
     body: Incoming,
@@ -72,7 +72,7 @@ impl ReceivedRequest {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// A parameter of the query, decoded.
+    /// The first parameter of this name in the query, decoded.
     pub fn parameter(&self, name: &str) -> Option<String> {
         form::decode_pairs(&self.query)
             .into_iter()
@@ -85,7 +85,7 @@ impl ReceivedRequest {
         form::decode_pairs(&self.query)
     }
 
-    /// `Content-Length`.
+    /// `Content-Length` as sent; `None` for a chunked body.
     pub fn length(&self) -> Option<u64> {
         self.header("content-length")?.parse().ok()
     }
@@ -95,7 +95,7 @@ impl ReceivedRequest {
         self.upgrade
     }
 
-    /// The body, to be read.
+    /// Takes the body, to be read in pieces.
     pub fn into_reader(self) -> BodyReader {
         BodyReader::new(self.body, self.count)
     }
@@ -110,7 +110,7 @@ impl ReceivedRequest {
         form::read_form(&media_type, self.into_reader()).await
     }
 
-    /// A JSON body.
+    /// Reads a JSON body of at most 4 MiB.
     ///
     /// # Errors
     ///
@@ -121,12 +121,12 @@ impl ReceivedRequest {
     }
 }
 
-/// An answer with a JSON body.
+/// Makes an answer with a JSON body.
 pub fn json_reply(status: u16, value: &serde_json::Value) -> Reply {
     bytes_reply(status, "application/json", value.to_string().into())
 }
 
-/// An answer with any body.
+/// Makes an answer with a body at hand. An impossible status becomes 200.
 pub fn bytes_reply(status: u16, media_type: &'static str, body: Bytes) -> Reply {
     let whole = Full::new(body)
         .map_err(|never: Infallible| match never {})
@@ -140,9 +140,9 @@ pub fn bytes_reply(status: u16, media_type: &'static str, body: Bytes) -> Reply 
     reply
 }
 
-/// An answer that promises all of `body` and breaks after `kept` bytes of it.
-pub fn cut_reply(media_type: &'static str, body: &Bytes, kept: usize) -> Reply {
-    let first = body.slice(..kept.min(body.len()));
+/// Makes a response that announces all of `body` and breaks after `sent_bytes` of it.
+pub fn cut_reply(media_type: &'static str, body: &Bytes, sent_bytes: usize) -> Reply {
+    let first = body.slice(..sent_bytes.min(body.len()));
     let first = futures_util::stream::iter([Ok(Frame::data(first))]);
     // What was given is written out before the connection breaks.
     let broken = futures_util::stream::once(async {
@@ -159,7 +159,7 @@ pub fn cut_reply(media_type: &'static str, body: &Bytes, kept: usize) -> Reply {
     reply
 }
 
-/// The same answer with a header more. What no header can be is left out.
+/// The same answer with one more header. A value that no header can have is left out.
 pub fn with_header(mut reply: Reply, name: &'static str, value: &str) -> Reply {
     if let Ok(value) = HeaderValue::from_str(value) {
         reply
@@ -169,7 +169,7 @@ pub fn with_header(mut reply: Reply, name: &'static str, value: &str) -> Reply {
     reply
 }
 
-/// What a double does with a request.
+/// Answers the requests of one fake server; closures of this shape do.
 pub trait RequestHandler<S>: Send + Sync + 'static {
     /// Answers, or breaks the connection.
     fn answer(
@@ -198,7 +198,7 @@ where
     }
 }
 
-/// The state of a double.
+/// What the answers of a fake server share: its state, its address and a count.
 #[derive(Debug)]
 pub struct SharedState<S> {
     state: Mutex<S>,
@@ -209,10 +209,11 @@ pub struct SharedState<S> {
 impl<S> SharedState<S> {
     /// The state, locked. Never held while awaiting.
     pub fn lock(&self) -> MutexGuard<'_, S> {
+        // A test that panicked shows its own failure, not a poisoned lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `http://127.0.0.1:PORT`
+    /// The base of its URLs, `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -255,7 +256,7 @@ impl<S: Send + 'static> FakeServer<S> {
         })
     }
 
-    /// What it shares with its answers.
+    /// What the server shares with its answers, for tests to look at.
     pub fn shared(&self) -> &Arc<SharedState<S>> {
         &self.shared
     }
@@ -266,12 +267,15 @@ async fn serve_connections<S: Send + 'static>(
     shared: Arc<SharedState<S>>,
     answer: Arc<impl RequestHandler<S>>,
 ) {
+    // Owned by this task: dropping the server ends it, and with it every connection.
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
+        // Ended connections leave the set, which would grow with every request.
         while connections.try_join_next().is_some() {}
         let (shared, answer) = (Arc::clone(&shared), Arc::clone(&answer));
         connections.spawn(async move {
             let service = service_fn(move |mut request: http::Request<Incoming>| {
+                // Before the request is taken apart: it takes its handle out of the extensions.
                 let upgrade = hyper::upgrade::on(&mut request);
                 let (head, body) = request.into_parts();
                 let received = ReceivedRequest {

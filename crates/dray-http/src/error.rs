@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and whether it may have had its effect all the same.
+//! What can go wrong with a request, and whether it may have had its effect nevertheless.
 
 use std::time::Duration;
 
@@ -7,38 +7,38 @@ use crate::Cause;
 /// Whether the peer may have got the whole request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestProgress {
-    /// It cannot: no connection, or the body did not leave completely.
+    /// It cannot have it: no connection was made, or the body did not leave completely.
     Incomplete,
-    /// It may: everything was handed to the connection and no answer came.
+    /// It may have it: everything was handed to the connection, and no answer came.
     Complete,
 }
 
-/// What failed.
+/// What failed, with its cause for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum FailureKind {
     /// The client cannot be made from its options.
-    #[error("the HTTP client cannot be made")]
+    #[error("could not build the HTTP client")]
     Options(#[source] Cause),
-    /// The URL or a header is not one.
+    /// The URL or a header cannot be written as one; nothing was sent.
     #[error("the request is malformed: {0}")]
     Request(String),
     /// No connection: refused, unreachable, unknown name, TLS.
     #[error("no connection")]
     Connect(#[source] Cause),
-    /// The connection broke.
+    /// The connection broke, before or inside the answer.
     #[error("the connection broke")]
     Broken(#[source] Cause),
-    /// No byte moved for this long.
-    #[error("nothing moved for {0:?}")]
+    /// No byte moved for this long, the limit that was passed.
+    #[error("no bytes moved for {0:?}")]
     Idle(Duration),
     /// The body to send failed, or was not as long as announced.
-    #[error("the body to send failed")]
+    #[error("could not read the body to send")]
     Body(#[source] Cause),
     /// The answer is longer than its limit, in bytes.
-    #[error("the answer is longer than {0} bytes")]
+    #[error("the response is longer than {0} bytes")]
     TooLong(usize),
-    /// The answer is not what it should be.
-    #[error("the answer is malformed: {0}")]
+    /// The answer is not what its reader expects, such as JSON.
+    #[error("the response is malformed: {0}")]
     Malformed(String),
 }
 
@@ -46,14 +46,25 @@ pub enum FailureKind {
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}")]
 pub struct HttpError {
-    /// What failed.
+    /// What failed, without the URL.
     #[source]
     pub failure: FailureKind,
-    /// Whether the peer may have got all of it.
+    /// Whether the peer may have got the whole request: only then may it have had its effect.
     pub sent: RequestProgress,
 }
 
 impl HttpError {
+    /// Whether a time limit passed, that of connecting included.
+    pub fn is_timeout(&self) -> bool {
+        match &self.failure {
+            FailureKind::Idle(_) => true,
+            FailureKind::Connect(cause) => cause
+                .downcast_ref::<reqwest::Error>()
+                .is_some_and(reqwest::Error::is_timeout),
+            _ => false,
+        }
+    }
+
     pub(crate) const fn before(failure: FailureKind) -> Self {
         Self {
             failure,

@@ -1,4 +1,4 @@
-//! Streams whose length was announced before.
+//! Streams that fail unless they have the length that was announced before.
 
 use std::pin::Pin;
 
@@ -10,27 +10,31 @@ use crate::{ByteStream, Cause};
 /// Bytes that may fail in the middle.
 type Bodies<E> = Pin<Box<dyn Stream<Item = Result<Bytes, E>> + Send>>;
 
-/// The same stream, which fails unless it has exactly `size` bytes. `wrong` makes the error of the bytes that were
-/// seen: more than `size` as soon as there are more, fewer at the end.
+/// The same stream, which fails unless it has exactly `size` bytes.
+///
+/// `wrong` makes the error from the number of bytes that were seen. A surplus fails with the piece that exceeds
+/// `size`, and a shortage at the end. Nothing follows an error.
 pub fn exact_length_stream<E: Send + 'static>(
     size: u64,
     body: Bodies<E>,
     wrong: impl Fn(u64) -> E + Send + 'static,
 ) -> Bodies<E> {
     stream::unfold(Some((body, 0_u64, wrong)), move |state| async move {
-        let (mut body, seen, wrong) = state?;
+        // `None` after an error: the stream ends and the rest of the body is dropped.
+        let (mut body, received, wrong) = state?;
         match body.next().await {
-            Some(Ok(piece)) => {
-                let seen = seen.saturating_add(piece.len() as u64);
-                if seen > size {
-                    Some((Err(wrong(seen)), None))
+            Some(Ok(chunk)) => {
+                // The count comes from a peer.
+                let received = received.saturating_add(chunk.len() as u64);
+                if received > size {
+                    Some((Err(wrong(received)), None))
                 } else {
-                    Some((Ok(piece), Some((body, seen, wrong))))
+                    Some((Ok(chunk), Some((body, received, wrong))))
                 }
             }
             Some(Err(error)) => Some((Err(error), None)),
-            None if seen == size => None,
-            None => Some((Err(wrong(seen)), None)),
+            None if received == size => None,
+            None => Some((Err(wrong(received)), None)),
         }
     })
     .boxed()
@@ -38,8 +42,9 @@ pub fn exact_length_stream<E: Send + 'static>(
 
 /// The body of a request, failing unless it has the length that its head announces.
 pub(crate) fn announced_length_stream(size: u64, body: ByteStream) -> ByteStream {
-    exact_length_stream(size, body, move |seen| -> Cause {
-        format!("the body has {seen} bytes, not {size}").into()
+    // hyper alone would cut a longer body at `Content-Length` without an error.
+    exact_length_stream(size, body, move |received| -> Cause {
+        format!("the body has {received} bytes, not {size}").into()
     })
 }
 
@@ -57,17 +62,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_error_knows_how_many_bytes_were_seen() {
-        for (size, told) in [(5, 6), (7, 6), (2, 3)] {
-            let pieces = [b"abc".as_slice(), b"def"].map(|piece| Ok(Bytes::from_static(piece)));
-            let body = exact_length_stream(size, stream::iter(pieces).boxed(), |seen| seen);
+    async fn the_error_carries_the_number_of_received_bytes() {
+        for (size, counted) in [(5, 6), (7, 6), (2, 3)] {
+            let pieces = [b"abc".as_slice(), b"def"].map(|chunk| Ok(Bytes::from_static(chunk)));
+            let body = exact_length_stream(size, stream::iter(pieces).boxed(), |received| received);
             let ends: Vec<_> = body.collect().await;
-            assert_eq!(ends.last(), Some(&Err(told)), "{size}");
+            assert_eq!(ends.last(), Some(&Err(counted)), "{size}");
         }
     }
 
     #[tokio::test]
-    async fn nothing_comes_after_a_failure_of_the_source() {
+    async fn the_stream_ends_after_a_failure_of_the_source() {
         let pieces = [Err("gone"), Ok(Bytes::from_static(b"abc"))];
         let body = exact_length_stream(3, stream::iter(pieces).boxed(), |_| "wrong");
         assert_eq!(body.collect::<Vec<_>>().await, [Err("gone")]);

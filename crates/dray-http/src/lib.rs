@@ -1,14 +1,31 @@
-//! An HTTP client for endpoints that configuration names: chat platforms and sandbox providers.
+//! An HTTP client for endpoints that configuration names: chat platforms, sandbox providers, models and tools.
 //!
 //! - [`HttpClient`]: one connection pool without redirects, proxies, cookies or environment; time limits by progress.
 //! - [`RequestBuilder`]: bodies with an exact length, streamed, multipart included.
 //! - [`HttpResponse`]: a bounded answer or a stream.
 //! - [`HttpError`]: what failed, and whether the peer may have got the whole request.
 //! - [`DestinationGuard`]: decides where a client of [`HttpClient::guarded`] may connect.
-//! - `double` (feature `double`): the other end, for doubles of platforms and providers.
+//! - `double` (feature `double`): the other end, for fake servers of platforms and providers.
 //!
-//! What it does not do: it never dials what a model, a user or a document chose (the egress-fetcher does), follows
-//! no redirect and tries nothing twice. What a caller's manifest chose is dialled by a guarded client alone.
+//! What it does not do: it never dials what a model, a user or a document chose (the egress-fetcher does), follows no
+//! redirect and sends nothing twice. Only a guarded client dials what a caller's manifest chose.
+//!
+//! ```no_run
+//! use dray_http::{HttpClient, HttpTimeouts};
+//!
+//! # async fn post() -> Result<(), dray_http::HttpError> {
+//! let client = HttpClient::new(HttpTimeouts::default(), None)?;
+//! let answer = client
+//!     .post("https://chat.example.org/api/messages")
+//!     .json(&serde_json::json!({ "text": "hello" }))
+//!     .send(&|_| {})
+//!     .await?;
+//! if answer.is_success() {
+//!     println!("{}", answer.text().await?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod address;
 mod answer;
@@ -30,19 +47,19 @@ use futures_util::Stream;
 
 pub use address::url_authority;
 pub use answer::HttpResponse;
-pub use client::{HttpClient, HttpTimeouts};
+pub use client::{HttpClient, HttpTimeouts, TrustedAuthorities};
 pub use error::{FailureKind, HttpError, RequestProgress};
 pub use exactly::exact_length_stream;
 pub use guard::DestinationGuard;
 pub use multipart::MultipartForm;
 pub use request::RequestBuilder;
-/// Both directions of a connection after an answer with status 101.
+/// Both directions of a connection after an answer with status 101 (RFC 9110 15.2.2).
 pub use reqwest::Upgraded;
 /// The URL type of [`DestinationGuard`].
 pub use reqwest::Url;
 
-/// Cause of a failing body.
+/// Why a body or a destination failed; for the log, never for the peer.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Bytes on their way.
+/// The pieces of a body in order; readers stop at the first error.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, Cause>> + Send>>;

@@ -9,7 +9,7 @@ use futures_util::stream;
 use crate::ByteStream;
 use crate::exactly::announced_length_stream;
 
-/// A form. Parts are sent in the order in which they were added.
+/// A form under construction. Parts are sent in the order in which they were added.
 pub struct MultipartForm {
     boundary: String,
     pieces: Vec<FormPiece>,
@@ -28,7 +28,7 @@ impl Default for MultipartForm {
 }
 
 impl MultipartForm {
-    /// An empty form with a boundary of 128 random bits.
+    /// An empty form with a boundary of 128 random bits, which no file holds by chance or by intent.
     pub fn new() -> Self {
         Self {
             boundary: format!("dray-{:032x}", rand::random::<u128>()),
@@ -37,7 +37,7 @@ impl MultipartForm {
         }
     }
 
-    /// A text field.
+    /// Adds a text field, sent without a content type (text/plain by RFC 7578 4.4).
     #[must_use]
     pub fn text(self, name: &str, value: impl AsRef<str>) -> Self {
         self.part(
@@ -48,7 +48,7 @@ impl MultipartForm {
         )
     }
 
-    /// A JSON field, with its content type.
+    /// Adds a JSON field, with its content type.
     #[must_use]
     pub fn json(self, name: &str, value: &serde_json::Value) -> Self {
         self.part(
@@ -59,7 +59,7 @@ impl MultipartForm {
         )
     }
 
-    /// A file of exactly `size` bytes.
+    /// Adds a file of exactly `size` bytes. A body of another length fails the request.
     #[must_use]
     pub fn file(
         mut self,
@@ -70,6 +70,7 @@ impl MultipartForm {
         body: ByteStream,
     ) -> Self {
         self.head(name, Some(file_name), Some(media_type));
+        // As announced; `finish` holds the stream to it.
         self.length += size;
         self.pieces.push(FormPiece::Stream(size, body));
         self.bytes(Bytes::from_static(b"\r\n"));
@@ -101,6 +102,7 @@ impl MultipartForm {
             head.push('"');
         }
         if let Some(media_type) = media_type {
+            // The type may come from a document: a line end in it would begin a header.
             let safe: String = media_type
                 .chars()
                 .filter(|letter| letter.is_ascii_graphic() || *letter == ' ')
@@ -117,13 +119,14 @@ impl MultipartForm {
         self.pieces.push(FormPiece::Bytes(bytes));
     }
 
-    /// Content type, exact length and the body.
+    /// Content type with the boundary, exact length in bytes, and the body.
     pub(crate) fn finish(mut self) -> (String, u64, ByteStream) {
         let end = format!("--{}--\r\n", self.boundary);
         self.bytes(end.into());
         let media_type = format!("multipart/form-data; boundary={}", self.boundary);
-        let pieces = self.pieces.into_iter().map(|piece| match piece {
+        let pieces = self.pieces.into_iter().map(|part| match part {
             FormPiece::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
+            // Each file by itself: otherwise a surplus in one could hide a shortage in another.
             FormPiece::Stream(size, body) => announced_length_stream(size, body),
         });
         (
@@ -134,9 +137,10 @@ impl MultipartForm {
     }
 }
 
-/// As browsers write names: raw UTF-8, with quotes and line ends percent-encoded (WHATWG HTML, 4.10.21.8).
+/// Escapes as browsers write names: raw UTF-8, with quotes and line ends percent-encoded (WHATWG HTML, 4.10.21.8).
 fn escape_field_name(name: &str) -> String {
     name.chars()
+        // The escapes know line ends alone; other control characters have no place in a header.
         .filter(|letter| !letter.is_control() || matches!(letter, '\r' | '\n'))
         .fold(String::with_capacity(name.len()), |mut escaped, letter| {
             match letter {
@@ -151,7 +155,7 @@ fn escape_field_name(name: &str) -> String {
 
 impl fmt::Debug for MultipartForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Multipart")
+        f.debug_struct("MultipartForm")
             .field("length", &self.length)
             .finish_non_exhaustive()
     }

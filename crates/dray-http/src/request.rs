@@ -22,7 +22,7 @@ use crate::exactly::announced_length_stream;
 use crate::multipart::MultipartForm;
 use crate::{ByteStream, Cause};
 
-/// How often progress is looked at.
+/// How often progress is reported and silence is measured: the resolution of both.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What RFC 3986 leaves as it is; everything else is escaped in forms and queries.
@@ -38,9 +38,18 @@ pub struct RequestBuilder {
     method: Method,
     url: String,
     headers: HeaderMap,
-    body: Option<(u64, ByteStream)>,
+    body: Option<RequestBody>,
     answer_within: Duration,
     wrong: Option<String>,
+}
+
+/// A body with its exact length and its content type.
+struct RequestBody {
+    size: u64,
+    bytes: ByteStream,
+    media_type: String,
+    /// Whether the content type names the boundary of a form, without which the body cannot be read.
+    is_multipart: bool,
 }
 
 impl RequestBuilder {
@@ -57,7 +66,7 @@ impl RequestBuilder {
         }
     }
 
-    /// Adds a header. Characters outside ASCII are sent as UTF-8.
+    /// Adds a header, also beside one of the same name. Characters outside ASCII are sent as UTF-8.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match (
@@ -65,6 +74,23 @@ impl RequestBuilder {
             HeaderValue::from_bytes(value.as_bytes()),
         ) {
             (Ok(name), Ok(value)) => {
+                self.headers.append(name, value);
+            }
+            // The name alone, here and below: the value may be a secret.
+            _ => self.wrong = Some(format!("header {name}")),
+        }
+        self
+    }
+
+    /// Adds a header whose value stays out of debug output.
+    #[must_use]
+    pub fn secret_header(mut self, name: &str, secret: &Secret) -> Self {
+        match (
+            HeaderName::try_from(name),
+            HeaderValue::from_bytes(secret.expose().as_bytes()),
+        ) {
+            (Ok(name), Ok(mut value)) => {
+                value.set_sensitive(true);
                 self.headers.append(name, value);
             }
             _ => self.wrong = Some(format!("header {name}")),
@@ -85,9 +111,13 @@ impl RequestBuilder {
         self
     }
 
-    /// Adds to the query.
+    /// Adds to the query, escaped. A fragment of the URL is dropped; it is never sent (RFC 9110, 7.1).
     #[must_use]
     pub fn query(mut self, pairs: &[(&str, &str)]) -> Self {
+        // What follows `#` is the fragment to its end, `?` included: pairs after it would not be sent.
+        if let Some(fragment) = self.url.find('#') {
+            self.url.truncate(fragment);
+        }
         for (name, value) in pairs {
             self.url
                 .push(if self.url.contains('?') { '&' } else { '?' });
@@ -103,7 +133,7 @@ impl RequestBuilder {
         self
     }
 
-    /// A JSON body.
+    /// Sets a JSON body with its content type.
     #[must_use]
     pub fn json(mut self, value: &impl Serialize) -> Self {
         match serde_json::to_vec(value) {
@@ -115,7 +145,7 @@ impl RequestBuilder {
         }
     }
 
-    /// An `application/x-www-form-urlencoded` body.
+    /// Sets an `application/x-www-form-urlencoded` body.
     #[must_use]
     pub fn form(self, pairs: &[(&str, &str)]) -> Self {
         let all: Vec<_> = pairs
@@ -125,30 +155,54 @@ impl RequestBuilder {
         self.bytes("application/x-www-form-urlencoded", all.join("&").into())
     }
 
-    /// A body at hand.
+    /// Sets a body at hand, with its length.
     #[must_use]
     pub fn bytes(self, media_type: &str, bytes: Bytes) -> Self {
         let size = bytes.len() as u64;
         self.stream(media_type, size, stream::iter([Ok(bytes)]).boxed())
     }
 
-    /// A streamed body of exactly `size` bytes, sent with `Content-Length`.
+    /// A streamed body of exactly `size` bytes, sent with `Content-Length`. A content type that is set with
+    /// [`Self::header`] replaces `media_type`.
     #[must_use]
     pub fn stream(mut self, media_type: &str, size: u64, body: ByteStream) -> Self {
-        self.body = Some((size, announced_length_stream(size, body)));
-        if self.headers.contains_key(CONTENT_TYPE) {
-            self
-        } else {
-            self.header("content-type", media_type)
-        }
+        self.body = Some(RequestBody {
+            size,
+            bytes: announced_length_stream(size, body),
+            media_type: media_type.to_owned(),
+            is_multipart: false,
+        });
+        self
     }
 
-    /// A form.
+    /// Sets a `multipart/form-data` body with its exact length. Its content type replaces one that is set with
+    /// [`Self::header`].
     #[must_use]
     pub fn multipart(mut self, form: MultipartForm) -> Self {
         let (media_type, size, body) = form.finish();
-        self.body = Some((size, body));
-        self.header("content-type", &media_type)
+        self.body = Some(RequestBody {
+            size,
+            bytes: body,
+            media_type,
+            is_multipart: true,
+        });
+        self
+    }
+
+    /// Adds the body's content type. A request has one content type, regardless of the order in which the caller set header and body.
+    fn add_content_type(&mut self) {
+        let Some(body) = &self.body else {
+            return;
+        };
+        if !body.is_multipart && self.headers.contains_key(CONTENT_TYPE) {
+            return;
+        }
+        match HeaderValue::from_bytes(body.media_type.as_bytes()) {
+            Ok(media_type) => {
+                self.headers.insert(CONTENT_TYPE, media_type);
+            }
+            Err(_) => self.wrong = Some("header content-type".to_owned()),
+        }
     }
 
     /// Sends it. `progress` gets the number of further bytes of the body that have left.
@@ -158,7 +212,11 @@ impl RequestBuilder {
     /// # Errors
     ///
     /// See [`FailureKind`]; [`HttpError::sent`] says whether the peer may have got the whole request.
-    pub async fn send(self, progress: &(dyn Fn(u64) + Sync)) -> Result<HttpResponse, HttpError> {
+    pub async fn send(
+        mut self,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<HttpResponse, HttpError> {
+        self.add_content_type();
         if let Some(wrong) = self.wrong {
             return Err(HttpError::before(FailureKind::Request(wrong)));
         }
@@ -176,20 +234,24 @@ impl RequestBuilder {
             .inner
             .request(self.method, url)
             .headers(self.headers);
-        if let Some((size, body)) = self.body {
+        if let Some(RequestBody { size, bytes, .. }) = self.body {
             request = request
+                // Set by hand: a wrapped stream has no known length and would be sent in chunks.
                 .header(CONTENT_LENGTH, size)
-                .body(reqwest::Body::wrap_stream(gauge.clone().watch(size, body)));
+                .body(reqwest::Body::wrap_stream(gauge.clone().watch(size, bytes)));
         } else {
+            // Without a body the head is the whole request.
             gauge.complete.store(true, Ordering::Release);
         }
         let idle = self.client.limits.idle;
         let sending = request.send();
         tokio::pin!(sending);
         let mut watch = ProgressWatch::new(idle, self.answer_within);
+        // Limits by progress, which reqwest's own timeouts do not know for a body on its way out.
         loop {
             tokio::select! {
                 answer = &mut sending => {
+                    // What left since the last look, before the answer ends the call.
                     watch.look(&gauge, progress);
                     return match answer {
                         Ok(response) => Ok(HttpResponse::new(response, idle)),
@@ -214,11 +276,12 @@ fn encode_pair(name: &str, value: &str) -> String {
     )
 }
 
-/// Looks at what moved.
+/// Compares what moved with the limits, each time it looks.
 struct ProgressWatch {
     idle: Duration,
     answer: Duration,
-    told: u64,
+    /// Bytes that were reported until now.
+    reported: u64,
     moved: Instant,
     done: bool,
 }
@@ -228,30 +291,31 @@ impl ProgressWatch {
         Self {
             idle,
             answer,
-            told: 0,
+            reported: 0,
             moved: Instant::now(),
             done: false,
         }
     }
 
-    /// Reports progress; returns the limit that was passed, if any.
+    /// Reports progress. Returns the limit that was passed, if any.
     fn look(&mut self, gauge: &BodyGauge, progress: &(dyn Fn(u64) + Sync)) -> Option<Duration> {
         let left = gauge.left.load(Ordering::Acquire);
         let done = gauge.complete.load(Ordering::Acquire);
-        if left > self.told || done != self.done {
-            if left > self.told {
-                progress(left - self.told);
+        if left > self.reported || done != self.done {
+            if left > self.reported {
+                progress(left - self.reported);
             }
-            self.told = left;
+            self.reported = left;
             self.done = done;
             self.moved = Instant::now();
         }
+        // Two waits: for the peer to take bytes, and for its answer once it has them all.
         let limit = if done { self.answer } else { self.idle };
         (self.moved.elapsed() > limit).then_some(limit)
     }
 }
 
-/// What is known of a body that the HTTP stack reads.
+/// What is known of a body while the HTTP stack reads it.
 #[derive(Default)]
 struct BodyGauge {
     left: AtomicU64,
@@ -260,25 +324,28 @@ struct BodyGauge {
 }
 
 impl BodyGauge {
-    /// Counts what is taken; keeps the failure of the body for ourselves.
+    /// Counts what the stack takes, and keeps the failure of the body for our own error.
     fn watch(
         self: Arc<Self>,
         size: u64,
         body: ByteStream,
     ) -> impl futures_util::Stream<Item = Result<Bytes, Cause>> + Send + 'static {
+        // Such a body yields no piece that could mark its end.
         if size == 0 {
             self.complete.store(true, Ordering::Release);
         }
-        body.map(move |piece| match piece {
-            Ok(piece) => {
-                let more = piece.len() as u64;
+        body.map(move |chunk| match chunk {
+            Ok(chunk) => {
+                let more = chunk.len() as u64;
+                // Taken by the stack, which may still hold it: `Complete` says "may have got".
                 if self.left.fetch_add(more, Ordering::AcqRel) + more >= size {
                     self.complete.store(true, Ordering::Release);
                 }
-                Ok(piece)
+                Ok(chunk)
             }
             Err(cause) => {
                 *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
+                // The stack gets a stand-in: it would wrap the cause as a broken connection.
                 Err("the body failed".into())
             }
         })
@@ -298,10 +365,12 @@ impl BodyGauge {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+        // First: for the stack a failing body is a broken connection as well.
         if let Some(cause) = body {
             return HttpError::before(FailureKind::Body(cause));
         }
         let error = error.without_url();
+        // A request is written only to a connection that was made.
         if error.is_connect() {
             return HttpError::before(FailureKind::Connect(error.into()));
         }
@@ -314,7 +383,7 @@ impl BodyGauge {
 
 impl fmt::Debug for RequestBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
+        f.debug_struct("RequestBuilder")
             .field("method", &self.method)
             .finish_non_exhaustive()
     }

@@ -35,13 +35,26 @@ async fn server(script: ResponseScript) -> (FakeHttpServer, String) {
 fn quiet(_: u64) {}
 
 fn body(pieces: usize, size: usize) -> (u64, ByteStream) {
-    let piece = Bytes::from(vec![7; size]);
+    let chunk = Bytes::from(vec![7; size]);
     let all = (pieces * size) as u64;
-    (all, stream::iter(vec![piece; pieces]).map(Ok).boxed())
+    (all, stream::iter(vec![chunk; pieces]).map(Ok).boxed())
 }
 
-/// Reads whole requests of a known length and answers each with `answer`; then counts what came.
-async fn counting(answer: &'static [u8], wanted: usize) -> (String, JoinSet<Vec<u8>>) {
+/// Number of bytes of a whole request, by its `Content-Length`; `None` before its head is complete.
+fn request_length(received: &[u8]) -> Option<usize> {
+    let head = received
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")?;
+    let text = String::from_utf8_lossy(&received[..head]);
+    let body = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .map_or(0, |length| length.parse().unwrap());
+    Some(head + 4 + body)
+}
+
+/// Reads one whole request, answers it with `answer`, and returns what came.
+async fn counting(answer: &'static [u8]) -> (String, JoinSet<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let mut served = JoinSet::new();
@@ -50,8 +63,7 @@ async fn counting(answer: &'static [u8], wanted: usize) -> (String, JoinSet<Vec<
         let mut all = Vec::new();
         let mut chunk = vec![0; 65_536];
         loop {
-            let head = all.windows(4).position(|window| window == b"\r\n\r\n");
-            if head.is_some_and(|head| all.len() >= head + 4 + wanted) {
+            if request_length(&all).is_some_and(|length| all.len() >= length) {
                 break;
             }
             let count = stream.read(&mut chunk).await.unwrap();
@@ -65,16 +77,15 @@ async fn counting(answer: &'static [u8], wanted: usize) -> (String, JoinSet<Vec<
 }
 
 #[tokio::test]
-async fn a_streamed_body_has_its_exact_length_and_tells_its_progress() {
-    let (url, mut served) =
-        counting(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", 300_000).await;
+async fn a_streamed_body_has_its_exact_length_and_reports_progress() {
+    let (url, mut served) = counting(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
     let (size, body) = body(30, 10_000);
-    let seen = AtomicU64::new(0);
+    let reported = AtomicU64::new(0);
     let answer = client()
         .put(&url)
         .stream("text/plain", size, body)
         .send(&|more| {
-            seen.fetch_add(more, Ordering::Relaxed);
+            reported.fetch_add(more, Ordering::Relaxed);
         })
         .await
         .unwrap();
@@ -84,7 +95,76 @@ async fn a_streamed_body_has_its_exact_length_and_tells_its_progress() {
         String::from_utf8_lossy(&served.join_next().await.unwrap().unwrap()[..400]).to_lowercase();
     assert!(head.contains("content-length: 300000"), "{head}");
     assert!(!head.contains("chunked"), "{head}");
-    assert_eq!(seen.load(Ordering::Relaxed), 300_000);
+    assert_eq!(reported.load(Ordering::Relaxed), 300_000);
+}
+
+/// Sends a form with a content type that the caller set too, before or after it. Returns the content types that left.
+async fn content_types_of_form(
+    build: impl FnOnce(RequestBuilder, MultipartForm) -> RequestBuilder,
+) -> Vec<String> {
+    let (url, mut served) = counting(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    let form = MultipartForm::new().text("a", "b");
+    build(client().post(&url), form).send(&quiet).await.unwrap();
+    let request = served.join_next().await.unwrap().unwrap();
+    String::from_utf8_lossy(&request)
+        .split("\r\n\r\n")
+        .next()
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_prefix("content-type: "))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test]
+async fn a_form_has_one_content_type_and_it_names_the_boundary() {
+    let before = content_types_of_form(|request, form| {
+        request.header("Content-Type", "text/plain").multipart(form)
+    });
+    let after = content_types_of_form(|request, form| {
+        request.multipart(form).header("Content-Type", "text/plain")
+    });
+    for types in [before.await, after.await] {
+        let [media_type] = types.as_slice() else {
+            panic!("{types:?}");
+        };
+        assert!(
+            media_type.starts_with("multipart/form-data; boundary=dray-"),
+            "{media_type}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_content_type_of_the_caller_replaces_that_of_the_body() {
+    for first in [true, false] {
+        let (url, mut served) = counting(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        let own = |request: RequestBuilder| request.header("content-type", "a/b");
+        let request = client().post(&url);
+        let request = if first {
+            own(request).json(&1)
+        } else {
+            own(request.json(&1))
+        };
+        request.send(&quiet).await.unwrap();
+        let request = served.join_next().await.unwrap().unwrap();
+        let request = String::from_utf8_lossy(&request);
+        assert!(request.contains("content-type: a/b\r\n"), "{request}");
+        assert!(!request.contains("application/json"), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn a_query_is_sent_also_when_the_url_has_a_fragment() {
+    for (end, sent) in [("#top?x", "?q=1&r=2"), ("?p=0#top", "?p=0&q=1&r=2")] {
+        let (url, mut served) = counting(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        let request = client().get(&format!("{url}{end}"));
+        let request = request.query(&[("q", "1")]).query(&[("r", "2")]);
+        request.send(&quiet).await.unwrap();
+        let request = served.join_next().await.unwrap().unwrap();
+        let line = format!("GET /{sent} HTTP/1.1\r\n");
+        assert!(request.starts_with(line.as_bytes()), "{end}");
+    }
 }
 
 #[tokio::test]
@@ -95,12 +175,12 @@ async fn no_connection_means_not_sent() {
     let error = client().post(&url).json(&1).send(&quiet).await.unwrap_err();
     assert!(matches!(error.failure, FailureKind::Connect(_)));
     assert_eq!(error.sent, RequestProgress::Incomplete);
-    let shown = format!("{error} {error:?}");
-    assert!(!shown.contains("secret-token"), "{shown}");
+    let printed = format!("{error} {error:?}");
+    assert!(!printed.contains("secret-token"), "{printed}");
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_told_from_a_lost_body() {
+async fn a_lost_response_differs_from_a_lost_body() {
     let (_server, url) = server(ResponseScript(vec![ResponseStep::Drop])).await;
     let error = client().post(&url).json(&1).send(&quiet).await.unwrap_err();
     assert_eq!(error.sent, RequestProgress::Complete, "{error:?}");
@@ -187,7 +267,7 @@ async fn malformed_requests_are_not_sent() {
 
 #[tokio::test]
 async fn queries_and_forms_are_escaped() {
-    let (url, mut served) = counting(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", 21).await;
+    let (url, mut served) = counting(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
     client()
         .post(&url)
         .query(&[("a b", "c&d")])
@@ -195,9 +275,12 @@ async fn queries_and_forms_are_escaped() {
         .send(&quiet)
         .await
         .unwrap();
-    let seen = String::from_utf8(served.join_next().await.unwrap().unwrap()).unwrap();
-    assert!(seen.starts_with("POST /?a%20b=c%26d "), "{seen}");
-    assert!(seen.ends_with("name=a%2Bb%3Dc%26d%20%C3%A9"), "{seen}");
+    let received = String::from_utf8(served.join_next().await.unwrap().unwrap()).unwrap();
+    assert!(received.starts_with("POST /?a%20b=c%26d "), "{received}");
+    assert!(
+        received.ends_with("name=a%2Bb%3Dc%26d%20%C3%A9"),
+        "{received}"
+    );
 }
 
 mod doubles {
@@ -273,10 +356,10 @@ mod doubles {
             .send(&quiet)
             .await
             .unwrap();
-        let told: serde_json::Value = answer.json().await.unwrap();
+        let summary: serde_json::Value = answer.json().await.unwrap();
         let digest = Sha256Digest::of(&vec![7; 1_000_000]).to_hex();
         assert_eq!(
-            told,
+            summary,
             serde_json::json!({
                 "text": "a\r\n--b", "name": "naïve \"x\".bin", "type": "a/b", "size": 1_000_000, "sha256": digest
             })
@@ -286,7 +369,7 @@ mod doubles {
     }
 
     #[tokio::test]
-    async fn it_breaks_as_it_is_told() {
+    async fn the_fake_server_breaks_responses_as_scripted() {
         let server = start().await;
         let url = |path: &str| format!("{}{path}", server.shared().url());
         let answer = client().get(&url("/cut")).send(&quiet).await.unwrap();

@@ -9,8 +9,6 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files;
-
 mod aliases;
 mod derived;
 pub mod permissions;
@@ -96,7 +94,7 @@ pub struct Config {
     /// The Python interpreter.
     pub py_interpreter: Interpreter,
     /// Files of agents.
-    pub files: files::Config,
+    pub files: dray_tool_files::Config,
     /// Address of the sandbox that sessions get which have none, such as `docker:NAME`; `{session}` in it stands for
     /// the session's id and must be there when other machines or DIAL may ask. Without it only sessions that were bound
     /// explicitly have a sandbox.
@@ -211,7 +209,7 @@ impl Default for Config {
             mcp_servers: BTreeMap::new(),
             mcp_programs: McpPrograms::default(),
             py_interpreter: Interpreter::default(),
-            files: files::Config::default(),
+            files: dray_tool_files::Config::default(),
             sandbox: None,
             max_chats: 256,
             chat_wait: Period::secs(30),
@@ -232,6 +230,7 @@ impl Section for Config {
         problems.extend(self.endpoint_problems());
         let files = self.files.problems().into_iter();
         problems.extend(
+            // The part does not know under which name it stands in this section.
             files.map(|(field, message)| ConfigProblem::new(format!("files.{field}"), message)),
         );
         let mut unless = |right: bool, field: &str, message: &str| {
@@ -291,6 +290,7 @@ impl Section for Config {
 impl Config {
     fn door_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
+        // An unspecified address such as `0.0.0.0` is not loopback, so it counts as reachable by others.
         let alone = self.listen.ip().is_loopback();
         if !alone && self.clients.is_empty() && self.dial_url.is_none() {
             problems.push(ConfigProblem::new(
@@ -306,6 +306,7 @@ impl Config {
                 ));
             }
         }
+        // DIAL Core speaks for many people, even when it runs on this machine.
         let shared = !alone || self.dial_url.is_some();
         let one_for_all = |address: &String| !address.contains("{session}");
         if shared && self.sandbox.as_ref().is_some_and(one_for_all) {
@@ -326,6 +327,7 @@ impl Config {
             ("model_url", &self.model_url),
             ("py_interpreter.url", &self.py_interpreter.url),
         ];
+        // Checked as text alone: a name that does not resolve yet must not stop the start.
         let wrong = endpoints.into_iter().filter(|(_, url)| {
             let url = url.as_deref();
             url.is_some_and(|url| !is_base_url(url))
@@ -355,6 +357,7 @@ fn is_base_url(url: &str) -> bool {
         let authority = url.authority().map(http::uri::Authority::as_str);
         matches!(url.scheme_str(), Some("http" | "https"))
             && authority.is_some_and(|authority| !authority.contains('@'))
+            // Paths are appended to a base URL, so a query would end up in the middle.
             && url.query().is_none()
     })
 }

@@ -4,15 +4,26 @@
 //! - [`manifests`]: manifests and layers of folders.
 //! - `turn`: one request from its manifest to its ending.
 //! - [`permissions`]: who asks, and what they may use.
-//! - [`files`]: files for agents, asked of the other services.
 //! - `internal`: tools of its own.
 //! - [`config`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it reads no file into a message and dials no address that a model chose. Addresses in manifests
 //! of callers are connected to only where the operator allows it.
+//!
+//! ```
+//! use dray_orchestrator::config::permissions::ManifestPermissions;
+//! use dray_orchestrator::permissions::DestinationPolicy;
+//!
+//! let permissions = ManifestPermissions {
+//!     hosts: vec!["*.example.org".to_owned()],
+//!     ..ManifestPermissions::default()
+//! };
+//! let policy = DestinationPolicy::new(&permissions).unwrap();
+//! assert!(policy.check("https://files.example.org/mcp").is_ok());
+//! assert!(policy.check("http://127.0.0.1:8080/mcp").is_err());
+//! ```
 
 pub mod config;
-pub mod files;
 pub mod http;
 mod internal;
 pub mod manifests;

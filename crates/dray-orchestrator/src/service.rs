@@ -9,28 +9,28 @@ use dray_agent::manifest::ManifestReader;
 use dray_agent::skill;
 use dray_bus::Permissions;
 use dray_dial::chat::ChatClient;
-use dray_dial::{DialClient, InterpreterEndpoint};
-use dray_http::{HttpClient, HttpTimeouts};
+use dray_dial::{DialClient, DialPort, InterpreterEndpoint};
+use dray_http::{HttpClient, HttpTimeouts, TrustedAuthorities};
 use dray_proto::v1;
 use dray_service::{Router, Service, ServiceContext, StartError};
 use dray_store::StoreAccess;
-use dray_tool_mcp::{DialCore, ProgramPool};
+use dray_tool_mcp::ProgramPool;
 use dray_types::TenantId;
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
 
 use crate::config::Config;
-use crate::files::FileServices;
 use crate::http::{self, HttpSurface};
 use crate::manifests::{ManifestDirectory, read_layers};
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerGrants;
-use crate::turn::{AgentEngine, SharedParts, ToolKinds};
+use crate::turn::{AgentEngine, ModelEndpoint, SharedParts, ToolKinds};
+use dray_tool_files::FileServices;
 
-/// Wait before the first further try of a call of the model; doubles.
+/// Delay before the first retry of a model call; it doubles with each attempt.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// The running service.
+/// The running service, for the address that it listens on.
 #[derive(Debug)]
 pub struct Orchestrator {
     address: SocketAddr,
@@ -41,6 +41,7 @@ impl Service for Orchestrator {
     type Config = Config;
 
     async fn start(config: Config, cx: &ServiceContext) -> Result<Self, StartError> {
+        // First, so that a port in use stops the start before anything else is opened.
         let listener = TcpListener::bind(config.listen).await.map_err(|error| {
             StartError::with_source(format!("cannot listen on {}", config.listen), error)
         })?;
@@ -94,7 +95,7 @@ impl Service for Orchestrator {
 }
 
 impl Orchestrator {
-    /// Where it listens for chats.
+    /// The address on which the service listens for chats.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -104,6 +105,7 @@ impl Orchestrator {
 fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>, StartError> {
     let options = config.surface();
     let reader = Arc::new(ManifestReader::new(config.manifest_settings()));
+    // The operator's layers come after the built-in one, so their entries win (quickapps 8.1).
     let layers = read_layers(layer::built_in(), &config.layers)
         .map_err(|error| StartError::with_source("a layer cannot be read", error))?;
     let layers = Arc::new(layers);
@@ -125,10 +127,11 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
         config.files.clone(),
     );
     if let Some(core) = &core {
-        services = services.with_drive(Arc::new(core.clone()));
+        // Without DIAL files are kept in the artifact store alone.
+        services = services.with_dial(Arc::new(core.clone()));
     }
     let parts = SharedParts {
-        chat: chat_client(&config, core.as_ref())?,
+        model: model_endpoint(&config, core.as_ref())?,
         kinds: tool_kinds(&config, core.as_ref(), cx)?,
         reader,
         layers: Arc::clone(&layers),
@@ -158,7 +161,7 @@ fn dial_client(config: &Config) -> Result<Option<DialClient>, StartError> {
         return Ok(None);
     };
     let mut options = dray_dial::DialOptions::new(url, &config.dial_api_version);
-    options.ca_file.clone_from(&config.dial_ca_file);
+    options.authorities = TrustedAuthorities::public_and(config.dial_ca_file.as_deref());
     options.limits.connect = config.connect_timeout.as_duration();
     options.chat = config.chat_limits();
     options.metadata_age = config.metadata_expiry.as_duration();
@@ -176,20 +179,21 @@ fn dial_client(config: &Config) -> Result<Option<DialClient>, StartError> {
         .map_err(|error| StartError::with_source("dial_url is not usable", error))
 }
 
-/// Where the model is: the configured endpoint, else DIAL.
-fn chat_client(config: &Config, core: Option<&DialClient>) -> Result<ChatClient, StartError> {
+/// Where models are: at the configured endpoint, else in DIAL.
+fn model_endpoint(config: &Config, core: Option<&DialClient>) -> Result<ModelEndpoint, StartError> {
     match (&config.model_url, core) {
-        (None, Some(core)) => Ok(core.chat()),
-        (url, _) => {
-            if url.is_none() {
-                tracing::warn!(
-                    "neither dial_url nor model_url is set: chats will be told that there is no model"
-                );
-            }
+        (Some(url), _) => {
             let key = (!config.model_key.is_empty()).then(|| config.model_key.clone());
-            let url = url.as_deref().unwrap_or("http://127.0.0.1:9");
             ChatClient::open(url, key, config.chat_limits(), None, FIRST_RETRY_DELAY)
+                .map(|client| ModelEndpoint::Available(Box::new(client)))
                 .map_err(|error| StartError::with_source("model_url is not usable", error))
+        }
+        (None, Some(core)) => Ok(ModelEndpoint::Available(Box::new(core.chat()))),
+        (None, None) => {
+            tracing::warn!(
+                "neither dial_url nor model_url is set: every chat fails without a model"
+            );
+            Ok(ModelEndpoint::Missing)
         }
     }
 }
@@ -217,18 +221,14 @@ fn tool_kinds(
     let programs = &config.mcp_programs;
     mcp.programs = ProgramPool::new(programs.idle_timeout.as_duration(), programs.max_running);
     cx.tasks.spawn(mcp.programs.clone().run(cx.stop.clone()));
-    mcp.dial = core.map(|core| {
-        let dial = DialCore {
-            core: core.clone(),
-            login: config.interactive_login_timeout.as_duration(),
-        };
-        Arc::new(dial) as Arc<dyn dray_tool_mcp::ToolsetDialPort>
-    });
+    mcp.login_timeout = config.interactive_login_timeout.as_duration();
+    let dial = core.map(|core| Arc::new(core.clone()) as Arc<dyn DialPort>);
+    mcp.dial.clone_from(&dial);
     Ok(ToolKinds {
         client,
         rest,
         mcp,
-        dial: core.map(|core| Arc::new(core.clone()) as Arc<dyn dray_tool_dial::DialPort>),
+        dial,
         interpreter_session: config.py_interpreter.default_session_id.clone(),
     })
 }

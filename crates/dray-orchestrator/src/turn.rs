@@ -2,14 +2,17 @@
 //!
 //! - `AgentEngine`: what all turns share; answers for the HTTP surface.
 //! - `open`: manifest, tools, messages: everything that can fail before anything is shown.
-//! - `rounds`: the loop of model and tools; `relay` and `speech` pass the model's words on.
-//! - `hooks`: calls of tools that no model asked for.
+//! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
+//!   the model's words on.
+//! - `hooks`: calls of tools by the runtime itself.
 //! - `finish`: state, statistics, and how a failure is reported.
 
 mod body;
 mod finish;
 mod hooks;
 mod manifest;
+mod model_caller;
+mod model_info;
 mod open;
 mod prepare;
 mod relay;
@@ -19,6 +22,7 @@ mod setup;
 mod skills;
 mod speech;
 mod tally;
+mod tool_runner;
 mod trouble;
 
 use std::fmt;
@@ -34,19 +38,18 @@ use dray_agent::skill::Skill;
 use dray_dial::DialClient;
 use dray_dial::chat::ChatClient;
 use dray_tool::EventSink;
-use dray_tool_dial::DialPort;
 use serde_json::Value;
 
 use crate::config::Config;
-use crate::files::FileServices;
 use crate::http::{Agent, CheckedChatRequest, ManifestSource};
 use crate::manifests::ManifestDirectory;
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::{CallerGrants, CallerIdentity};
+use dray_tool_files::FileServices;
 
 pub(crate) use setup::ToolKinds;
 
-/// What all turns share.
+/// Configuration, clients and tools that all turns share.
 pub(crate) struct SharedParts {
     pub(crate) config: Config,
     pub(crate) reader: Arc<ManifestReader>,
@@ -55,9 +58,9 @@ pub(crate) struct SharedParts {
     /// Skills of the layers.
     pub(crate) skills: Vec<Skill>,
     pub(crate) core: Option<DialClient>,
-    /// What manifests may name that did not come from the operator.
+    /// The permissions of manifests that did not come from the operator.
     pub(crate) grants: CallerGrants,
-    pub(crate) chat: ChatClient,
+    pub(crate) model: ModelEndpoint,
     pub(crate) kinds: ToolKinds,
     pub(crate) services: FileServices,
     pub(crate) metrics: OrchestratorMetrics,
@@ -65,8 +68,17 @@ pub(crate) struct SharedParts {
 
 impl fmt::Debug for SharedParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").finish_non_exhaustive()
+        f.debug_struct("SharedParts").finish_non_exhaustive()
     }
+}
+
+/// Where the model of all turns is.
+#[derive(Clone, Debug)]
+pub(crate) enum ModelEndpoint {
+    /// At an endpoint of chat completions.
+    Available(Box<ChatClient>),
+    /// Nowhere: the operator configured neither DIAL nor an endpoint. Every call of the model fails.
+    Missing,
 }
 
 /// The agent behind the HTTP surface. Cheap to clone.
@@ -90,6 +102,7 @@ impl Agent for AgentEngine {
 
     async fn verify(&self, caller: &Caller) -> Result<CallerIdentity, RequestFailure> {
         let Some(core) = &self.parts.core else {
+            // Without DIAL the surface identifies every caller itself and never asks here.
             return Err(RequestFailure::unexpected());
         };
         let bucket = core.bucket(caller).await;
@@ -114,7 +127,6 @@ impl Agent for AgentEngine {
                 "There is no DIAL, so there are no deployments.",
             ));
         };
-        let dial: &Arc<dyn DialPort> = dial;
         let made = dray_tool_dial::deployment_template(dial, caller, deployment).await;
         made.map_err(|refused| trouble::refused_template(deployment, &refused))
     }
@@ -133,6 +145,7 @@ impl AgentEngine {
             .parts
             .manifest(&asked.caller, &asked.identity, &asked.manifest)
             .await?;
+        // Boxed: the futures of a turn are large, and they would make that of each caller as large.
         let opened = Box::pin(open::open_turn(&self.parts, asked, loaded)).await?;
         Box::pin(opened.run(sink)).await
     }

@@ -1,40 +1,56 @@
 //! An agent's final text: its `MEDIA:` tags become deliveries, and what the tool sent in the same turn is not sent
 //! again (platform-delivery 2.7, 3).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::{CallError, Meta};
-use dray_content::media;
+use dray_bus::{Bus, CallError, Meta};
+use dray_presentation::media;
 use dray_proto::convert::InvalidMessage;
+use dray_proto::tagged::{self, MAX_LOOKUPS, MAX_TAGGED_PATHS};
 use dray_proto::v1::{self, sandbox_ref};
-use dray_types::{FaultCode, OperationId};
+use dray_store::{ArtifactLabel, Store};
+use dray_types::{ByteSize, Claim, Fault, OperationId};
 use futures_util::StreamExt as _;
 
-use crate::deliver::DeliveryService;
+use crate::accept::RequestIntake;
+use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::gather::asked_in_vain;
-use crate::records;
-use crate::report::{self, state};
+use crate::platform_cache::PlatformCache;
+use crate::record::FileState;
+use crate::records::{self, RecordStore};
 
-/// Longest text.
-const TEXT_MOST: usize = 100 * 1024;
-/// Paths that are looked for; those beyond count as missing.
-const PATHS_MOST: usize = 256;
-/// Questions to the sandbox at one time.
-const AT_ONCE: usize = 4;
+/// Longest text inside a message: a server that accepts messages of 256 KiB carries it with everything around it.
+const MAX_INLINE_TEXT_BYTES: usize = 100 * 1024;
+/// Longest stored text.
+const MAX_STORED_TEXT: ByteSize = ByteSize::mib(8);
 /// How long it is kept what the tool sent in a turn.
 const TURN_RETENTION: Duration = Duration::from_hours(24);
 
 /// What the tool sent in a turn: delivery and path.
 type Sent = Vec<(String, String)>;
 
-impl DeliveryService {
+/// Sends what the tags of final texts name.
+#[derive(Debug)]
+pub(crate) struct TextSender {
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) config: Arc<Config>,
+    pub(crate) records: RecordStore,
+    /// Keeps what the tool sent in a turn.
+    pub(crate) platform_cache: PlatformCache,
+    pub(crate) intake: RequestIntake,
+}
+
+impl TextSender {
     /// Takes the tags out of a text and sends what they name, as the delivery with this call's operation.
     ///
     /// # Errors
-    /// The sandbox cannot be asked, or the work not published.
-    pub async fn send_text(
+    /// The text is too long or not the tenant's, the store or the sandbox fails, or the work is not published.
+    pub(crate) async fn send_text(
         &self,
         meta: &Meta,
         request: &v1::SendTextRequested,
@@ -42,24 +58,18 @@ impl DeliveryService {
         if request.session.is_empty() {
             return Err(InvalidMessage::Missing("session").into());
         }
-        if request.text.len() > TEXT_MOST {
-            let reason = format!("it has more than {TEXT_MOST} bytes");
-            return Err(InvalidMessage::field("text", reason).into());
-        }
-        let wanted = media::tag_paths(&request.text);
+        let text = self.read_text(meta, request).await?;
+        let wanted = media::tag_paths(&text);
         let found = self.find(meta, &request.session, wanted).await?;
-        let extraction = media::extract_with(&request.text, |path| found.get(path).cloned());
+        let extraction = media::extract_with(&text, |path| found.get(path).cloned());
         let sent = self
             .sent_in_turn(meta, &request.session, &request.turn)
             .await?;
         let mut files = extraction.files;
         files.retain(|file| !sent.contains(file));
         files.truncate(self.config.max_files);
-        let mut reply = v1::SendTextReply {
-            text: extraction.text,
-            notices: extraction.notices,
-            ..v1::SendTextReply::default()
-        };
+        let mut reply = self.text_reply(meta, extraction.text).await?;
+        reply.notices = extraction.notices;
         if files.is_empty() {
             return Ok(reply);
         }
@@ -74,8 +84,71 @@ impl DeliveryService {
             turn: request.turn.clone(),
             ..v1::SendFileRequested::default()
         };
-        reply.delivery_id = self.accept(meta, &work).await?.delivery_id;
+        reply.delivery_id = self.intake.accept(meta, &work).await?.delivery_id;
         Ok(reply)
+    }
+
+    /// Returns the text of the request, which is in the message or in the store.
+    async fn read_text<'a>(
+        &self,
+        meta: &Meta,
+        request: &'a v1::SendTextRequested,
+    ) -> Result<Cow<'a, str>, DeliveryError> {
+        let Some(claim) = &request.text_claim else {
+            if request.text.len() > MAX_INLINE_TEXT_BYTES {
+                let reason = format!(
+                    "it has more than {MAX_INLINE_TEXT_BYTES} bytes; store it and set text_claim"
+                );
+                return Err(InvalidMessage::field("text", reason).into());
+            }
+            return Ok(Cow::Borrowed(&request.text));
+        };
+        if !request.text.is_empty() {
+            let reason = "it must be empty when text_claim is set";
+            return Err(InvalidMessage::field("text", reason).into());
+        }
+        let claim = Claim::try_from(claim.clone())?;
+        if claim.artifact.size > MAX_STORED_TEXT.as_u64() {
+            let reason = format!("it has more than {MAX_STORED_TEXT}");
+            return Err(InvalidMessage::field("text_claim", reason).into());
+        }
+        // The store refuses the claim of another tenant before it asks for the object.
+        let reader = self
+            .store
+            .read(&meta.tenant, &claim, meta.deadline)
+            .await
+            .map_err(store_failure)?;
+        let bytes = reader
+            .read_all(MAX_STORED_TEXT)
+            .await
+            .map_err(store_failure)?;
+        let text = String::from_utf8(bytes.into())
+            .map_err(|_| InvalidMessage::field("text_claim", "it is not UTF-8"))?;
+        Ok(Cow::Owned(text))
+    }
+
+    /// Returns a reply with the text to show; a long text is stored, so that the reply fits into a message.
+    async fn text_reply(
+        &self,
+        meta: &Meta,
+        text: String,
+    ) -> Result<v1::SendTextReply, DeliveryError> {
+        if text.len() <= MAX_INLINE_TEXT_BYTES {
+            return Ok(v1::SendTextReply {
+                text,
+                ..v1::SendTextReply::default()
+            });
+        }
+        let label = ArtifactLabel::new("text/plain;charset=utf-8", "");
+        let claim = self
+            .store
+            .put(&meta.tenant, &meta.operation, text.into(), label)
+            .await
+            .map_err(store_failure)?;
+        Ok(v1::SendTextReply {
+            text_claim: Some(claim.into()),
+            ..v1::SendTextReply::default()
+        })
     }
 
     /// Which of these paths are there, with the path that they lead to.
@@ -86,11 +159,11 @@ impl DeliveryService {
         paths: Vec<String>,
     ) -> Result<BTreeMap<String, String>, DeliveryError> {
         let mut questions = Vec::new();
-        for path in paths.into_iter().take(PATHS_MOST) {
+        for path in paths.into_iter().take(MAX_TAGGED_PATHS) {
             questions.push(self.lookup(meta, session, path));
         }
         let answers: Vec<_> = futures_util::stream::iter(questions)
-            .buffered(AT_ONCE)
+            .buffered(MAX_LOOKUPS)
             .collect()
             .await;
         let mut found = BTreeMap::new();
@@ -109,33 +182,15 @@ impl DeliveryService {
         session: &str,
         path: String,
     ) -> Result<Option<(String, String)>, DeliveryError> {
-        let stat = v1::StatSandboxRequest {
-            sandbox: Some(v1::SandboxRef {
-                sandbox: Some(sandbox_ref::Sandbox::Session(session.to_owned())),
-            }),
-            path: path.clone().into_bytes(),
-            follow: true,
+        let sandbox = v1::SandboxRef {
+            sandbox: Some(sandbox_ref::Sandbox::Session(session.to_owned())),
         };
+        let request = tagged::lookup_request(sandbox, &path);
         // An operation of its own for each path: equal ids would make them one question.
         let question = meta.clone().with_operation(OperationId::mint());
-        match self.bus.call(&question, &stat).await {
-            Ok(entry) if matches!(entry.kind.as_str(), "file" | "dir") => {
-                let real = String::from_utf8(entry.real_path).unwrap_or_default();
-                let real = if real.is_empty() { path.clone() } else { real };
-                Ok(Some((path, real)))
-            }
-            Ok(_) => Ok(None),
-            Err(CallError::Fault(fault))
-                if matches!(
-                    fault.code,
-                    FaultCode::NotFound
-                        | FaultCode::Denied
-                        | FaultCode::InvalidArgument
-                        | FaultCode::Unsupported
-                ) =>
-            {
-                Ok(None)
-            }
+        match self.bus.call(&question, &request).await {
+            Ok(entry) => Ok(tagged::real_path(&path, entry).map(|real| (path, real))),
+            Err(CallError::Fault(fault)) if tagged::is_missing(&fault) => Ok(None),
             Err(error) => Err(asked_in_vain("a tagged file", error)),
         }
     }
@@ -199,14 +254,10 @@ impl DeliveryService {
         let Some(held) = self.records.read(&key).await? else {
             return Ok(false);
         };
-        let mut files = held.report.files.iter();
+        let mut files = held.record.files.iter();
         Ok(files.any(|file| {
             file.path == path.as_bytes()
-                && report::is_final(&file.state)
-                && matches!(
-                    file.state.as_str(),
-                    state::STATE_FAILED | state::STATE_REJECTED
-                )
+                && matches!(file.state, FileState::Failed | FileState::Rejected)
         }))
     }
 }
@@ -214,4 +265,12 @@ impl DeliveryService {
 fn turn_key(meta: &Meta, session: &str, turn: &str) -> String {
     let digest = dray_types::Sha256Digest::of(format!("{session}\0{turn}").as_bytes());
     format!("turn.{}.{}", meta.tenant.token(), digest.to_hex())
+}
+
+/// Returns the failure of a request whose text the store does not give or take.
+fn store_failure(error: impl Into<Fault>) -> DeliveryError {
+    DeliveryError::Asked {
+        what: "the store",
+        fault: Box::new(error.into()),
+    }
 }

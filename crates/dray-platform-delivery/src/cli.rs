@@ -1,41 +1,38 @@
-//! The command line as a platform (platform-delivery 7.1): a copy in the folder where the person is, never over a file
-//! that is there.
+//! The command line as a platform (platform-delivery 7.1): a copy in the directory where the user is, never over a
+//! file that is there.
 //!
-//! The chat of a target is the folder, an absolute path. Only for systems that serve a single local user.
+//! The chat of a target is the directory, an absolute path. Only for systems that serve a single local user.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use dray_content::name;
 use dray_platform::{
     ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind, OutgoingDelivery,
-    OutgoingFile, Platform, PlatformError, RateLimits, ReconcileResult, SendRequest, SendStep,
-    UploadProgress,
+    OutgoingFile, Platform, PlatformError, RateLimits, ReconcileResult, Route, SendRequest,
+    SendStep, UploadProgress,
 };
-use dray_types::Sha256Digest;
+use dray_presentation::name;
+use dray_types::{PlatformKind, Sha256Digest};
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-/// The platform's name in targets.
-pub const PLATFORM_NAME: &str = "cli";
 
 /// Names that are tried for one file: `report.pdf`, `report (2).pdf` …
 const MAX_NUMBERED_NAMES: u32 = 1000;
 
-/// The one account.
+/// The only account of this platform.
 #[derive(Clone, Debug, Default)]
 pub struct CliAccount {
     fallbacks: Vec<PathBuf>,
 }
 
 impl CliAccount {
-    /// Copies into the wished folder, or into the first of these that can be written.
+    /// Copies into the directory of the target, or into the first of these that can be written.
     pub fn new(fallbacks: Vec<PathBuf>) -> Self {
         Self { fallbacks }
     }
 
-    /// Folders to try, best first.
+    /// Directories to try, best first.
     fn folders(&self, target: &DeliveryTarget) -> Vec<PathBuf> {
         let wished = PathBuf::from(&target.chat);
         let wished = wished.is_absolute().then_some(wished);
@@ -49,7 +46,7 @@ impl CliAccount {
 #[async_trait]
 impl Platform for CliAccount {
     fn name(&self) -> &'static str {
-        PLATFORM_NAME
+        PlatformKind::Cli.as_str()
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
@@ -75,11 +72,11 @@ impl Platform for CliAccount {
         })
     }
 
-    /// One copy for each file. The words are the command line's to print.
+    /// One step for each file. The command line prints the texts itself.
     fn plan(&self, delivery: &OutgoingDelivery, _limits: &ChatLimits) -> Vec<SendStep> {
         (0..delivery.files.len())
             .map(|file| {
-                let mut step = SendStep::files_by("copy", vec![file]);
+                let mut step = SendStep::files_by(Route::Copy, vec![file]);
                 step.set_text(delivery.message.clone());
                 step
             })
@@ -111,13 +108,13 @@ impl Platform for CliAccount {
         Err(last)
     }
 
-    /// The copy is there when a file of one of its names has exactly its bytes.
+    /// Finds the copy again: a file with one of its names has exactly its bytes.
     async fn reconcile(&self, send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
         let Some((index, file)) = the_file(&send) else {
             return Ok(ReconcileResult::NotSent);
         };
         for folder in self.folders(&send.delivery.target) {
-            // An unfinished file has no owner.
+            // A part from an earlier attempt; no writer has it any more.
             let _ = tokio::fs::remove_file(part_path(&folder, file, send.key)).await;
             for number in 1..=MAX_NUMBERED_NAMES {
                 let path = folder.join(numbered_name(&file.name, number));
@@ -142,7 +139,7 @@ fn the_file<'a>(send: &SendRequest<'a>) -> Option<(usize, &'a OutgoingFile)> {
     Some((index, send.delivery.files.get(index)?))
 }
 
-/// The message id is the name that the copy has; the file id, which no agent sees, its whole path.
+/// The message id is the name of the copy; the file id, which no agent sees, is its whole path.
 fn confirmed_file(file: Option<usize>, path: &Path) -> ConfirmedFile {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned())
@@ -153,7 +150,7 @@ fn confirmed_file(file: Option<usize>, path: &Path) -> ConfirmedFile {
         message_id: text(path.file_name()),
         file_id: text(Some(path.as_os_str())),
         size: None,
-        route: "copy".to_owned(),
+        route: Route::Copy,
         provisional: false,
     }
 }
@@ -185,6 +182,7 @@ async fn copy_file(
         Ok(()) => publish_part(folder, &part, &file.name).await,
         Err(error) => Err(error),
     };
+    // Removed in every case: a published part has a second name, and a failed one is of no use.
     let _ = tokio::fs::remove_file(&part).await;
     published
 }
@@ -217,7 +215,7 @@ async fn publish_part(folder: &Path, part: &Path, wanted: &str) -> Result<PathBu
         match tokio::fs::hard_link(part, &path).await {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // Where nothing can be linked, an empty file of our own is replaced.
+            // Where links are not possible, an empty file that was created exclusively is replaced.
             Err(_) => match claim_path(part, &path).await {
                 Ok(()) => return Ok(path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -237,7 +235,7 @@ async fn claim_path(part: &Path, path: &Path) -> io::Result<()> {
     tokio::fs::rename(part, path).await
 }
 
-/// Whether the file at this path has exactly these bytes. An error means that the file is missing.
+/// Whether the file at this path has exactly this content. An error means that the file is missing.
 async fn has_same_content(path: &Path, file: &OutgoingFile) -> io::Result<bool> {
     use sha2::Digest as _;
 

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use dray_platform::DeliveryTarget;
 use dray_service::StartError;
 use dray_service::config::{ConfigProblem, Section};
-use dray_types::{ByteSize, Clock, Period, Secret, TenantId};
+use dray_types::{ByteSize, Clock, Period, PlatformKind, Secret, TenantId};
 
+pub use crate::account_config::AccountConfig;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::cli::CliAccount;
 use crate::inbound::origin::is_origin;
@@ -70,31 +71,6 @@ pub struct Config {
     pub max_message: ByteSize,
     /// Longest silence while an attachment is fetched. Default `30s`.
     pub fetch_idle: Period,
-}
-
-/// One account on one platform: exactly one of the platforms is set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct AccountConfig {
-    /// The only tenant that the account serves; all of them without it. Messages of users belong to this tenant, or to
-    /// the one of a one-machine system.
-    pub tenant: Option<String>,
-    /// A Telegram bot.
-    pub telegram: Option<dray_platform_telegram::TelegramOptions>,
-    /// A Discord bot.
-    pub discord: Option<dray_platform_discord::DiscordOptions>,
-    /// A business number on the `WhatsApp` Cloud API.
-    pub whatsapp: Option<dray_platform_whatsapp::CloudOptions>,
-    /// A local bridge to a `WhatsApp` account.
-    pub whatsapp_bridge: Option<dray_platform_whatsapp::BridgeOptions>,
-    /// A Matrix user.
-    pub matrix: Option<dray_platform_matrix::MatrixOptions>,
-    /// A sender of e-mail, with a mailbox for answers.
-    pub email: Option<dray_platform_email::EmailOptions>,
-    /// Addresses of your own that take files.
-    pub webhook: Option<dray_platform_webhook::WebhookOptions>,
-    /// A Slack app in one workspace.
-    pub slack: Option<dray_platform_slack::SlackOptions>,
 }
 
 impl Default for Config {
@@ -218,110 +194,6 @@ fn is_name(name: &str) -> bool {
     dray_types::id::is_subject_token(name)
 }
 
-impl AccountConfig {
-    /// How many platforms are set.
-    fn count(&self) -> usize {
-        let Self {
-            tenant: _,
-            telegram,
-            discord,
-            whatsapp,
-            whatsapp_bridge,
-            matrix,
-            email,
-            webhook,
-            slack,
-        } = self;
-        [
-            telegram.is_some(),
-            discord.is_some(),
-            whatsapp.is_some(),
-            whatsapp_bridge.is_some(),
-            matrix.is_some(),
-            email.is_some(),
-            webhook.is_some(),
-            slack.is_some(),
-        ]
-        .into_iter()
-        .filter(|is_set| *is_set)
-        .count()
-    }
-
-    /// The account that this describes.
-    fn open(
-        &self,
-        name: &str,
-        clock: &Clock,
-    ) -> Result<Option<PlatformAccount>, dray_platform::PlatformError> {
-        if let Some(options) = &self.telegram {
-            let bot = Arc::new(dray_platform_telegram::TelegramPlatform::new(
-                name,
-                options.clone(),
-            )?);
-            return Ok(Some(
-                PlatformAccount::new(name, bot.clone()).with_inbox(bot),
-            ));
-        }
-        if let Some(options) = &self.discord {
-            let bot = dray_platform_discord::DiscordPlatform::new(options.clone(), clock.clone())?;
-            let bot = Arc::new(bot);
-            return Ok(Some(
-                PlatformAccount::new(name, bot.clone()).with_inbox(bot),
-            ));
-        }
-        if let Some(options) = &self.whatsapp {
-            let number = Arc::new(dray_platform_whatsapp::CloudPlatform::new(
-                name,
-                options.clone(),
-            )?);
-            return Ok(Some(
-                PlatformAccount::new(name, number.clone()).with_inbox(number),
-            ));
-        }
-        if let Some(options) = &self.whatsapp_bridge {
-            let bridge = Arc::new(dray_platform_whatsapp::BridgePlatform::new(
-                name,
-                options.clone(),
-            )?);
-            return Ok(Some(
-                PlatformAccount::new(name, bridge.clone()).with_inbox(bridge),
-            ));
-        }
-        if let Some(options) = &self.matrix {
-            let clock = clock.clone();
-            let user = dray_platform_matrix::MatrixPlatform::new(name, options.clone(), clock)?;
-            let user = Arc::new(user);
-            return Ok(Some(
-                PlatformAccount::new(name, user.clone()).with_inbox(user),
-            ));
-        }
-        if let Some(options) = &self.email {
-            let sender = dray_platform_email::EmailPlatform::new(options.clone(), clock.clone())?;
-            let sender = Arc::new(sender);
-            return Ok(Some(
-                PlatformAccount::new(name, sender.clone()).with_inbox(sender),
-            ));
-        }
-        if let Some(options) = &self.webhook {
-            let clock = clock.clone();
-            let hooks = dray_platform_webhook::WebhookPlatform::new(name, options.clone(), clock)?;
-            let hooks = Arc::new(hooks);
-            return Ok(Some(
-                PlatformAccount::new(name, hooks.clone()).with_inbox(hooks),
-            ));
-        }
-        if let Some(options) = &self.slack {
-            let app =
-                dray_platform_slack::SlackPlatform::new(name, options.clone(), clock.clone())?;
-            let app = Arc::new(app);
-            return Ok(Some(
-                PlatformAccount::new(name, app.clone()).with_inbox(app),
-            ));
-        }
-        Ok(None)
-    }
-}
-
 impl Config {
     fn account_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
@@ -338,7 +210,7 @@ impl Config {
                 "must be 1 to 64 of a-z, 0-9, _ and -",
             );
             unless(
-                account.count() == 1,
+                account.platforms_set() == 1,
                 &field,
                 "must set exactly one platform",
             );
@@ -372,7 +244,7 @@ impl Config {
         }
         if self.cli {
             let cli = Arc::new(CliAccount::new(self.cli_fallbacks.clone()));
-            all.push(PlatformAccount::new(crate::cli::PLATFORM_NAME, cli));
+            all.push(PlatformAccount::new(PlatformKind::Cli.as_str(), cli));
         }
         Ok(AccountRegistry::new(all))
     }

@@ -1,14 +1,14 @@
-//! What a delivery would do: its account, the policy, the limits of the chat and the requests that would be made. The
+//! The plan of a delivery: its account, the policy, the limits of the chat and the requests that would be made. The
 //! platform may be asked for its limits; nothing is sent and nothing is stored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_content::kind;
+use dray_media_type::kind;
 use dray_platform::{
     ByteSource, ByteStream, ChatLimits, ErrorKind, OutgoingDelivery, OutgoingFile, PlatformError,
-    SendFlags,
+    Route, SendFlags,
 };
 use dray_proto::v1;
 use dray_types::{Clock, Fault, FaultCode, Sha256Digest, TenantId};
@@ -21,39 +21,39 @@ use crate::link::LinkPolicy;
 /// A file that would be delivered.
 #[derive(Clone, Debug)]
 pub struct DeliveryCandidate {
-    /// Its visible name.
+    /// Visible name of the file.
     pub name: String,
-    /// Its bytes.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Its first bytes, at most [`kind::HEAD_BYTES`]; its kind is found by them.
+    /// The first bytes, at most [`kind::HEAD_BYTES`]; they decide the kind of the file.
     pub head: Vec<u8>,
 }
 
-/// What would be delivered where.
+/// A delivery that would be made.
 #[derive(Clone, Debug)]
 pub struct DryRunRequest {
-    /// The chat.
+    /// Chat to which the files would go.
     pub target: v1::ChatTarget,
-    /// What would be said with the files.
+    /// Message that would go with the files.
     pub message: String,
-    /// Switches.
+    /// Switches of the request, such as sending as documents.
     pub flags: SendFlags,
-    /// The files, in order.
+    /// The files, in the order of the request.
     pub files: Vec<DeliveryCandidate>,
 }
 
 /// The plan of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DryRunPlan {
-    /// The chat, as targets are written.
+    /// The chat, in the form in which targets are written.
     pub target: String,
-    /// The account that would send.
+    /// Name of the account that would send.
     pub account: String,
-    /// Who may send to the chat.
+    /// The requests that may send to the chat.
     pub policy: ChatPolicy,
-    /// The limits of the chat.
+    /// Limits of the chat, as the platform reports them now.
     pub limits: ChatLimits,
-    /// When links are sent for what is too large.
+    /// Policy for links to files that are too large.
     pub links: LinkPolicy,
     /// The visible requests, in order.
     pub steps: Vec<PlannedStep>,
@@ -61,7 +61,7 @@ pub struct DryRunPlan {
     pub refused: Vec<RefusedFile>,
 }
 
-/// Who may send to a chat.
+/// The requests that may send to a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChatPolicy {
@@ -69,35 +69,35 @@ pub enum ChatPolicy {
     AnyChat,
     /// The chat is listed for every session.
     Listed,
-    /// A session whose own chat it is.
+    /// Only a session whose own chat it is may send to it.
     OwnChatOnly,
 }
 
-/// One visible request.
+/// One visible request of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedStep {
     /// How it travels.
-    pub route: String,
+    pub route: Route,
     /// Names of the files that it shows or links to.
     pub files: Vec<String>,
-    /// Caption or text.
+    /// Caption of the files, or the text of a message.
     pub text: String,
-    /// Whether what the user gets may differ from the bytes.
+    /// Whether the user may get other bytes than those of the file.
     pub lossy: bool,
 }
 
 /// A file that would not be delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedFile {
-    /// Its name.
+    /// Visible name of the file.
     pub name: String,
-    /// Why.
+    /// The reason, as the user would read it.
     pub reason: String,
 }
 
 /// Plans a delivery with this configuration.
 ///
-/// # Errors
+/// No account serves the chat, an account cannot be used, or the platform refuses the chat.
 /// No account serves the chat, an account cannot be used, or the platform refuses to serve the chat.
 pub async fn plan_delivery(
     config: &Config,
@@ -119,11 +119,12 @@ pub async fn plan_delivery(
         id: String::new(),
         target: target_of(&target),
         message,
-        files: files.into_iter().map(to_outgoing_file).collect(),
+        files: files.iter().map(to_outgoing_file).collect(),
         flags,
     };
     let limits = account.platform.limits(&delivery.target).await;
     let limits = limits.map_err(|error| refusal_fault(&error))?;
+    // The same order as for a real request: what is open to all needs no entry in the list.
     let policy = if config.allow_targets {
         ChatPolicy::AnyChat
     } else if config.lists(&delivery.target) {
@@ -145,6 +146,7 @@ pub async fn plan_delivery(
         refused: Vec::new(),
         limits,
     };
+    // The platform's plan leaves out what fits no route, as it does for a delivery.
     let left_out = delivery.files.iter().enumerate();
     for (_, file) in left_out.filter(|(index, _)| !covered.contains(index)) {
         plan.add_left_out(file);
@@ -161,7 +163,7 @@ fn planned_steps(
         files.map(|(_, file)| file.name.clone()).collect()
     };
     let planned = planned.into_iter().map(|step| PlannedStep {
-        route: step.route().to_owned(),
+        route: step.route(),
         files: names(&step),
         text: step.text().to_owned(),
         lossy: step.is_lossy(),
@@ -170,24 +172,25 @@ fn planned_steps(
 }
 
 impl DryRunPlan {
-    /// Adds what becomes of a file that fits no route.
+    /// Adds a file that fits no route: as a link, or as refused.
     fn add_left_out(&mut self, file: &OutgoingFile) {
         if file.size > 0 && self.links != LinkPolicy::Never {
             self.steps.push(PlannedStep {
-                route: dray_platform::plan::LINK_ROUTE.to_owned(),
+                route: Route::Link,
                 files: vec![file.name.clone()],
                 text: String::new(),
                 lossy: false,
             });
             return;
         }
+        // The limit that the message names is the largest one, which the file exceeds in any case.
         let largest = self.limits.routes.iter().map(|(_, limit)| *limit);
         let largest = largest.fold(self.limits.any, u64::max);
         let reason = match file.size {
             0 => ErrorKind::Empty.sentence().to_owned(),
             size => format!(
                 "The file is too large for this chat ({}).",
-                dray_content::size::over_limit(size, largest)
+                dray_presentation::size::over_limit(size, largest)
             ),
         };
         self.refused.push(RefusedFile {
@@ -197,7 +200,7 @@ impl DryRunPlan {
     }
 }
 
-/// A file whose bytes are not read.
+/// The source of a file whose bytes are not read.
 #[derive(Debug)]
 struct UnreadSource;
 
@@ -211,18 +214,19 @@ impl ByteSource for UnreadSource {
     }
 }
 
-fn to_outgoing_file(file: DeliveryCandidate) -> OutgoingFile {
+fn to_outgoing_file(file: &DeliveryCandidate) -> OutgoingFile {
     OutgoingFile {
         detected: kind::detect_kind(&file.head, &file.name, file.size),
-        name: dray_content::name::clean_name(&file.name),
+        name: dray_presentation::name::clean_name(&file.name),
         size: file.size,
+        // A plan compares no digests, and the bytes are not there.
         sha256: Sha256Digest::of(&[]),
         source: Arc::new(UnreadSource),
         file_id: None,
     }
 }
 
-/// A platform's refusal, for the operator who asked.
+/// Makes the fault of a platform's refusal, for the operator who asked.
 fn refusal_fault(error: &PlatformError) -> Fault {
     let code = match error.kind() {
         ErrorKind::Transient | ErrorKind::RateLimited => FaultCode::Unavailable,
@@ -276,10 +280,10 @@ mod tests {
         plan_delivery(config, &Clock::manual(1), &tenant, request).await
     }
 
-    fn routes(plan: &DryRunPlan) -> Vec<(&str, String)> {
+    fn routes(plan: &DryRunPlan) -> Vec<(Route, String)> {
         let steps = plan.steps.iter();
         steps
-            .map(|step| (step.route.as_str(), step.files.join(",")))
+            .map(|step| (step.route, step.files.join(",")))
             .collect()
     }
 
@@ -297,13 +301,13 @@ mod tests {
             ("bot", ChatPolicy::OwnChatOnly)
         );
         assert_eq!(plan.limits.any, 50_000_000);
-        let document = |name: &str| ("document", name.to_owned());
+        let document = |name: &str| (Route::Document, name.to_owned());
         assert_eq!(
             routes(&plan),
             [
                 document("a.pdf"),
                 document("empty.txt"),
-                ("link", "big.zip".to_owned())
+                (Route::Link, "big.zip".to_owned())
             ]
         );
         assert_eq!(plan.steps[0].text, "look");

@@ -1,53 +1,55 @@
-//! From paths in a sandbox to stored files: one failed file never drops its siblings.
+//! Gathers files: from paths in a sandbox to stored files. One failed file never drops the others.
 
+mod context;
 mod fetch;
-mod place;
-mod policy;
 
 use std::time::Duration;
 
-#[cfg(test)]
-pub(crate) use self::fetch::stored_file;
-pub(crate) use self::policy::asked_in_vain;
+pub(crate) use self::context::{RequestContext, asked_in_vain};
 use dray_bus::{Meta, WorkCompleted, WorkFailure};
+use dray_platform::ErrorKind;
 use dray_proto::convert::InvalidMessage;
-use dray_proto::v1;
-use dray_types::{Deadline, Fault, OperationId};
+use dray_proto::v1::{self, DeliveryStage};
+use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
 
-use crate::deliver::{DeliveryService, conclude_report, new_record};
+use crate::cache::{ClaimKeeper, GatheringNotes};
+use crate::chat_places::ChatPlaces;
+use crate::deliver::conclude;
+use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::reconciler::{round_meta, round_work};
+use crate::record::{DeliveryRecord, DeliveryStart, FileFailureKind, FileRecord, FileState};
 use crate::records::{self, RecordError, RevisionedRecord};
-use crate::report::{self, state};
+use crate::report;
 
-/// Most bytes of all paths of a request together, and of its message: both travel in events.
+/// Longest sum of a request's paths in bytes, and longest message: both travel in events.
 const TEXT_MOST: usize = 16 * 1024;
 
 /// Files that a refusal names.
 const MAX_REFUSED_FILES: usize = 100;
 
-/// Attempts of the work after which a file that cannot be had now is given up: the last one, so that a restart of
+/// Attempts of the work after which a file that is not available is given up: the last one, so that a restart of
 /// sandbox-transfer is waited for as long as work can wait.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// How long a question that moves no bytes may take.
+/// Longest time for a call that moves no bytes.
 const METADATA_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long any question may take: as long as a call.
+/// Longest time for any call.
 const CALL_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// What is needed to gather.
-struct GatherRequest<'a> {
-    meta: &'a Meta,
-    work: &'a v1::SendFileRequested,
-    epoch: u64,
+/// The request whose files are gathered.
+pub(crate) struct GatherRequest<'a> {
+    pub(crate) meta: &'a Meta,
+    pub(crate) work: &'a v1::SendFileRequested,
+    pub(crate) epoch: u64,
 }
 
 /// Checks a request before it becomes work.
 ///
 /// # Errors
-/// The field that is wrong.
+/// The field that is wrong, with its limit.
 pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), InvalidMessage> {
     let count = work.paths.len() + work.claims.len();
     if count == 0 || count > most {
@@ -82,12 +84,24 @@ pub fn check_request(work: &v1::SendFileRequested, most: usize) -> Result<(), In
     Ok(())
 }
 
-impl DeliveryService {
-    /// Does one piece of work of the service's own queue: check, copy out of the sandbox, hand to the platform's queue.
+/// Does the work of the service's own queue.
+#[derive(Debug)]
+pub(crate) struct Gatherer {
+    pub(crate) context: RequestContext,
+    pub(crate) claims: ClaimKeeper,
+    pub(crate) log: DeliveryLog,
+    pub(crate) places: ChatPlaces,
+    /// Protects copies that are in no record yet from sweeps of the cache.
+    pub(crate) gatherings: GatheringNotes,
+}
+
+impl Gatherer {
+    /// Does one piece of work of the service's own queue: checks, copies out of the sandbox, and hands over to the
+    /// platform's queue.
     ///
     /// # Errors
-    /// The work fails, with its report when it never can do better.
-    pub async fn send(
+    /// The work fails; with a report when it can never succeed.
+    pub(crate) async fn send(
         &self,
         meta: &Meta,
         work: &v1::SendFileRequested,
@@ -97,10 +111,11 @@ impl DeliveryService {
     ) -> Result<WorkCompleted, WorkFailure> {
         let order = GatherRequest { meta, work, epoch };
         let key = records::record_key(&meta.tenant, &meta.operation);
-        let found = self.records.read(&key).await.map_err(Fault::from)?;
+        let found = self.log.records.read(&key).await.map_err(Fault::from)?;
+        // A record means that an earlier attempt gathered the files already.
         let held = if let Some(held) = found {
-            if held.report.finished {
-                self.release_place_of(&key, &held.report).await;
+            if held.record.finished {
+                self.places.release_place_of(&key, &held.record).await;
             }
             held
         } else {
@@ -109,47 +124,58 @@ impl DeliveryService {
                 () = cancel.cancelled() => Err(DeliveryError::Interrupted),
             };
             let held = match gathered {
-                Ok((deliver, place)) => self
-                    .record(meta, &key, &deliver, place)
+                Ok((start, place)) => self
+                    .record(meta, &key, start, place)
                     .await
                     .map_err(|error| Fault::from(error).into()),
                 Err(error) => Err(self.refuse(&order, &key, error).await),
             };
+            // Also after a failure: another attempt begins with a note of its own.
             if work.paths.len() > 1 {
                 self.gatherings.end(&key).await;
             }
             held?
         };
-        if !held.report.finished && held.report.rounds == 0 {
-            let deliver = round_work(&held.report);
-            let envelope = round_meta(&held.report).unwrap_or_else(|| meta.clone());
+        if !held.record.finished && held.record.rounds == 0 {
+            let deliver = round_work(&held.record);
+            let envelope = round_meta(&held.record).unwrap_or_else(|| meta.clone());
             let envelope = envelope.with_trace(meta.trace.clone());
-            self.bus
+            self.context
+                .bus
                 .publish_work(&envelope, &deliver)
                 .await
                 .map_err(|error| Fault::from(DeliveryError::Publish(error)))?;
         }
-        Ok(WorkCompleted::event(&Self::news(&order, "stored", "")))
+        Ok(WorkCompleted::event(&context::news(
+            &order,
+            DeliveryStage::Stored,
+            "",
+        )))
     }
 
-    /// Everything up to the moment when all files are stored, with the place of the delivery in its chat.
+    /// Gathers until all files are stored, and takes the place of the delivery in its chat.
     async fn gather(
         &self,
         order: &GatherRequest<'_>,
         attempt: u32,
-    ) -> Result<(v1::DeliverFiles, u64), DeliveryError> {
+    ) -> Result<(DeliveryStart, u64), DeliveryError> {
         let work = order.work;
-        check_request(work, self.config.max_files)?;
-        self.tell(order, "checking", "").await;
-        let session = self.session(order, "", METADATA_TIMEOUT).await?;
-        let target = self.target(order, session.as_ref())?;
-        self.accounts
+        check_request(work, self.context.config.max_files)?;
+        self.context.tell(order, DeliveryStage::Checking, "").await;
+        let session = self.context.session(order, "", METADATA_TIMEOUT).await?;
+        let target = self.context.target(order, session.as_ref())?;
+        self.places
+            .accounts
             .find(&order.meta.tenant, &target.platform, &target.account)?;
         let key = records::record_key(&order.meta.tenant, &order.meta.operation);
-        let place = self.place_of(&order.meta.tenant, &key, &target).await?;
+        // Before the files are copied: large files must not lose the place to later requests.
+        let place = self
+            .places
+            .place_of(&order.meta.tenant, &key, &target)
+            .await?;
         self.begin_gathering(order).await?;
         let files = self.fetch_all(order).await;
-        let may_pass = |file: &v1::DeliveredFile| file.error_kind == "transient";
+        let may_pass = |file: &FileRecord| file.error_kind == Some(ErrorKind::Transient.into());
         if attempt < MAX_ATTEMPTS && files.iter().any(may_pass) {
             return Err(DeliveryError::Asked {
                 what: "a file cannot be had now",
@@ -163,7 +189,7 @@ impl DeliveryService {
                 ),
             });
         }
-        let deliver = v1::DeliverFiles {
+        let start = DeliveryStart {
             delivery_id: order.meta.operation.to_string(),
             session: work.session.clone(),
             target: Some(target),
@@ -172,17 +198,17 @@ impl DeliveryService {
             files,
             turn: work.turn.clone(),
         };
-        Ok((deliver, place))
+        Ok((start, place))
     }
 
-    /// Sees to it that the first copy is still there when the last one comes.
+    /// Protects the first copy in the cache until the last one has arrived.
     async fn begin_gathering(&self, order: &GatherRequest<'_>) -> Result<(), DeliveryError> {
         let count = order.work.paths.len();
         if count < 2 {
             return Ok(());
         }
         let longest = CALL_TIMEOUT * u32::try_from(count).unwrap_or(u32::MAX);
-        let left = order.meta.deadline.remaining(self.clock.now_ms());
+        let left = order.meta.deadline.remaining(self.context.clock.now_ms());
         let key = records::record_key(&order.meta.tenant, &order.meta.operation);
         self.gatherings
             .begin(&key, longest.min(left))
@@ -190,25 +216,25 @@ impl DeliveryService {
             .map_err(|error| RecordError::Unreachable(error).into())
     }
 
-    /// Writes the record that everything else follows from; the first write wins.
+    /// Writes the record from which everything else follows; the first write wins.
     async fn record(
         &self,
         meta: &Meta,
         key: &str,
-        work: &v1::DeliverFiles,
+        start: DeliveryStart,
         place: u64,
     ) -> Result<RevisionedRecord, DeliveryError> {
-        let patience = self.config.patience.as_millis();
-        let report = new_record(meta, work, place, patience);
-        match self.records.write(key, report, 0).await {
+        let patience = self.context.config.patience.as_millis();
+        let record = DeliveryRecord::begin(meta, start, place, patience);
+        match self.log.records.write(key, record, 0).await {
             Err(RecordError::Moved) => {}
             other => return Ok(other?),
         }
-        let found = self.records.read(key).await?;
+        let found = self.log.records.read(key).await?;
         Ok(found.ok_or(RecordError::Moved)?)
     }
 
-    /// Ends a request that never can be delivered, so that its outcome can be asked for.
+    /// Ends a request that can never be delivered, with a record that answers later questions about it.
     async fn refuse(
         &self,
         order: &GatherRequest<'_>,
@@ -216,95 +242,68 @@ impl DeliveryService {
         error: DeliveryError,
     ) -> WorkFailure {
         error.log("files are not delivered");
+        let is_unserved = matches!(error, DeliveryError::NoAccount(_));
         let fault = Fault::from(error);
         if fault.is_retryable() {
             return fault.into();
         }
         let work = order.work;
-        let deliver = v1::DeliverFiles {
+        let kind = if is_unserved {
+            FileFailureKind::NoAccount
+        } else {
+            fetch::kind_of(&fault).into()
+        };
+        let start = DeliveryStart {
             delivery_id: order.meta.operation.to_string(),
             session: work.session.chars().take(128).collect(),
             target: work.target.clone(),
             turn: work.turn.chars().take(128).collect(),
-            files: refused_files(work, &fault),
-            ..v1::DeliverFiles::default()
+            files: refused_files(work, kind, &fault.message),
+            ..DeliveryStart::default()
         };
-        let mut report = new_record(order.meta, &deliver, self.clock.now_ms(), 0);
-        conclude_report(&mut report, self.clock.now_ms());
-        report.success = false;
-        report.result_json = report::result_json(&report);
+        let now_ms = self.context.clock.now_ms();
+        let mut record = DeliveryRecord::begin(order.meta, start, now_ms, 0);
+        conclude(&mut record, now_ms);
+        record.success = false;
+        record.result_json = report::result_json(&record);
         let rejected = v1::DeliveryRejected {
             operation_id: order.meta.operation.to_string(),
-            session: deliver.session,
+            session: record.session.clone(),
             state: v1::TerminalState::Failed.into(),
             fault: Some(fault.clone().into()),
-            report: Some(report::for_event(&report)),
+            report: Some(report::for_event(&record)),
         };
-        match self.records.write(key, report, 0).await {
-            Ok(held) => self.index.note(key, &held),
-            Err(RecordError::Moved) => {}
+        match self.log.write(key, record, 0).await {
+            Ok(_) | Err(RecordError::Moved) => {}
             Err(error) => return Fault::from(error).into(),
         }
         WorkFailure::with_event(fault, &rejected)
     }
-
-    fn news(order: &GatherRequest<'_>, stage: &str, name: &str) -> v1::DeliveryProgressed {
-        v1::DeliveryProgressed {
-            delivery_id: order.meta.operation.to_string(),
-            session: order.work.session.clone(),
-            stage: stage.to_owned(),
-            name: name.to_owned(),
-            ..v1::DeliveryProgressed::default()
-        }
-    }
-
-    async fn tell(&self, order: &GatherRequest<'_>, stage: &str, name: &str) {
-        let part = format!("{stage}.{}.{:x}", order.epoch, rand::random::<u32>());
-        let news = Self::news(order, stage, name);
-        if let Err(error) = self.bus.publish_event_part(order.meta, &part, &news).await {
-            tracing::debug!(%error, "news of a delivery was not published");
-        }
-    }
-
-    /// The envelope of a question about this work that may take `time`: a dead responder is noticed after a part of
-    /// that.
-    fn question(&self, order: &GatherRequest<'_>, suffix: &str, time: Duration) -> Meta {
-        let deadline = Deadline::after(self.clock.now_ms(), time).min(order.meta.deadline);
-        let operation = match suffix {
-            "" => order.meta.operation.clone(),
-            suffix => OperationId::new(format!("{}-{suffix}", order.meta.operation.ledger_token()))
-                .unwrap_or_else(|_| order.meta.operation.clone()),
-        };
-        order
-            .meta
-            .clone()
-            .with_operation(operation)
-            .with_deadline(deadline)
-    }
 }
 
 /// The files of a request that is refused as a whole, those of the sandbox first.
-fn refused_files(work: &v1::SendFileRequested, fault: &Fault) -> Vec<v1::DeliveredFile> {
-    let paths = work.paths.iter().map(|path| v1::DeliveredFile {
+fn refused_files(
+    work: &v1::SendFileRequested,
+    kind: FileFailureKind,
+    message: &str,
+) -> Vec<FileRecord> {
+    let rejected = FileRecord::in_state(FileState::Rejected);
+    let paths = work.paths.iter().map(|path| FileRecord {
         path: path.clone(),
-        name: dray_content::name::shown_name(path),
-        ..v1::DeliveredFile::default()
+        name: dray_presentation::name::shown_name(path),
+        ..rejected.clone()
     });
-    let claims = work.claims.iter().map(|claim| v1::DeliveredFile {
+    let claims = work.claims.iter().map(|claim| FileRecord {
         claim: None,
-        ..fetch::stored_file(claim.clone())
+        ..FileRecord::stored(claim.clone())
     });
-    let kind = match fault.detail.as_str() {
-        "no_account" => "no_account",
-        _ => fetch::kind_of(fault).as_str(),
-    };
     let refused = paths
         .chain(claims)
         .take(MAX_REFUSED_FILES)
-        .map(|file| v1::DeliveredFile {
-            state: state::STATE_REJECTED.to_owned(),
-            error_kind: kind.to_owned(),
-            error_message: fault.message.clone(),
+        .map(|file| FileRecord {
+            state: FileState::Rejected,
+            error_kind: Some(kind),
+            error_message: message.to_owned(),
             ..file
         });
     refused.collect()

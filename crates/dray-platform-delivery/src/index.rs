@@ -8,13 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dray_bus::KeyError;
 use dray_proto::v1;
 use dray_types::Period;
-use prost::Message as _;
 
 use crate::cache::{ObjectNeeds, Uses};
-use crate::deliver::{chat_of, waiting};
+use crate::chat_places::chat_of;
 use crate::queue::Order;
-use crate::records::{RecordStore, RevisionedRecord};
-use crate::report;
+use crate::record::{DeliveryRecord, WaitingReason};
+use crate::records::{RecordStore, RevisionedRecord, decode_record};
 
 /// Finished deliveries that are kept in memory.
 const MAX_FINISHED_DELIVERIES: usize = 50_000;
@@ -44,7 +43,7 @@ pub struct IndexEntry {
     /// When it goes on; 0 when nothing holds it up.
     pub due_at_ms: u64,
     /// What it waits for.
-    pub waiting: String,
+    pub waiting: Option<WaitingReason>,
     /// When it is given up.
     pub deadline_ms: u64,
 }
@@ -55,7 +54,7 @@ pub struct WaitingDelivery {
     /// When that one goes on.
     pub due_ms: u64,
     /// What it waits for.
-    pub why: &'static str,
+    pub why: WaitingReason,
 }
 
 /// The index of one process.
@@ -99,10 +98,14 @@ impl DeliveryIndex {
             };
             let mut state = self.lock();
             state.next = change.revision + 1;
-            match change.value.map(v1::DeliveryReport::decode) {
-                Some(Ok(report)) => state.put(&change.key, change.revision, &report),
+            match change.value.map(decode_record) {
+                Some(Ok(record)) => state.put(&change.key, change.revision, &record),
                 Some(Err(error)) => {
-                    tracing::error!(%error, key = change.key, "not a delivery's record");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        key = change.key,
+                        "a delivery's record cannot be read"
+                    );
                 }
                 None => {
                     state.lines.remove(&change.key);
@@ -121,7 +124,7 @@ impl DeliveryIndex {
 
     /// Takes note of a record that was written just now.
     pub fn note(&self, key: &str, held: &RevisionedRecord) {
-        self.lock().put(key, held.revision, &held.report);
+        self.lock().put(key, held.revision, &held.record);
     }
 
     /// The first delivery of the chat that was asked for before `order` and waits.
@@ -135,11 +138,7 @@ impl DeliveryIndex {
         earlier.sort_by_key(|line| line.order());
         earlier.first().map(|line| WaitingDelivery {
             due_ms: line.due_at_ms,
-            why: match line.waiting.as_str() {
-                waiting::WINDOW_CLOSED => waiting::WINDOW_CLOSED,
-                waiting::RATE_LIMITED => waiting::RATE_LIMITED,
-                _ => waiting::QUEUE_REASON,
-            },
+            why: line.waiting.unwrap_or(WaitingReason::Queue),
         })
     }
 
@@ -212,7 +211,7 @@ impl IndexEntry {
 }
 
 impl IndexState {
-    fn put(&mut self, key: &str, revision: u64, report: &v1::DeliveryReport) {
+    fn put(&mut self, key: &str, revision: u64, record: &DeliveryRecord) {
         if self
             .lines
             .get(key)
@@ -223,22 +222,18 @@ impl IndexState {
         let line = IndexEntry {
             key: key.to_owned(),
             revision,
-            delivery: report.delivery_id.clone(),
-            session: report.session.clone(),
-            target: report.target.clone().unwrap_or_default(),
-            begun_at_ms: report.begun_at_ms,
-            finished: report.finished,
-            open: !report.finished
-                || report
-                    .files
-                    .iter()
-                    .any(|file| !report::is_shown(&file.state)),
-            due_at_ms: report.due_at_ms,
-            waiting: report.waiting.clone(),
-            deadline_ms: report.deadline_ms,
+            delivery: record.delivery_id.clone(),
+            session: record.session.clone(),
+            target: record.target.clone().unwrap_or_default(),
+            begun_at_ms: record.begun_at_ms,
+            finished: record.finished,
+            open: !record.finished || record.files.iter().any(|file| !file.state.is_shown()),
+            due_at_ms: record.due_at_ms,
+            waiting: record.waiting,
+            deadline_ms: record.deadline_ms,
         };
         self.lines.insert(key.to_owned(), line);
-        self.needs.put(key, report);
+        self.needs.put(key, record);
     }
 
     /// Keeps memory bounded: the oldest that are over go first.
@@ -265,8 +260,8 @@ mod tests {
     use super::*;
     use crate::tests::world::in_process;
 
-    fn report(id: &str, chat: &str, begun: u64, due: u64) -> v1::DeliveryReport {
-        v1::DeliveryReport {
+    fn record(id: &str, chat: &str, begun: u64, due: u64) -> DeliveryRecord {
+        DeliveryRecord {
             delivery_id: id.to_owned(),
             session: "s".to_owned(),
             begun_at_ms: begun,
@@ -276,7 +271,7 @@ mod tests {
                 chat: chat.to_owned(),
                 ..v1::ChatTarget::default()
             }),
-            ..v1::DeliveryReport::default()
+            ..DeliveryRecord::default()
         }
     }
 
@@ -286,15 +281,15 @@ mod tests {
         let records = RecordStore::new(&bus);
         let index = DeliveryIndex::new(records.clone());
         let held = records
-            .write("acme.a", report("a", "1", 10, 99), 0)
+            .write("acme.a", record("a", "1", 10, 99), 0)
             .await
             .unwrap();
         records
-            .write("acme.b", report("b", "2", 20, 0), 0)
+            .write("acme.b", record("b", "2", 20, 0), 0)
             .await
             .unwrap();
         records
-            .write("other.c", report("c", "1", 5, 0), 0)
+            .write("other.c", record("c", "1", 5, 0), 0)
             .await
             .unwrap();
         index.refresh().await.unwrap();
@@ -317,7 +312,7 @@ mod tests {
         assert_eq!(ids(index.of_tenant("acme", "", false)), ["b", "a"]);
         assert_eq!(ids(index.of_tenant("acme", "t", false)), [""; 0]);
         assert_eq!(ids(index.unfinished()), ["c", "a", "b"]);
-        let mut over = report("a", "1", 10, 0);
+        let mut over = record("a", "1", 10, 0);
         over.finished = true;
         records.write("acme.a", over, held.revision).await.unwrap();
         index.refresh().await.unwrap();
@@ -331,7 +326,7 @@ mod tests {
         let (bus, _) = in_process().await;
         let index = DeliveryIndex::new(RecordStore::new(&bus));
         let held = |due, revision| RevisionedRecord {
-            report: report("a", "1", 10, due),
+            record: record("a", "1", 10, due),
             revision,
         };
         index.note("acme.a", &held(0, 7));

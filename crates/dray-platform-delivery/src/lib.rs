@@ -4,24 +4,33 @@
 //! It answers `SendFile` and its companions, consumes two kinds of work on the way out and one on the way in. Files
 //! come out of sandboxes through sandbox-transfer, over the bus, and wait in the store until the platform has them.
 //!
-//! - [`machine`], [`report`]: rules without I/O: the states of one visible request, and the report of a delivery.
+//! - [`record`], [`machine`], [`report`]: rules without I/O: a delivery, the states of one visible request, the report.
 //! - [`records`], [`index`], [`platform_cache`]: what is kept in the bus: deliveries, what is waiting, what platforms taught.
-//! - [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files to the platform's word.
-//! - [`chat_order`], [`rate_limit`], [`queue`], [`reconciler`]: who may send when, and what goes on after a wait.
+//! - [`delivery_service`]: the parts of one replica: `accept`, [`gather`], [`deliver`], [`reconciler`], `cache` and the
+//!   other calls, each with the handles that it needs.
+//! - `accept`: from a request to work. [`gather`]: from paths in a sandbox to stored files. [`deliver`]: from stored files
+//!   to the platform's word. `status`: what a platform reports after that.
+//! - [`chat_order`], `chat_places`, [`rate_limit`], [`queue`], [`reconciler`]: who may send when, and what goes on after
+//!   a wait.
 //! - `cache`, [`lease`]: what is on its way is forgotten in time; one replica at a time.
 //! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: the way in. [`cli`]: the command line.
 //! - [`dry_run`]: what a delivery would do, with nothing sent.
-//! - [`accounts`], [`config`], [`service`], [`metrics`]: the service around it.
+//! - [`accounts`], `account_config`, [`config`], [`service`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it speaks no platform's wire (`dray-platform-*`), and touches no sandbox.
 
+mod accept;
+mod account_config;
 pub mod accounts;
 pub mod answer;
 mod cache;
 pub mod chat_order;
+mod chat_places;
 pub mod cli;
 pub mod config;
 pub mod deliver;
+mod delivery_log;
+pub mod delivery_service;
 pub mod dry_run;
 pub mod error;
 pub mod gather;
@@ -36,10 +45,12 @@ pub mod queue;
 pub mod rate_limit;
 pub mod receipts;
 pub mod reconciler;
+pub mod record;
 pub mod records;
 pub mod report;
 pub mod service;
 pub mod source;
+mod status;
 pub mod uploads;
 
 #[cfg(test)]

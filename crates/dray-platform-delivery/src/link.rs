@@ -1,7 +1,7 @@
-//! What is too large for a chat goes as a link (platform-delivery 13): what the message says, and when a link is of any
-//! use.
+//! Links to files that are too large for a chat (platform-delivery 13): their message, and the cases in which a link
+//! is of use.
 
-use dray_content::{name, size};
+use dray_presentation::{name, size};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
@@ -35,18 +35,18 @@ pub fn leads_outside(link: &str) -> bool {
     }
 }
 
-/// The message: name, size, end in absolute UTC and relative, link.
+/// The message: name, size, end in absolute UTC and relative, and the link on its own line.
 pub fn link_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_ms: u64) -> String {
     format!(
         "{} ({}), available until {} ({}):\n{url}",
-        dray_content::caption::neutralise_mentions(&name::shown_name(file)),
+        dray_presentation::caption::neutralise_mentions(&name::shown_name(file)),
         size::human_size(bytes),
         absolute_utc(expires_at_ms),
         relative_time(expires_at_ms.saturating_sub(now_ms)),
     )
 }
 
-/// `2026-11-21 14:30 UTC`. Minutes are cut, so that the link does not end before the text says.
+/// Formats a time as `2026-11-21 14:30 UTC`. Seconds are cut, so that the link does not end before the text says.
 fn absolute_utc(unix_ms: u64) -> String {
     let second = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
     match jiff::Timestamp::from_second(second) {
@@ -55,7 +55,8 @@ fn absolute_utc(unix_ms: u64) -> String {
     }
 }
 
-/// `for 24 hours`, never more than is true.
+/// Formats a duration as `for 24 hours`, never more than is true, apart from the minute that making the link may
+/// take.
 fn relative_time(left_ms: u64) -> String {
     const MINUTE_MS: u64 = 60_000;
     const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -71,7 +72,7 @@ fn relative_time(left_ms: u64) -> String {
     format!("for {count} {unit}{plural}")
 }
 
-/// RFC 3339, for results.
+/// Formats a time by RFC 3339, for results; empty for one out of range.
 pub fn rfc3339_time(unix_ms: u64) -> String {
     let second = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(second).map_or_else(|_| String::new(), |time| time.to_string())

@@ -1,10 +1,48 @@
-//! The states of one visible request (messaging-reliability 12), as pure changes of its record.
+//! The state machine of one visible request (messaging-reliability 12), without I/O.
 //!
 //! `READY → SENDING → DONE | UNKNOWN | FAILED`. `SENDING` is written before the first byte of the visible request
 //! leaves, so that a later reader knows that something may be visible.
+//!
+//! Each state is a type and each transition consumes the step, so that a transition that the table does not have does not
+//! compile. A step that was not sent has no response to confirm:
+//!
+//! ```compile_fail,E0599
+//! use dray_platform::Route;
+//! use dray_platform_delivery::machine::{ReadyStep, StepPlan};
+//!
+//! let step = ReadyStep::new(StepPlan::text(Route::Text, "hello".to_owned()), Vec::new());
+//! let done = step.confirm(Vec::new());
+//! ```
+//!
+//! After the request it has:
+//!
+//! ```
+//! use dray_platform::Route;
+//! use dray_platform_delivery::machine::{ReadyStep, DeliveryStep, StepPlan};
+//!
+//! let step = ReadyStep::new(StepPlan::text(Route::Text, "hello".to_owned()), Vec::new());
+//! let done = step.begin(1_795_132_800_000).confirm(Vec::new());
+//! assert!(DeliveryStep::from(done).is_final());
+//! ```
+//!
+//! The same holds for a confirmed step, which cannot be sent again:
+//!
+//! ```compile_fail,E0599
+//! use dray_platform::Route;
+//! use dray_platform_delivery::machine::{ReadyStep, StepPlan};
+//!
+//! let step = ReadyStep::new(StepPlan::text(Route::Text, "hello".to_owned()), Vec::new());
+//! let done = step.begin(1).confirm(Vec::new());
+//! let again = done.begin(2);
+//! ```
 
-use dray_platform::DuplicateProtection;
-use dray_proto::v1;
+use std::ops::Deref;
+
+use dray_platform::{ErrorKind, Route};
+
+mod resume;
+
+pub use self::resume::{ResumeAction, decide_resume};
 
 /// Visible tries of one step, those that waits for a rate limit cost not counted (platform-delivery 10.2).
 pub const MAX_VISIBLE_ATTEMPTS: u32 = 5;
@@ -12,197 +50,364 @@ pub const MAX_VISIBLE_ATTEMPTS: u32 = 5;
 /// Answers that may be lost of one step before it is not asked any more.
 pub const MAX_LOST_RESPONSES: u32 = 2;
 
-/// Where a step stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepPhase {
-    /// Nothing of it is visible.
-    Ready,
-    /// Something of it may be visible.
-    Sending,
+/// What one visible request shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepPlan {
+    /// How it travels.
+    pub route: Route,
+    /// Indices of the files of the record; for [`Route::Link`] the file that the link leads to.
+    pub files: Vec<u32>,
+    /// Text or caption; empty for none.
+    pub text: String,
+    /// Whether what the user sees may differ from the bytes.
+    pub lossy: bool,
+}
+
+impl StepPlan {
+    /// A text with a link to this file of the record.
+    pub fn link(file: u32) -> Self {
+        Self {
+            files: vec![file],
+            ..Self::text(Route::Link, String::new())
+        }
+    }
+
+    /// A text without files.
+    pub const fn text(route: Route, text: String) -> Self {
+        Self {
+            route,
+            files: Vec::new(),
+            text,
+            lossy: false,
+        }
+    }
+}
+
+/// What is kept of a step in every state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepData {
+    /// What it shows.
+    pub plan: StepPlan,
+    /// SHA-256 of the request, 32 bytes: the key against duplicates is made of it.
+    pub fingerprint: Vec<u8>,
+    /// What the platform gave before anything was visible; empty for nothing.
+    pub prepared: String,
+    /// Visible attempts.
+    pub attempts: u32,
+    /// Responses that were lost.
+    pub lost: u32,
+    /// Kind of the last failure.
+    pub error_kind: Option<ErrorKind>,
+    /// The platform's code of the last failure; empty for none.
+    pub platform_code: String,
+}
+
+impl Deref for StepData {
+    type Target = StepPlan;
+
+    fn deref(&self) -> &StepPlan {
+        &self.plan
+    }
+}
+
+/// What the platform confirmed of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepConfirmation {
+    /// Index of the file in the record; `None` for text.
+    pub file: Option<u32>,
+    /// The platform's id of the message.
+    pub message_id: String,
+    /// The platform's id of the file; empty for none.
+    pub file_id: String,
+    /// Bytes as the platform reports them; 0 when it does not.
+    pub size: u64,
+    /// Route that was taken; `None` when a newer worker took one that this one does not know.
+    pub route: Option<Route>,
+    /// Whether later news may correct it.
+    pub provisional: bool,
+}
+
+/// Nothing of the step is visible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadyState(());
+
+/// Something of the step may be visible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendingState {
+    since_ms: u64,
+}
+
+/// The platform confirmed the step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DoneState {
+    confirmed: Vec<StepConfirmation>,
+}
+
+/// The step may be visible; this cannot be found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownState(());
+
+/// The step is not visible and will not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedState(());
+
+/// A step in the state `S`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepIn<S> {
+    data: StepData,
+    state: S,
+}
+
+/// A step of which nothing is visible.
+pub type ReadyStep = StepIn<ReadyState>;
+/// A step of which something may be visible.
+pub type SendingStep = StepIn<SendingState>;
+/// A step that the platform confirmed.
+pub type DoneStep = StepIn<DoneState>;
+/// A step that may be visible for good.
+pub type UnknownStep = StepIn<UnknownState>;
+/// A step that was given up before anything was visible.
+pub type FailedStep = StepIn<FailedState>;
+
+/// A step in any state, as a record holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the types say it")]
+pub enum DeliveryStep {
+    Ready(ReadyStep),
+    Sending(SendingStep),
+    Done(DoneStep),
+    Unknown(UnknownStep),
+    Failed(FailedStep),
+}
+
+impl<S> Deref for StepIn<S> {
+    type Target = StepData;
+
+    fn deref(&self) -> &StepData {
+        &self.data
+    }
+}
+
+impl<S> StepIn<S> {
+    fn into_state<T>(self, state: T) -> StepIn<T> {
+        StepIn {
+            data: self.data,
+            state,
+        }
+    }
+
+    /// Notes why the last attempt failed.
+    pub fn note_error(&mut self, kind: ErrorKind, code: &str) {
+        self.data.error_kind = Some(kind);
+        code.clone_into(&mut self.data.platform_code);
+    }
+}
+
+impl ReadyStep {
+    /// A step that was planned just now.
+    pub const fn new(plan: StepPlan, fingerprint: Vec<u8>) -> Self {
+        Self::restored(StepData {
+            plan,
+            fingerprint,
+            prepared: String::new(),
+            attempts: 0,
+            lost: 0,
+            error_kind: None,
+            platform_code: String::new(),
+        })
+    }
+
+    /// A step of a record.
+    pub(crate) const fn restored(data: StepData) -> Self {
+        Self {
+            data,
+            state: ReadyState(()),
+        }
+    }
+
+    /// The same step with the attempts of the one whose place it takes.
+    #[must_use]
+    pub(crate) const fn with_attempts(mut self, attempts: u32) -> Self {
+        self.data.attempts = attempts;
+        self
+    }
+
+    /// Keeps what the platform gave before anything was visible.
+    pub fn set_prepared(&mut self, prepared: String) {
+        self.data.prepared = prepared;
+    }
+
+    /// Counts an attempt that failed before the visible request.
+    pub const fn count_attempt(&mut self) {
+        self.data.attempts += 1;
+    }
+
+    /// Takes an attempt back that only made the delivery wait.
+    pub const fn uncount_attempt(&mut self) {
+        self.data.attempts = self.data.attempts.saturating_sub(1);
+    }
+
+    /// The visible request begins.
+    #[must_use]
+    pub fn begin(mut self, now_ms: u64) -> SendingStep {
+        self.data.attempts += 1;
+        self.into_state(SendingState {
+            since_ms: now_ms.max(1),
+        })
+    }
+
+    /// It is given up.
+    #[must_use]
+    pub fn fail(self) -> FailedStep {
+        self.into_state(FailedState(()))
+    }
+}
+
+impl SendingStep {
+    /// A step of a record.
+    pub(crate) const fn restored(data: StepData, since_ms: u64) -> Self {
+        Self {
+            data,
+            state: SendingState { since_ms },
+        }
+    }
+
+    /// Unix milliseconds of the first visible attempt whose outcome is open.
+    pub const fn since_ms(&self) -> u64 {
+        self.state.since_ms
+    }
+
+    /// Whether the platform answered the visible request, with something that does not confirm it.
+    ///
+    /// Such a request may have been carried out later than the platform can be asked about it (a Slack share that
+    /// comes late), so it is not repeated even when the platform does not find it.
+    pub fn was_answered(&self) -> bool {
+        self.data.error_kind == Some(ErrorKind::Unknown)
+    }
+
+    /// Counts a response that was lost.
+    pub const fn count_lost(&mut self) {
+        self.data.lost += 1;
+    }
+
+    /// The same request once more, under the same key. The time of the first attempt stays: the platform's window
+    /// against duplicates began with it.
+    #[must_use]
+    pub const fn begin_again(mut self) -> Self {
+        self.data.attempts += 1;
+        self
+    }
+
+    /// It is certain that nothing is visible: the step may be sent again from its beginning.
+    #[must_use]
+    pub fn not_visible(self) -> ReadyStep {
+        self.into_state(ReadyState(()))
+    }
+
     /// The platform confirmed it.
-    Done,
-    /// It may be visible; this cannot be found out.
-    Unknown,
-    /// It is not visible and will not be.
-    Failed,
+    #[must_use]
+    pub fn confirm(mut self, confirmed: Vec<StepConfirmation>) -> DoneStep {
+        self.data.error_kind = None;
+        self.data.platform_code.clear();
+        self.into_state(DoneState { confirmed })
+    }
+
+    /// Whether it is visible cannot be known.
+    #[must_use]
+    pub fn leave_unknown(self) -> UnknownStep {
+        self.into_state(UnknownState(()))
+    }
 }
 
-impl StepPhase {
-    /// As records spell it.
-    pub const fn as_str(self) -> &'static str {
+impl DoneStep {
+    /// A step of a record.
+    pub(crate) const fn restored(data: StepData, confirmed: Vec<StepConfirmation>) -> Self {
+        Self {
+            data,
+            state: DoneState { confirmed },
+        }
+    }
+
+    /// What the platform confirmed.
+    pub fn confirmed(&self) -> &[StepConfirmation] {
+        &self.state.confirmed
+    }
+
+    /// The platform takes its confirmation back: nothing is visible.
+    #[must_use]
+    pub fn deny(mut self) -> ReadyStep {
+        self.data.attempts = 0;
+        self.into_state(ReadyState(()))
+    }
+}
+
+impl UnknownStep {
+    /// A step of a record.
+    pub(crate) const fn restored(data: StepData) -> Self {
+        Self {
+            data,
+            state: UnknownState(()),
+        }
+    }
+}
+
+impl FailedStep {
+    /// A step of a record.
+    pub(crate) const fn restored(data: StepData) -> Self {
+        Self {
+            data,
+            state: FailedState(()),
+        }
+    }
+}
+
+impl Deref for DeliveryStep {
+    type Target = StepData;
+
+    fn deref(&self) -> &StepData {
         match self {
-            Self::Ready => "ready",
-            Self::Sending => "sending",
-            Self::Done => "done",
-            Self::Unknown => "unknown",
-            Self::Failed => "failed",
+            Self::Ready(step) => step,
+            Self::Sending(step) => step,
+            Self::Done(step) => step,
+            Self::Unknown(step) => step,
+            Self::Failed(step) => step,
         }
     }
+}
 
+impl DeliveryStep {
     /// Whether nothing happens any more.
-    pub const fn is_final(self) -> bool {
-        matches!(self, Self::Done | Self::Unknown | Self::Failed)
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::Unknown(_) | Self::Failed(_))
     }
 }
 
-/// Where this step stands. An unknown spelling counts as the most careful one.
-pub fn step_phase(step: &v1::DeliveryStep) -> StepPhase {
-    match step.state.as_str() {
-        "" | "ready" => StepPhase::Ready,
-        "done" => StepPhase::Done,
-        "unknown" => StepPhase::Unknown,
-        "failed" => StepPhase::Failed,
-        _ => StepPhase::Sending,
+impl From<ReadyStep> for DeliveryStep {
+    fn from(step: ReadyStep) -> Self {
+        Self::Ready(step)
     }
 }
 
-fn set_phase(step: &mut v1::DeliveryStep, phase: StepPhase) {
-    phase.as_str().clone_into(&mut step.state);
-}
-
-/// One more visible try begins. The time of the first one is kept while its outcome is open.
-pub fn begin_attempt(step: &mut v1::DeliveryStep, now_ms: u64) {
-    if step_phase(step) == StepPhase::Ready {
-        step.sending_since_ms = now_ms.max(1);
-    }
-    step.attempts += 1;
-    set_phase(step, StepPhase::Sending);
-}
-
-/// The platform confirmed it.
-pub fn mark_done(step: &mut v1::DeliveryStep, confirmed: Vec<v1::StepConfirmation>) {
-    step.confirmed = confirmed;
-    step.error_kind.clear();
-    step.platform_code.clear();
-    set_phase(step, StepPhase::Done);
-}
-
-/// It is certain that nothing is visible: it may be tried again.
-pub fn mark_ready(step: &mut v1::DeliveryStep) {
-    step.sending_since_ms = 0;
-    set_phase(step, StepPhase::Ready);
-}
-
-/// It cannot be known whether it is visible.
-pub fn mark_unknown(step: &mut v1::DeliveryStep) {
-    set_phase(step, StepPhase::Unknown);
-}
-
-/// It is not visible and is given up.
-pub fn mark_failed(step: &mut v1::DeliveryStep) {
-    set_phase(step, StepPhase::Failed);
-}
-
-/// What to do with a step whose answer was lost, in this process or in an earlier one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResumeAction {
-    /// The same request with the same key: at most one message comes of it.
-    Send,
-    /// Ask the platform.
-    Reconcile,
-    /// Report that the outcome is unknown.
-    GiveUp,
-}
-
-/// Decides it by what the platform offers (the table of messaging-reliability 12).
-pub fn decide_resume(
-    step: &v1::DeliveryStep,
-    ambiguity: DuplicateProtection,
-    now_ms: u64,
-) -> ResumeAction {
-    let may_try = step.attempts < MAX_VISIBLE_ATTEMPTS;
-    match ambiguity {
-        DuplicateProtection::ResendAlways if may_try => ResumeAction::Send,
-        DuplicateProtection::Resend(window) if may_try => {
-            let since = u128::from(now_ms.saturating_sub(step.sending_since_ms));
-            // A clock that went backwards proves nothing.
-            if step.sending_since_ms <= now_ms && since < window.as_millis() {
-                ResumeAction::Send
-            } else {
-                ResumeAction::GiveUp
-            }
-        }
-        DuplicateProtection::Reconcile => ResumeAction::Reconcile,
-        DuplicateProtection::Resend(_)
-        | DuplicateProtection::ResendAlways
-        | DuplicateProtection::Unknown => ResumeAction::GiveUp,
+impl From<SendingStep> for DeliveryStep {
+    fn from(step: SendingStep) -> Self {
+        Self::Sending(step)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn sending(since: u64) -> v1::DeliveryStep {
-        let mut step = v1::DeliveryStep::default();
-        begin_attempt(&mut step, since);
-        step
+impl From<DoneStep> for DeliveryStep {
+    fn from(step: DoneStep) -> Self {
+        Self::Done(step)
     }
+}
 
-    #[test]
-    fn a_step_begins_ready_and_an_unknown_word_is_taken_for_sending() {
-        let mut step = v1::DeliveryStep::default();
-        assert_eq!(step_phase(&step), StepPhase::Ready);
-        step.state = "later".to_owned();
-        assert_eq!(step_phase(&step), StepPhase::Sending);
-        for phase_of in [
-            StepPhase::Ready,
-            StepPhase::Sending,
-            StepPhase::Done,
-            StepPhase::Unknown,
-            StepPhase::Failed,
-        ] {
-            step.state = phase_of.as_str().to_owned();
-            assert_eq!(step_phase(&step), phase_of);
-        }
+impl From<UnknownStep> for DeliveryStep {
+    fn from(step: UnknownStep) -> Self {
+        Self::Unknown(step)
     }
+}
 
-    #[test]
-    fn the_first_try_counts_the_time_until_it_is_certain_that_nothing_is_visible() {
-        let mut step = sending(100);
-        begin_attempt(&mut step, 900);
-        assert_eq!((step.sending_since_ms, step.attempts), (100, 2));
-        mark_ready(&mut step);
-        begin_attempt(&mut step, 900);
-        assert_eq!((step.sending_since_ms, step.attempts), (900, 3));
-    }
-
-    #[test]
-    fn a_lost_answer_is_resolved_as_the_platform_offers() {
-        let window = DuplicateProtection::Resend(Duration::from_mins(2));
-        let step = sending(1_000);
-        assert_eq!(
-            decide_resume(&step, DuplicateProtection::Unknown, 1_001),
-            ResumeAction::GiveUp
-        );
-        assert_eq!(
-            decide_resume(&step, DuplicateProtection::Reconcile, 1_001),
-            ResumeAction::Reconcile
-        );
-        assert_eq!(
-            decide_resume(&step, DuplicateProtection::ResendAlways, 99_999_999),
-            ResumeAction::Send
-        );
-        assert_eq!(decide_resume(&step, window, 120_999), ResumeAction::Send);
-        assert_eq!(decide_resume(&step, window, 121_000), ResumeAction::GiveUp);
-        assert_eq!(
-            decide_resume(&step, window, 900),
-            ResumeAction::GiveUp,
-            "the clock went back"
-        );
-    }
-
-    #[test]
-    fn five_tries_are_enough_also_where_repeating_is_harmless() {
-        let mut step = sending(1_000);
-        while step.attempts < MAX_VISIBLE_ATTEMPTS {
-            begin_attempt(&mut step, 1_000);
-        }
-        assert_eq!(
-            decide_resume(&step, DuplicateProtection::ResendAlways, 1_001),
-            ResumeAction::GiveUp
-        );
+impl From<FailedStep> for DeliveryStep {
+    fn from(step: FailedStep) -> Self {
+        Self::Failed(step)
     }
 }

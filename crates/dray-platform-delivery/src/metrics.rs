@@ -1,15 +1,16 @@
-//! What deliveries count. Labels come from closed sets; no name, chat or tenant is one.
+//! Metrics of deliveries. Labels come from closed sets; names, chats and tenants are never labels.
 
 use std::time::Duration;
 
-use dray_platform::ErrorKind;
-use dray_proto::v1;
+use dray_platform::{ErrorKind, Route};
+use dray_types::PlatformKind;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 
 use crate::cache::CacheMetrics;
+use crate::record::{DeliveryRecord, WaitingReason};
 
-/// The instruments.
+/// The instruments of this service, which all its tasks share.
 #[derive(Clone, Debug)]
 pub struct DeliveryMetrics {
     files: Counter<u64>,
@@ -18,39 +19,17 @@ pub struct DeliveryMetrics {
     failures: Counter<u64>,
     waits: Counter<u64>,
     inbound: Counter<u64>,
-    /// What sweeps of the cache count.
+    /// Metrics of the sweeps of the cache.
     pub(crate) cache: CacheMetrics,
     request_seconds: Histogram<f64>,
     delivery_seconds: Histogram<f64>,
 }
 
-/// Routes that platforms may name; anything else is counted as `other`.
-const ROUTE_LABELS: [&str; 14] = [
-    "photo",
-    "document",
-    "animation",
-    "video",
-    "audio",
-    "voice",
-    "album",
-    "attachment",
-    "file",
-    "image",
-    "link",
-    "text",
-    "notice",
-    "copy",
-];
-
-fn route_label(route: &str) -> &'static str {
-    ROUTE_LABELS
-        .into_iter()
-        .find(|known| *known == route)
-        .unwrap_or("other")
-}
+/// Route of a file that was never sent.
+const NO_ROUTE: &str = "other";
 
 impl DeliveryMetrics {
-    /// Creates every instrument.
+    /// Creates all instruments on this meter.
     pub fn new(meter: &Meter) -> Self {
         let counter = |name: &'static str, text: &'static str| {
             meter.u64_counter(name).with_description(text).build()
@@ -96,32 +75,21 @@ impl DeliveryMetrics {
         }
     }
 
-    pub(crate) fn sent(
-        &self,
-        platform: &'static str,
-        step: &v1::DeliveryStep,
-        bytes: u64,
-        took: Duration,
-    ) {
+    pub(crate) fn sent(&self, platform: &'static str, route: Route, bytes: u64, took: Duration) {
         let labels = [
             KeyValue::new("platform", platform),
-            KeyValue::new("route", route_label(&step.route)),
+            KeyValue::new("route", route.as_str()),
         ];
         self.bytes.add(bytes, &labels);
         self.request_seconds.record(took.as_secs_f64(), &labels);
     }
 
-    pub(crate) fn step(
-        &self,
-        platform: &'static str,
-        step: &v1::DeliveryStep,
-        outcome: &'static str,
-    ) {
+    pub(crate) fn step(&self, platform: &'static str, route: Route, outcome: &'static str) {
         self.steps.add(
             1,
             &[
                 KeyValue::new("platform", platform),
-                KeyValue::new("route", route_label(&step.route)),
+                KeyValue::new("route", route.as_str()),
                 KeyValue::new("outcome", outcome),
             ],
         );
@@ -137,47 +105,41 @@ impl DeliveryMetrics {
         );
     }
 
-    pub(crate) fn parked(&self, why: &'static str) {
-        self.waits.add(1, &[KeyValue::new("reason", why)]);
+    pub(crate) fn parked(&self, why: WaitingReason) {
+        self.waits.add(1, &[KeyValue::new("reason", why.name())]);
     }
 
     pub(crate) fn attachment(&self, platform: &str, outcome: &str) {
         self.inbound.add(
             1,
             &[
+                // The platform stands in a request, so it is checked like the route.
                 KeyValue::new("platform", known_platform(platform)),
                 KeyValue::new("outcome", outcome.to_owned()),
             ],
         );
     }
 
-    pub(crate) fn finished(&self, platform: &str, report: &v1::DeliveryReport) {
+    pub(crate) fn finished(&self, platform: &str, record: &DeliveryRecord) {
         let platform = known_platform(platform);
-        for file in &report.files {
+        for file in &record.files {
             self.files.add(
                 1,
                 &[
                     KeyValue::new("platform", platform),
-                    KeyValue::new("route", route_label(&file.route)),
-                    KeyValue::new("state", file.state.clone()),
+                    KeyValue::new("route", file.route.map_or(NO_ROUTE, Route::as_str)),
+                    KeyValue::new("state", file.state.name()),
                 ],
             );
         }
-        let took = report.ended_at_ms.saturating_sub(report.begun_at_ms);
+        let took = record.ended_at_ms.saturating_sub(record.begun_at_ms);
         let took = Duration::from_millis(took).as_secs_f64();
         self.delivery_seconds
             .record(took, &[KeyValue::new("platform", platform)]);
     }
 }
 
-/// The platforms there are.
-pub const PLATFORM_LABELS: [&str; 8] = [
-    "telegram", "discord", "slack", "whatsapp", "matrix", "email", "webhook", "cli",
-];
-
+/// The label of a platform, also for a name that a request made up.
 fn known_platform(name: &str) -> &'static str {
-    PLATFORM_LABELS
-        .into_iter()
-        .find(|known| *known == name)
-        .unwrap_or("other")
+    PlatformKind::from_name(name).map_or("other", PlatformKind::as_str)
 }

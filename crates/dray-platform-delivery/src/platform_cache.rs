@@ -1,57 +1,58 @@
-//! What platforms taught, in the bucket `dray_platform`: limits that a refusal lowered, ids of files they have
-//! news on messages (7.5), failures that were reported (9). All of it may be lost: it saves work, it proves
-//! nothing.
+//! Knowledge about platforms, in the bucket `dray_platform`: limits that a refusal lowered, ids of files that
+//! they have, news on messages (7.5), failures that were reported (9). All of it may be lost: it saves work and
+//! proves nothing.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue};
+use dray_platform::Route;
 use dray_types::{Clock, Sha256Digest, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The bucket.
+/// Bucket of the knowledge about platforms, and of leases and notes of this service.
 pub const PLATFORM_BUCKET: &str = "dray_platform";
 
-/// Tries of one change that others change as well.
+/// Attempts to write one key that others change at the same time.
 const MAX_WRITE_ATTEMPTS: u32 = 5;
 
-/// Longest life of a platform's file id; the bucket forgets sooner.
+/// Longest life of a platform's file id; the bucket's own limit is shorter.
 const FILE_IDS: Duration = Duration::from_hours(24 * 30);
 
-/// Reads and changes what was learnt. Failures of the bus are logged and count as "nothing known".
+/// Reads and writes the knowledge. Failures of the bus are logged and count as "nothing known".
 #[derive(Clone, Debug)]
 pub struct PlatformCache {
     keys: KeyValue,
     clock: Clock,
 }
 
-/// A value with an end.
+/// A value with the time at which it ends.
 #[derive(Debug, Serialize, Deserialize)]
 struct ExpiringValue<T> {
     until_ms: u64,
     value: T,
 }
 
-/// Where a platform's message belongs.
+/// The delivery to which a platform's message belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageOrigin {
     /// Key of the delivery's record.
     pub record: String,
-    /// Name of its tenant.
+    /// Name of the delivery's tenant.
     pub tenant: String,
-    /// Id of the delivery.
+    /// Id of the delivery, as its caller knows it.
     pub delivery: String,
 }
 
-/// One token of a key for any text.
+/// One token of a key for any text: 32 hexadecimal digits of its SHA-256.
 fn key_token(text: &str) -> String {
     let hex = Sha256Digest::of(text.as_bytes()).to_hex();
     hex.chars().take(32).collect()
 }
 
 impl PlatformCache {
-    /// What was learnt on this bus.
+    /// Opens the knowledge on this bus. Nothing is read yet.
     pub fn new(bus: &Bus, clock: Clock) -> Self {
         Self {
             keys: bus.key_value(PLATFORM_BUCKET),
@@ -59,93 +60,94 @@ impl PlatformCache {
         }
     }
 
-    /// The keys themselves.
+    /// The bucket itself, for leases and notes.
     pub(crate) fn keys(&self) -> &KeyValue {
         &self.keys
     }
 
-    /// The largest file that this chat is known to take, in bytes.
+    /// The largest file in bytes that this chat is known to accept.
     pub async fn limit(&self, account: &str, chat: &str) -> Option<u64> {
         self.get(&limit_key(account, chat)).await
     }
 
-    /// A refusal taught that this chat takes no more than `bytes`; believed for `life`.
+    /// Records that this chat refused more than `bytes`; believed for `life`.
     pub async fn learn_limit(&self, account: &str, chat: &str, bytes: u64, life: Duration) {
+        // A limit only falls while it is believed: the refusal of a larger file must not raise it.
         let known = self.limit(account, chat).await.unwrap_or(u64::MAX);
         self.set(&limit_key(account, chat), &bytes.min(known), life)
             .await;
     }
 
-    /// The platform's id of these bytes on this route, from an earlier delivery of this account.
+    /// The platform's id of this content on this route, from an earlier delivery of this account.
     pub async fn file_id(
         &self,
         tenant: &TenantId,
         account: &str,
         sha256: Sha256Digest,
-        route: &str,
+        route: Route,
     ) -> Option<String> {
         self.get(&file_key(tenant, account, sha256, route)).await
     }
 
-    /// Remembers the platform's id of these bytes on this route.
+    /// Records the platform's id of this content on this route.
     pub async fn learn_file_id(
         &self,
         tenant: &TenantId,
         account: &str,
         sha256: Sha256Digest,
-        route: &str,
+        route: Route,
         id: &str,
     ) {
         let key = file_key(tenant, account, sha256, route);
         self.set(&key, &id, FILE_IDS).await;
     }
 
-    /// Forgets it: the platform no longer knows it.
+    /// Removes the id, after the platform refused it.
     pub async fn forget_file_id(
         &self,
         tenant: &TenantId,
         account: &str,
         sha256: Sha256Digest,
-        route: &str,
+        route: Route,
     ) {
         let key = file_key(tenant, account, sha256, route);
         self.remove(&key).await;
     }
 
-    /// The id that a chat has now that had this one.
+    /// The present id of a chat that once had this one.
     pub async fn moved_chat(&self, account: &str, chat: &str) -> Option<String> {
         self.get(&message_key("moved", account, chat)).await
     }
 
-    /// The platform gave a chat another id.
+    /// Records that the platform gave a chat another id.
     pub async fn learn_moved_chat(&self, account: &str, chat: &str, now: &str) {
         let key = message_key("moved", account, chat);
         self.set(&key, &now, FILE_IDS).await;
     }
 
-    /// Which delivery a message belongs to whose success may still be corrected.
+    /// The delivery of a message whose success may still be corrected.
     pub async fn origin(&self, account: &str, message: &str) -> Option<MessageOrigin> {
         self.get(&message_key("message", account, message)).await
     }
 
-    /// Remembers it.
+    /// Records the delivery of a message.
     pub async fn learn_origin(&self, account: &str, message: &str, origin: &MessageOrigin) {
         let key = message_key("message", account, message);
         self.set(&key, origin, FILE_IDS).await;
     }
 
-    /// Bad news on a message that is not known yet: the platform was faster than we.
+    /// Keeps bad news on a message that is not known yet: the platform was faster than the record.
     pub async fn keep_news(&self, account: &str, message: &str, code: &str) {
         let key = message_key("news", account, message);
         self.set(&key, &code, Duration::from_hours(1)).await;
     }
 
-    /// Bad news that came before the message was known.
+    /// Bad news that arrived before the message was known.
     pub async fn news(&self, account: &str, message: &str) -> Option<String> {
         self.get(&message_key("news", account, message)).await
     }
 
-    /// Of these failures, those that were not reported to the user in this turn; from now on they count as reported.
+    /// Those of the failures that were not reported to the user in this turn; from now on they count as reported.
     pub async fn untold(&self, session: &str, turn: &str, failures: Vec<String>) -> Vec<String> {
         let key = format!("told.{}", key_token(&format!("{session}\0{turn}")));
         for _ in 0..MAX_WRITE_ATTEMPTS {
@@ -154,6 +156,7 @@ impl PlatformCache {
                 Ok(None) => (None, 0),
                 Err(error) => {
                     log_failure(&error);
+                    // Reported twice is better than never.
                     return failures;
                 }
             };
@@ -179,20 +182,27 @@ impl PlatformCache {
         failures
     }
 
-    /// A value that is not over yet.
+    /// Reads a value that has not ended.
     pub(crate) async fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
-        match self.keys.get(key).await {
-            Ok(entry) => decode_value::<T>(&entry?.value)
-                .filter(|until| until.until_ms > self.clock.now_ms())
-                .map(|until| until.value),
-            Err(error) => {
-                log_failure(&error);
-                None
-            }
-        }
+        self.find(key).await.unwrap_or_else(|error| {
+            log_failure(&error);
+            None
+        })
     }
 
-    /// Writes a value unconditionally.
+    /// Reads a value whose absence decides something: a failure of the bus is no absence.
+    ///
+    /// # Errors
+    /// The bus failed.
+    pub(crate) async fn find<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, KeyError> {
+        let entry = self.keys.get(key).await?;
+        let found = entry.and_then(|entry| decode_value::<T>(&entry.value));
+        Ok(found
+            .filter(|until| until.until_ms > self.clock.now_ms())
+            .map(|until| until.value))
+    }
+
+    /// Writes a value over what is there.
     pub(crate) async fn set<T: Serialize + Sync>(&self, key: &str, value: &T, life: Duration) {
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let revision = match self.keys.get(key).await {
@@ -207,7 +217,7 @@ impl PlatformCache {
         }
     }
 
-    /// Writes a value that must not be lost.
+    /// Writes a value that must not be lost; another writer is an error here.
     pub(crate) async fn keep<T: Serialize + Sync>(
         &self,
         key: &str,
@@ -267,13 +277,13 @@ fn limit_key(account: &str, chat: &str) -> String {
     format!("limit.{}.{}", key_token(account), key_token(chat))
 }
 
-fn file_key(tenant: &TenantId, account: &str, sha256: Sha256Digest, route: &str) -> String {
+fn file_key(tenant: &TenantId, account: &str, sha256: Sha256Digest, route: Route) -> String {
     let account = key_token(account);
     format!(
         "file.{}.{account}.{}.{}",
         tenant.token(),
         sha256.to_hex(),
-        key_token(route)
+        key_token(route.as_str())
     )
 }
 
@@ -308,15 +318,26 @@ mod tests {
         let digest = Sha256Digest::of(b"x");
         let acme = tenant();
         memory
-            .learn_file_id(&acme, "bot", digest, "photo", "id-1")
+            .learn_file_id(&acme, "bot", digest, Route::Photo, "id-1")
             .await;
-        let found = memory.file_id(&acme, "bot", digest, "photo").await;
+        let found = memory.file_id(&acme, "bot", digest, Route::Photo).await;
         assert_eq!(found.as_deref(), Some("id-1"));
         let other = TenantId::new("other").unwrap();
-        assert_eq!(memory.file_id(&other, "bot", digest, "photo").await, None);
-        assert_eq!(memory.file_id(&acme, "bot", digest, "document").await, None);
-        memory.forget_file_id(&acme, "bot", digest, "photo").await;
-        assert_eq!(memory.file_id(&acme, "bot", digest, "photo").await, None);
+        assert_eq!(
+            memory.file_id(&other, "bot", digest, Route::Photo).await,
+            None
+        );
+        assert_eq!(
+            memory.file_id(&acme, "bot", digest, Route::Document).await,
+            None
+        );
+        memory
+            .forget_file_id(&acme, "bot", digest, Route::Photo)
+            .await;
+        assert_eq!(
+            memory.file_id(&acme, "bot", digest, Route::Photo).await,
+            None
+        );
     }
 
     #[tokio::test]

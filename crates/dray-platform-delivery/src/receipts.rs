@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use dray_bus::Meta;
+use dray_bus::{Bus, Meta};
+use dray_platform::ErrorKind;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, OperationId, TenantId};
 use tokio::time::Instant;
 
-use crate::cache::ClaimFailure;
-use crate::deliver::DeliveryService;
+use crate::accept::RequestIntake;
+use crate::cache::{ClaimFailure, ClaimKeeper};
+use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
+use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState};
 use crate::records;
-use crate::report::{self, state};
+use crate::report;
 
 /// Longest wait for an end.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -26,12 +29,21 @@ const MAX_RECEIPTS: usize = 500;
 /// Most bytes of a list: an answer has to fit a message.
 const MAX_LIST_BYTES: usize = 96 * 1024;
 
-impl DeliveryService {
+/// Answers questions about deliveries, and repeats them.
+#[derive(Debug)]
+pub(crate) struct ReceiptService {
+    pub(crate) bus: Bus,
+    pub(crate) log: DeliveryLog,
+    pub(crate) claims: ClaimKeeper,
+    pub(crate) intake: RequestIntake,
+}
+
+impl ReceiptService {
     /// Where a delivery stands; waits for its end as long as asked.
     ///
     /// # Errors
     /// It is unknown, or the bus failed.
-    pub async fn outcome(
+    pub(crate) async fn outcome(
         &self,
         meta: &Meta,
         request: &v1::DeliveryOutcomeRequest,
@@ -41,9 +53,9 @@ impl DeliveryService {
         let wait = Duration::from_millis(request.wait_ms).min(MAX_WAIT);
         let until = Instant::now() + wait;
         loop {
-            let found = match self.records.read(&key).await? {
+            let found = match self.log.records.read(&key).await? {
                 Some(held) => {
-                    let report = report::public_report(&held.report);
+                    let report = v1::DeliveryReport::from(&held.record);
                     Some(report::fit_report(report, report::ANSWER_MOST))
                 }
                 None => self.before_the_record(&meta.tenant, &id).await?,
@@ -73,38 +85,39 @@ impl DeliveryService {
         let Some(record) = found else {
             return Ok(None);
         };
-        let mut report = v1::DeliveryReport {
+        let mut delivery = DeliveryRecord {
             delivery_id: id.to_string(),
             begun_at_ms: record.first_seen_ms,
-            ..v1::DeliveryReport::default()
+            ..DeliveryRecord::default()
         };
         if !matches!(
             record.terminal(),
             TerminalState::Unspecified | TerminalState::Done
         ) {
-            report.finished = true;
-            report.ended_at_ms = record.first_error_ms.max(1);
-            report.result_json = report::result_json(&report);
+            delivery.finished = true;
+            delivery.ended_at_ms = record.first_error_ms.max(1);
+            delivery.result_json = report::result_json(&delivery);
         }
-        Ok(Some(report))
+        Ok(Some((&delivery).into()))
     }
 
     /// Deliveries of the tenant, newest first.
     ///
     /// # Errors
     /// The bus.
-    pub async fn receipts(
+    pub(crate) async fn receipts(
         &self,
         meta: &Meta,
         request: &v1::ListReceiptsRequest,
     ) -> Result<v1::ListReceiptsReply, DeliveryError> {
-        self.index.refresh().await.map_err(store_unreachable)?;
+        self.log.index.refresh().await.map_err(store_unreachable)?;
         let limit = match usize::try_from(request.limit).unwrap_or(MAX_RECEIPTS) {
             0 => DEFAULT_RECEIPTS,
             limit => limit.min(MAX_RECEIPTS),
         };
         let token = meta.tenant.token();
         let lines = self
+            .log
             .index
             .of_tenant(&token, &request.session, request.open_only);
         let mut reply = v1::ListReceiptsReply {
@@ -113,10 +126,10 @@ impl DeliveryService {
         };
         let mut room = MAX_LIST_BYTES;
         for line in lines.into_iter().take(limit) {
-            let Some(held) = self.records.read(&line.key).await? else {
+            let Some(held) = self.log.records.read(&line.key).await? else {
                 continue;
             };
-            let report = report::public_report(&held.report);
+            let report = v1::DeliveryReport::from(&held.record);
             let size = prost::Message::encoded_len(&report);
             if size > room {
                 reply.truncated = true;
@@ -132,7 +145,7 @@ impl DeliveryService {
     ///
     /// # Errors
     /// The delivery is unknown, it is not over, or nothing of it is left to send.
-    pub async fn resend(
+    pub(crate) async fn resend(
         &self,
         meta: &Meta,
         request: &v1::ResendRequest,
@@ -146,10 +159,10 @@ impl DeliveryService {
             .into());
         }
         let key = records::record_key(&meta.tenant, &id);
-        let Some(held) = self.records.read(&key).await? else {
+        let Some(held) = self.log.records.read(&key).await? else {
             return Err(DeliveryError::NotFound("delivery"));
         };
-        let report = held.report;
+        let report = held.record;
         if !report.finished {
             return Err(DeliveryError::UnderWay);
         }
@@ -175,7 +188,7 @@ impl DeliveryService {
         if again.paths.is_empty() && again.claims.is_empty() {
             return Err(DeliveryError::NothingToResend);
         }
-        self.accept(meta, &again).await
+        self.intake.accept(meta, &again).await
     }
 
     /// Where files that were sent come from now: what is stored goes from the store; the rest, and what the cache no
@@ -183,7 +196,7 @@ impl DeliveryService {
     async fn sources(
         &self,
         meta: &Meta,
-        wanted: &[&v1::DeliveredFile],
+        wanted: &[&FileRecord],
     ) -> Result<(Vec<Vec<u8>>, Vec<v1::Claim>), DeliveryError> {
         let (mut paths, mut claims) = (Vec::new(), Vec::new());
         for file in wanted {
@@ -194,7 +207,7 @@ impl DeliveryService {
             if let Some(artifact) = &mut claim.artifact {
                 artifact.name.clone_from(&file.name);
             }
-            match self.kept(meta, claim).await {
+            match self.claims.kept(meta, claim).await {
                 Ok(kept) => claims.push(kept),
                 Err(ClaimFailure::Gone) if !file.path.is_empty() => paths.push(file.path.clone()),
                 Err(ClaimFailure::Gone) => return Err(DeliveryError::NotFound("stored file")),
@@ -210,17 +223,13 @@ impl DeliveryService {
     }
 
     /// The chat of the earlier delivery, where it is not the session's own now.
-    async fn other_target(
-        &self,
-        meta: &Meta,
-        report: &v1::DeliveryReport,
-    ) -> Option<v1::ChatTarget> {
-        let was = report.target.clone()?;
-        if report.session.is_empty() {
+    async fn other_target(&self, meta: &Meta, record: &DeliveryRecord) -> Option<v1::ChatTarget> {
+        let was = record.target.clone()?;
+        if record.session.is_empty() {
             return Some(was);
         }
         let show = v1::ShowSessionRequest {
-            session: report.session.clone(),
+            session: record.session.clone(),
         };
         let own = self.bus.call(meta, &show).await.ok()?.chat?;
         (own.platform != was.platform || own.chat != was.chat).then_some(was)
@@ -228,11 +237,20 @@ impl DeliveryService {
 }
 
 /// What is worth another delivery: what failed, what has an unknown outcome, and what was only too large.
-fn may_resend(file: &v1::DeliveredFile) -> bool {
-    match file.state.as_str() {
-        state::STATE_FAILED | state::STATE_UNKNOWN => true,
-        state::STATE_REJECTED => matches!(file.error_kind.as_str(), "too_large" | "window_closed"),
-        _ => false,
+fn may_resend(file: &FileRecord) -> bool {
+    match file.state {
+        FileState::Failed | FileState::Unknown => true,
+        FileState::Rejected => matches!(
+            file.error_kind,
+            Some(FileFailureKind::Platform(
+                ErrorKind::TooLarge | ErrorKind::WindowClosed
+            ))
+        ),
+        FileState::Queued
+        | FileState::Sending
+        | FileState::Delivered
+        | FileState::DeliveredAsLink
+        | FileState::Copied => false,
     }
 }
 

@@ -6,19 +6,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::Meta;
-use dray_platform::{ErrorKind, StatusUpdate};
+use dray_bus::{Bus, Meta};
+use dray_platform::ErrorKind;
+use dray_proto::codes::DeliveryTask;
 use dray_proto::v1;
-use dray_types::{Deadline, OperationId, SessionId, TraceContext};
+use dray_types::{Clock, Deadline, OperationId, SessionId, TraceContext};
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::PlatformAccount;
-use crate::deliver::{DeliveryService, chat_of, waiting};
+use crate::chat_places::{ChatPlaces, chat_of};
+use crate::deliver::{audit, conclude};
+use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::index::IndexEntry;
-use crate::machine::{self, StepPhase};
+use crate::machine::DeliveryStep;
+use crate::metrics::DeliveryMetrics;
+use crate::queue::ChatQueues;
+use crate::record::{DeliveryRecord, WaitingReason};
 use crate::records::{self, RecordError, RevisionedRecord};
-use crate::report::{self, state};
+use crate::report;
 
 /// Between two looks.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,17 +66,28 @@ impl RecentPublishes {
     }
 }
 
-impl DeliveryService {
+/// Looks through what is not over.
+#[derive(Debug)]
+pub(crate) struct Reconciler {
+    pub(crate) bus: Bus,
+    pub(crate) clock: Clock,
+    pub(crate) log: DeliveryLog,
+    pub(crate) places: ChatPlaces,
+    pub(crate) queue: ChatQueues,
+    pub(crate) metrics: DeliveryMetrics,
+}
+
+impl Reconciler {
     /// Looks again and again until `stop`.
-    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn keep(self: Arc<Self>, stop: CancellationToken) {
         let mut published = RecentPublishes::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
-                () = self.wake_keeper.notified() => {}
+                () = self.places.wake_reconciler.notified() => {}
             }
-            if let Err(error) = self.index.refresh().await {
+            if let Err(error) = self.log.index.refresh().await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "deliveries cannot be looked through"
@@ -88,7 +104,7 @@ impl DeliveryService {
         let mut started: HashMap<String, usize> = HashMap::new();
         let mut first_places: HashMap<String, u64> = HashMap::new();
         published.forget(now_ms);
-        for line in self.index.unfinished() {
+        for line in self.log.index.unfinished() {
             if now_ms >= line.deadline_ms.saturating_add(GRACE_MS) {
                 log_failure(self.expire(&line).await);
                 continue;
@@ -136,7 +152,7 @@ impl DeliveryService {
 
     /// The first open place of a chat; before all others while the bus is away.
     async fn first_place(&self, chat: &str) -> u64 {
-        match self.chat_order.first(chat).await {
+        match self.places.order.first(chat).await {
             Ok(first) => first.unwrap_or(u64::MAX),
             Err(error) => {
                 log_failure(Err(RecordError::Unreachable(error).into()));
@@ -147,7 +163,7 @@ impl DeliveryService {
 
     fn chat_of_line(&self, line: &IndexEntry) -> String {
         let tenant = line.key.split('.').next().unwrap_or_default();
-        let account = self.accounts.iter().find(|account| {
+        let account = self.places.accounts.iter().find(|account| {
             account.platform.name() == line.target.platform
                 && (line.target.account.is_empty() || account.name == line.target.account)
                 && account
@@ -161,32 +177,32 @@ impl DeliveryService {
 
     /// Publishes the work that goes on with a delivery.
     async fn go_on(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
-        let Some(held) = self.records.read(&line.key).await? else {
+        let Some(held) = self.log.records.read(&line.key).await? else {
             return Ok(());
         };
-        if held.report.finished || held.report.due_at_ms == 0 {
+        if held.record.finished || held.record.due_at_ms == 0 {
             return Ok(());
         }
-        let Some(meta) = round_meta(&held.report) else {
+        let Some(meta) = round_meta(&held.record) else {
             return Ok(());
         };
         self.bus
-            .publish_work(&meta, &round_work(&held.report))
+            .publish_work(&meta, &round_work(&held.record))
             .await?;
         Ok(())
     }
 
     /// Ends a delivery that was not ended in time. What was on its way may have arrived.
     async fn expire(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
-        let Some(mut held) = self.records.read(&line.key).await? else {
+        let Some(mut held) = self.log.records.read(&line.key).await? else {
             return Ok(());
         };
         let now_ms = self.clock.now_ms();
-        let report = &mut held.report;
-        if report.finished || now_ms < report.deadline_ms.saturating_add(GRACE_MS) {
+        let record = &mut held.record;
+        if record.finished || now_ms < record.deadline_ms.saturating_add(GRACE_MS) {
             return Ok(());
         }
-        give_up(report);
+        give_up(record);
         self.end(line, held, "expired").await
     }
 
@@ -197,110 +213,28 @@ impl DeliveryService {
         mut held: RevisionedRecord,
         part: &str,
     ) -> Result<(), DeliveryError> {
-        crate::deliver::conclude_report(&mut held.report, self.clock.now_ms());
+        conclude(&mut held.record, self.clock.now_ms());
         let written = self
-            .records
-            .write(&line.key, held.report, held.revision)
+            .log
+            .write(&line.key, held.record, held.revision)
             .await?;
-        self.index.note(&line.key, &written);
-        let report = written.report;
-        self.release_place_of(&line.key, &report).await;
-        let Some(meta) = round_meta(&report) else {
+        let record = written.record;
+        self.places.release_place_of(&line.key, &record).await;
+        let Some(meta) = round_meta(&record) else {
             return Ok(());
         };
-        let platform = report.target.clone().unwrap_or_default().platform;
-        self.audit(&meta, &platform, &report).await;
-        self.metrics.finished(&platform, &report);
+        let platform = record.target.clone().unwrap_or_default().platform;
+        audit(&self.bus, &meta, &platform, &record).await;
+        self.metrics.finished(&platform, &record);
         let done = v1::DeliveryDone {
-            report: Some(report::for_event(&report)),
+            report: Some(report::for_event(&record)),
         };
         self.bus.publish_event_part(&meta, part, &done).await?;
         Ok(())
     }
-
-    /// A user wrote: what waited for that goes on.
-    pub(crate) async fn window_opened(&self, account: &PlatformAccount, chat: &str) {
-        for line in self.index.unfinished() {
-            let is_meant = line.waiting == waiting::WINDOW_CLOSED
-                && line.target.chat == chat
-                && line.target.platform == account.platform.name()
-                && (line.target.account.is_empty() || line.target.account == account.name);
-            if is_meant {
-                log_failure(self.make_due(&line).await);
-            }
-        }
-    }
-
-    async fn make_due(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
-        let Some(mut held) = self.records.read(&line.key).await? else {
-            return Ok(());
-        };
-        if held.report.finished || held.report.waiting != waiting::WINDOW_CLOSED {
-            return Ok(());
-        }
-        held.report.due_at_ms = self.clock.now_ms().max(1);
-        waiting::QUEUE_REASON.clone_into(&mut held.report.waiting);
-        let written = self
-            .records
-            .write(&line.key, held.report, held.revision)
-            .await?;
-        self.index.note(&line.key, &written);
-        Ok(())
-    }
-
-    /// Later news on a message. Only bad ones change anything.
-    pub(crate) async fn status(
-        &self,
-        account: &PlatformAccount,
-        update: &StatusUpdate,
-    ) -> Result<(), DeliveryError> {
-        if update.status != "failed" {
-            return Ok(());
-        }
-        let id = account.id();
-        let Some(origin) = self.platform_cache.origin(&id, &update.message_id).await else {
-            // The answer to our own request may still be on its way.
-            self.platform_cache
-                .keep_news(&id, &update.message_id, &update.code)
-                .await;
-            return Ok(());
-        };
-        let Some(mut held) = self.records.read(&origin.record).await? else {
-            return Ok(());
-        };
-        if !apply_correction(&mut held.report, &update.message_id, &update.code) {
-            return Ok(());
-        }
-        if is_window(&update.code) {
-            self.wait_for_user(&mut held.report);
-        }
-        let written = self
-            .records
-            .write(&origin.record, held.report, held.revision)
-            .await?;
-        self.index.note(&origin.record, &written);
-        if let Some(meta) = round_meta(&written.report) {
-            let done = v1::DeliveryDone {
-                report: Some(report::for_event(&written.report)),
-            };
-            let part = format!("corrected.{}", written.revision);
-            self.bus.publish_event_part(&meta, &part, &done).await?;
-        }
-        Ok(())
-    }
-
-    /// A delivery that ended goes on when the user writes again.
-    fn wait_for_user(&self, report: &mut v1::DeliveryReport) {
-        report.finished = false;
-        report.rounds += 1;
-        report.due_at_ms = u64::MAX;
-        waiting::WINDOW_CLOSED.clone_into(&mut report.waiting);
-        let patience = self.config.window_patience.as_millis();
-        report.deadline_ms = self.clock.now_ms().saturating_add(patience);
-    }
 }
 
-fn log_failure(result: Result<(), DeliveryError>) {
+pub(crate) fn log_failure(result: Result<(), DeliveryError>) {
     match result {
         // Another replica was faster.
         Ok(()) | Err(DeliveryError::Record(RecordError::Moved)) => {}
@@ -308,113 +242,62 @@ fn log_failure(result: Result<(), DeliveryError>) {
     }
 }
 
-/// The codes with which a platform says that only a message of the user opens the window (platform-delivery 7.5).
-fn is_window(code: &str) -> bool {
-    code == "131047"
-}
-
-/// Takes back what a platform confirmed and now denies. Returns whether anything changed.
-pub(crate) fn apply_correction(report: &mut v1::DeliveryReport, message: &str, code: &str) -> bool {
-    let kind = match code {
-        code if is_window(code) => ErrorKind::WindowClosed,
-        "131026" | "131030" | "131021" | "131049" => ErrorKind::Forbidden,
-        "131051" | "131053" => ErrorKind::UnsupportedKind,
-        _ => ErrorKind::Unknown,
-    };
-    let mut changed = false;
-    for step in &mut report.steps {
-        let is_meant = |one: &v1::StepConfirmation| one.provisional && one.message_id == message;
-        if machine::step_phase(step) != StepPhase::Done || !step.confirmed.iter().any(is_meant) {
-            continue;
-        }
-        changed = true;
-        for index in &step.files {
-            let place = usize::try_from(*index).unwrap_or(usize::MAX);
-            let Some(file) = report.files.get_mut(place) else {
-                continue;
-            };
-            if kind == ErrorKind::WindowClosed {
-                state::STATE_QUEUED.clone_into(&mut file.state);
-            } else {
-                report::given_up(kind).clone_into(&mut file.state);
-            }
-            kind.as_str().clone_into(&mut file.error_kind);
-            kind.sentence().clone_into(&mut file.error_message);
-            code.clone_into(&mut file.platform_code);
-            file.platform_message_id.clear();
-        }
-        step.confirmed.clear();
-        step.attempts = 0;
-        kind.as_str().clone_into(&mut step.error_kind);
-        code.clone_into(&mut step.platform_code);
-        if kind == ErrorKind::WindowClosed {
-            machine::mark_ready(step);
-        } else {
-            machine::mark_failed(step);
-        }
-    }
-    if changed {
-        report.success = false;
-        report.notice = report::failure_notice(&report::user_failures(report));
-        report.result_json = report::result_json(report);
-    }
-    changed
-}
-
 /// Says of every file why it has no other end.
-fn give_up(report: &mut v1::DeliveryReport) {
-    let kind = match report.waiting.as_str() {
-        waiting::WINDOW_CLOSED => ErrorKind::WindowClosed,
-        waiting::RATE_LIMITED => ErrorKind::RateLimited,
-        _ => ErrorKind::Transient,
+fn give_up(record: &mut DeliveryRecord) {
+    let kind = match record.waiting {
+        Some(WaitingReason::WindowClosed) => ErrorKind::WindowClosed,
+        Some(WaitingReason::RateLimited) => ErrorKind::RateLimited,
+        Some(WaitingReason::Queue) | None => ErrorKind::Transient,
     };
-    for step in &mut report.steps {
-        let phase = machine::step_phase(step);
-        if phase.is_final() {
-            continue;
-        }
-        if phase == StepPhase::Sending {
-            machine::mark_unknown(step);
-        } else {
-            machine::mark_failed(step);
-        }
-        for index in &step.files {
-            let place = usize::try_from(*index).unwrap_or(usize::MAX);
-            let Some(file) = report.files.get_mut(place) else {
-                continue;
-            };
-            if phase == StepPhase::Sending {
-                crate::deliver::doubt_file(file, "ambiguous", &step.platform_code);
-            } else if !report::is_final(&file.state) {
-                report::given_up(kind).clone_into(&mut file.state);
-                kind.as_str().clone_into(&mut file.error_kind);
-                kind.sentence().clone_into(&mut file.error_message);
+    for step in std::mem::take(&mut record.steps) {
+        let ended = match step {
+            DeliveryStep::Sending(step) => {
+                for index in &step.files {
+                    if let Some(file) = record.file_mut(*index) {
+                        file.doubt(&step.platform_code);
+                    }
+                }
+                step.leave_unknown().into()
             }
-        }
+            DeliveryStep::Ready(step) => {
+                for index in &step.files {
+                    if let Some(file) = record.file_mut(*index)
+                        && !file.state.is_final()
+                    {
+                        let code = file.platform_code.clone();
+                        file.give_up(kind, &code);
+                    }
+                }
+                step.fail().into()
+            }
+            ended => ended,
+        };
+        record.steps.push(ended);
     }
 }
 
 /// The envelope of the work that goes on with a delivery.
-pub(crate) fn round_meta(report: &v1::DeliveryReport) -> Option<Meta> {
-    let delivery = OperationId::new(report.delivery_id.as_str()).ok()?;
-    let deadline = Deadline::from_unix_ms(report.deadline_ms);
-    let mut meta = Meta::new(DeliveryService::tenant_of(report), deadline)
-        .with_operation(records::round_operation(&delivery, report.rounds));
-    if let Ok(session) = SessionId::new(report.session.as_str()) {
+pub(crate) fn round_meta(record: &DeliveryRecord) -> Option<Meta> {
+    let delivery = OperationId::new(record.delivery_id.as_str()).ok()?;
+    let deadline = Deadline::from_unix_ms(record.deadline_ms);
+    let mut meta = Meta::new(record.tenant_id(), deadline)
+        .with_operation(records::round_operation(&delivery, record.rounds));
+    if let Ok(session) = SessionId::new(record.session.as_str()) {
         meta = meta.with_session(session);
     }
-    if !report.traceparent.is_empty() {
-        meta = meta.with_trace(TraceContext::new(&report.traceparent, ""));
+    if !record.traceparent.is_empty() {
+        meta = meta.with_trace(TraceContext::new(&record.traceparent, ""));
     }
     Some(meta)
 }
 
 /// The work itself: everything else is in the record.
-pub(crate) fn round_work(report: &v1::DeliveryReport) -> v1::DeliverFiles {
-    v1::DeliverFiles {
-        delivery_id: report.delivery_id.clone(),
-        session: report.session.clone(),
-        target: report.target.clone(),
+pub(crate) fn round_work(record: &DeliveryRecord) -> v1::DeliverFiles {
+    let work = v1::DeliverFiles {
+        delivery_id: record.delivery_id.clone(),
+        session: record.session.clone(),
+        target: record.target.clone(),
         ..v1::DeliverFiles::default()
-    }
+    };
+    work.with_task(DeliveryTask::Continue)
 }

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use dray_bus::{Bus, KeyError, KeyValue};
+use dray_proto::codes::UnknownCode;
 use dray_proto::v1;
 use dray_types::{Fault, OperationId, TenantId};
 use prost::Message as _;
+
+use crate::record::DeliveryRecord;
 
 /// The bucket.
 pub const DELIVERY_BUCKET: &str = "dray_deliveries";
@@ -25,7 +28,7 @@ pub struct RecordStore {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevisionedRecord {
     /// The record.
-    pub report: v1::DeliveryReport,
+    pub record: DeliveryRecord,
     /// Its revision; 0 while it is not stored.
     pub revision: u64,
 }
@@ -42,15 +45,29 @@ pub enum RecordError {
     /// It is not a record.
     #[error("the delivery's record does not decode")]
     Corrupt(#[source] prost::DecodeError),
+    /// A newer worker wrote it, and this one cannot go on with it.
+    #[error("the delivery's record is of a newer version")]
+    Newer(#[source] UnknownCode),
 }
 
 impl From<RecordError> for Fault {
     fn from(error: RecordError) -> Self {
         match error {
             RecordError::Unreachable(key) => key.into(),
-            RecordError::Moved | RecordError::Corrupt(_) => Self::internal(),
+            RecordError::Moved | RecordError::Corrupt(_) | RecordError::Newer(_) => {
+                Self::internal()
+            }
         }
     }
+}
+
+/// Decodes a record of this version or of the one before.
+///
+/// # Errors
+/// It is not a record, or has steps that only a newer worker can send.
+pub(crate) fn decode_record(value: bytes::Bytes) -> Result<DeliveryRecord, RecordError> {
+    let wire = v1::DeliveryRecord::decode(value).map_err(RecordError::Corrupt)?;
+    DeliveryRecord::try_from(wire).map_err(RecordError::Newer)
 }
 
 /// `<tenant>.<delivery>`.
@@ -90,8 +107,7 @@ impl RecordStore {
         entry
             .map(|entry| {
                 Ok(RevisionedRecord {
-                    report: v1::DeliveryReport::decode(entry.value)
-                        .map_err(RecordError::Corrupt)?,
+                    record: decode_record(entry.value)?,
                     revision: entry.revision,
                 })
             })
@@ -106,10 +122,10 @@ impl RecordStore {
     pub async fn write(
         &self,
         key: &str,
-        report: v1::DeliveryReport,
+        record: DeliveryRecord,
         expected: u64,
     ) -> Result<RevisionedRecord, RecordError> {
-        let value = bytes::Bytes::from(report.encode_to_vec());
+        let value = bytes::Bytes::from(v1::DeliveryRecord::from(&record).encode_to_vec());
         let mut tries = 0;
         loop {
             tries += 1;
@@ -118,11 +134,11 @@ impl RecordStore {
                 revision => self.keys.update(key, value.clone(), revision).await,
             };
             match written {
-                Ok(revision) => return Ok(RevisionedRecord { report, revision }),
+                Ok(revision) => return Ok(RevisionedRecord { record, revision }),
                 Err(KeyError::Exists | KeyError::Stale) if tries > 1 => {
                     let found = self.read(key).await?;
                     return found
-                        .filter(|held| held.report == report)
+                        .filter(|held| held.record == record)
                         .ok_or(RecordError::Moved);
                 }
                 Err(KeyError::Exists | KeyError::Stale) => return Err(RecordError::Moved),
@@ -158,22 +174,22 @@ mod tests {
         let (bus, _) = in_process().await;
         let records = RecordStore::new(&bus);
         assert_eq!(records.read("acme.op").await.unwrap(), None);
-        let report = |message: &str| v1::DeliveryReport {
+        let record = |message: &str| DeliveryRecord {
             message: message.to_owned(),
-            ..v1::DeliveryReport::default()
+            ..DeliveryRecord::default()
         };
-        let first = records.write("acme.op", report("one"), 0).await.unwrap();
-        let moved = records.write("acme.op", report("two"), 0).await;
+        let first = records.write("acme.op", record("one"), 0).await.unwrap();
+        let moved = records.write("acme.op", record("two"), 0).await;
         assert!(matches!(moved, Err(RecordError::Moved)));
         records
-            .write("acme.op", report("three"), first.revision)
+            .write("acme.op", record("three"), first.revision)
             .await
             .unwrap();
         let moved = records
-            .write("acme.op", report("four"), first.revision)
+            .write("acme.op", record("four"), first.revision)
             .await;
         assert!(matches!(moved, Err(RecordError::Moved)));
         let held = records.read("acme.op").await.unwrap().unwrap();
-        assert_eq!(held.report.message, "three");
+        assert_eq!(held.record.message, "three");
     }
 }

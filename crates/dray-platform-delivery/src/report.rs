@@ -1,71 +1,14 @@
-//! The report of a delivery: the tool's result, the notice to the user, and the record without its inner parts.
+//! The report of a delivery: the tool's result, the notice to the user, and what fits an event or a response.
 
-use dray_content::name;
-use dray_content::notice::{self, FailureReason, FileFailure};
-use dray_platform::ErrorKind;
+use dray_platform::{ErrorKind, Route};
+use dray_presentation::name;
+use dray_presentation::notice::{self, FailureReason, FileFailure};
 use dray_proto::v1;
 use prost::Message as _;
 use serde::Serialize;
 
 use crate::link;
-
-/// What happened to one file, as records spell it (platform-delivery 1).
-pub mod state {
-    /// Nothing happened yet.
-    pub const STATE_QUEUED: &str = "queued";
-    /// On its way.
-    pub const STATE_SENDING: &str = "sending";
-    /// The platform confirmed it.
-    pub const STATE_DELIVERED: &str = "delivered";
-    /// The platform confirmed a message with a link to it.
-    pub const STATE_LINKED: &str = "delivered_as_link";
-    /// It lies in a folder of this machine.
-    pub const STATE_COPIED: &str = "copied";
-    /// It will never work as asked.
-    pub const STATE_REJECTED: &str = "rejected";
-    /// It was tried and given up.
-    pub const STATE_FAILED: &str = "failed";
-    /// It may have arrived.
-    pub const STATE_UNKNOWN: &str = "unknown";
-}
-
-/// Whether the user has the file.
-pub fn is_shown(state: &str) -> bool {
-    matches!(
-        state,
-        state::STATE_DELIVERED | state::STATE_LINKED | state::STATE_COPIED
-    )
-}
-
-/// Whether nothing will happen to the file any more.
-pub fn is_final(state: &str) -> bool {
-    is_shown(state)
-        || matches!(
-            state,
-            state::STATE_REJECTED | state::STATE_FAILED | state::STATE_UNKNOWN
-        )
-}
-
-/// The state of a file that is given up for this reason: refused for good, or tried without success.
-pub const fn given_up(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::TooLong
-        | ErrorKind::BadFormat
-        | ErrorKind::Forbidden
-        | ErrorKind::NotFound
-        | ErrorKind::TooLarge
-        | ErrorKind::Empty
-        | ErrorKind::WindowClosed
-        | ErrorKind::UnsupportedKind
-        | ErrorKind::NoThread => state::STATE_REJECTED,
-        ErrorKind::RateLimited
-        | ErrorKind::Transient
-        | ErrorKind::Auth
-        | ErrorKind::StaleFileId
-        | ErrorKind::Source
-        | ErrorKind::Unknown => state::STATE_FAILED,
-    }
-}
+use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState};
 
 #[derive(Serialize)]
 struct JsonReport<'a> {
@@ -81,55 +24,55 @@ struct FileOutcome<'a> {
     size: u64,
     mime: &'a str,
     sha256: String,
-    state: &'a str,
-    route: &'a str,
+    state: &'static str,
+    route: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     platform_message_id: &'a str,
     #[serde(skip_serializing_if = "String::is_empty")]
     url_expires: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<FileError<'a>>,
+    error: Option<FileError>,
 }
 
 #[derive(Serialize)]
-struct FileError<'a> {
-    kind: &'a str,
+struct FileError {
+    kind: &'static str,
     message: String,
 }
 
 /// The result of the tool, as the agent sees it (platform-delivery 2.3).
-pub fn result_json(report: &v1::DeliveryReport) -> String {
+pub fn result_json(record: &DeliveryRecord) -> String {
     let outcome = JsonReport {
-        success: report.success,
-        delivery_id: &report.delivery_id,
-        files: report.files.iter().map(file_outcome).collect(),
+        success: record.success,
+        delivery_id: &record.delivery_id,
+        files: record.files.iter().map(file_outcome).collect(),
     };
     serde_json::to_string(&outcome).unwrap_or_default()
 }
 
-fn file_outcome(file: &v1::DeliveredFile) -> FileOutcome<'_> {
+fn file_outcome(file: &FileRecord) -> FileOutcome<'_> {
     FileOutcome {
         path: String::from_utf8_lossy(&file.path).into_owned(),
         name: &file.name,
         size: file.size,
         mime: &file.media_type,
         sha256: hex_digits(&file.sha256),
-        state: &file.state,
-        route: &file.route,
+        state: file.state.name(),
+        route: file.route.map_or("", Route::as_str),
         platform_message_id: &file.platform_message_id,
         url_expires: match file.url_expires_at_ms {
             0 => String::new(),
             at => link::rfc3339_time(at),
         },
-        error: (!file.error_kind.is_empty()).then_some(FileError {
-            kind: &file.error_kind,
+        error: file.error_kind.map(|kind| FileError {
+            kind: kind.name(),
             message: named_message(file),
         }),
     }
 }
 
 /// Why a file did not arrive, with its name and without its directories.
-fn named_message(file: &v1::DeliveredFile) -> String {
+fn named_message(file: &FileRecord) -> String {
     let message = file.error_message.as_str();
     match name::shown_name(&file.name) {
         name if name.is_empty() => message.to_owned(),
@@ -142,24 +85,13 @@ fn hex_digits(bytes: &[u8]) -> String {
         .map_or_else(|_| String::new(), dray_types::Sha256Digest::to_hex)
 }
 
-/// The record as callers see it: no steps, no tenant, nothing about its waiting.
-pub fn public_report(report: &v1::DeliveryReport) -> v1::DeliveryReport {
-    v1::DeliveryReport {
-        steps: Vec::new(),
-        tenant: String::new(),
-        traceparent: String::new(),
-        writer: 0,
-        ..report.clone()
-    }
-}
-
 /// Most bytes of a report in an event, and in an answer.
 const EVENT_MOST: usize = 100 * 1024;
 pub(crate) const ANSWER_MOST: usize = 112 * 1024;
 
 /// The record as events carry it: also without what the agent said and the proofs of the copies.
-pub fn for_event(report: &v1::DeliveryReport) -> v1::DeliveryReport {
-    let mut report = public_report(report);
+pub fn for_event(record: &DeliveryRecord) -> v1::DeliveryReport {
+    let mut report = v1::DeliveryReport::from(record);
     report.message.clear();
     for file in &mut report.files {
         file.transfer = None;
@@ -194,9 +126,9 @@ pub fn fit_report(mut report: v1::DeliveryReport, most: usize) -> v1::DeliveryRe
 }
 
 /// Failures for the user, in the order of the files.
-pub fn user_failures(report: &v1::DeliveryReport) -> Vec<FileFailure> {
-    let failed = |file: &&v1::DeliveredFile| is_final(&file.state) && !is_shown(&file.state);
-    report
+pub fn user_failures(record: &DeliveryRecord) -> Vec<FileFailure> {
+    let failed = |file: &&FileRecord| file.state.is_final() && !file.state.is_shown();
+    record
         .files
         .iter()
         .filter(failed)
@@ -221,24 +153,36 @@ pub fn failure_notice(failures: &[FileFailure]) -> String {
     notice::failure_notice(failures).unwrap_or_default()
 }
 
-fn failure_reason(file: &v1::DeliveredFile) -> FailureReason {
-    if file.state == state::STATE_UNKNOWN {
+fn failure_reason(file: &FileRecord) -> FailureReason {
+    if file.state == FileState::Unknown {
         return FailureReason::Ambiguous;
     }
-    match file.error_kind.as_str() {
-        "too_large" if file.limit > 0 => FailureReason::TooLarge {
+    let kind = match file.error_kind {
+        Some(FileFailureKind::Platform(kind)) => kind,
+        Some(FileFailureKind::NoAccount) => return FailureReason::NoAccount,
+        Some(FileFailureKind::Ambiguous) | None => return FailureReason::TryLater,
+    };
+    match kind {
+        ErrorKind::TooLarge if file.limit > 0 => FailureReason::TooLarge {
             size: file.size,
             limit: file.limit,
         },
-        "forbidden" | "auth" => FailureReason::NotAllowed,
-        "empty" => FailureReason::Empty,
-        "not_found" if file.claim.is_none() => FailureReason::NotFound,
+        ErrorKind::Forbidden | ErrorKind::Auth => FailureReason::NotAllowed,
+        ErrorKind::Empty => FailureReason::Empty,
+        ErrorKind::NotFound if file.claim.is_none() => FailureReason::NotFound,
         // The file was there: it is the chat that is not.
-        "not_found" => FailureReason::ChatMissing,
-        "no_account" => FailureReason::NoAccount,
-        "too_large" | "unsupported_kind" | "bad_format" | "too_long" => FailureReason::Unsupported,
-        "window_closed" => FailureReason::WindowClosed,
-        _ => FailureReason::TryLater,
+        ErrorKind::NotFound => FailureReason::ChatMissing,
+        ErrorKind::TooLarge
+        | ErrorKind::UnsupportedKind
+        | ErrorKind::BadFormat
+        | ErrorKind::TooLong => FailureReason::Unsupported,
+        ErrorKind::WindowClosed => FailureReason::WindowClosed,
+        ErrorKind::RateLimited
+        | ErrorKind::Transient
+        | ErrorKind::StaleFileId
+        | ErrorKind::NoThread
+        | ErrorKind::Source
+        | ErrorKind::Unknown => FailureReason::TryLater,
     }
 }
 
@@ -246,30 +190,36 @@ fn failure_reason(file: &v1::DeliveredFile) -> FailureReason {
 mod tests {
     use super::*;
 
-    fn file(name: &str, state: &str, kind: &str) -> v1::DeliveredFile {
-        v1::DeliveredFile {
+    fn file(name: &str, state: FileState, kind: Option<FileFailureKind>) -> FileRecord {
+        FileRecord {
             path: format!("/w/{name}").into_bytes(),
             name: name.to_owned(),
             size: 3,
             media_type: "text/plain".to_owned(),
             sha256: vec![0xab; 32],
-            state: state.to_owned(),
-            route: "document".to_owned(),
-            error_kind: kind.to_owned(),
-            error_message: if kind.is_empty() { "" } else { "No." }.to_owned(),
-            ..v1::DeliveredFile::default()
+            route: Some(Route::Document),
+            error_kind: kind,
+            error_message: kind.map_or("", |_| "No.").to_owned(),
+            ..FileRecord::in_state(state)
         }
     }
 
     #[test]
     fn the_result_has_the_shape_that_agents_know() {
-        let mut shown = file("a.txt", state::STATE_LINKED, "");
+        let mut shown = file("a.txt", FileState::DeliveredAsLink, None);
         shown.platform_message_id = "7".to_owned();
         shown.url_expires_at_ms = 1_795_000_000_000;
-        let report = v1::DeliveryReport {
+        let report = DeliveryRecord {
             delivery_id: "d".to_owned(),
-            files: vec![shown, file("b.txt", state::STATE_REJECTED, "forbidden")],
-            ..v1::DeliveryReport::default()
+            files: vec![
+                shown,
+                file(
+                    "b.txt",
+                    FileState::Rejected,
+                    Some(ErrorKind::Forbidden.into()),
+                ),
+            ],
+            ..DeliveryRecord::default()
         };
         let digest = "ab".repeat(32);
         assert_eq!(
@@ -290,15 +240,23 @@ mod tests {
 
     #[test]
     fn r_21_failures_are_told_by_name_and_class_only() {
-        let mut large = file("big.bin", state::STATE_REJECTED, "too_large");
+        let mut large = file(
+            "big.bin",
+            FileState::Rejected,
+            Some(ErrorKind::TooLarge.into()),
+        );
         (large.size, large.limit) = (62 << 20, 50 << 20);
-        let report = v1::DeliveryReport {
+        let report = DeliveryRecord {
             files: vec![
-                file("ok.txt", state::STATE_DELIVERED, ""),
+                file("ok.txt", FileState::Delivered, None),
                 large,
-                file("maybe.txt", state::STATE_UNKNOWN, "transient"),
+                file(
+                    "maybe.txt",
+                    FileState::Unknown,
+                    Some(ErrorKind::Transient.into()),
+                ),
             ],
-            ..v1::DeliveryReport::default()
+            ..DeliveryRecord::default()
         };
         assert_eq!(
             failure_notice(&user_failures(&report)),
@@ -310,20 +268,24 @@ mod tests {
 
     #[test]
     fn r_21_a_missing_chat_is_told_apart_from_a_missing_file() {
-        let missing = file("a", state::STATE_REJECTED, "not_found");
+        let missing = file("a", FileState::Rejected, Some(ErrorKind::NotFound.into()));
         assert_eq!(failure_reason(&missing), FailureReason::NotFound);
         let mut stored = missing;
         stored.claim = Some(v1::Claim::default());
         assert_eq!(failure_reason(&stored), FailureReason::ChatMissing);
-        let unset = file("a", state::STATE_REJECTED, "no_account");
+        let unset = file("a", FileState::Rejected, Some(FileFailureKind::NoAccount));
         assert_eq!(failure_reason(&unset), FailureReason::NoAccount);
     }
 
     #[test]
     fn a_report_of_many_files_still_fits_an_event() {
-        let mut many = v1::DeliveryReport::default();
+        let mut many = DeliveryRecord::default();
         for _ in 0..100 {
-            let mut one = file(&"x".repeat(160), state::STATE_FAILED, "transient");
+            let mut one = file(
+                &"x".repeat(160),
+                FileState::Failed,
+                Some(ErrorKind::Transient.into()),
+            );
             one.claim = Some(v1::Claim {
                 artifact: Some(v1::Artifact {
                     name: "y".repeat(200),
@@ -334,32 +296,23 @@ mod tests {
             many.files.push(one);
         }
         many.result_json = result_json(&many);
-        assert!(many.encoded_len() > EVENT_MOST);
+        assert!(v1::DeliveryReport::from(&many).encoded_len() > EVENT_MOST);
         let told = for_event(&many);
         assert!(told.encoded_len() <= EVENT_MOST);
         assert_eq!(told.files.len(), 100);
-        assert_eq!(
-            fit_report(file_report(), EVENT_MOST),
-            file_report(),
-            "what fits is whole"
-        );
-    }
-
-    fn file_report() -> v1::DeliveryReport {
-        v1::DeliveryReport {
-            files: vec![file("a", state::STATE_DELIVERED, "")],
-            ..v1::DeliveryReport::default()
-        }
+        let one = v1::DeliveryReport::from(&DeliveryRecord {
+            files: vec![file("a", FileState::Delivered, None)],
+            ..DeliveryRecord::default()
+        });
+        let whole = fit_report(one.clone(), EVENT_MOST);
+        assert_eq!(whole, one, "what fits is whole");
     }
 
     #[test]
-    fn every_kind_of_failure_has_a_state_and_a_reason() {
+    fn every_kind_of_failure_has_a_reason() {
         for kind in ErrorKind::ALL_KINDS {
-            let state = given_up(kind);
-            assert!(is_final(state) && !is_shown(state), "{kind}");
-            let failed = file("x", state, kind.as_str());
-            assert!(!failure_reason(&failed).text().is_empty());
+            let failed = file("x", FileState::given_up(kind), Some(kind.into()));
+            assert!(!failure_reason(&failed).text().is_empty(), "{kind}");
         }
-        assert!(!is_final(state::STATE_QUEUED) && !is_final(state::STATE_SENDING));
     }
 }

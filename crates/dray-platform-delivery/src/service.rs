@@ -5,64 +5,29 @@ use std::time::Duration;
 
 use opentelemetry::metrics::Meter;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 
 use dray_bus::{Permissions, WorkCompleted, WorkDelivery, WorkFailure};
-use dray_proto::v1;
+use dray_proto::queue::{INBOUND_QUEUE, platform_queue};
+use dray_proto::v1::{self, DeliveryStage};
 use dray_service::{Request, Router, Service, ServiceContext, StartError};
 use dray_store::StoreAccess;
-use dray_types::{Deadline, Fault};
+use dray_types::{Fault, PlatformKind};
 
 use crate::accounts::AccountRegistry;
-use crate::cache::GatheringNotes;
-use crate::chat_order::ChatOrder;
 use crate::config::Config;
-use crate::deliver::{DeliveryService, WorkEnd};
+use crate::deliver::WorkEnd;
+use crate::delivery_service::DeliveryService;
 use crate::error::DeliveryError;
 use crate::gather;
 use crate::inbound::{DurableInboundSink, listener};
-use crate::index::DeliveryIndex;
-use crate::lease::LeaseStore;
 use crate::metrics::DeliveryMetrics;
-use crate::platform_cache::PlatformCache;
-use crate::queue::ChatQueues;
-use crate::rate_limit::RateLimiter;
-use crate::records::RecordStore;
+use crate::record::{DeliveryRecord, FileRecord, FileState, WaitingReason};
 use crate::report as told_report;
 
 /// The running service.
 #[derive(Debug)]
 pub struct PlatformDelivery {
-    pub(crate) desk: Arc<DeliveryService>,
-}
-
-impl DeliveryService {
-    /// A desk over a host's bus and store.
-    pub fn new(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Self {
-        let records = RecordStore::new(&cx.bus);
-        let platform_cache = PlatformCache::new(&cx.bus, cx.clock.clone());
-        let keys = platform_cache.keys().clone();
-        let order_timeout = config.order_timeout.as_duration();
-        let chat_order = ChatOrder::new(keys.clone(), cx.clock.clone(), order_timeout);
-        Self {
-            leases: LeaseStore::new(keys.clone(), cx.clock.clone(), cx.instance.clone()),
-            gatherings: GatheringNotes::new(keys, cx.clock.clone()),
-            index: DeliveryIndex::new(records.clone()),
-            platform_cache,
-            metrics: DeliveryMetrics::new(&cx.meter),
-            bus: cx.bus.clone(),
-            store: cx.store.clone(),
-            clock: cx.clock.clone(),
-            rate_limiter: RateLimiter::new(cx.clock.clone()),
-            queue: ChatQueues::default(),
-            chat_order,
-            wake_keeper: Notify::new(),
-            records,
-            config,
-            accounts,
-            second: Duration::from_secs(1),
-        }
-    }
+    pub(crate) deliveries: Arc<DeliveryService>,
 }
 
 impl Service for PlatformDelivery {
@@ -84,20 +49,9 @@ impl Service for PlatformDelivery {
             .answer(Self::prepare_upload)
             .answer(Self::finish_upload)
             .consume(Self::send)
-            .consume_as("inbound", Self::receive);
-        [
-            "platform-delivery-telegram",
-            "platform-delivery-discord",
-            "platform-delivery-slack",
-            "platform-delivery-whatsapp",
-            "platform-delivery-matrix",
-            "platform-delivery-email",
-            "platform-delivery-webhook",
-            "platform-delivery-cli",
-        ]
-        .into_iter()
-        .fold(router, |router, durable| {
-            router.consume_as(durable, Self::deliver)
+            .consume_as(INBOUND_QUEUE, Self::receive);
+        PlatformKind::ALL.iter().fold(router, |router, platform| {
+            router.consume_as(platform_queue(*platform), Self::deliver)
         })
     }
 
@@ -141,32 +95,35 @@ impl PlatformDelivery {
         cx: &ServiceContext,
     ) -> Result<Self, StartError> {
         let listen = config.listen;
-        let desk = Arc::new(DeliveryService::new(config, accounts, cx));
+        let deliveries = Arc::new(DeliveryService::new(config, accounts, cx));
         if let Some(address) = listen {
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 StartError::with_source(format!("cannot listen on {address}"), error)
             })?;
-            let served = listener::serve_until(Arc::clone(&desk), listener, cx.stop.clone());
+            let served =
+                listener::serve_until(Arc::clone(&deliveries.inbound), listener, cx.stop.clone());
             cx.tasks.spawn(served);
         }
-        if desk.config.poll {
-            for account in desk
+        if deliveries.inbound.config.poll {
+            for account in deliveries
+                .inbound
                 .accounts
                 .iter()
                 .filter(|account| account.inbox.is_some())
             {
-                let door = DurableInboundSink {
-                    desk: Arc::clone(&desk),
+                let sink = DurableInboundSink {
+                    service: Arc::clone(&deliveries.inbound),
                     account: Arc::clone(account),
                 };
                 cx.tasks
-                    .spawn(door.poll(cx.instance.clone(), cx.stop.clone()));
+                    .spawn(sink.poll(cx.instance.clone(), cx.stop.clone()));
             }
         }
-        cx.tasks.spawn(Arc::clone(&desk).keep(cx.stop.clone()));
         cx.tasks
-            .spawn(Arc::clone(&desk).keep_cache(cx.stop.clone()));
-        Ok(Self { desk })
+            .spawn(Arc::clone(&deliveries.reconciler).keep(cx.stop.clone()));
+        cx.tasks
+            .spawn(Arc::clone(&deliveries.sweeper).keep_cache(cx.stop.clone()));
+        Ok(Self { deliveries })
     }
 
     /// Publishes the work of a delivery; the same operation is the same delivery.
@@ -175,9 +132,14 @@ impl PlatformDelivery {
         request: Request<v1::SendFileRequested>,
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
-        gather::check_request(&body, self.desk.config.max_files)?;
-        let accepted = self.desk.accept(&meta, &body).await.map_err(report_error)?;
-        self.desk.note_turn(&meta, &body).await;
+        gather::check_request(&body, self.deliveries.inbound.config.max_files)?;
+        let accepted = self
+            .deliveries
+            .intake
+            .accept(&meta, &body)
+            .await
+            .map_err(report_error)?;
+        self.deliveries.texts.note_turn(&meta, &body).await;
         Ok(accepted)
     }
 
@@ -187,7 +149,11 @@ impl PlatformDelivery {
         request: Request<v1::DeliveryOutcomeRequest>,
     ) -> Result<v1::DeliveryReport, Fault> {
         let Request { meta, body } = request;
-        self.desk.outcome(&meta, &body).await.map_err(report_error)
+        self.deliveries
+            .receipts
+            .outcome(&meta, &body)
+            .await
+            .map_err(report_error)
     }
 
     /// Lists deliveries.
@@ -196,7 +162,11 @@ impl PlatformDelivery {
         request: Request<v1::ListReceiptsRequest>,
     ) -> Result<v1::ListReceiptsReply, Fault> {
         let Request { meta, body } = request;
-        self.desk.receipts(&meta, &body).await.map_err(report_error)
+        self.deliveries
+            .receipts
+            .receipts(&meta, &body)
+            .await
+            .map_err(report_error)
     }
 
     /// Delivers once more what did not arrive.
@@ -205,7 +175,11 @@ impl PlatformDelivery {
         request: Request<v1::ResendRequest>,
     ) -> Result<v1::DeliveryAccepted, Fault> {
         let Request { meta, body } = request;
-        self.desk.resend(&meta, &body).await.map_err(report_error)
+        self.deliveries
+            .receipts
+            .resend(&meta, &body)
+            .await
+            .map_err(report_error)
     }
 
     /// Sends what the tags of a text name.
@@ -214,7 +188,8 @@ impl PlatformDelivery {
         request: Request<v1::SendTextRequested>,
     ) -> Result<v1::SendTextReply, Fault> {
         let Request { meta, body } = request;
-        self.desk
+        self.deliveries
+            .texts
             .send_text(&meta, &body)
             .await
             .map_err(report_error)
@@ -226,7 +201,9 @@ impl PlatformDelivery {
         request: Request<v1::PrepareUploadRequest>,
     ) -> Result<v1::PrepareUploadReply, Fault> {
         let Request { meta, body } = request;
-        self.desk
+        self.deliveries
+            .inbound
+            .uploads
             .prepare_upload(&meta, &body)
             .await
             .map_err(report_error)
@@ -238,7 +215,9 @@ impl PlatformDelivery {
         request: Request<v1::FinishUploadRequest>,
     ) -> Result<v1::FinishUploadReply, Fault> {
         let Request { meta, body } = request;
-        self.desk
+        self.deliveries
+            .inbound
+            .uploads
             .finish_upload(&meta, &body)
             .await
             .map_err(report_error)
@@ -257,7 +236,9 @@ impl PlatformDelivery {
             cancel,
             ..
         } = delivery;
-        self.desk
+        self.deliveries
+            .inbound
+            .receiver
             .receive(&meta, &work, (epoch, attempt), &cancel)
             .await
     }
@@ -275,7 +256,10 @@ impl PlatformDelivery {
             cancel,
             ..
         } = delivery;
-        self.desk.send(&meta, &work, epoch, attempt, &cancel).await
+        self.deliveries
+            .gatherer
+            .send(&meta, &work, epoch, attempt, &cancel)
+            .await
     }
 
     /// Does the work of a platform's queue.
@@ -286,7 +270,7 @@ impl PlatformDelivery {
         let WorkDelivery {
             meta, work, cancel, ..
         } = delivery;
-        let ended = Box::pin(self.desk.deliver(&meta, &work, &cancel)).await;
+        let ended = Box::pin(self.deliveries.sender.deliver(&meta, &work, &cancel)).await;
         work_result(&work, ended)
     }
 }
@@ -325,13 +309,20 @@ fn work_result(
         Ok(WorkEnd::Finished(report)) => Ok(WorkCompleted::event(&v1::DeliveryDone {
             report: Some(told_report::for_event(&report)),
         })),
-        Ok(WorkEnd::Waiting(report)) => Ok(WorkCompleted::event(&v1::DeliveryProgressed {
-            delivery_id: work.delivery_id.clone(),
-            session: work.session.clone(),
-            stage: "waiting".to_owned(),
-            name: report.waiting,
-            ..v1::DeliveryProgressed::default()
-        })),
+        Ok(WorkEnd::Waiting(record)) => {
+            let reason = record.waiting;
+            let mut news = v1::DeliveryProgressed {
+                delivery_id: work.delivery_id.clone(),
+                session: work.session.clone(),
+                name: reason.map_or("", WaitingReason::name).to_owned(),
+                waiting_code: reason
+                    .map_or(v1::WaitingReason::Unspecified, Into::into)
+                    .into(),
+                ..v1::DeliveryProgressed::default()
+            };
+            news.set_delivery_stage(DeliveryStage::Waiting);
+            Ok(WorkCompleted::event(&news))
+        }
         Err(error) => {
             error.log("a delivery is left for later");
             let fault = Fault::from(error);
@@ -347,40 +338,7 @@ fn work_result(
 }
 
 /// Whether a delivery ended without anything that was or may have been shown.
-fn is_refused(delivery: &v1::DeliveryReport) -> bool {
-    let seen = |file: &v1::DeliveredFile| {
-        told_report::is_shown(&file.state) || file.state == told_report::state::STATE_UNKNOWN
-    };
+fn is_refused(delivery: &DeliveryRecord) -> bool {
+    let seen = |file: &FileRecord| file.state.is_shown() || file.state == FileState::Unknown;
     !delivery.files.is_empty() && !delivery.files.iter().any(seen)
-}
-
-impl DeliveryService {
-    /// Publishes a request as work.
-    pub(crate) async fn accept(
-        &self,
-        meta: &dray_bus::Meta,
-        work: &v1::SendFileRequested,
-    ) -> Result<v1::DeliveryAccepted, DeliveryError> {
-        let patience = self.config.patience.as_duration();
-        let deadline = Deadline::after(self.clock.now_ms(), patience).max(meta.deadline);
-        let envelope = meta.clone().with_deadline(deadline);
-        let work = self.with_kept_claims(meta, work).await?;
-        // Before the publication: the next request of the same caller gets a later place.
-        let place = self.take_place(meta, &work).await?;
-        let published = self.bus.publish_work(&envelope, &work).await;
-        let is_repeated = published
-            .as_ref()
-            .is_ok_and(|published| published.duplicate);
-        if let Some(place) = place
-            && place.is_new
-            && (is_repeated || published.is_err())
-        {
-            self.release_place(&place.chat, &place.delivery).await;
-        }
-        let published = published?;
-        Ok(v1::DeliveryAccepted {
-            delivery_id: meta.operation.to_string(),
-            duplicate: published.duplicate,
-        })
-    }
 }

@@ -1,29 +1,31 @@
-//! Uploads of browsers and services: a presigned PUT into the store, then on the way into the sandbox.
+//! Uploads of browsers and services: a presigned PUT into the store, and then the way into the sandbox.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::{KeyError, Meta};
-use dray_content::name;
+use dray_bus::{Bus, KeyError, Meta};
+use dray_presentation::name;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_store::{ArtifactLabel, ExpectedUpload, UploadTicket};
-use dray_types::{Claim, Deadline, Fault, OperationId, Secret, Sha256Digest};
+use dray_store::{ArtifactLabel, ExpectedUpload, Store, UploadTicket};
+use dray_types::{Claim, Clock, Deadline, Fault, OperationId, Secret, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
-use crate::deliver::DeliveryService;
+use crate::config::Config;
 use crate::error::DeliveryError;
 use crate::gather::asked_in_vain;
+use crate::platform_cache::PlatformCache;
 
-/// Lifetime of a PUT (messaging-reliability L-2).
+/// Lifetime of a presigned PUT (messaging-reliability L-2).
 const PUT_LIFETIME: Duration = Duration::from_mins(10);
-/// How long an upload can be finished, and asked for again after that.
+/// How long an upload can be finished, and its result be requested again after that.
 const UPLOAD_RETENTION: Duration = Duration::from_hours(24);
-/// How long the sandbox may take.
+/// Time limit for putting the file into the sandbox.
 pub(crate) const PLACE_TIMEOUT: Duration = Duration::from_hours(1);
-/// Type of unnamed content.
+/// Media type of content for which none is declared.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-/// What is known of an upload between its two calls; never its URL.
+/// State of an upload between its two calls; its URL is never stored.
 #[derive(Debug, Serialize, Deserialize)]
 struct PendingUpload {
     session: String,
@@ -34,12 +36,23 @@ struct PendingUpload {
     sha256: String,
 }
 
-impl DeliveryService {
-    /// Makes room for an upload.
+/// Takes uploads in two calls.
+#[derive(Clone, Debug)]
+pub(crate) struct UploadService {
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) config: Arc<Config>,
+    /// Keeps uploads between their two calls.
+    pub(crate) platform_cache: PlatformCache,
+}
+
+impl UploadService {
+    /// Prepares an upload: checks it and presigns a PUT for it.
     ///
     /// # Errors
-    /// The request, the session, the store or the bus.
-    pub async fn prepare_upload(
+    /// An invalid request, an unknown session, or a failure of the store or the bus.
+    pub(crate) async fn prepare_upload(
         &self,
         meta: &Meta,
         request: &v1::PrepareUploadRequest,
@@ -53,9 +66,10 @@ impl DeliveryService {
         };
         let most = self.config.max_attachment.as_u64();
         if request.size > most {
-            let text = dray_content::size::over_limit(request.size, most);
+            let text = dray_presentation::size::over_limit(request.size, most);
             return Err(too_large(&text));
         }
+        // Only to check that the session exists: an upload that nothing can collect would be lost.
         let show = v1::ShowSessionRequest {
             session: request.session.clone(),
         };
@@ -86,9 +100,10 @@ impl DeliveryService {
         };
         let key = pending_key(meta, &meta.operation);
         self.platform_cache
+            // Unlike other knowledge it must not be lost: without it the upload cannot be finished.
             .keep(&key, &pending, UPLOAD_RETENTION)
             .await
-            .map_err(|error| to_delivery_error::<KeyError>("the bus", error))?;
+            .map_err(bus_failed)?;
         Ok(v1::PrepareUploadReply {
             upload_id: meta.operation.to_string(),
             url: Some(v1::PresignedUrl {
@@ -103,11 +118,11 @@ impl DeliveryService {
         })
     }
 
-    /// Takes an upload and puts it on its way into the sandbox. Finishing twice is finishing once.
+    /// Takes an upload and puts it on its way into the sandbox. Finishing twice has the effect of finishing once.
     ///
     /// # Errors
-    /// The upload is unknown, nothing was uploaded, or something else than announced.
-    pub async fn finish_upload(
+    /// The upload is unknown, nothing was uploaded, or something other than announced.
+    pub(crate) async fn finish_upload(
         &self,
         meta: &Meta,
         request: &v1::FinishUploadRequest,
@@ -115,12 +130,14 @@ impl DeliveryService {
         let id = OperationId::new(request.upload_id.as_str())
             .map_err(|error| InvalidMessage::field("upload_id", error))?;
         let key = pending_key(meta, &id);
-        let Some(pending) = self.platform_cache.get::<PendingUpload>(&key).await else {
+        let found = self.platform_cache.find::<PendingUpload>(&key).await;
+        let Some(pending) = found.map_err(bus_failed)? else {
             return Err(DeliveryError::NotFound("upload"));
         };
+        // A confirmed upload has left its staging key; a repeated call finds its digest here.
         let done_key = format!("{key}.done");
-        let done = self.platform_cache.get::<String>(&done_key).await;
-        let claim = if let Some(digest) = done {
+        let done = self.platform_cache.find::<String>(&done_key).await;
+        let claim = if let Some(digest) = done.map_err(bus_failed)? {
             self.again(meta, &pending, &digest).await?
         } else {
             let claim = self.confirm(meta, &pending).await?;
@@ -142,6 +159,7 @@ impl DeliveryService {
             .clone()
             .with_operation(placing.clone())
             .with_deadline(deadline);
+        // Published again by a repeated call, too; the operation makes the repetition harmless.
         self.bus.publish_work(&envelope, &place).await?;
         Ok(v1::FinishUploadReply {
             claim: Some(claim.into()),
@@ -158,6 +176,7 @@ impl DeliveryService {
                 media_type: pending.media_type.clone(),
                 sha256: pending.sha256.parse().ok(),
             },
+            // The store checks key and announced content; the URL was only for the client.
             url: Secret::default(),
             headers: Vec::new(),
             expires_at_ms: 0,
@@ -189,13 +208,17 @@ impl DeliveryService {
     }
 }
 
-/// The operation that places an upload.
+/// The operation that places an upload, the same one for repeated calls.
 fn placing_of(upload: &OperationId) -> OperationId {
     OperationId::new(format!("u-{}", upload.ledger_token())).unwrap_or_else(|_| upload.clone())
 }
 
 fn pending_key(meta: &Meta, upload: &OperationId) -> String {
     format!("upload.{}.{}", meta.tenant.token(), upload.ledger_token())
+}
+
+fn bus_failed(error: KeyError) -> DeliveryError {
+    to_delivery_error("the bus", error)
 }
 
 fn to_delivery_error<E>(what: &'static str, error: E) -> DeliveryError

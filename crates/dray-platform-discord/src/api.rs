@@ -1,4 +1,4 @@
-//! Requests to the API, and what its codes mean.
+//! Requests to the API, and the meaning of its error codes.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use url::Url;
 
 use crate::options::DiscordOptions;
 
-/// Wait after a 429 that does not say how long.
+/// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// A bot.
+/// A bot at an API. Its `Debug` shows no token.
 pub(crate) struct DiscordApi {
     pub(crate) client: HttpClient,
     base: String,
-    /// Host of the base, with its port where one is named.
+    /// Host of the base, with its port where one is named. Files and gateways there are trusted too.
     own: String,
     file_hosts: Vec<String>,
     gateway_hosts: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) struct DiscordApi {
     pub(crate) answer_timeout: Duration,
 }
 
-/// The body of a refusal.
+/// The body of a refusal; all fields are empty when the body has another shape.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -47,7 +47,7 @@ impl DiscordApi {
             return Err(wrong("base_url must be http or https"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
+            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
@@ -64,42 +64,50 @@ impl DiscordApi {
         })
     }
 
-    /// Asks for a path below the base.
+    /// Reads a path below the base. Errors are never ambiguous: reading shows nothing.
     pub(crate) async fn get(
         &self,
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<Value, PlatformError> {
         let request = self.client.get(&self.url(path)).query(query);
-        let told = self.call(request, &|_| {}).await;
-        told.map_err(|error| error.at(SendOutcome::NotSent))
+        let response = self.call(request, &|_| {}).await;
+        response.map_err(|error| error.at(SendOutcome::NotSent))
     }
 
     /// Opens the address of a file that a user sent. The token is not sent there.
     pub(crate) async fn file(&self, url: &str) -> Result<HttpResponse, PlatformError> {
-        let wrong =
-            || PlatformError::new(ErrorKind::Forbidden, "an address outside of the file hosts");
+        let wrong = || {
+            PlatformError::new(
+                ErrorKind::Forbidden,
+                "the host of the file is not in file_hosts",
+            )
+        };
         let parsed = Url::parse(url).map_err(|_| wrong())?;
         let host = url_authority(&parsed).ok_or_else(wrong)?;
+        // Compared whole, unlike gateways: those have regional hosts below `discord.gg`, files do not.
         let is_known = host == self.own || self.file_hosts.contains(&host);
+        // Without TLS only where the operator chose an API without it.
         if !is_known || !(parsed.scheme() == "https" || self.is_open()) {
             return Err(wrong());
         }
         Ok(self.client.get(parsed.as_str()).send(&|_| {}).await?)
     }
 
-    /// The address at which a gateway is asked for, as HTTP; refused where the token must not be shown.
+    /// The address at which a gateway is asked for, with the scheme of HTTP. Refused for hosts to which the token
+    /// must not be shown.
     pub(crate) fn gateway(&self, url: &str) -> Result<String, PlatformError> {
         let wrong = || {
             PlatformError::new(
                 ErrorKind::Forbidden,
-                "a gateway outside of the gateway hosts",
+                "the host of the gateway is not in gateway_hosts",
             )
         };
         let parsed = Url::parse(url).map_err(|_| wrong())?;
         let host = url_authority(&parsed).ok_or_else(wrong)?;
         let is_below = |known: &String| {
             let rest = host.strip_suffix(known.as_str());
+            // `discord.gg` covers `gateway.discord.gg`, but not `notdiscord.gg`.
             rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
         if host != self.own && !self.gateway_hosts.iter().any(is_below) {
@@ -110,11 +118,12 @@ impl DiscordApi {
             "ws" if self.is_open() => "http",
             _ => return Err(wrong()),
         };
+        // The query of the address is dropped: it could ask for compression, which is not read here.
         let path = parsed.path();
         Ok(format!("{scheme}://{host}{path}?v=10&encoding=json"))
     }
 
-    /// Whether the operator chose an API without TLS.
+    /// Whether the operator chose an API without TLS, as for a fake server.
     fn is_open(&self) -> bool {
         self.base.starts_with("http://")
     }
@@ -124,7 +133,7 @@ impl DiscordApi {
         format!("{}{path}", self.base)
     }
 
-    /// Sends a request with the token and reads the JSON answer.
+    /// Sends a request with the token and reads the JSON response.
     pub(crate) async fn call(
         &self,
         request: RequestBuilder,
@@ -132,6 +141,7 @@ impl DiscordApi {
     ) -> Result<Value, PlatformError> {
         let request = request.authorization("Bot", &self.token);
         let answer = request.send(progress).await?;
+        // 2xx only. Discord does not redirect, and the client follows nothing.
         if answer.is_success() {
             return Ok(answer.json().await?);
         }
@@ -139,13 +149,14 @@ impl DiscordApi {
     }
 }
 
-/// The error that a refusal stands for.
+/// The error that a refusal stands for. Reads the rest of the body.
 pub(crate) async fn refusal_error(answer: HttpResponse) -> PlatformError {
     let (status, header) = (answer.status(), answer.retry_after());
     // A proxy's page has no code; its status says enough.
     let refusal: ErrorBody = answer.json().await.unwrap_or_default();
     let waits = refusal
         .retry_after
+        // `from_secs_f64` panics for negative, infinite and very large numbers, and this one comes from the network.
         .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
         .map(|seconds| Duration::from_secs_f64(seconds.min(604_800.0)))
         .or(header);
@@ -157,12 +168,15 @@ fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> Platfo
         let text = format!("{} {}", refusal.message, refusal.errors).to_lowercase();
         text.contains("size") || text.contains("too large")
     };
+    // The code comes first: Discord uses one status for many codes, and codes keep their meaning.
     let kind = match (refusal.code, status) {
         (40_005 | 50_045, _) | (_, 413) => ErrorKind::TooLarge,
         (50_035, _) if is_about_size() => ErrorKind::TooLarge,
+        // The body was refused for its text.
         (50_035, _) if refusal.errors.get("content").is_some() => ErrorKind::TooLong,
         (10_003, _) => ErrorKind::NotFound,
         (10_008, _) => ErrorKind::NoThread,
+        // Slow mode, the write limit of a channel, and a limited resource come with other statuses than 429.
         (20_016 | 20_028 | 40_062, _) | (_, 429) => ErrorKind::RateLimited,
         (50_001 | 50_007 | 50_008 | 50_013 | 50_083 | 160_005 | 40_067, _) => ErrorKind::Forbidden,
         (50_006 | 50_035 | 50_109, _) => ErrorKind::BadFormat,
@@ -181,7 +195,8 @@ fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> Platfo
         PlatformError::new(kind, format!("status {status}: {}", refusal.message)).code(code);
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // A failure of the server after all of the request says nothing about what became of it.
+        // A server failure after the whole request leaves open what became of it.
+        // 130000 is sent instead of carrying the request out, so nothing can be visible.
         ErrorKind::Transient if refusal.code != 130_000 => error.ambiguous(),
         _ => error,
     }
@@ -189,7 +204,7 @@ fn error_of(status: u16, refusal: &ErrorBody, waits: Option<Duration>) -> Platfo
 
 impl fmt::Debug for DiscordApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api")
+        f.debug_struct("DiscordApi")
             .field("base", &self.base)
             .finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
 //! A server that speaks the API's message calls and the gateway, for tests and the demo.
 //!
-//! It keeps what users see and nothing else: bodies are counted and digested while they come. It is proved with
-//! discord.py.
+//! It keeps what users see; the bodies of files are counted and digested while they arrive, and not kept. It is
+//! proved with discord.py.
 
 mod gateway;
 mod people;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 pub use gateway::{DisconnectAll, GatewayFault};
 pub use people::{FileFault, USER_ID};
 
-/// The token that it takes.
+/// The only token that the server accepts.
 pub const BOT_TOKEN: &str = "double.token.of-a-bot-that-is-none";
 /// Largest file by boost level, in bytes.
 const MAX_FILE_BYTES: u64 = 10 << 20;
@@ -42,24 +42,24 @@ pub enum InjectedFault {
     CloseDuringBody,
     /// The next message is refused with this status, code and text.
     Refuse(u16, u64, &'static str),
-    /// The next message appears, and the answer shows no attachments.
+    /// The next message appears, and the response shows no attachments.
     ForgetFiles,
-    /// The next message appears, and the answer is not of the wire.
+    /// The next message appears, and the response is not of the wire.
     Gibberish,
 }
 
-/// A visible message.
+/// A message as its channel shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
-    /// Its id.
+    /// Its id, which counts up over all channels.
     pub id: String,
-    /// Its text.
+    /// Its text as it was sent, at most 2,000 characters.
     pub text: String,
-    /// The message it answers; empty for none.
+    /// The message to which it replies; empty for none.
     pub reply_to: String,
     /// Names and contents of its files.
     pub files: Vec<(String, ContentDigest)>,
-    /// All that was said about it.
+    /// The JSON with which it was created.
     pub payload: Value,
 }
 
@@ -70,9 +70,9 @@ struct FakeChannel {
     /// The channel that it is a thread of.
     parent: String,
     archived: bool,
-    /// Messages of people.
+    /// Messages that people wrote, oldest first, without the addresses of their files.
     written: Vec<Value>,
-    shown: Vec<StoredMessage>,
+    messages: Vec<StoredMessage>,
     nonces: BTreeMap<String, Value>,
 }
 
@@ -87,13 +87,14 @@ struct FakeState {
     connections: JoinSet<()>,
     files: BTreeMap<String, people::MessageFile>,
     file_faults: Vec<FileFault>,
-    /// Counts up when addresses of files expire.
+    /// Part of the signature of file addresses. It counts up when all addresses expire.
     signature: u64,
 }
 
 impl FakeState {
     fn next(&mut self) -> String {
         self.count += 1;
+        // As long as real ids, which do not fit the 53 bits of a number in JavaScript.
         format!("{}", 1_000_000_000_000_000_000 + self.count)
     }
 }
@@ -105,7 +106,7 @@ pub struct FakeDiscord {
 }
 
 impl FakeDiscord {
-    /// Starts one.
+    /// Starts a server without channels.
     ///
     /// # Errors
     ///
@@ -123,12 +124,12 @@ impl FakeDiscord {
         format!("{}/api/v10", self.server.shared().url())
     }
 
-    /// The token that it takes.
+    /// The only token that the server accepts, [`BOT_TOKEN`].
     pub fn token(&self) -> Secret {
         Secret::new(BOT_TOKEN)
     }
 
-    /// Makes a channel in a server of its own with this boost level, and gives its id.
+    /// Makes a channel in a server of its own with this boost level, and returns its id.
     pub fn channel(&self, boosts: u64) -> String {
         let mut state = self.server.shared().lock();
         let (guild, id) = (state.next(), state.next());
@@ -141,7 +142,7 @@ impl FakeDiscord {
         id
     }
 
-    /// Archives a thread.
+    /// Archives a thread: messages to it are refused until a client opens it again.
     pub fn archive(&self, channel: &str) {
         let mut state = self.server.shared().lock();
         if let Some(channel) = state.channels.get_mut(channel) {
@@ -155,11 +156,11 @@ impl FakeDiscord {
         state
             .channels
             .get(channel)
-            .map(|channel| channel.shown.clone())
+            .map(|channel| channel.messages.clone())
             .unwrap_or_default()
     }
 
-    /// Makes this happen once.
+    /// Injects a fault into the next message. Several are used one after the other.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -199,6 +200,7 @@ async fn answer_request(
         .requests
         .push(format!("{} {path}", request.method));
     if request.header("authorization") != Some(&format!("Bot {BOT_TOKEN}")) {
+        // Read to its end first, or the client would see a broken connection instead of the status.
         request.into_reader().digest().await?;
         return Ok(error_reply(401, 0, "401: Unauthorized"));
     }
@@ -217,12 +219,12 @@ async fn answer_request(
             |channel| json_reply(200, &channel_json(id, channel)),
         )),
         ("PATCH", ["channels", id]) => {
-            let asked = request.json().await?;
+            let body = request.json().await?;
             let mut state = shared.lock();
             let Some(channel) = state.channels.get_mut(*id) else {
                 return Ok(error_reply(404, 10_003, "Unknown Channel"));
             };
-            if let Some(archived) = asked.get("archived").and_then(Value::as_bool) {
+            if let Some(archived) = body.get("archived").and_then(Value::as_bool) {
                 channel.archived = archived;
             }
             Ok(json_reply(200, &channel_json(id, channel)))
@@ -288,6 +290,7 @@ async fn post_message(
     };
     if fault == Some(InjectedFault::CloseDuringBody) {
         let mut reader = request.into_reader();
+        // One frame, so that the client has begun with the body.
         reader.more().await?;
         return Err(ConnectionClosed);
     }
@@ -317,16 +320,17 @@ async fn post_message(
         Some(InjectedFault::Refuse(status, code, text)) => {
             return Ok(error_reply(*status, *code, text));
         }
+        // The other faults are about the response: the message appears.
         _ => {}
     }
-    let shown = show_message(&mut shared.lock(), id, payload, form);
+    let reply = show_message(&mut shared.lock(), id, payload, form);
     match fault {
         Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!(["what"]))),
         Some(InjectedFault::ForgetFiles) => {
             Ok(json_reply(200, &json!({ "id": "1", "attachments": [] })))
         }
-        _ => Ok(shown),
+        _ => Ok(reply),
     }
 }
 
@@ -338,7 +342,7 @@ fn message_refusal(
     form: &FormData,
 ) -> Option<Reply> {
     let content = json_text(payload, "/content");
-    let most = match tier {
+    let limit = match tier {
         0 | 1 => MAX_FILE_BYTES,
         2 => LEVEL_2,
         _ => LEVEL_3,
@@ -362,11 +366,11 @@ fn message_refusal(
     if content.is_empty() && form.files.is_empty() {
         return Some(error_reply(400, 50_006, "Cannot send an empty message"));
     }
-    let is_large = form.files.iter().any(|file| file.content.size > most);
+    let is_large = form.files.iter().any(|file| file.content.size > limit);
     is_large.then(|| error_reply(413, 40_005, "Request entity too large"))
 }
 
-/// A text; ids may be written as numbers as well.
+/// A text; clients may write ids as numbers.
 fn json_text(payload: &Value, pointer: &str) -> String {
     match payload.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
@@ -387,6 +391,7 @@ fn show_message(state: &mut FakeState, id: &str, payload: Value, form: FormData)
     }
     let nonce = json_text(&payload, "/nonce");
     let enforced = payload.get("enforce_nonce").and_then(Value::as_bool) == Some(true);
+    // Answers the earlier message as a success, as Discord does with `enforce_nonce`.
     if let (true, Some(earlier)) = (enforced, channel.nonces.get(&nonce)) {
         return json_reply(200, earlier);
     }
@@ -396,7 +401,7 @@ fn show_message(state: &mut FakeState, id: &str, payload: Value, form: FormData)
         .map(|file| (file.name, file.content))
         .collect();
     let message = described_message(id, &message_id, &payload, &files);
-    channel.shown.push(StoredMessage {
+    channel.messages.push(StoredMessage {
         id: message_id,
         text: json_text(&payload, "/content"),
         reply_to: json_text(&payload, "/message_reference/message_id"),
@@ -418,10 +423,10 @@ fn described_message(
     let attachments: Vec<Value> = files
         .iter()
         .enumerate()
-        .map(|(place, (name, content))| {
+        .map(|(index, (name, content))| {
             json!({
-                "id": format!("{id}{place}"), "filename": name, "size": content.size,
-                "url": format!("https://cdn.discordapp.com/attachments/{channel}/{id}/{place}"),
+                "id": format!("{id}{index}"), "filename": name, "size": content.size,
+                "url": format!("https://cdn.discordapp.com/attachments/{channel}/{id}/{index}"),
                 "proxy_url": "https://media.discordapp.net/x",
             })
         })

@@ -1,7 +1,7 @@
 //! The bytes of what a user sent.
 //!
-//! Addresses of files are signed and live for about a day (platform-delivery 7.3); one that expired is asked
-//! for again by the message that it belongs to.
+//! Addresses of files are signed and live for about a day (platform-delivery 7.3). When one has expired, the message
+//! that it belongs to is read again, and holds a new one.
 
 use dray_platform::{ByteStream, ErrorKind, InboundAttachment, PlatformError, SendOutcome, http};
 use serde_json::Value;
@@ -18,21 +18,27 @@ pub(crate) async fn fetch_attachment(
 ) -> Result<ByteStream, PlatformError> {
     let reference: AttachmentReference =
         serde_json::from_str(&attachment.reference).map_err(|cause| {
-            PlatformError::new(ErrorKind::BadFormat, "not a reference of ours").caused_by(cause)
+            PlatformError::new(
+                ErrorKind::BadFormat,
+                "the reference was not issued by this platform",
+            )
+            .caused_by(cause)
         })?;
     if !reference.url.is_empty() {
         match open_url(options, api, &reference.url, attachment.size).await {
+            // The CDN answers 403 or 404 to an expired signature and to a deleted file alike.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Forbidden) => {
-                tracing::debug!(%error, "the address of a file is no longer good");
+                tracing::debug!(%error, "the URL of a file has expired");
             }
             other => return other,
         }
     }
+    // The size comes with it: the message is the newer source.
     let (url, size) = refresh_address(api, &reference, &attachment.id).await?;
     open_url(options, api, &url, size).await
 }
 
-/// The address and size by the message's own word now.
+/// The address and the size of a file, read from its message now.
 async fn refresh_address(
     api: &DiscordApi,
     reference: &AttachmentReference,
@@ -46,21 +52,26 @@ async fn refresh_address(
     let message = api.get(&path, &[]).await.map_err(|error| {
         // An unknown message is one that was deleted.
         match error.platform_code() {
-            "10008" => PlatformError::new(ErrorKind::NotFound, "the message is gone").code("10008"),
+            "10008" => PlatformError::new(ErrorKind::NotFound, "the message no longer exists")
+                .code("10008"),
             _ => error,
         }
     })?;
     let files = message.get("attachments").and_then(Value::as_array);
+    // An edit can remove an attachment from its message.
     let file = files
         .into_iter()
         .flatten()
         .find(|file| file.get("id").and_then(Value::as_str) == Some(id))
-        .ok_or_else(|| PlatformError::new(ErrorKind::NotFound, "the message has lost this file"))?;
+        .ok_or_else(|| {
+            PlatformError::new(ErrorKind::NotFound, "the message no longer has this file")
+        })?;
     let url = file.get("url").and_then(Value::as_str).unwrap_or_default();
     let size = file.get("size").and_then(Value::as_u64).unwrap_or_default();
     Ok((url.to_owned(), size))
 }
 
+/// Opens an address and checks the announced size, first against the limit, then against the response.
 async fn open_url(
     options: &DiscordOptions,
     api: &DiscordApi,
@@ -70,15 +81,19 @@ async fn open_url(
     if let Some(limit) = options.download_limit.map(dray_types::ByteSize::as_u64)
         && size > limit
     {
-        let error = PlatformError::new(ErrorKind::TooLarge, "over what may be fetched");
+        let error = PlatformError::new(
+            ErrorKind::TooLarge,
+            "the file is larger than the download limit",
+        );
         return Err(error.with_numbers(size, limit));
     }
     let answer = api.file(url).await?;
+    // Only 200 carries the whole file; a redirect could lead to a host that is not on the list.
     if answer.status() != 200 {
         return Err(refusal_error(answer).await.at(SendOutcome::NotSent));
     }
     if answer.length().is_some_and(|length| length != size) {
-        let why = "the file has another length than was told";
+        let why = "the file has another length than reported";
         return Err(PlatformError::new(ErrorKind::Transient, why));
     }
     Ok(http::exact_length_stream(

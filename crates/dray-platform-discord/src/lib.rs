@@ -4,7 +4,20 @@
 //! - [`DiscordOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
-//! What it does not do: it keeps no state; a message that may be visible is made again only under the same nonce.
+//! What it does not do: it keeps no state beyond a connection, and repeats a message that may be visible only under
+//! the same nonce. It does not shard: one connection serves one bot.
+//!
+//! ```rust
+//! use dray_platform::Platform as _;
+//! use dray_platform_discord::{DiscordOptions, DiscordPlatform};
+//! use dray_types::{Clock, Secret};
+//!
+//! let token = Secret::new("example");
+//! let options = DiscordOptions { token, ..DiscordOptions::default() };
+//! let bot = DiscordPlatform::new(options, Clock::system())?;
+//! assert_eq!(bot.name(), "discord");
+//! # Ok::<(), dray_platform::PlatformError>(())
+//! ```
 
 mod api;
 #[cfg(any(test, feature = "double"))]
@@ -20,13 +33,13 @@ mod tests;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_content::caption::CaptionUnit;
 use dray_platform::{
-    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
-    InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform, PlatformError,
-    RateLimits, SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
-    plan,
+    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
+    ErrorKind, InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform,
+    PlatformError, RateLimits, SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply,
+    WebhookRequest, plan,
 };
+use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -38,10 +51,10 @@ use api::DiscordApi;
 /// The platform's name in targets.
 const PLATFORM_NAME: &str = "discord";
 
-/// How long the same nonce gives the same message (messaging-reliability 12).
+/// How long the same nonce returns the same message (messaging-reliability 12).
 const NONCE_LIFE: Duration = Duration::from_mins(2);
 
-/// One bot.
+/// One bot at one API, with its clock.
 #[derive(Debug)]
 pub struct DiscordPlatform {
     options: DiscordOptions,
@@ -51,12 +64,12 @@ pub struct DiscordPlatform {
 }
 
 impl DiscordPlatform {
-    /// A bot.
+    /// A bot with these options. Sends no request; `clock` bounds how far back missed messages are read.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::BadFormat`] for options that cannot be: no token, an address that is none, authorities that
-    /// cannot be read.
+    /// [`ErrorKind::BadFormat`] for invalid options: a missing token, a malformed address, certificate authorities
+    /// that cannot be read.
     pub fn new(options: DiscordOptions, clock: Clock) -> Result<Self, PlatformError> {
         let api = DiscordApi::new(&options)?;
         Ok(Self {
@@ -67,7 +80,7 @@ impl DiscordPlatform {
         })
     }
 
-    /// Boosts of the server that a channel belongs to; 0 for conversations with people.
+    /// Boost level of the server that a channel belongs to; 0 for conversations with people.
     async fn boosts(&self, channel: &str) -> Result<u64, PlatformError> {
         let channel = format!("/channels/{}", send::checked_id(channel)?);
         let channel = self.api.get(&channel, &[]).await?;
@@ -80,6 +93,18 @@ impl DiscordPlatform {
             .get("premium_tier")
             .and_then(Value::as_u64)
             .unwrap_or_default())
+    }
+}
+
+impl AccountOptions for DiscordOptions {
+    type Account = DiscordPlatform;
+
+    fn open_account(
+        &self,
+        _account: &str,
+        clock: &Clock,
+    ) -> Result<DiscordPlatform, PlatformError> {
+        DiscordPlatform::new(self.clone(), clock.clone())
     }
 }
 
@@ -101,7 +126,7 @@ impl Platform for DiscordPlatform {
         }
     }
 
-    /// What the server's boosts allow.
+    /// The limits that the boost level of the server allows.
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         match self.boosts(&target.chat).await {
             Ok(boosts) => Ok(self.options.limits(boosts)),
@@ -110,11 +135,12 @@ impl Platform for DiscordPlatform {
                     error.kind(),
                     ErrorKind::NotFound | ErrorKind::Auth | ErrorKind::Forbidden
                 ) =>
+            // The chat itself cannot be served: a delivery with default limits would only fail later.
             {
                 Err(error)
             }
             Err(error) => {
-                tracing::debug!(%error, "boosts are unknown; the lowest limit holds");
+                tracing::debug!(%error, "could not read the boosts of the server; the lowest limit applies");
                 Ok(self.options.limits(0))
             }
         }
@@ -148,6 +174,7 @@ impl Platform for DiscordPlatform {
                 error.kind(),
                 ErrorKind::BadFormat | ErrorKind::UnsupportedKind
             )
+            // Something visible must not be sent again in another form.
             && error.moment() == SendOutcome::NotSent;
         if !is_refused {
             return None;
@@ -158,11 +185,11 @@ impl Platform for DiscordPlatform {
 
 #[async_trait]
 impl InboundSource for DiscordPlatform {
-    /// The platform makes no requests: a connection of ours brings the messages.
+    /// Always refused: Discord posts nothing, a connection of ours brings the messages.
     fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         Err(PlatformError::new(
             ErrorKind::Auth,
-            "Discord posts nothing to us",
+            "Discord sends no webhooks",
         ))
     }
 
@@ -175,6 +202,7 @@ impl InboundSource for DiscordPlatform {
             return Ok(());
         }
         let since = self.clock.now_ms();
+        // Counted from the start; a later outage is caught up from the last stored message.
         let since = since.saturating_sub(self.options.catch_up.as_millis());
         gateway::GatewayReceiver::new(&self.options, &self.api, &self.pauses, since)
             .run(deliver, &stop)
@@ -186,7 +214,7 @@ impl InboundSource for DiscordPlatform {
     }
 }
 
-/// Takes the voices out of their messages: each is a message of its own, without words.
+/// Takes voice messages out of the steps: Discord shows each in a message of its own, without text.
 fn split_voice_steps(delivery: &OutgoingDelivery, steps: &mut Vec<SendStep>) {
     let mut all = Vec::new();
     for step in std::mem::take(steps) {
@@ -201,6 +229,7 @@ fn split_voice_steps(delivery: &OutgoingDelivery, steps: &mut Vec<SendStep>) {
             all.push(SendStep::Files(step));
             continue;
         }
+        // The text would have been the caption of the voice message.
         if rest.is_empty() && !step.text.is_empty() {
             all.push(SendStep::Text(std::mem::take(&mut step.text)));
         }

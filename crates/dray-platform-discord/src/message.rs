@@ -1,43 +1,44 @@
 //! Messages of users, as the gateway and the API show them.
 
-use dray_content::size;
 use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
+use dray_presentation::size;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::PLATFORM_NAME;
 use crate::options::DiscordOptions;
 
-/// Types of messages that people write: a plain one and an answer.
+/// Types of messages that people write: a plain one and a reply. Others are notices, such as joins and pins.
 const USER_MESSAGE_TYPES: [u64; 2] = [0, 19];
-/// Flag: a voice message.
+/// Flag of a voice message.
 const VOICE_MESSAGE_FLAG: u64 = 8192;
-/// Longest reference that travels with an attachment, in bytes.
+/// Longest reference that travels with an attachment, in bytes, as stored with the message.
 const MAX_REFERENCE_BYTES: usize = 1024;
 
-/// What finds an attachment again.
+/// The reference of an attachment: where it is now, and where a new address is found.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachmentReference {
-    /// Its channel.
+    /// Id of the channel in which it was written.
     pub(crate) channel: String,
-    /// Its message.
+    /// Id of the message that holds it.
     pub(crate) message: String,
-    /// Where it is now; signed for a day, and for this file alone.
+    /// Its current address; signed for about a day and for this file alone. Empty when it is too long to keep.
     pub(crate) url: String,
 }
 
-/// A message of a person; `None` for those of bots and of Discord itself, for those without words and files, and for
-/// shapes that are not known.
+/// A message of a person. `None` for messages of bots and of Discord itself, for messages without text and files, for
+/// senders that are not listed, and for unknown shapes.
 pub(crate) fn inbound_message(
     options: &DiscordOptions,
     me: &str,
     value: &Value,
 ) -> Option<InboundMessage> {
     let text = |pointer: &str| {
-        let found = value.pointer(pointer).and_then(Value::as_str);
-        found.unwrap_or_default()
+        let value_text = value.pointer(pointer).and_then(Value::as_str);
+        value_text.unwrap_or_default()
     };
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
+    // Two bots that answer each other would never stop.
     let is_of_a_program = value.pointer("/author/bot").and_then(Value::as_bool) == Some(true)
         || value.get("webhook_id").is_some_and(|id| !id.is_null());
     let (id, channel, sender) = (text("/id"), text("/channel_id"), text("/author/id"));
@@ -51,11 +52,11 @@ pub(crate) fn inbound_message(
         return None;
     }
     let is_voice = number("/flags").unwrap_or_default() & VOICE_MESSAGE_FLAG != 0;
-    let found = value.get("attachments").and_then(Value::as_array);
-    let attachments: Vec<_> = found
+    let listed = value.get("attachments").and_then(Value::as_array);
+    let attachments: Vec<_> = listed
         .into_iter()
         .flatten()
-        .map(|found| inbound_attachment(options, (channel, id), is_voice, found))
+        .map(|attachment| inbound_attachment(options, (channel, id), is_voice, attachment))
         .collect();
     if text("/content").is_empty() && attachments.is_empty() {
         return None;
@@ -75,7 +76,7 @@ pub(crate) fn inbound_message(
     })
 }
 
-/// Whether this is an id: a number that fits 64 bits.
+/// Whether a text is an id: a number that fits 64 bits, and so is safe in a path.
 pub(crate) fn is_id(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
 }
@@ -89,6 +90,7 @@ fn inbound_attachment(
     let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();
     let media_type = text("content_type");
     let kind = match media_type.split('/').next() {
+        // Voice messages are `audio/ogg` files; only the flag of the message distinguishes them.
         _ if is_voice => "voice",
         Some("image") => "photo",
         Some("audio") => "audio",
@@ -102,8 +104,9 @@ fn inbound_attachment(
         message: message.to_owned(),
         url: text("url").to_owned(),
     };
+    // Half of the room is left for the ids and the escapes of JSON.
     if reference.url.len() > MAX_REFERENCE_BYTES / 2 {
-        // The message is asked for it once more.
+        // Without an address the message is read for a new one.
         reference.url.clear();
     }
     let limit = options.download_limit.map(dray_types::ByteSize::as_u64);
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_programs_and_strangers_are_left() {
+    fn messages_of_bots_and_unlisted_senders_are_skipped() {
         let changes: [&dyn Fn(&mut Value); 9] = [
             &|value| value["author"]["bot"] = json!(true),
             &|value| value["webhook_id"] = json!("9"),
@@ -192,17 +195,17 @@ mod tests {
             ..DiscordOptions::default()
         };
         assert!(inbound_message(&options, "1", &written(&|_| {})).is_some());
-        for (place, change) in changes.iter().enumerate() {
+        for (index, change) in changes.iter().enumerate() {
             assert_eq!(
                 inbound_message(&options, "1", &written(*change)),
                 None,
-                "{place}"
+                "{index}"
             );
         }
     }
 
     #[test]
-    fn a_file_over_the_limit_is_told_with_both_numbers() {
+    fn a_file_over_the_limit_is_reported_with_both_sizes() {
         let options = DiscordOptions {
             download_limit: Some(ByteSize::bytes(4)),
             ..DiscordOptions::default()
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_too_long_is_asked_for_again() {
+    fn an_address_that_is_too_long_is_requested_again() {
         let long = written(&|value| {
             value["attachments"][0]["url"] = json!(format!("https://x/{}", "y".repeat(2000)));
         });

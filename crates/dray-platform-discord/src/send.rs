@@ -1,32 +1,33 @@
-//! One message with its attachments, and the count that proves it.
+//! One message with its attachments, and the count that confirms it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_content::kind::{AudioKind, ContentKind};
-use dray_content::name;
 use dray_http::MultipartForm;
+use dray_media_type::kind::{AudioKind, ContentKind};
 use dray_platform::{
-    ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, SendRequest, UploadProgress, http, plan,
+    ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, Route, SendRequest, UploadProgress,
+    http, plan,
 };
+use dray_presentation::name;
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use crate::api::DiscordApi;
 
 /// Route of files.
-pub(crate) const ATTACHMENT_ROUTE: &str = "attachment";
+pub(crate) const ATTACHMENT_ROUTE: Route = Route::Attachment;
 /// Route of a voice message.
-pub(crate) const VOICE_ROUTE: &str = "voice";
+pub(crate) const VOICE_ROUTE: Route = Route::Voice;
 /// Longest nonce, in characters.
 const MAX_NONCE_CHARACTERS: usize = 25;
-/// Flag: links get no preview.
+/// Flag: links get no preview, which a preview robot would fetch.
 const NO_EMBEDS: u64 = 4;
 /// Flag: a voice message.
 const IS_VOICE: u64 = 8192;
-/// Samples of a second in Opus, for all inputs.
+/// Samples per second in Opus, for any input.
 const OPUS_RATE: f64 = 48_000.0;
 
-/// Whether a file can be a voice message.
+/// Whether a file can be a voice message: Opus in Ogg, and not empty.
 pub(crate) fn is_voice(file: &OutgoingFile) -> bool {
     matches!(
         file.detected.kind,
@@ -39,12 +40,14 @@ pub(crate) async fn send_step(
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    // Checked here, so that nothing is uploaded for a refusal.
     if step_files(send).any(|(_, file)| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
             "the file has no bytes",
         ));
     }
+    // Two refusals are repaired here, each once, so the loop makes at most three requests.
     let mut with_reply = !send.delivery.target.reply_to.is_empty();
     let mut may_open = true;
     loop {
@@ -55,6 +58,7 @@ pub(crate) async fn send_step(
                 may_open = false;
                 open_channel(api, target_channel(send))
                     .await
+                    // The refusal of the message explains more than that of the change.
                     .map_err(|_| error)?;
             }
             other => return other,
@@ -66,7 +70,7 @@ fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFi
     plan::files_of(send.delivery, send.step)
 }
 
-/// Threads are channels of their own.
+/// The channel to send to: in Discord, a thread is a channel of its own.
 fn target_channel(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
@@ -76,14 +80,14 @@ fn target_channel(send: SendRequest<'_>) -> &str {
     }
 }
 
-/// Only digits can stand in a path.
+/// Returns the id if it consists of digits: anything else could change the path of the request.
 pub(crate) fn checked_id(id: &str) -> Result<&str, PlatformError> {
     if !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()) {
         Ok(id)
     } else {
         Err(PlatformError::new(
             ErrorKind::NotFound,
-            "a channel is a number",
+            "the channel is not a number",
         ))
     }
 }
@@ -118,15 +122,17 @@ async fn send_once(
 
 async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, PlatformError> {
     let is_voice_message = send.step.route() == VOICE_ROUTE;
+    // Keys have 22 characters, so nothing is cut off them.
     let nonce: String = send.key.chars().take(MAX_NONCE_CHARACTERS).collect();
     let mut message = json!({
         "content": send.step.text(),
+        // Text of an agent must call no one, not even a single user.
         "allowed_mentions": { "parse": [] },
         "nonce": nonce,
         "enforce_nonce": true,
         "flags": match send.step.route() {
             VOICE_ROUTE => IS_VOICE,
-            plan::LINK_ROUTE => NO_EMBEDS,
+            Route::Link => NO_EMBEDS,
             _ => 0,
         },
     });
@@ -135,14 +141,16 @@ async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, 
     };
     if with_reply {
         let reply =
+            // A message that was deleted meanwhile must not cost the delivery.
             json!({ "message_id": send.delivery.target.reply_to, "fail_if_not_exists": false });
         fields.insert("message_reference".to_owned(), reply);
     }
     let mut attachments = Vec::new();
-    for (place, (_, file)) in step_files(send).enumerate() {
-        let mut attachment = json!({ "id": place, "filename": visible_name(send, file) });
+    for (index, (_, file)) in step_files(send).enumerate() {
+        let mut attachment = json!({ "id": index, "filename": visible_name(send, file) });
         if let (true, Some(attachment)) = (is_voice_message, attachment.as_object_mut()) {
             attachment.insert("duration_secs".to_owned(), opus_seconds(file).await?.into());
+            // A voice message is refused without a waveform. Its shape is decoration, so it is flat.
             let flat = STANDARD.encode([0_u8; 64]);
             attachment.insert("waveform".to_owned(), flat.into());
         }
@@ -154,7 +162,7 @@ async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, 
     Ok(message)
 }
 
-/// The visible name; Discord hides pictures behind a prefix of it.
+/// The name that is shown. Discord hides pictures whose names have this prefix.
 fn visible_name(send: SendRequest<'_>, file: &OutgoingFile) -> String {
     let clean = name::clean_name(&file.name);
     if send.delivery.flags.spoiler {
@@ -164,14 +172,15 @@ fn visible_name(send: SendRequest<'_>, file: &OutgoingFile) -> String {
     }
 }
 
-/// Length of an Opus file: the sample that its last page ends with (RFC 7845, 4).
+/// Length of an Opus file in seconds: the position at which its last page ends (RFC 7845, section 4).
 async fn opus_seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
     let mut body = file.source.open().await?;
     let mut ahead: Vec<u8> = Vec::new();
     let mut last = 0_u64;
-    while let Some(piece) = body.try_next().await? {
-        ahead.extend_from_slice(&piece);
-        let mut kept = 0;
+    while let Some(chunk) = body.try_next().await? {
+        ahead.extend_from_slice(&chunk);
+        // The last 14 bytes stay: a page header may continue in the next chunk.
+        let mut consumed = 0;
         for at in 0..ahead.len().saturating_sub(14) {
             let header = ahead.get(at..at + 14).unwrap_or_default();
             if let Some(granule) = header
@@ -179,13 +188,14 @@ async fn opus_seconds(file: &OutgoingFile) -> Result<f64, PlatformError> {
                 .and_then(|rest| rest.get(2..10))
             {
                 let granule = u64::from_le_bytes(granule.try_into().unwrap_or_default());
+                // RFC 3533, section 6: all bits set means that no packet ends on this page.
                 if granule != u64::MAX {
                     last = last.max(granule);
                 }
             }
-            kept = at + 1;
+            consumed = at + 1;
         }
-        ahead.drain(..kept);
+        ahead.drain(..consumed);
     }
     #[expect(
         clippy::cast_precision_loss,
@@ -200,9 +210,10 @@ async fn multipart_form(
     message: &Value,
 ) -> Result<MultipartForm, PlatformError> {
     let mut form = MultipartForm::new().json("payload_json", message);
-    for (place, (_, file)) in step_files(send).enumerate() {
+    for (index, (_, file)) in step_files(send).enumerate() {
+        // Opened for each attempt: a stream is read once.
         let body = http::request_body(file.source.open().await?);
-        let field = format!("files[{place}]");
+        let field = format!("files[{index}]");
         let called = visible_name(send, file);
         form = form.file(&field, &called, file.detected.media_type, file.size, body);
     }
@@ -214,37 +225,43 @@ fn confirm_files(
     send: SendRequest<'_>,
     answer: &Value,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    // The status was a success, so the message is probably visible.
     let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
     let id = answer
         .get("id")
         .and_then(Value::as_str)
         .filter(|id| !id.is_empty())
-        .ok_or_else(|| wrong("the answer is no message"))?;
+        .ok_or_else(|| wrong("the response is not a message"))?;
     let confirmed = |file, size| ConfirmedFile {
         file,
         message_id: id.to_owned(),
         file_id: String::new(),
         size,
-        route: send.step.route().to_owned(),
+        route: send.step.route(),
         provisional: false,
     };
     if send.step.files().is_empty() {
         return Ok(vec![confirmed(None, None)]);
     }
     let none = Vec::new();
-    let shown = answer
+    let attachments = answer
         .get("attachments")
         .and_then(Value::as_array)
         .unwrap_or(&none);
-    if shown.len() != send.step.files().len() {
-        return Err(wrong("the message shows another number of files"));
+    if attachments.len() != send.step.files().len() {
+        return Err(wrong(
+            "the message has another number of files than were sent",
+        ));
     }
     step_files(send)
-        .zip(shown)
-        .map(|((index, file), shown)| {
-            let size = shown.get("size").and_then(Value::as_u64);
+        .zip(attachments)
+        .map(|((index, file), attachment)| {
+            let size = attachment.get("size").and_then(Value::as_u64);
+            // Discord stores the bytes as they are, so another size means another file.
             if size.is_some_and(|size| size != file.size) {
-                return Err(wrong("the message shows a file of another size"));
+                return Err(wrong(
+                    "the message has a file of another size than was sent",
+                ));
             }
             Ok(confirmed(Some(index), size))
         })

@@ -1,4 +1,4 @@
-//! The bot against its double.
+//! The bot against its fake server.
 
 mod files;
 mod inbox;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_content::kind;
+use dray_media_type::kind;
 use dray_platform::conformance::{
     self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
     sample,
 };
 use dray_platform::{
     ByteSource, ByteStream, DeliveryTarget, ErrorKind, OutgoingDelivery, OutgoingFile, Platform,
-    SendFlags, SendOutcome, SendRequest, UploadProgress,
+    Route, SendFlags, SendOutcome, SendRequest, UploadProgress,
 };
 use dray_types::{Clock, Secret, Sha256Digest};
 use futures_util::StreamExt as _;
@@ -23,13 +23,13 @@ use serde_json::json;
 use crate::double::{FakeDiscord, InjectedFault};
 use crate::{DiscordOptions, DiscordPlatform};
 
-/// In Unix milliseconds: what the ids of the double count from, and one second.
+/// In Unix milliseconds: what the ids of the fake server count from, and one second.
 const NOW_MS: u64 = 1_658_488_979_101 + 1000;
 
-fn options(double: &FakeDiscord) -> DiscordOptions {
+fn options(fake: &FakeDiscord) -> DiscordOptions {
     DiscordOptions {
-        token: double.token(),
-        base_url: double.url(),
+        token: fake.token(),
+        base_url: fake.url(),
         ..DiscordOptions::default()
     }
 }
@@ -50,26 +50,26 @@ fn target(chat: &str) -> DeliveryTarget {
 
 #[derive(Debug)]
 struct DiscordFixture {
-    double: FakeDiscord,
+    fake: FakeDiscord,
 }
 
 #[async_trait]
 impl PlatformFixture for DiscordFixture {
     fn platform(&self) -> Arc<dyn Platform> {
-        Arc::new(bot(options(&self.double)))
+        Arc::new(bot(options(&self.fake)))
     }
 
     async fn chat(&self) -> DeliveryTarget {
-        target(&self.double.channel(2))
+        target(&self.fake.channel(2))
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        let shown = self.double.seen(&target.chat).into_iter();
-        shown
-            .map(|shown| VisibleMessage {
-                message_id: shown.id,
-                text: shown.text,
-                files: shown
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+        let messages = self.fake.seen(&target.chat).into_iter();
+        messages
+            .map(|message| VisibleMessage {
+                message_id: message.id,
+                text: message.text,
+                files: message
                     .files
                     .into_iter()
                     .map(|(name, content)| SeenFile {
@@ -79,13 +79,13 @@ impl PlatformFixture for DiscordFixture {
                     })
                     .collect(),
                 thread: String::new(),
-                reply_to: shown.reply_to,
+                reply_to: message.reply_to,
             })
             .collect()
     }
 
     async fn script(&self, fault: Wanted) -> bool {
-        self.double.script(match fault {
+        self.fake.script(match fault {
             Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
             Wanted::FailAfterBody => InjectedFault::Fail(502),
             Wanted::LoseAnswer => InjectedFault::LoseAnswer,
@@ -104,24 +104,24 @@ impl PlatformFixture for DiscordFixture {
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(bot(DiscordOptions {
             token: Secret::new("wrong.token"),
-            ..options(&self.double)
+            ..options(&self.fake)
         })))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(bot(DiscordOptions {
             base_url: "http://127.0.0.1:1/api/v10".to_owned(),
-            ..options(&self.double)
+            ..options(&self.fake)
         })))
     }
 
     fn received(&self) -> u64 {
-        self.double.received()
+        self.fake.received()
     }
 
     fn secrets(&self) -> Vec<String> {
         vec![
-            self.double.token().expose().to_owned(),
+            self.fake.token().expose().to_owned(),
             "wrong.token".to_owned(),
         ]
     }
@@ -132,9 +132,9 @@ impl PlatformFixture for DiscordFixture {
 }
 
 #[tokio::test]
-async fn it_does_what_every_platform_does() {
+async fn passes_the_conformance_suite() {
     let world = DiscordFixture {
-        double: FakeDiscord::start().await.unwrap(),
+        fake: FakeDiscord::start().await.unwrap(),
     };
     match conformance::run_all(&world).await {
         Ok(report) => assert_eq!(
@@ -181,68 +181,68 @@ async fn deliver(
 
 #[tokio::test]
 async fn r_8_the_same_key_is_the_same_message() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let discord = bot(options(&double));
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let discord = bot(options(&fake));
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let key = "abcdefghijklmnopqrstuv";
-    double.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseAnswer);
     let lost = deliver(&discord, &delivery, key).await.unwrap_err();
     assert_eq!(lost.moment(), SendOutcome::Ambiguous);
     let again = deliver(&discord, &delivery, key).await.unwrap();
-    let seen = double.seen(&channel);
-    assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0].id, again);
+    let messages = fake.seen(&channel);
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0].id, again);
     deliver(&discord, &delivery, "another-key-of-a-step1")
         .await
         .unwrap();
-    assert_eq!(double.seen(&channel).len(), 2);
+    assert_eq!(fake.seen(&channel).len(), 2);
 }
 
 #[tokio::test]
 async fn r_6_limits_follow_the_boosts_of_the_server() {
-    let double = FakeDiscord::start().await.unwrap();
+    let fake = FakeDiscord::start().await.unwrap();
     for (boosts, expected) in [(0, 10 << 20), (1, 10 << 20), (2, 50 << 20), (3, 100 << 20)] {
-        let channel = double.channel(boosts);
-        let discord = bot(options(&double));
+        let channel = fake.channel(boosts);
+        let discord = bot(options(&fake));
         let limits = discord.limits(&target(&channel)).await.unwrap();
-        assert_eq!(limits.of("attachment"), expected, "level {boosts}");
+        assert_eq!(limits.of(Route::Attachment), expected, "level {boosts}");
     }
 }
 
 #[tokio::test]
 async fn an_archived_thread_is_opened_once() {
-    let double = FakeDiscord::start().await.unwrap();
-    let (channel, thread) = (double.channel(0), double.channel(0));
-    double.archive(&thread);
-    let discord = bot(options(&double));
+    let fake = FakeDiscord::start().await.unwrap();
+    let (channel, thread) = (fake.channel(0), fake.channel(0));
+    fake.archive(&thread);
+    let discord = bot(options(&fake));
     let mut delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     delivery.target.thread.clone_from(&thread);
     deliver(&discord, &delivery, "k").await.unwrap();
-    assert_eq!(double.seen(&thread).len(), 1);
-    double.script(InjectedFault::Refuse(400, 50_083, "Thread is archived"));
-    double.script(InjectedFault::Refuse(400, 50_083, "Thread is archived"));
+    assert_eq!(fake.seen(&thread).len(), 1);
+    fake.script(InjectedFault::Refuse(400, 50_083, "Thread is archived"));
+    fake.script(InjectedFault::Refuse(400, 50_083, "Thread is archived"));
     let error = deliver(&discord, &delivery, "l").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
 }
 
 #[tokio::test]
 async fn a_reply_to_a_message_that_is_gone_goes_without_it() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let discord = bot(options(&double));
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let discord = bot(options(&fake));
     let mut delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     "404".clone_into(&mut delivery.target.reply_to);
-    double.script(InjectedFault::Refuse(400, 10_008, "Unknown Message"));
+    fake.script(InjectedFault::Refuse(400, 10_008, "Unknown Message"));
     deliver(&discord, &delivery, "k").await.unwrap();
-    assert_eq!(double.seen(&channel)[0].reply_to, "");
+    assert_eq!(fake.seen(&channel)[0].reply_to, "");
 }
 
 #[tokio::test]
-async fn nobody_is_called_and_links_have_no_preview() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let discord = bot(options(&double));
+async fn mentions_notify_no_user_and_links_have_no_preview() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let discord = bot(options(&fake));
     let delivery = delivery(&channel, Vec::new());
     let step = dray_platform::SendStep::Link("https://example.org/x?sig=1".to_owned());
     let send = SendRequest {
@@ -252,7 +252,7 @@ async fn nobody_is_called_and_links_have_no_preview() {
         key: "k",
     };
     discord.send(send, &NoProgress).await.unwrap();
-    let payload = &double.seen(&channel)[0].payload;
+    let payload = &fake.seen(&channel)[0].payload;
     assert_eq!(payload["flags"], 4);
     assert_eq!(payload["allowed_mentions"], json!({ "parse": [] }));
 }
@@ -285,10 +285,10 @@ impl ByteSource for WholeSource {
 }
 
 #[tokio::test]
-async fn a_voice_message_tells_its_length() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let discord = bot(options(&double));
+async fn a_voice_message_has_its_duration() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let discord = bot(options(&fake));
     let mut bytes = page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
     bytes.extend(page(48_000, &[1; 200]));
     bytes.extend(page(120_000, &[2; 100]));
@@ -306,7 +306,7 @@ async fn a_voice_message_tells_its_length() {
         deliver(&discord, &delivery, &format!("key{chunk}"))
             .await
             .unwrap();
-        let payload = double.seen(&channel).last().unwrap().payload.clone();
+        let payload = fake.seen(&channel).last().unwrap().payload.clone();
         assert_eq!(payload["flags"], 8192);
         assert_eq!(payload["attachments"][0]["duration_secs"], 2.5, "{payload}");
         let waveform = payload["attachments"][0]["waveform"].as_str();
@@ -316,9 +316,9 @@ async fn a_voice_message_tells_its_length() {
 
 #[tokio::test]
 async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
-    let double = FakeDiscord::start().await.unwrap();
-    let discord = bot(options(&double));
-    let channel = double.channel(0);
+    let fake = FakeDiscord::start().await.unwrap();
+    let discord = bot(options(&fake));
+    let channel = fake.channel(0);
     let bytes = page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
     let file = OutgoingFile {
         name: "voice.ogg".to_owned(),
@@ -337,41 +337,41 @@ async fn a_refused_voice_goes_as_a_file_and_words_come_first() {
         .iter()
         .map(|step| (step.route(), step.text()))
         .collect();
-    assert_eq!(routes, [("attachment", "hear"), ("voice", "")]);
+    assert_eq!(routes, [(Route::Attachment, "hear"), (Route::Voice, "")]);
     let refused = dray_platform::PlatformError::new(ErrorKind::BadFormat, "no voice here");
     let other = discord.fallback(&delivery, &steps[1], &refused).unwrap();
-    assert_eq!(other.route(), "attachment");
+    assert_eq!(other.route(), Route::Attachment);
     assert!(discord.fallback(&delivery, &steps[0], &refused).is_none());
 }
 
 #[tokio::test]
-async fn ids_that_are_no_numbers_reach_no_path() {
-    let double = FakeDiscord::start().await.unwrap();
-    let discord = bot(options(&double));
+async fn ids_that_are_not_numbers_are_refused() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let discord = bot(options(&fake));
     for chat in ["../users/@me", "1/2", "", "1?x"] {
         let error = discord.limits(&target(chat)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{chat}");
     }
-    assert!(double.requests().is_empty());
+    assert!(fake.requests().is_empty());
 }
 
 #[tokio::test]
-async fn discord_py_takes_the_double_for_the_api() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
+async fn discord_py_accepts_the_fake_api() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
     let arguments = [
-        double.url(),
-        double.token().expose().to_owned(),
+        fake.url(),
+        fake.token().expose().to_owned(),
         channel.clone(),
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let shown = dray_testkit::python::run_script("discord_client.py", "discord", &arguments).await;
-    let seen = double.seen(&channel);
-    assert_eq!(shown["id"], seen[0].id);
-    assert_eq!(shown["sizes"], json!([102_400, 5]));
-    assert_eq!(seen[0].files[1].1.sha256, Sha256Digest::of(b"small"));
-    assert_eq!(shown["answer"], "hello");
-    assert_eq!(seen[1].reply_to, seen[0].id);
-    assert_eq!(shown["channel"], 10_003);
-    assert_eq!(shown["empty"], 50_006);
+    let output = dray_testkit::python::run_script("discord_client.py", "discord", &arguments).await;
+    let messages = fake.seen(&channel);
+    assert_eq!(output["id"], messages[0].id);
+    assert_eq!(output["sizes"], json!([102_400, 5]));
+    assert_eq!(messages[0].files[1].1.sha256, Sha256Digest::of(b"small"));
+    assert_eq!(output["answer"], "hello");
+    assert_eq!(messages[1].reply_to, messages[0].id);
+    assert_eq!(output["channel"], 10_003);
+    assert_eq!(output["empty"], 50_006);
 }

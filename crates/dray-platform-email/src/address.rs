@@ -1,4 +1,4 @@
-//! Addresses and message ids: checked, so that none ends a line, a header or a command.
+//! Addresses and message ids, checked so that none can end a line, a header or a command.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,24 +7,25 @@ use dray_platform::{ErrorKind, PlatformError};
 /// Longest local part and longest address, in bytes (RFC 5321, 4.5.3.1).
 const MAX_LOCAL_PART_BYTES: usize = 64;
 const MAX_ADDRESS_BYTES: usize = 254;
-/// Longest message id that is answered, in bytes.
+/// Longest message id that is written into a reply, in bytes: a header line may have 998 (RFC 5322, 2.1.1).
 const MAX_MESSAGE_ID_BYTES: usize = 500;
-/// Bytes in one encoded word, of which a line holds one.
+/// Bytes in one encoded word: with its frame it stays below the 75 characters of RFC 2047, section 2.
 const MAX_ENCODED_WORD_BYTES: usize = 42;
 
-/// The address of a recipient, as it can stand in a command.
+/// Returns the address of a recipient if it can stand in a command as it is.
 pub(crate) fn checked_address(text: &str) -> Result<&str, PlatformError> {
     if is_address(text) {
         Ok(text)
     } else {
         Err(PlatformError::new(
             ErrorKind::NotFound,
-            "this is no mail address",
+            "not a mail address",
         ))
     }
 }
 
 fn is_address(text: &str) -> bool {
+    // Quoted local parts are valid and left out: they may hold spaces and angle brackets.
     let is_atom = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -34,6 +35,7 @@ fn is_address(text: &str) -> bool {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
+    // At the first `@`; a second one is not allowed in a label, and so fails below.
     let Some((local, domain)) = text.split_once('@') else {
         return false;
     };
@@ -45,7 +47,7 @@ fn is_address(text: &str) -> bool {
         && domain.split('.').all(is_label)
 }
 
-/// The id of a message to answer, in its angle brackets.
+/// The id of a message to reply to, in its angle brackets.
 pub(crate) fn message_id(text: &str) -> Result<String, PlatformError> {
     let bare = text.trim().trim_start_matches('<').trim_end_matches('>');
     let is_id = bare.contains('@')
@@ -56,26 +58,23 @@ pub(crate) fn message_id(text: &str) -> Result<String, PlatformError> {
     if is_id {
         Ok(format!("<{bare}>"))
     } else {
-        Err(PlatformError::new(
-            ErrorKind::NoThread,
-            "this is no message id",
-        ))
+        Err(PlatformError::new(ErrorKind::NoThread, "not a message id"))
     }
 }
 
-/// Who sends.
+/// The sender, in the two forms in which mail needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MailSender {
-    /// The bare address.
+    /// The bare address, for the envelope.
     pub(crate) address: String,
-    /// The value of `From`.
+    /// The value of `From`: the address, with the name before it where there is one.
     pub(crate) header: String,
 }
 
 impl MailSender {
     /// Reads `bot@example.org` or `Name <bot@example.org>`.
     pub(crate) fn parse(text: &str) -> Result<Self, PlatformError> {
-        let wrong = || PlatformError::new(ErrorKind::BadFormat, "from is no address");
+        let wrong = || PlatformError::new(ErrorKind::BadFormat, "from is not a mail address");
         let text = text.trim();
         let (name, address) = match text
             .strip_suffix('>')
@@ -84,6 +83,7 @@ impl MailSender {
             Some((name, address)) => (name.trim().trim_matches('"'), address),
             None => ("", text),
         };
+        // A control character could end the header and begin another one.
         if !is_address(address) || name.chars().any(char::is_control) {
             return Err(wrong());
         }
@@ -106,31 +106,34 @@ impl MailSender {
     }
 }
 
-/// Words in a header: as they are, or as encoded words (RFC 2047), one on a line.
+/// Text for a header: as it is, or as encoded words (RFC 2047), one on each line.
 pub(crate) fn header_words(text: &str) -> String {
+    // Short enough for one line of 78 characters with any name of a field.
     if text.len() <= 60
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        // Text that looks like an encoded word would be decoded by the reader.
         && !text.contains("=?")
     {
         return text.to_owned();
     }
+    // A word is cut between characters: each encoded word is decoded by itself (RFC 2047, 5).
     let mut pieces = vec![String::new()];
     for character in text.chars() {
         match pieces.last_mut() {
             Some(last) if last.len() + character.len_utf8() <= MAX_ENCODED_WORD_BYTES => {
-                last.push(character)
+                last.push(character);
             }
             _ => pieces.push(character.to_string()),
         }
     }
     let encoded: Vec<String> = pieces
         .iter()
-        .map(|piece| format!("=?utf-8?B?{}?=", STANDARD.encode(piece)))
+        .map(|chunk| format!("=?utf-8?B?{}?=", STANDARD.encode(chunk)))
         .collect();
     encoded.join("\r\n ")
 }
 
-/// A name before an address.
+/// A name before an address: as an atom, quoted, or encoded.
 fn display_phrase(name: &str) -> String {
     if name
         .bytes()
@@ -149,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_could_break_a_command_are_none() {
+    fn addresses_that_could_break_a_command_are_refused() {
         for good in ["a@example.org", "a.b+c@localhost", "o'neil@x-y.example"] {
             assert!(checked_address(good).is_ok(), "{good}");
         }

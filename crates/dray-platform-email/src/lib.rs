@@ -5,7 +5,22 @@
 //! - [`EmailOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
-//! What it does not do: it never sends a mail again whose answer was lost, and never removes a mail.
+//! What it does not do: it never repeats a mail whose response was lost, and never removes a mail from the mailbox.
+//!
+//! ```rust
+//! use dray_platform::Platform as _;
+//! use dray_platform_email::{EmailOptions, EmailPlatform};
+//! use dray_types::Clock;
+//!
+//! let options = EmailOptions {
+//!     host: "smtp.example.org".to_owned(),
+//!     from: "Bot <bot@example.org>".to_owned(),
+//!     ..EmailOptions::default()
+//! };
+//! let sender = EmailPlatform::new(options, Clock::system())?;
+//! assert_eq!(sender.name(), "email");
+//! # Ok::<(), dray_platform::PlatformError>(())
+//! ```
 
 mod address;
 #[cfg(any(test, feature = "double"))]
@@ -25,12 +40,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use dray_content::caption::CaptionUnit;
 use dray_platform::{
-    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
-    InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform, PlatformError,
-    RateLimits, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, plan,
+    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
+    ErrorKind, InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform,
+    PlatformError, RateLimits, Route, SendRequest, SendStep, UploadProgress, WebhookReply,
+    WebhookRequest, plan,
 };
+use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
 use rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
@@ -43,27 +59,28 @@ use smtp::SmtpConnection;
 /// The platform's name in targets.
 const PLATFORM_NAME: &str = "email";
 /// Route of files.
-const ATTACHMENT_ROUTE: &str = "attachment";
+const ATTACHMENT_ROUTE: Route = Route::Attachment;
 
-/// One sender address.
+/// One sender address at one server, and its mailbox where the options name one.
 #[derive(Debug)]
 pub struct EmailPlatform {
     options: EmailOptions,
     sender: MailSender,
     tls: Arc<ClientConfig>,
     clock: Clock,
-    /// Largest mail by the server's own word, in bytes; 0 before it was asked, the largest number when it has no limit.
-    told: AtomicU64,
+    /// Largest mail that the server announced, in bytes; 0 before the first connection, the largest number for no
+    /// limit.
+    announced_limit: AtomicU64,
     pauses: inbox::RetryDelays,
 }
 
 impl EmailPlatform {
-    /// A sender.
+    /// A sender with these options. Opens no connection.
     ///
     /// # Errors
     ///
-    /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: no server, a sender that is not an address,
-    /// a password over an open connection, authorities that cannot be read.
+    /// [`dray_platform::ErrorKind::BadFormat`] for invalid options: a missing server, a sender that is not an
+    /// address, a password over an open connection, certificate authorities that cannot be read.
     pub fn new(options: EmailOptions, clock: Clock) -> Result<Self, PlatformError> {
         options.check()?;
         Ok(Self {
@@ -71,16 +88,25 @@ impl EmailPlatform {
             tls: tls::tls_config(options.ca_file.as_deref())?,
             options,
             clock,
-            told: AtomicU64::new(0),
+            announced_limit: AtomicU64::new(0),
             pauses: inbox::RetryDelays::default(),
         })
     }
 
     async fn open(&self) -> Result<SmtpConnection, PlatformError> {
         let connection = SmtpConnection::open(&self.options, &self.tls).await?;
-        self.told
+        // Refreshed by every connection, because an operator of the server may change it.
+        self.announced_limit
             .store(connection.largest().unwrap_or(u64::MAX), Ordering::Relaxed);
         Ok(connection)
+    }
+}
+
+impl AccountOptions for EmailOptions {
+    type Account = EmailPlatform;
+
+    fn open_account(&self, _account: &str, clock: &Clock) -> Result<EmailPlatform, PlatformError> {
+        EmailPlatform::new(self.clone(), clock.clone())
     }
 }
 
@@ -91,10 +117,11 @@ impl Platform for EmailPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
+        // A server may deliver two mails with one `Message-ID`, so sending again is not safe.
         DuplicateProtection::Unknown
     }
 
-    /// Servers tell none; these keep a mailbox usable.
+    /// Servers announce no rates; these keep a mailbox usable.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
@@ -102,18 +129,21 @@ impl Platform for EmailPlatform {
         }
     }
 
-    /// The configured limit, and below it what the server announces with `SIZE` (RFC 1870).
+    /// The configured limit, or the one that the server announces with `SIZE` (RFC 1870) where that is smaller.
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
         address::checked_address(&target.chat)?;
-        if self.told.load(Ordering::Relaxed) == 0 {
+        if self.announced_limit.load(Ordering::Relaxed) == 0 {
             match self.open().await {
                 Ok(connection) => connection.quit().await,
+                // The server may be back when the mail is sent, so this delivery does not fail here.
                 Err(error) => {
                     tracing::debug!(%error, "the server's limit is unknown; the configured one holds");
                 }
             }
         }
-        Ok(self.options.limits(self.told.load(Ordering::Relaxed)))
+        Ok(self
+            .options
+            .limits(self.announced_limit.load(Ordering::Relaxed)))
     }
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
@@ -125,6 +155,7 @@ impl Platform for EmailPlatform {
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
+        // Built before connecting: an invalid target costs no connection.
         let mail = mime::OutgoingMail::new(&self.options, &self.sender, send, self.clock.now_ms())?;
         let connection = self.open().await?;
         send::send_mail(connection, &self.options, &self.sender, &mail, progress).await?;
@@ -133,7 +164,7 @@ impl Platform for EmailPlatform {
             message_id: mail.id.clone(),
             file_id: String::new(),
             size,
-            route: send.step.route().to_owned(),
+            route: send.step.route(),
             provisional: false,
         };
         if send.step.files().is_empty() {
@@ -148,11 +179,11 @@ impl Platform for EmailPlatform {
 
 #[async_trait]
 impl InboundSource for EmailPlatform {
-    /// The platform makes no requests: a mailbox is polled.
+    /// Always refused: a mailbox is polled.
     fn webhook(&self, _request: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         Err(PlatformError::new(
             ErrorKind::Auth,
-            "a mailbox posts nothing to us",
+            "a mailbox sends no webhooks",
         ))
     }
 
@@ -178,7 +209,7 @@ impl InboundSource for EmailPlatform {
         let Some(inbox) = &self.options.inbox else {
             return Err(PlatformError::new(
                 ErrorKind::NotFound,
-                "there is no mailbox",
+                "no mailbox is configured",
             ));
         };
         inbox::fetch_attachment(&self.options, inbox, &self.tls, attachment).await

@@ -1,13 +1,13 @@
-//! A mail with its attachments, as pieces of known length (RFC 5322, 2045, 2046).
+//! A mail with its attachments, as chunks of known length (RFC 5322, 2045, 2046).
 //!
-//! Everything but headers and boundaries is in base64, so that no line begins with a dot and none is long.
+//! All content is in base64; only headers and boundaries are not. So no line begins with a dot, and none is long.
 
 use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_content::name;
 use dray_platform::{ErrorKind, OutgoingFile, PlatformError, SendRequest, plan};
+use dray_presentation::name;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -15,31 +15,31 @@ use crate::address::{self, MailSender};
 use crate::inbox::mail;
 use crate::options::EmailOptions;
 
-/// Bytes in one line of base64.
+/// Bytes in one line of base64: 76 characters (RFC 2045, 6.8).
 const BASE64_LINE_BYTES: usize = 57;
 
-/// One piece of a mail.
+/// One chunk of a mail.
 #[derive(Debug)]
 pub(crate) enum MailChunk<'a> {
-    /// As it is.
+    /// Headers, boundaries or encoded text, written unchanged.
     Text(String),
     /// A file, to be encoded while it is read.
     File(&'a OutgoingFile),
 }
 
-/// A mail.
+/// A mail, ready to be written. Files are not open yet.
 #[derive(Debug)]
 pub(crate) struct OutgoingMail<'a> {
-    /// `Message-ID`, with its brackets: the same for the same key.
+    /// `Message-ID`, with its brackets. The same key gives the same id.
     pub(crate) id: String,
     /// Address of the recipient.
     pub(crate) to: &'a str,
-    /// What it consists of.
+    /// Its chunks in order.
     pub(crate) pieces: Vec<MailChunk<'a>>,
 }
 
 impl<'a> OutgoingMail<'a> {
-    /// Puts a step into a mail. `now` is in Unix milliseconds.
+    /// Makes a mail of a step. `now` is in Unix milliseconds.
     pub(crate) fn new(
         options: &EmailOptions,
         sender: &MailSender,
@@ -62,6 +62,7 @@ impl<'a> OutgoingMail<'a> {
         append_text(
             &mut head,
             format_args!(
+                // RFC 3834: answering machines do not answer it.
                 "Subject: {}\r\nMIME-Version: 1.0\r\nAuto-Submitted: auto-generated\r\n",
                 address::header_words(&subject)
             ),
@@ -70,6 +71,7 @@ impl<'a> OutgoingMail<'a> {
         if send.step.files().is_empty() {
             head.push_str(&text_part(send.step.text()));
         } else {
+            // Base64 has no dashes, so no content can hold the boundary.
             let boundary = format!("dray-{}", send.key);
             append_text(
                 &mut head,
@@ -88,6 +90,7 @@ impl<'a> OutgoingMail<'a> {
                 );
                 pieces.push(MailChunk::Text(std::mem::take(&mut head)));
                 pieces.push(MailChunk::File(file));
+                // The line end before a boundary belongs to the boundary (RFC 2046, 5.1.1).
                 head.push_str("\r\n");
             }
             append_text(&mut head, format_args!("--{boundary}--\r\n"));
@@ -96,9 +99,10 @@ impl<'a> OutgoingMail<'a> {
         Ok(Self { id, to, pieces })
     }
 
-    /// Its exact length on the wire, in bytes, without the dot that ends it.
+    /// Its exact length on the wire, in bytes, without the dot that ends it. It is announced before a byte is
+    /// written.
     pub(crate) fn length(&self) -> u64 {
-        let lengths = self.pieces.iter().map(|piece| match piece {
+        let lengths = self.pieces.iter().map(|chunk| match chunk {
             MailChunk::Text(text) => text.len() as u64,
             MailChunk::File(file) => {
                 let characters = file.size.div_ceil(3) * 4;
@@ -110,20 +114,20 @@ impl<'a> OutgoingMail<'a> {
 }
 
 fn header_date(now: u64) -> Result<String, PlatformError> {
-    let wrong = || PlatformError::new(ErrorKind::Unknown, "the time is none");
+    let wrong = || PlatformError::new(ErrorKind::Unknown, "the time is out of range");
     let now = i64::try_from(now).map_err(|_| wrong())?;
     let now = Timestamp::from_millisecond(now).map_err(|cause| wrong().caused_by(cause))?;
     jiff::fmt::rfc2822::to_string(&now.to_zoned(TimeZone::UTC))
         .map_err(|cause| wrong().caused_by(cause))
 }
 
-/// Adds to a string, which cannot fail.
+/// Appends formatted text. Writing to a string cannot fail.
 fn append_text(text: &mut String, more: fmt::Arguments<'_>) {
     let _ = text.write_fmt(more);
 }
 
-/// Adds what it answers and which thread it belongs to; whether it does. A thread `+tag` is named by the address that
-/// answers go to.
+/// Adds the headers of a reply and of its thread; returns whether the mail is a reply. A thread `+tag` becomes the
+/// address to which replies go.
 fn write_thread(
     send: SendRequest<'_>,
     sender: &MailSender,
@@ -137,8 +141,12 @@ fn write_thread(
             .split_once('@')
             .map_or("", |(local, _)| local);
         let address = format!("{local}+{tag}@{}", sender.domain());
+        // Checked as a whole: with a tag, the local part may become too long.
         if !mail::is_tag(tag) || address::checked_address(&address).is_err() {
-            return Err(PlatformError::new(ErrorKind::NoThread, "this is no tag"));
+            return Err(PlatformError::new(
+                ErrorKind::NoThread,
+                "not a conversation tag",
+            ));
         }
         append_text(head, format_args!("Reply-To: {address}\r\n"));
         thread = "";
@@ -149,6 +157,7 @@ fn write_thread(
             known.push(address::message_id(id)?);
         }
     }
+    // A reply to the first mail of a thread would name it twice.
     known.dedup();
     let Some(last) = known.last() else {
         return Ok(false);
@@ -163,8 +172,9 @@ fn write_thread(
     Ok(true)
 }
 
-/// Headers and body of a text.
+/// Headers and body of a text part.
 fn text_part(text: &str) -> String {
+    // Base64 keeps line ends as they are, and text in mail has CRLF (RFC 2045, 6.8).
     let canonical = text.replace("\r\n", "\n").replace('\n', "\r\n");
     let mut encoder = Base64LineEncoder::default();
     let mut body = encoder.push(canonical.as_bytes());
@@ -174,10 +184,10 @@ fn text_part(text: &str) -> String {
     )
 }
 
-/// Headers of an attachment, with the name in the form of RFC 2231.
+/// Headers of an attachment, with its name in the form of RFC 2231.
 fn attachment_headers(file: &OutgoingFile) -> String {
     let disposition = name::attachment_disposition(&name::clean_name(&file.name));
-    // Readers of mail take the plain form where there are both, and show the wrong name.
+    // Mail readers take the plain form where both are present, and would show the replaced characters.
     let called = match disposition.rsplit_once("; filename*=") {
         Some((_, extended)) => format!("attachment;\r\n filename*={extended}"),
         None => disposition.replacen("; ", ";\r\n ", 1),
@@ -188,14 +198,14 @@ fn attachment_headers(file: &OutgoingFile) -> String {
     )
 }
 
-/// Base64 in lines of 76 characters, piece by piece.
+/// Encodes base64 in lines of 76 characters, chunk by chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Base64LineEncoder {
     rest: Vec<u8>,
 }
 
 impl Base64LineEncoder {
-    /// All whole lines that there are now.
+    /// Takes bytes, and returns all whole lines that can be written now.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
         let whole = self.rest.len() / BASE64_LINE_BYTES * BASE64_LINE_BYTES;
@@ -204,7 +214,7 @@ impl Base64LineEncoder {
         encode_base64(&lines)
     }
 
-    /// The last line.
+    /// Returns the last line, which may be shorter. May be empty.
     pub(crate) fn finish(&mut self) -> String {
         encode_base64(&std::mem::take(&mut self.rest))
     }
@@ -224,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_the_same_however_the_bytes_come() {
+    fn lines_are_the_same_for_every_chunk_size() {
         let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
         let whole = encode_base64(&bytes);
         assert!(whole.lines().all(|line| line.len() <= 76));
@@ -232,7 +242,7 @@ mod tests {
             let mut encoder = Base64LineEncoder::default();
             let mut pieces: String = bytes
                 .chunks(size)
-                .map(|piece| encoder.push(piece))
+                .map(|chunk| encoder.push(chunk))
                 .collect();
             pieces.push_str(&encoder.finish());
             assert_eq!(pieces, whole, "{size}");

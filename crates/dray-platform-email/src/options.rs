@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::inbox::options::{InboxOptions, SenderVerification};
 
-/// Largest sum of files in one mail, in bytes: 25 MB at large providers, which take it in base64.
+/// Largest sum of files in one mail, in bytes: large providers take 25 MB, counted after base64.
 const MAX_FILES_BYTES: u64 = 18_000_000;
-/// What a mail is besides its files, in bytes, generously.
+/// Room for the text and the headers of a mail, in bytes.
 const OVERHEAD_BYTES: u64 = 512 << 10;
 /// Longest text, in characters.
 const MAX_TEXT_CHARACTERS: usize = 100_000;
@@ -87,14 +87,17 @@ impl Default for EmailOptions {
 }
 
 impl EmailOptions {
+    /// Checks what does not need the network.
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
         let wrong = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
         if !is_host(&self.host) {
-            return wrong("host is missing or no host");
+            return wrong("host is missing or not a host name");
         }
+        // It becomes a part of the command `EHLO`.
         if !is_host(&self.hello) {
-            return wrong("hello is no host");
+            return wrong("hello is not a host name");
         }
+        // A line end would begin a header of its own.
         if self.subject.chars().any(char::is_control) {
             return wrong("the subject has more than one line");
         }
@@ -107,13 +110,13 @@ impl EmailOptions {
         self.inbox.as_ref().map_or(Ok(()), InboxOptions::check)
     }
 
-    /// Limits with a server that takes mails of so many bytes; 0 when it says nothing.
-    pub(crate) fn limits(&self, told: u64) -> ChatLimits {
+    /// Limits for the size of a mail that the server announced, in bytes; 0 for none.
+    pub(crate) fn limits(&self, announced_limit: u64) -> ChatLimits {
         let own = self.upload_limit.map_or(MAX_FILES_BYTES, ByteSize::as_u64);
-        let any = match told {
+        let any = match announced_limit {
             0 => own,
             // 57 bytes become a line of 78.
-            told => own.min(told.saturating_sub(OVERHEAD_BYTES) / 78 * 57),
+            announced_limit => own.min(announced_limit.saturating_sub(OVERHEAD_BYTES) / 78 * 57),
         };
         ChatLimits {
             routes: Vec::new(),
@@ -121,13 +124,14 @@ impl EmailOptions {
             caption: MAX_TEXT_CHARACTERS,
             text: MAX_TEXT_CHARACTERS,
             per_message: MAX_FILES,
+            // All files of a mail travel together, so their sum has the limit of one.
             request: Some(any),
             download: None,
         }
     }
 }
 
-/// Whether this can be a host's name or address.
+/// Whether this can be the name or the address of a host.
 pub(crate) fn is_host(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -135,7 +139,7 @@ pub(crate) fn is_host(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b".-[]:".contains(&byte))
 }
 
-/// Whether this host is this machine.
+/// Whether this host is this machine, where a password cannot be read on the way.
 pub(crate) fn is_near(host: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "[::1]" | "::1")
 }
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_cannot_be_are_told() {
+    fn invalid_options_are_reported() {
         let good = EmailOptions {
             host: "mail.example.org".to_owned(),
             username: "bot".to_owned(),

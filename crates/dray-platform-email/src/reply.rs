@@ -1,33 +1,33 @@
-//! Replies of the server, and what their codes mean (RFC 5321, 4.2; RFC 3463).
+//! Replies of a submission server, and the meaning of their codes (RFC 5321, 4.2; RFC 3463).
 
 use dray_platform::{ErrorKind, PlatformError};
 
 /// Longest text of a reply that is kept for the log, in characters.
 const MAX_SHOWN_CHARACTERS: usize = 200;
 
-/// A reply.
+/// A reply of one or more lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SmtpReply {
     pub(crate) code: u16,
-    /// Its lines without the code.
+    /// Its lines without the code and the separator.
     pub(crate) lines: Vec<String>,
 }
 
-/// What a reply is to.
+/// The command that a reply is for, because the same code means different things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SmtpStage {
-    /// Greeting, hello, TLS.
+    /// Greeting, `EHLO` and `STARTTLS`.
     Hello,
-    /// The login.
+    /// `AUTH` and the lines that follow it.
     Login,
-    /// The sender, or the whole mail.
+    /// `MAIL FROM`, or the whole mail.
     Mail,
-    /// The recipient.
+    /// `RCPT TO`: the only stage in which a refusal is about the address.
     Recipient,
 }
 
 impl SmtpReply {
-    /// The enhanced code, when there is one.
+    /// The enhanced code, such as `5.1.1`; empty when there is none.
     fn enhanced(&self) -> &str {
         let first = self.lines.first().map_or("", String::as_str);
         let word = first.split_whitespace().next().unwrap_or_default();
@@ -40,7 +40,7 @@ impl SmtpReply {
         if is_code { word } else { "" }
     }
 
-    /// Itself, when it has this code.
+    /// Returns the reply if it has this code, or the error that it stands for.
     pub(crate) fn expect(self, code: u16, stage: SmtpStage) -> Result<Self, PlatformError> {
         if self.code == code {
             Ok(self)
@@ -49,16 +49,18 @@ impl SmtpReply {
         }
     }
 
-    /// The error that it stands for. Every refusal says that nothing was taken.
+    /// The error that it stands for. A refusal means that the server took nothing, so it is never ambiguous.
     pub(crate) fn refused(&self, stage: SmtpStage) -> PlatformError {
         let enhanced = self.enhanced();
         let kind = match (self.code, enhanced) {
+            // 4xx asks for another attempt later; greylisting works like this.
             (400..=499, _) => ErrorKind::Transient,
             (530 | 534 | 535 | 538, _) => ErrorKind::Auth,
             (500..=599, _) if stage == SmtpStage::Login => ErrorKind::Auth,
             (_, "5.3.4" | "5.2.3") => ErrorKind::TooLarge,
-            // What large providers say of programs and of archives with programs.
+            // Large providers answer this to programs, and to archives that hold programs.
             (552, "5.7.0") => ErrorKind::UnsupportedKind,
+            // 5.2.2 is a full mailbox, which a smaller file does not help.
             (552, enhanced) if enhanced != "5.2.2" => ErrorKind::TooLarge,
             (_, enhanced) if enhanced.starts_with("5.1.") => ErrorKind::NotFound,
             (_, enhanced) if enhanced.starts_with("5.7.") => ErrorKind::Forbidden,
@@ -66,8 +68,9 @@ impl SmtpReply {
             (500 | 501 | 555, _) => ErrorKind::BadFormat,
             _ => ErrorKind::Unknown,
         };
+        // The text is for the log: it may quote what others wrote.
         let text: String = self.lines.join(" ");
-        let shown: String = text
+        let printable: String = text
             .chars()
             .filter(|character| !character.is_control())
             .take(MAX_SHOWN_CHARACTERS)
@@ -77,20 +80,81 @@ impl SmtpReply {
         } else {
             enhanced.to_owned()
         };
-        PlatformError::new(kind, format!("{} {shown}", self.code)).code(code)
+        PlatformError::new(kind, format!("{} {printable}", self.code)).code(code)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ErrorKind::{
+        Auth, BadFormat, Forbidden, NotFound, TooLarge, Transient, Unknown, UnsupportedKind,
+    };
+
     use super::*;
+
+    /// Code, text and stage of a refusal, and the kind and code that it has as an error.
+    type RefusalCase = (u16, &'static str, SmtpStage, ErrorKind, &'static str);
+
+    const REFUSAL_CASES: &[RefusalCase] = &[
+        (
+            421,
+            "4.3.2 shutting down",
+            SmtpStage::Hello,
+            Transient,
+            "4.3.2",
+        ),
+        (451, "try later", SmtpStage::Mail, Transient, "451"),
+        (452, "4.3.1 disk full", SmtpStage::Mail, Transient, "4.3.1"),
+        (454, "4.7.0 later", SmtpStage::Login, Transient, "4.7.0"),
+        (
+            535,
+            "5.7.8 bad credentials",
+            SmtpStage::Login,
+            Auth,
+            "5.7.8",
+        ),
+        (504, "mechanism", SmtpStage::Login, Auth, "504"),
+        (530, "5.7.0 log in first", SmtpStage::Mail, Auth, "5.7.0"),
+        (552, "5.3.4 too big", SmtpStage::Mail, TooLarge, "5.3.4"),
+        (552, "too big", SmtpStage::Mail, TooLarge, "552"),
+        (554, "5.3.4 too big", SmtpStage::Mail, TooLarge, "5.3.4"),
+        (
+            552,
+            "5.7.0 blocked content",
+            SmtpStage::Mail,
+            UnsupportedKind,
+            "5.7.0",
+        ),
+        (
+            552,
+            "5.2.2 mailbox full",
+            SmtpStage::Recipient,
+            Unknown,
+            "5.2.2",
+        ),
+        (
+            550,
+            "5.1.1 no such user",
+            SmtpStage::Recipient,
+            NotFound,
+            "5.1.1",
+        ),
+        (550, "no such user", SmtpStage::Recipient, NotFound, "550"),
+        (
+            550,
+            "5.7.1 not allowed",
+            SmtpStage::Recipient,
+            Forbidden,
+            "5.7.1",
+        ),
+        (501, "syntax", SmtpStage::Mail, BadFormat, "501"),
+        (554, "no", SmtpStage::Mail, Unknown, "554"),
+        (250, "5.7 no code", SmtpStage::Mail, Unknown, "250"),
+    ];
 
     #[test]
     fn codes_have_their_kinds() {
-        use ErrorKind::{
-            Auth, BadFormat, Forbidden, NotFound, TooLarge, Transient, Unknown, UnsupportedKind,
-        };
-        let check = |code, text: &str, stage, kind, told: &str| {
+        for &(code, text, stage, kind, reported) in REFUSAL_CASES {
             let reply = SmtpReply {
                 code,
                 lines: vec![text.to_owned()],
@@ -98,64 +162,10 @@ mod tests {
             let error = reply.refused(stage);
             assert_eq!(
                 (error.kind(), error.platform_code()),
-                (kind, told),
+                (kind, reported),
                 "{text}"
             );
             assert_eq!(error.moment(), dray_platform::SendOutcome::NotSent);
-        };
-        check(
-            421,
-            "4.3.2 shutting down",
-            SmtpStage::Hello,
-            Transient,
-            "4.3.2",
-        );
-        check(451, "try later", SmtpStage::Mail, Transient, "451");
-        check(452, "4.3.1 disk full", SmtpStage::Mail, Transient, "4.3.1");
-        check(454, "4.7.0 later", SmtpStage::Login, Transient, "4.7.0");
-        check(
-            535,
-            "5.7.8 bad credentials",
-            SmtpStage::Login,
-            Auth,
-            "5.7.8",
-        );
-        check(504, "mechanism", SmtpStage::Login, Auth, "504");
-        check(530, "5.7.0 log in first", SmtpStage::Mail, Auth, "5.7.0");
-        check(552, "5.3.4 too big", SmtpStage::Mail, TooLarge, "5.3.4");
-        check(552, "too big", SmtpStage::Mail, TooLarge, "552");
-        check(554, "5.3.4 too big", SmtpStage::Mail, TooLarge, "5.3.4");
-        check(
-            552,
-            "5.7.0 blocked content",
-            SmtpStage::Mail,
-            UnsupportedKind,
-            "5.7.0",
-        );
-        check(
-            552,
-            "5.2.2 mailbox full",
-            SmtpStage::Recipient,
-            Unknown,
-            "5.2.2",
-        );
-        check(
-            550,
-            "5.1.1 no such user",
-            SmtpStage::Recipient,
-            NotFound,
-            "5.1.1",
-        );
-        check(550, "no such user", SmtpStage::Recipient, NotFound, "550");
-        check(
-            550,
-            "5.7.1 not allowed",
-            SmtpStage::Recipient,
-            Forbidden,
-            "5.7.1",
-        );
-        check(501, "syntax", SmtpStage::Mail, BadFormat, "501");
-        check(554, "no", SmtpStage::Mail, Unknown, "554");
-        check(250, "5.7 no code", SmtpStage::Mail, Unknown, "250");
+        }
     }
 }

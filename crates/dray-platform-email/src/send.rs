@@ -1,4 +1,4 @@
-//! One mail through a connection, and the moment at which it may have been taken.
+//! Sends one mail through a connection, and decides whether it may have been taken.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::options::EmailOptions;
 use crate::reply::SmtpStage;
 use crate::smtp::SmtpConnection;
 
-/// How long a server that broke off is listened to for its reasons.
+/// How long to read the reasons of a server that closes in the middle of a mail.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Sends a mail. Ends well only when the server took responsibility for it.
+/// Sends a mail. `Ok` means that the server took responsibility for it (RFC 5321, 4.2.5). Consumes the connection.
 pub(crate) async fn send_mail(
     mut connection: SmtpConnection,
     options: &EmailOptions,
@@ -23,6 +23,7 @@ pub(crate) async fn send_mail(
     progress: &dyn UploadProgress,
 ) -> Result<(), PlatformError> {
     let length = mail.length();
+    // The exact length of this mail; the limits of a plan only estimate it.
     if let Some(largest) = connection.largest()
         && length > largest
     {
@@ -39,18 +40,20 @@ pub(crate) async fn send_mail(
         String::new()
     };
     let from = format!("MAIL FROM:<{}>{size}", sender.address);
-    let taken = connection.command(&from).await?;
-    taken.expect(250, SmtpStage::Mail)?;
+    let mail_reply = connection.command(&from).await?;
+    mail_reply.expect(250, SmtpStage::Mail)?;
     let reply = connection
         .command(&format!("RCPT TO:<{}>", mail.to))
         .await?;
+    // 251: the server forwards the mail for a user who is not local.
     if reply.code != 251 {
         reply.expect(250, SmtpStage::Recipient)?;
     }
     let start = connection.command("DATA").await?;
     start.expect(354, SmtpStage::Mail)?;
-    // A connection that ends before the dot ends without a mail, for any reason.
+    // RFC 5321, section 4.1.1.4: without the dot nothing is taken, so an error up to here is never ambiguous.
     send_body(&mut connection, mail, progress).await?;
+    // Content never begins a line with a dot, so nothing was stuffed.
     connection
         .write(b".\r\n")
         .await
@@ -60,6 +63,7 @@ pub(crate) async fn send_mail(
         .reply(wait)
         .await
         .map_err(PlatformError::ambiguous)?;
+    // Only a final reply decides; anything else leaves it open.
     match reply.code {
         250 => {
             connection.quit().await;
@@ -75,16 +79,17 @@ async fn send_body(
     mail: &OutgoingMail<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<(), PlatformError> {
-    for piece in &mail.pieces {
-        let written = match piece {
+    for chunk in &mail.pieces {
+        let written = match chunk {
             MailChunk::Text(text) => connection.write(text.as_bytes()).await,
             MailChunk::File(read) => send_file(connection, read, progress).await,
         };
         if let Err(error) = written {
+            // A source that cannot be read has nothing to do with the server.
             if error.kind() != ErrorKind::Transient {
                 return Err(error);
             }
-            // Servers that have enough of a mail say why and close.
+            // A server that refuses a mail in the middle says why and closes.
             return match connection.reply(LAST_WORDS).await {
                 Ok(reply) if reply.code >= 400 => Err(reply.refused(SmtpStage::Mail)),
                 _ => Err(error),
@@ -94,6 +99,7 @@ async fn send_body(
     Ok(())
 }
 
+/// Encodes and writes a file. An error leaves the mail incomplete, so that the server drops it.
 async fn send_file(
     connection: &mut SmtpConnection,
     file: &OutgoingFile,
@@ -103,18 +109,20 @@ async fn send_file(
     let mut stream = file.source.open().await?;
     let mut encoder = Base64LineEncoder::default();
     let mut read = 0_u64;
-    while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|cause| source("the file cannot be read").caused_by(cause))?;
-        let count = piece.len() as u64;
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|cause| source("the file cannot be read").caused_by(cause))?;
+        let count = chunk.len() as u64;
         read += count;
+        // The length of the mail was announced.
         if read > file.size {
-            return Err(source("the file is longer than promised"));
+            return Err(source("the file is longer than declared"));
         }
-        connection.write(encoder.push(&piece).as_bytes()).await?;
+        connection.write(encoder.push(&chunk).as_bytes()).await?;
+        // Bytes of the file, not of its encoding, as the receipt counts them.
         progress.sent(count);
     }
     if read != file.size {
-        return Err(source("the file is shorter than promised"));
+        return Err(source("the file is shorter than declared"));
     }
     connection.write(encoder.finish().as_bytes()).await
 }

@@ -1,4 +1,4 @@
-//! The conversation with a server: greeting, TLS, login, commands and replies.
+//! The conversation with a submission server: greeting, TLS, login, commands and replies.
 
 use std::fmt;
 use std::future::Future;
@@ -20,29 +20,30 @@ use tokio_rustls::TlsConnector;
 use crate::options::{ConnectionSecurity, EmailOptions};
 use crate::reply::{SmtpReply, SmtpStage};
 
-/// Longest line of a reply, in bytes, and most lines; the standard says 512.
+/// Longest line of a reply, in bytes, and most lines. The standard says 512 bytes; servers send longer ones.
 const MAX_LINE_BYTES: u64 = 2048;
 const MAX_LINES: usize = 100;
 
-/// Both directions of a connection.
+/// Both directions of a connection, with or without TLS.
 pub(crate) trait MailStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> MailStream for T {}
 
-/// A connection that was greeted, protected and logged in.
+/// A connection that was greeted, protected and logged in. Dropping it closes it without a `QUIT`.
 pub(crate) struct SmtpConnection {
     io: BufReader<Box<dyn MailStream>>,
     idle: Duration,
-    /// What the server offers, in upper case.
+    /// Extensions that the server offers, in upper case.
     offers: Vec<String>,
 }
 
 impl SmtpConnection {
-    /// Connects, as far as a mail can be sent.
+    /// Connects, starts TLS and logs in, as the options say.
     pub(crate) async fn open(
         options: &EmailOptions,
         tls: &Arc<ClientConfig>,
     ) -> Result<Self, PlatformError> {
         let connecting = async {
+            // Brackets mark an IPv6 address in the options, and are not part of it.
             let host = options.host.trim_start_matches('[').trim_end_matches(']');
             #[expect(
                 clippy::disallowed_methods,
@@ -80,6 +81,7 @@ impl SmtpConnection {
         let offers = reply.expect(250, SmtpStage::Hello)?.lines;
         self.offers = offers
             .into_iter()
+            // The first line names the server.
             .skip(1)
             .map(|line| line.to_ascii_uppercase())
             .collect();
@@ -91,6 +93,7 @@ impl SmtpConnection {
         options: &EmailOptions,
         tls: &Arc<ClientConfig>,
     ) -> Result<Self, PlatformError> {
+        // Never without: an attacker on the way could remove the offer.
         if !self.offers.iter().any(|offer| offer == "STARTTLS") {
             return Err(PlatformError::new(
                 ErrorKind::Auth,
@@ -104,7 +107,7 @@ impl SmtpConnection {
         if !self.io.buffer().is_empty() {
             return Err(PlatformError::new(
                 ErrorKind::Auth,
-                "the server spoke before the handshake",
+                "the server sent data before the TLS handshake",
             ));
         }
         let host = options.host.trim_start_matches('[').trim_end_matches(']');
@@ -115,6 +118,7 @@ impl SmtpConnection {
         let mut connection = Self {
             io: BufReader::new(io.await?),
             idle: self.idle,
+            // RFC 3207, section 4.2: what was offered before the handshake is forgotten.
             offers: Vec::new(),
         };
         connection.hello(options).await?;
@@ -128,13 +132,16 @@ impl SmtpConnection {
         let (user, password) = (&options.username, options.password.expose());
         let offered = self.offers.iter().find(|offer| offer.starts_with("AUTH"));
         let has = |name: &str| {
+            // Old servers write `AUTH=LOGIN`.
             let mut words = offered.iter().flat_map(|offer| offer.split([' ', '=']));
             words.any(|word| word == name)
         };
+        // Without any known mechanism `PLAIN` is tried, whose refusal then says more.
         let reply = if has("PLAIN") || !has("LOGIN") {
-            let told = STANDARD.encode(format!("\0{user}\0{password}"));
-            self.command(&format!("AUTH PLAIN {told}")).await?
+            let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
+            self.command(&format!("AUTH PLAIN {credentials}")).await?
         } else {
+            // Not in an RFC; two challenges for name and password, which some servers offer alone.
             self.command("AUTH LOGIN")
                 .await?
                 .expect(334, SmtpStage::Login)?;
@@ -145,29 +152,30 @@ impl SmtpConnection {
         reply.expect(235, SmtpStage::Login).map(drop)
     }
 
-    /// Largest mail by the server's word, in bytes; `None` when it says none.
+    /// Largest mail that the server takes, in bytes; `None` when it announces no limit.
     pub(crate) fn largest(&self) -> Option<u64> {
-        let told = self
+        let announced = self
             .offers
             .iter()
             .find_map(|offer| offer.strip_prefix("SIZE "))?;
-        told.trim().parse().ok().filter(|size| *size > 0)
+        // RFC 1870, section 4: zero means no fixed limit.
+        announced.trim().parse().ok().filter(|size| *size > 0)
     }
 
-    /// Whether the server announces its limit, which lets us announce the size of a mail.
+    /// Whether the server knows `SIZE` (RFC 1870), which lets us announce the size of a mail.
     pub(crate) fn knows_size(&self) -> bool {
         self.offers
             .iter()
             .any(|offer| offer == "SIZE" || offer.starts_with("SIZE "))
     }
 
-    /// Sends a command and reads the reply.
+    /// Sends a command and reads its reply. Both have the idle timeout.
     pub(crate) async fn command(&mut self, line: &str) -> Result<SmtpReply, PlatformError> {
         self.write(format!("{line}\r\n").as_bytes()).await?;
         self.reply(self.idle).await
     }
 
-    /// Writes, and sees it leave.
+    /// Writes and flushes, within the idle timeout.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> Result<(), PlatformError> {
         let writing = async {
             self.io.write_all(bytes).await?;
@@ -177,22 +185,25 @@ impl SmtpConnection {
         io_result(written, "the connection broke while writing")
     }
 
-    /// Reads a reply.
+    /// Reads a reply, waiting for each of its lines at most `wait`.
     pub(crate) async fn reply(&mut self, wait: Duration) -> Result<SmtpReply, PlatformError> {
         let mut lines = Vec::new();
         loop {
             let mut line = Vec::new();
+            // Bounded, because a line may never end.
             let mut bounded = (&mut self.io).take(MAX_LINE_BYTES);
             let reading = bounded.read_until(b'\n', &mut line);
             let read = tokio::time::timeout(wait, reading).await;
             io_result(read, "the connection broke while reading")?;
+            // The end of the stream.
             if line.is_empty() {
                 return Err(broken_connection("the connection was closed"));
             }
-            let strange = || PlatformError::new(ErrorKind::Unknown, "the reply cannot be read");
+            let strange = || PlatformError::new(ErrorKind::Unknown, "could not parse the reply");
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             let code = text.get(..3).and_then(|code| code.parse::<u16>().ok());
             let code = code
+                // A line that the limit cut has no end, and counts as unreadable.
                 .filter(|code| (200..600).contains(code) && line.ends_with(b"\n"))
                 .ok_or_else(strange)?;
             lines.push(text.get(4..).unwrap_or_default().to_owned());
@@ -204,7 +215,7 @@ impl SmtpConnection {
         }
     }
 
-    /// Says goodbye without waiting for it to be heard.
+    /// Sends `QUIT` and closes without waiting for the reply.
     pub(crate) async fn quit(mut self) {
         if let Err(error) = self.write(b"QUIT\r\n").await {
             tracing::debug!(%error, "no goodbye");
@@ -218,7 +229,7 @@ pub(crate) async fn start_tls(
     tls: &Arc<ClientConfig>,
 ) -> Result<Box<dyn MailStream>, PlatformError> {
     let name = ServerName::try_from(host.to_owned()).map_err(|cause| {
-        PlatformError::new(ErrorKind::BadFormat, "host is no name").caused_by(cause)
+        PlatformError::new(ErrorKind::BadFormat, "host is not a host name").caused_by(cause)
     })?;
     let protected = TlsConnector::from(Arc::clone(tls)).connect(name, io).await;
     let protected = protected.map_err(|cause| broken_connection("no TLS").caused_by(cause))?;
@@ -231,7 +242,7 @@ pub(crate) async fn with_timeout<T>(
 ) -> Result<T, PlatformError> {
     tokio::time::timeout(limit, work)
         .await
-        .unwrap_or_else(|_| Err(broken_connection("no connection in time")))
+        .unwrap_or_else(|_| Err(broken_connection("could not connect in time")))
 }
 
 fn io_result<T>(
@@ -241,7 +252,7 @@ fn io_result<T>(
     match done {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(cause)) => Err(broken_connection(what).caused_by(cause)),
-        Err(_) => Err(broken_connection("nothing moved in time")),
+        Err(_) => Err(broken_connection("the connection timed out")),
     }
 }
 
@@ -251,7 +262,7 @@ fn broken_connection(what: &str) -> PlatformError {
 
 impl fmt::Debug for SmtpConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
+        f.debug_struct("SmtpConnection")
             .field("offers", &self.offers)
             .finish_non_exhaustive()
     }

@@ -8,7 +8,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
-/// Trusts the public authorities, and those of a PEM file too.
+/// A client configuration that trusts the public authorities, and those of a PEM file too.
 pub(crate) fn tls_config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, PlatformError> {
     let wrong = || PlatformError::new(ErrorKind::BadFormat, "ca_file cannot be read");
     let mut roots = RootCertStore::empty();
@@ -16,15 +16,16 @@ pub(crate) fn tls_config(authorities: Option<&Path>) -> Result<Arc<ClientConfig>
     if let Some(path) = authorities {
         let certificates =
             CertificateDer::pem_file_iter(path).map_err(|cause| wrong().caused_by(cause))?;
-        let mut found = false;
+        let mut has_certificate = false;
         for certificate in certificates {
             let certificate = certificate.map_err(|cause| wrong().caused_by(cause))?;
             roots
                 .add(certificate)
                 .map_err(|cause| wrong().caused_by(cause))?;
-            found = true;
+            has_certificate = true;
         }
-        if !found {
+        // An empty file is a mistake of the operator, not a wish for the public authorities alone.
+        if !has_certificate {
             return Err(wrong());
         }
     }

@@ -1,4 +1,4 @@
-//! Requests to the homeserver, and what its error codes mean.
+//! Requests to the homeserver, and the meaning of its error codes.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use serde_json::Value;
 
 use crate::options::MatrixOptions;
 
-/// Wait after a 429 that does not say how long.
+/// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What stays as it is in a part of a path.
+/// Characters that are not escaped in a part of a path (RFC 3986: unreserved).
 const PATH_SEGMENT_SET: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// A user on a homeserver.
+/// A user on a homeserver. Its `Debug` shows no token.
 pub(crate) struct MatrixApi {
     client: HttpClient,
     base: String,
     token: Secret,
 }
 
-/// The body of a refusal.
+/// The body of a refusal; all fields are empty when the body has another shape.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -38,12 +38,12 @@ struct ErrorBody {
     retry_after_ms: Option<u64>,
 }
 
-/// A text as a part of a path.
+/// Escapes a text so that it is one part of a path: a slash in it does not divide it.
 pub(crate) fn encode_path_segment(text: &str) -> String {
     utf8_percent_encode(text, PATH_SEGMENT_SET).to_string()
 }
 
-/// Server and id of `mxc://server/id`, which can stand in a path as they are.
+/// Server and id of `mxc://server/id`. `None` unless both can stand in a path unescaped.
 pub(crate) fn media_parts(uri: &str) -> Option<(&str, &str)> {
     let (server, id) = uri.strip_prefix("mxc://")?.split_once('/')?;
     let is_server = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
@@ -52,6 +52,7 @@ pub(crate) fn media_parts(uri: &str) -> Option<(&str, &str)> {
         && !id.is_empty()
         && uri.len() <= 500
         && server.bytes().all(is_server)
+        // `..` would climb out of the path of downloads.
         && !server.starts_with('.')
         && id.bytes().all(is_id);
     is_good.then_some((server, id))
@@ -90,13 +91,14 @@ impl MatrixApi {
     ) -> Result<HttpResponse, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
         let answer = request.send(progress).await?;
+        // Only 200 is a result here; a redirect is not followed, because the token must not go with it.
         if answer.status() == 200 {
             return Ok(answer);
         }
         Err(refusal_error(answer).await)
     }
 
-    /// Makes a request without a visible effect.
+    /// Reads a path. Errors are never ambiguous: reading shows nothing.
     pub(crate) async fn get(
         &self,
         path: &str,
@@ -107,14 +109,16 @@ impl MatrixApi {
     }
 
     async fn ask(&self, request: RequestBuilder) -> Result<Value, PlatformError> {
-        let asked = async {
+        let response = async {
             let answer = self.open(request, &|_| {}).await?;
             Ok::<Value, PlatformError>(answer.json().await?)
         };
-        asked.await.map_err(|error| error.at(SendOutcome::NotSent))
+        response
+            .await
+            .map_err(|error| error.at(SendOutcome::NotSent))
     }
 
-    /// Asks for what is new, and waits for it.
+    /// Makes a `sync` request, which the server may hold for new events. `wait` is the longest wait for its response.
     pub(crate) async fn wait(
         &self,
         query: &[(&str, &str)],
@@ -124,7 +128,7 @@ impl MatrixApi {
         self.ask(request.answer_within(wait)).await
     }
 
-    /// Puts an event into a room. The same `key` gives the same event.
+    /// Puts an event into a room. The same `key` gives the same event: it is the transaction id.
     pub(crate) async fn put(
         &self,
         room: &str,
@@ -141,7 +145,7 @@ impl MatrixApi {
         Ok(answer.json().await?)
     }
 
-    /// Uploads bytes; their `mxc` address.
+    /// Uploads bytes and returns their `mxc` address. Nothing is visible yet.
     pub(crate) async fn upload(
         &self,
         (name, media_type): (&str, &str),
@@ -156,23 +160,24 @@ impl MatrixApi {
             .stream(media_type, size, http::request_body(body));
         let answer: Value = self.open(request, progress).await?.json().await?;
         let uri = answer.get("content_uri").and_then(Value::as_str);
+        // Checked here, because the address goes into events and later into paths.
         match uri.filter(|uri| media_parts(uri).is_some()) {
             Some(uri) => Ok(uri.to_owned()),
             None => Err(PlatformError::new(
                 ErrorKind::Unknown,
-                "the upload got no address",
+                "the response to the upload has no content URI",
             )),
         }
     }
 
-    /// Opens a file. The token goes to the homeserver, for any sender of the file; a redirect is not followed.
+    /// Opens a file. The token goes to our homeserver alone, which fetches files of other servers itself.
     pub(crate) async fn download(&self, uri: &str) -> Result<HttpResponse, PlatformError> {
-        let gone = || PlatformError::new(ErrorKind::NotFound, "this is no address of a file");
+        let gone = || PlatformError::new(ErrorKind::NotFound, "not a content URI");
         let (server, id) = media_parts(uri).ok_or_else(gone)?;
         let mut path = format!("/client/v1/media/download/{server}/{id}");
         let opened = self.open(self.client.get(&self.url(&path)), &|_| {}).await;
         let opened = match opened {
-            // Homeservers before 1.11 have it elsewhere.
+            // Homeservers before version 1.11 of the specification have it elsewhere.
             Err(error) if error.platform_code() == "M_UNRECOGNIZED" => {
                 path = format!("/media/v3/download/{server}/{id}");
                 self.open(self.client.get(&self.url(&path)), &|_| {}).await
@@ -182,31 +187,32 @@ impl MatrixApi {
         opened.map_err(|error| error.at(SendOutcome::NotSent))
     }
 
-    /// Largest file that the homeserver takes, in bytes; `None` when it has no limit.
+    /// Largest file that the homeserver takes, in bytes; `None` when it announces no limit.
     pub(crate) async fn largest(&self) -> Result<Option<u64>, PlatformError> {
-        let told = match self.get("/client/v1/media/config", &[]).await {
+        let config = match self.get("/client/v1/media/config", &[]).await {
             Err(error) if error.platform_code() == "M_UNRECOGNIZED" => {
                 self.get("/media/v3/config", &[]).await
             }
             other => other,
         };
-        Ok(told?.get("m.upload.size").and_then(Value::as_u64))
+        Ok(config?.get("m.upload.size").and_then(Value::as_u64))
     }
 
-    /// The id of a room by its id or alias. Refuses encrypted rooms: what we send is not encrypted.
+    /// The id of a room by its id or alias. Refuses encrypted rooms: our messages are not encrypted, and others could
+    /// read them.
     pub(crate) async fn room(&self, chat: &str) -> Result<String, PlatformError> {
         let id = match chat.chars().next() {
             Some('!') => chat.to_owned(),
             Some('#') => {
                 let path = format!("/client/v3/directory/room/{}", encode_path_segment(chat));
-                let found = self.get(&path, &[]).await?;
-                let id = found.get("room_id").and_then(Value::as_str);
+                let directory = self.get(&path, &[]).await?;
+                let id = directory.get("room_id").and_then(Value::as_str);
                 id.unwrap_or_default().to_owned()
             }
             _ => String::new(),
         };
         if id.is_empty() {
-            let what = "a room begins with ! or #";
+            let what = "a room does not begin with ! or #";
             return Err(PlatformError::new(ErrorKind::NotFound, what));
         }
         let path = format!(
@@ -218,6 +224,7 @@ impl MatrixApi {
                 let error = PlatformError::new(ErrorKind::Forbidden, "the room is encrypted");
                 Err(error.code("encrypted"))
             }
+            // No such state: the room is not encrypted. A room that we are not in gives `M_FORBIDDEN`.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(id),
             Err(error) => Err(error),
         }
@@ -250,6 +257,7 @@ fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> Platf
             | "M_INVALID_ROOM_ID" | "M_BAD_ALIAS",
             _,
         ) => ErrorKind::BadFormat,
+        // Callers use the code to find out what an old homeserver does not have.
         ("M_UNRECOGNIZED", _) => ErrorKind::Unknown,
         ("M_NOT_YET_UPLOADED", _) | (_, 500..=599) => ErrorKind::Transient,
         (_, 403) => ErrorKind::Forbidden,
@@ -265,7 +273,8 @@ fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> Platf
     let wait = refusal.retry_after_ms.map(Duration::from_millis).or(header);
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // A failure of the server after all of the request says nothing about what became of it.
+        // A server failure after the whole request leaves open what became of it.
+        // 5xx, and statuses that no homeserver should send.
         _ if !(400..500).contains(&status) => error.ambiguous(),
         _ => error,
     }
@@ -273,7 +282,7 @@ fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> Platf
 
 impl fmt::Debug for MatrixApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api")
+        f.debug_struct("MatrixApi")
             .field("base", &self.base)
             .finish_non_exhaustive()
     }
@@ -308,8 +317,8 @@ mod tests {
                 ..ErrorBody::default()
             };
             let error = error_of(status, &refusal, None);
-            let found = (error.kind(), error.moment());
-            assert_eq!(found, (kind, moment), "{status} {code}");
+            let actual = (error.kind(), error.moment());
+            assert_eq!(actual, (kind, moment), "{status} {code}");
         }
         let refusal = ErrorBody {
             errcode: "M_LIMIT_EXCEEDED".to_owned(),
@@ -325,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn r_9_addresses_of_files_lead_nowhere_else() {
+    fn r_9_file_addresses_lead_to_the_homeserver_only() {
         assert_eq!(
             media_parts("mxc://example.org:8448/a-Z_9"),
             Some(("example.org:8448", "a-Z_9"))

@@ -1,4 +1,4 @@
-//! Messages of users in events.
+//! Reads messages of users from events.
 
 use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::PLATFORM_NAME;
 use crate::api::media_parts;
 
-/// A message of another user than `me`; `None` for everything else: notices of bots, corrections, other events.
+/// A message of another user than `me`. `None` for everything else: notices of bots, corrections, other events.
 pub(crate) fn inbound_message(
     account: &str,
     me: &str,
@@ -25,6 +25,7 @@ pub(crate) fn inbound_message(
         return None;
     }
     let relation = text("/content/m.relates_to/rel_type");
+    // A correction repeats a message that was taken already.
     if relation == "m.replace" {
         return None;
     }
@@ -36,12 +37,13 @@ pub(crate) fn inbound_message(
         "m.audio" if event.pointer("/content/org.matrix.msc3245.voice").is_some() => "voice",
         "m.audio" => "audio",
         "m.file" => "document",
+        // `m.notice` is missing on purpose: bots write it, and must not be answered.
         "m.text" | "m.emote" => "",
         _ => return None,
     };
     let words = match (kind, called) {
         ("", _) => body,
-        // Without a name of its own the body is the name.
+        // Before version 1.10 of the specification the body was the name of the file.
         (_, "") => "",
         (_, called) if called == body => "",
         _ => body,
@@ -78,7 +80,7 @@ fn inbound_attachment(id: &str, name: &str, kind: &str, event: &Value) -> Inboun
     let unavailable = if find("/file").is_some() {
         "the file is encrypted"
     } else if media_parts(uri).is_none() {
-        "the message holds no address of the file"
+        "the message has no content URI of the file"
     } else {
         ""
     };

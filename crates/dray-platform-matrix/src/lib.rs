@@ -1,10 +1,25 @@
-//! Matrix, by the client-server API (platform-delivery 8): out by upload and event, in by sync.
+//! Matrix, by the client-server API (platform-delivery 8): outbound by upload and event, inbound by sync.
 //!
 //! - [`MatrixPlatform`]: one user on one homeserver, as [`Platform`] and [`InboundSource`].
 //! - [`MatrixOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a homeserver that speaks the same wire, for tests and the demo.
 //!
-//! What it does not do: it writes into no encrypted room, joins none by itself, and keeps no state.
+//! What it does not do: it writes into no encrypted room, joins no room by itself, and keeps no state.
+//!
+//! ```rust
+//! use dray_platform::Platform as _;
+//! use dray_platform_matrix::{MatrixOptions, MatrixPlatform};
+//! use dray_types::{Clock, Secret};
+//!
+//! let options = MatrixOptions {
+//!     homeserver: "https://matrix.example.org".to_owned(),
+//!     token: Secret::new("example"),
+//!     ..MatrixOptions::default()
+//! };
+//! let user = MatrixPlatform::new("", options, Clock::system())?;
+//! assert_eq!(user.name(), "matrix");
+//! # Ok::<(), dray_platform::PlatformError>(())
+//! ```
 
 mod api;
 #[cfg(any(test, feature = "double"))]
@@ -17,14 +32,14 @@ mod sync;
 mod tests;
 
 use async_trait::async_trait;
-use dray_content::caption::CaptionUnit;
-use dray_content::kind::{AudioKind, ContentKind};
+use dray_media_type::kind::{AudioKind, ContentKind};
 use dray_platform::{
-    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
-    InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, OutgoingFile, Platform,
-    PlatformError, RateLimits, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
-    http, plan,
+    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
+    ErrorKind, InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, OutgoingFile,
+    Platform, PlatformError, RateLimits, Route, SendRequest, SendStep, UploadProgress,
+    WebhookReply, WebhookRequest, http, plan,
 };
+use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
 use tokio_util::sync::CancellationToken;
 
@@ -45,12 +60,12 @@ pub struct MatrixPlatform {
 }
 
 impl MatrixPlatform {
-    /// A user under the name of an account; the name is empty for the only one.
+    /// A user under the name of an account; the name is empty for the only one. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::BadFormat`] for options that cannot be: no token, an address that is none, authorities that
-    /// cannot be read.
+    /// [`ErrorKind::BadFormat`] for invalid options: a missing token, a malformed address, certificate authorities
+    /// that cannot be read.
     pub fn new(account: &str, options: MatrixOptions, clock: Clock) -> Result<Self, PlatformError> {
         let api = MatrixApi::new(&options)?;
         Ok(Self {
@@ -62,18 +77,26 @@ impl MatrixPlatform {
     }
 }
 
+impl AccountOptions for MatrixOptions {
+    type Account = MatrixPlatform;
+
+    fn open_account(&self, account: &str, clock: &Clock) -> Result<MatrixPlatform, PlatformError> {
+        MatrixPlatform::new(account, self.clone(), clock.clone())
+    }
+}
+
 #[async_trait]
 impl Platform for MatrixPlatform {
     fn name(&self) -> &'static str {
         PLATFORM_NAME
     }
 
-    /// The transaction id is in the path of the event.
+    /// The key is the transaction id in the path of the event, which the homeserver deduplicates.
     fn ambiguity(&self) -> DuplicateProtection {
         DuplicateProtection::ResendAlways
     }
 
-    /// Homeservers have their own and say when to come back.
+    /// Homeservers have limits of their own and name the delay when one is reached.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
@@ -81,14 +104,15 @@ impl Platform for MatrixPlatform {
         }
     }
 
-    /// What the homeserver takes.
+    /// The limits of the homeserver. Fails for rooms that do not exist or are encrypted.
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError> {
-        let told = match self.api.room(&target.chat).await {
+        // The room first: a delivery to an encrypted room must fail before anything is uploaded.
+        let server_limit = match self.api.room(&target.chat).await {
             Ok(_) => self.api.largest().await,
             Err(error) => Err(error),
         };
-        match told {
-            Ok(told) => Ok(self.options.limits(told)),
+        match server_limit {
+            Ok(server_limit) => Ok(self.options.limits(server_limit)),
             Err(error) if matches!(error.kind(), ErrorKind::Transient | ErrorKind::RateLimited) => {
                 tracing::debug!(%error, "the homeserver's limit is unknown; the default holds");
                 Ok(self.options.limits(None))
@@ -100,13 +124,14 @@ impl Platform for MatrixPlatform {
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         let mut steps =
             plan::plan_attachments(delivery, limits, send::FILE_ROUTE, CaptionUnit::Bytes);
+        // The plan knows one route; here each file gets the one by which clients show it best.
         for step in &mut steps {
             let SendStep::Files(step) = step else {
                 continue;
             };
             let file = step.files.first().and_then(|at| delivery.files.get(*at));
             if let Some(file) = file {
-                file_route(delivery, file).clone_into(&mut step.route);
+                step.route = file_route(delivery, file);
             }
         }
         steps
@@ -130,7 +155,7 @@ impl Platform for MatrixPlatform {
 }
 
 /// How a file is shown. The bytes are the same on every route.
-fn file_route(delivery: &OutgoingDelivery, file: &OutgoingFile) -> &'static str {
+fn file_route(delivery: &OutgoingDelivery, file: &OutgoingFile) -> Route {
     match file.detected.kind {
         _ if delivery.flags.as_document => send::FILE_ROUTE,
         ContentKind::Image(_) => send::IMAGE_ROUTE,
@@ -145,8 +170,9 @@ fn file_route(delivery: &OutgoingDelivery, file: &OutgoingFile) -> &'static str 
 
 #[async_trait]
 impl InboundSource for MatrixPlatform {
+    /// Always refused: a homeserver is polled.
     fn webhook(&self, _: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
-        let what = "messages are asked for; nobody calls us";
+        let what = "Matrix sends no webhooks; the account is polled";
         Err(PlatformError::new(ErrorKind::BadFormat, what))
     }
 

@@ -7,9 +7,9 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Largest file, in bytes, where the homeserver does not say: what Synapse takes by itself.
+/// Largest file, in bytes, where the homeserver announces no limit: the default of Synapse.
 const MAX_FILE_BYTES: u64 = 50 << 20;
-/// Longest text, in bytes: a whole event has at most 65 536, and the text may need escapes in it.
+/// Longest text, in bytes: a whole event has at most 65,536, and the text may need escapes in it.
 const MAX_TEXT_BYTES: usize = 20_000;
 
 /// A user on a homeserver.
@@ -53,12 +53,12 @@ impl Default for MatrixOptions {
 }
 
 impl MatrixOptions {
-    /// Limits with a homeserver that takes files of so many bytes.
-    pub(crate) fn limits(&self, told: Option<u64>) -> ChatLimits {
+    /// Limits with a homeserver that takes files of so many bytes; `None` when it announces no limit.
+    pub(crate) fn limits(&self, server_limit: Option<u64>) -> ChatLimits {
         let own = self.upload_limit.map(ByteSize::as_u64);
-        let any = match (own, told) {
-            (Some(own), Some(told)) => own.min(told),
-            (own, told) => own.or(told).unwrap_or(MAX_FILE_BYTES),
+        let any = match (own, server_limit) {
+            (Some(own), Some(server_limit)) => own.min(server_limit),
+            (own, server_limit) => own.or(server_limit).unwrap_or(MAX_FILE_BYTES),
         };
         ChatLimits {
             routes: Vec::new(),

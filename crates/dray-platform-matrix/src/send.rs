@@ -1,26 +1,26 @@
 //! The invisible upload, and the event that shows it.
 
-use dray_content::name;
 use dray_platform::{
-    ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, SendOutcome, SendRequest, SendStep,
-    UploadProgress, plan,
+    ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, Route, SendOutcome, SendRequest,
+    SendStep, UploadProgress, plan,
 };
+use dray_presentation::name;
 use serde_json::{Map, Value, json};
 
 use crate::api::{MatrixApi, media_parts};
 
 /// Routes of files.
-pub(crate) const FILE_ROUTE: &str = "file";
-pub(crate) const IMAGE_ROUTE: &str = "image";
-pub(crate) const VIDEO_ROUTE: &str = "video";
-pub(crate) const AUDIO_ROUTE: &str = "audio";
-pub(crate) const VOICE_ROUTE: &str = "voice";
+pub(crate) const FILE_ROUTE: Route = Route::File;
+pub(crate) const IMAGE_ROUTE: Route = Route::Image;
+pub(crate) const VIDEO_ROUTE: Route = Route::Video;
+pub(crate) const AUDIO_ROUTE: Route = Route::Audio;
+pub(crate) const VOICE_ROUTE: Route = Route::Voice;
 
 fn step_file(send: SendRequest<'_>) -> Option<(usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step).next()
 }
 
-/// Uploads the file of a step, unless the homeserver has it; its address.
+/// Uploads the file of a step, unless the homeserver has it already. Returns its address; empty for a text.
 pub(crate) async fn prepare_upload(
     api: &MatrixApi,
     send: SendRequest<'_>,
@@ -29,40 +29,45 @@ pub(crate) async fn prepare_upload(
     let Some((_, file)) = step_file(send) else {
         return Ok(String::new());
     };
+    // Before the upload, which would otherwise be made for a room that refuses the event.
     api.room(&send.delivery.target.chat).await?;
     if let Some(known) = &file.file_id {
         return known_still(api, known).await;
     }
     let body = file.source.open().await?;
     let called = name::clean_name(&file.name);
-    let told = |bytes| progress.sent(bytes);
+    let report_progress = |bytes| progress.sent(bytes);
     let what = (called.as_str(), file.detected.media_type);
-    match api.upload(what, file.size, body, &told).await {
-        // A homeserver that has enough may close before its refusal is read.
+    match api.upload(what, file.size, body, &report_progress).await {
+        // A homeserver that refuses an upload may close the connection before its response is read.
         Err(error) if error.kind() == ErrorKind::Transient => {
             Err(size_refusal(api, file, error).await)
         }
         other => other,
     }
-    // Nothing here is visible, on success or on failure.
+    // Nothing is visible after an upload, on success or on failure.
     .map_err(|error| error.at(SendOutcome::NotSent))
 }
 
-/// A refusal for size, when an upload that broke is larger than the homeserver takes.
+/// Turns a broken upload into a refusal for size, if the file is larger than the homeserver takes.
 async fn size_refusal(api: &MatrixApi, file: &OutgoingFile, broke: PlatformError) -> PlatformError {
     match api.largest().await {
         Ok(Some(largest)) if file.size > largest => {
-            let error =
-                PlatformError::new(ErrorKind::TooLarge, "the upload broke, and is too large");
+            let error = PlatformError::new(
+                ErrorKind::TooLarge,
+                "the upload broke; the file is larger than the limit",
+            );
             error.with_numbers(file.size, largest).caused_by(broke)
         }
         _ => broke,
     }
 }
 
-/// Homeservers take events with any address; whether one still leads somewhere must be asked.
+/// Checks an address from an earlier delivery. Homeservers accept events with any address, so a stale one would show
+/// a message without its file.
 async fn known_still(api: &MatrixApi, uri: &str) -> Result<String, PlatformError> {
     match api.download(uri).await {
+        // Only the head of the response is read; dropping it closes the connection.
         Ok(_) => Ok(uri.to_owned()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Forbidden) => {
             let stale =
@@ -73,7 +78,7 @@ async fn known_still(api: &MatrixApi, uri: &str) -> Result<String, PlatformError
     }
 }
 
-/// Shows it.
+/// Sends the event of a step, which makes it visible. The room is checked again: it may be encrypted by now.
 pub(crate) async fn send_event(
     api: &MatrixApi,
     send: SendRequest<'_>,
@@ -82,8 +87,9 @@ pub(crate) async fn send_event(
     let event = event_content(send)?;
     let answer = api.put(&room, send.key, &event).await.map_err(too_long)?;
     let id = answer.get("event_id").and_then(Value::as_str);
+    // Ids of events begin with a dollar sign; anything else is not a confirmation.
     let Some(id) = id.filter(|id| id.starts_with('$')) else {
-        let error = PlatformError::new(ErrorKind::Unknown, "the answer names no event");
+        let error = PlatformError::new(ErrorKind::Unknown, "the response has no event id");
         return Err(error.ambiguous());
     };
     Ok(vec![ConfirmedFile {
@@ -91,12 +97,12 @@ pub(crate) async fn send_event(
         message_id: id.to_owned(),
         file_id: send.prepared.to_owned(),
         size: None,
-        route: send.step.route().to_owned(),
+        route: send.step.route(),
         provisional: false,
     }])
 }
 
-/// What is too large in an event is its text.
+/// The size of an event is that of its text: files are only referred to.
 fn too_long(error: PlatformError) -> PlatformError {
     if error.kind() == ErrorKind::TooLarge {
         let code = error.platform_code().to_owned();
@@ -115,10 +121,10 @@ fn event_content(send: SendRequest<'_>) -> Result<Value, PlatformError> {
             ("body".to_owned(), send.step.text().into()),
         ]),
     };
-    // The text notifies no one, even if it contains mentions.
+    // MSC3952: an empty list of mentions, so that names in the text notify no one.
     event.insert("m.mentions".to_owned(), json!({}));
     if matches!(send.step, SendStep::Link(_)) {
-        // No previews: robots would use links up.
+        // An empty list of previews: a robot would use up a one-time link.
         event.insert("com.beeper.linkpreviews".to_owned(), json!([]));
     }
     let target = &send.delivery.target;
@@ -132,6 +138,7 @@ fn file_content(
     send: SendRequest<'_>,
     file: &OutgoingFile,
 ) -> Result<Map<String, Value>, PlatformError> {
+    // `prepare` did not run, or its result was changed.
     if media_parts(send.prepared).is_none() {
         let error = PlatformError::new(ErrorKind::Unknown, "the file was not uploaded");
         return Err(error);
@@ -154,6 +161,7 @@ fn file_content(
     }
     let mut event = Map::from_iter([
         ("msgtype".to_owned(), kind.into()),
+        // With a file name beside it, the body is the caption.
         ("body".to_owned(), body.into()),
         ("filename".to_owned(), called.as_str().into()),
         ("info".to_owned(), info),
@@ -165,8 +173,9 @@ fn file_content(
     Ok(event)
 }
 
-/// The thread it belongs to, and the message it answers.
+/// The relation to a thread or to a message; `None` for neither.
 fn event_relation(thread: &str, reply_to: &str) -> Option<Value> {
+    // In a thread without a reply, clients that know no threads show a reply to its root.
     let answered = json!({ "event_id": if reply_to.is_empty() { thread } else { reply_to } });
     if !thread.is_empty() {
         return Some(json!({

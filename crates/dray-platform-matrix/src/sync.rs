@@ -1,4 +1,4 @@
-//! Messages that we ask for.
+//! Messages by `sync` requests.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::api::{MatrixApi, encode_path_segment};
 use crate::event;
 use crate::options::MatrixOptions;
 
-/// Pauses after a failure: the first, and the longest of those that double.
+/// Pauses after failures: the first, and the longest of those that double.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Most messages of one room in one answer.
+/// Most messages of one room in one response.
 const MAX_ROOM_MESSAGES: u64 = 100;
-/// Most further answers for a room in which more was written.
+/// Most further responses for a room with more messages than one holds.
 const MAX_PAGES: usize = 20;
 
-/// Asks, hands over, and asks for what is newer.
+/// Requests, hands over, and requests what is newer.
 #[derive(Debug)]
 pub(crate) struct SyncLoop<'a> {
     pub(crate) account: &'a str,
     pub(crate) options: &'a MatrixOptions,
     pub(crate) api: &'a MatrixApi,
-    /// Older messages are not handed over, in Unix milliseconds.
+    /// Older messages are not handed over. In Unix milliseconds.
     pub(crate) since: u64,
 }
 
@@ -38,23 +38,26 @@ impl SyncLoop<'_> {
         let mut next = None;
         let mut pause = FIRST_PAUSE;
         while !stop.is_cancelled() {
-            let asked = tokio::select! {
-                asked = self.ask(&mut me, next.as_deref()) => asked,
+            // Dropping the request loses nothing: without its token, the next one returns the same.
+            let response = tokio::select! {
+                response = self.ask(&mut me, next.as_deref()) => response,
                 () = stop.cancelled() => break,
             };
-            // What was received is stored to the end even when we are to stop; only then the next is asked for.
-            let done = match asked {
-                Ok(told) => self.hand_over(&me, next.as_deref(), &told, deliver).await,
+            // Not inside the select: what was received is stored to its end, even when we are to stop.
+            let done = match response {
+                Ok(synced) => self.hand_over(&me, next.as_deref(), &synced, deliver).await,
                 Err(error) => Err(error),
             };
             let error = match done {
                 Ok(newer) => {
+                    // Only here: after an error the same events come again.
                     next = Some(newer);
                     pause = FIRST_PAUSE;
                     continue;
                 }
                 Err(error) => error,
             };
+            // A wrong token does not become right by waiting.
             if error.kind() == ErrorKind::Auth {
                 return Err(error);
             }
@@ -70,11 +73,13 @@ impl SyncLoop<'_> {
     }
 
     async fn ask(&self, me: &mut String, since: Option<&str>) -> Result<Value, PlatformError> {
+        // Once: the token belongs to one user.
         if me.is_empty() {
-            let told = self.api.get("/client/v3/account/whoami", &[]).await?;
-            let user = told.get("user_id").and_then(Value::as_str);
+            let identity = self.api.get("/client/v3/account/whoami", &[]).await?;
+            let user = identity.get("user_id").and_then(Value::as_str);
             user.unwrap_or_default().clone_into(me);
         }
+        // Lists without types: only messages are wanted.
         let none = json!({ "types": [] });
         let filter = json!({
             "presence": none,
@@ -89,7 +94,7 @@ impl SyncLoop<'_> {
         let wait = self.options.poll_wait.as_millis().to_string();
         let filter = filter.to_string();
         let mut query = vec![("filter", filter.as_str())];
-        // The first answer comes immediately.
+        // Without a token the server responds immediately, with the newest messages of each room.
         if let Some(since) = since {
             query.extend([("since", since), ("timeout", wait.as_str())]);
         }
@@ -98,24 +103,29 @@ impl SyncLoop<'_> {
         self.api.wait(&query, longest).await
     }
 
-    /// Stores the messages in their order; what to ask for next. The first that cannot be stored ends it, and is sent
-    /// again.
+    /// Stores the messages in their order, and returns the token of the next request. The first message that cannot
+    /// be stored ends it; the whole response comes again then, and known messages are dropped by their ids.
     async fn hand_over(
         &self,
         me: &str,
         since: Option<&str>,
-        told: &Value,
+        synced: &Value,
         deliver: &dyn InboundSink,
     ) -> Result<String, PlatformError> {
-        let next = told.get("next_batch").and_then(Value::as_str);
-        let next =
-            next.ok_or_else(|| PlatformError::new(ErrorKind::Transient, "no answer of a sync"))?;
-        let rooms = told.pointer("/rooms/join").and_then(Value::as_object);
+        let next = synced.get("next_batch").and_then(Value::as_str);
+        let next = next.ok_or_else(|| {
+            PlatformError::new(
+                ErrorKind::Transient,
+                "the response to the sync has no next_batch",
+            )
+        })?;
+        let rooms = synced.pointer("/rooms/join").and_then(Value::as_object);
         for (room, news) in rooms.into_iter().flatten() {
             let timeline = news.get("timeline").unwrap_or(&Value::Null);
             let mut events = self.missed(room, since, timeline).await?;
             events.extend(event_list(timeline.get("events")));
             for event in &events {
+                // Bounds the first response, which holds messages of any age.
                 let at = event.get("origin_server_ts").and_then(Value::as_u64);
                 if at.is_some_and(|at| at < self.since) {
                     continue;
@@ -128,7 +138,7 @@ impl SyncLoop<'_> {
         Ok(next.to_owned())
     }
 
-    /// What was written between the last answer and a timeline that was cut, oldest first.
+    /// The messages between the last response and a timeline that was cut, oldest first.
     async fn missed(
         &self,
         room: &str,
@@ -137,6 +147,7 @@ impl SyncLoop<'_> {
     ) -> Result<Vec<Value>, PlatformError> {
         let text = |name: &str| timeline.get(name).and_then(Value::as_str);
         let is_cut = timeline.get("limited").and_then(Value::as_bool) == Some(true);
+        // On the first request nothing can have been missed.
         let (true, Some(since), Some(from)) = (is_cut, since, text("prev_batch")) else {
             return Ok(Vec::new());
         };
@@ -155,6 +166,7 @@ impl SyncLoop<'_> {
             ];
             let page = self.api.get(&path, &query).await?;
             let events = event_list(page.get("chunk"));
+            // Without `end` the beginning of the room was reached.
             let end = page.get("end").and_then(Value::as_str).map(str::to_owned);
             let is_last = events.is_empty();
             all.extend(events);
@@ -163,6 +175,7 @@ impl SyncLoop<'_> {
                 _ => break,
             }
         }
+        // Read backwards, handed over forwards.
         all.reverse();
         Ok(all)
     }

@@ -1,4 +1,4 @@
-//! Calls of the Web API. Every refusal comes as HTTP 200 with `ok: false`.
+//! Calls of the Web API. Slack answers refusals with status 200 and `ok: false`.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use url::Url;
 
 use crate::options::SlackOptions;
 
-/// Wait after a 429 that does not say how long.
+/// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// A Slack app.
+/// A Slack app at an API. Its `Debug` shows no token.
 pub(crate) struct SlackApi {
     client: HttpClient,
     base: String,
@@ -29,8 +29,9 @@ impl SlackApi {
             return Err(wrong("the token is missing"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
+            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
         let mut hosts = options.file_hosts.clone();
+        // The API's own host serves files too, as the fake server does.
         hosts.extend(url_authority(&base));
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
@@ -45,7 +46,7 @@ impl SlackApi {
         })
     }
 
-    /// Calls a method with a form.
+    /// Calls a method with a form, which every method takes.
     pub(crate) async fn form(
         &self,
         method: &str,
@@ -56,7 +57,7 @@ impl SlackApi {
         self.call(request).await
     }
 
-    /// Calls a method with JSON.
+    /// Calls a method with JSON; only some methods take it.
     pub(crate) async fn json(&self, method: &str, value: &Value) -> Result<Value, PlatformError> {
         let url = format!("{}/{method}", self.base);
         let request = self
@@ -73,7 +74,8 @@ impl SlackApi {
         check_answer(answer).await
     }
 
-    /// Uploads bytes to the address that Slack gave. The token is not sent there. Gives the text of the answer.
+    /// Uploads bytes to an address that Slack gave. The token is not sent there. Returns the text of the
+    /// response.
     pub(crate) async fn upload(
         &self,
         url: &str,
@@ -82,6 +84,7 @@ impl SlackApi {
         body: ByteStream,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<String, PlatformError> {
+        // Checked although the response came from Slack: our files must not go to any other host.
         self.check_host(url)?;
         let request = self
             .client
@@ -92,10 +95,11 @@ impl SlackApi {
         if status == 200 {
             return Ok(answer.text().await?);
         }
+        // An upload is not visible before its completion.
         Err(of_status(status, wait).at(SendOutcome::NotSent))
     }
 
-    /// Opens a file that a user sent. The token goes to Slack's own hosts only; a redirect is not followed.
+    /// Opens a file that a user sent. The token goes to Slack's hosts alone; a redirect is not followed.
     pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         self.check_host(url)?;
         let request = self.client.get(url).authorization("Bearer", &self.token);
@@ -104,10 +108,11 @@ impl SlackApi {
         if status != 200 {
             return Err(of_status(status, wait).at(SendOutcome::NotSent));
         }
-        // Without the scope the answer is a page to log in, with status 200 (platform-delivery 7.4).
+        // Without the scope `files:read` the response is a login page with status 200 (platform-delivery 7.4).
         if answer
             .header("content-type")
             .is_some_and(|media_type| media_type.starts_with("text/html"))
+            // A user's HTML file comes as an attachment; the login page does not.
             && answer.header("content-disposition").is_none()
         {
             return Err(PlatformError::new(
@@ -120,11 +125,11 @@ impl SlackApi {
     }
 
     fn check_host(&self, url: &str) -> Result<(), PlatformError> {
-        let wrong =
-            || PlatformError::new(ErrorKind::Forbidden, "an address outside of Slack's hosts");
+        let wrong = || PlatformError::new(ErrorKind::Forbidden, "the host is not one of Slack's");
         let url = Url::parse(url).map_err(|_| wrong())?;
-        let found = url_authority(&url).ok_or_else(wrong)?;
-        let is_known = self.hosts.contains(&found);
+        let authority = url_authority(&url).ok_or_else(wrong)?;
+        let is_known = self.hosts.contains(&authority);
+        // Without TLS only where the operator chose an API without it.
         let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
         if is_known && is_safe {
             Ok(())
@@ -147,8 +152,9 @@ async fn check_answer(answer: HttpResponse) -> Result<Value, PlatformError> {
         .get("error")
         .and_then(Value::as_str)
         .unwrap_or_default();
+    // Neither a success nor a refusal: the request may have been carried out.
     if code.is_empty() {
-        let error = PlatformError::new(ErrorKind::Unknown, "an answer without ok and error");
+        let error = PlatformError::new(ErrorKind::Unknown, "the response has neither ok nor error");
         return Err(error.ambiguous());
     }
     Err(refusal_error(code, wait))
@@ -169,7 +175,7 @@ fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
     error.code(status.to_string())
 }
 
-/// What Slack's words mean.
+/// The error that a code of Slack stands for. `wait` is the header `Retry-After`.
 fn refusal_error(code: &str, wait: Option<Duration>) -> PlatformError {
     let kind = match code {
         "not_in_channel"
@@ -204,6 +210,7 @@ fn refusal_error(code: &str, wait: Option<Duration>) -> PlatformError {
                 .with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY))
                 .code(code);
         }
+        // Slack may fail after it carried the request out (platform-delivery 7.4), so these are ambiguous.
         "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" => {
             return PlatformError::new(ErrorKind::Transient, code)
                 .ambiguous()
@@ -219,7 +226,7 @@ fn refusal_error(code: &str, wait: Option<Duration>) -> PlatformError {
 
 impl fmt::Debug for SlackApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api")
+        f.debug_struct("SlackApi")
             .field("base", &self.base)
             .finish_non_exhaustive()
     }
@@ -230,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slacks_words_have_their_kinds() {
+    fn slack_error_codes_have_their_kinds() {
         for (code, kind, moment) in [
             ("not_in_channel", ErrorKind::Forbidden, SendOutcome::NotSent),
             (
@@ -261,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn r_9_nothing_goes_to_other_hosts() {
+    fn r_9_other_hosts_are_refused() {
         let api = SlackApi::new(&SlackOptions {
             token: Secret::new("xoxb-1"),
             ..SlackOptions::default()

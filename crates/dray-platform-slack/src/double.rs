@@ -1,7 +1,7 @@
 //! A server that speaks the Web API's file and message calls, for tests and the demo.
 //!
-//! It keeps what users see and nothing else: bodies are counted and digested while they come. It is proved with
-//! `slack_sdk` in `tests/python.rs`.
+//! It keeps what users see; the bodies of uploads are counted and digested while they arrive, and not kept. It is
+//! proved with `slack_sdk` in `tests/python.rs`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use dray_http::double::{
 use dray_types::Secret;
 use serde_json::{Value, json};
 
-/// The token that it takes.
+/// The only token that the server accepts.
 pub const BOT_TOKEN: &str = "xoxb-double-token-of-an-app-that-is-none";
 /// The signing secret of its events.
 pub const SIGNING_SECRET: &str = "double-signing-secret";
@@ -37,28 +37,30 @@ pub enum InjectedFault {
     LoseRequest,
     /// The connection of the next upload is closed after the first bytes.
     CloseDuringUpload,
-    /// The next place for an upload is refused as too large.
+    /// The next request for an upload address is refused as too large.
     TooLarge,
     /// The next completion is answered with `ok`, and the files are never shared.
     NeverShare,
-    /// The next completion or message is carried out and answered with something else.
+    /// The next completion or message is carried out, and answered with something that is not of the wire.
     Gibberish,
-    /// The next completion or message is refused with this word.
+    /// The next completion or message is refused with this code.
     Refuse(&'static str),
     /// The next upload is answered with a smaller count.
     Miscount,
-    /// The share appears only after so many looks.
+    /// The share becomes visible only after so many calls of `files.info`.
     ShareLate(u32),
+    /// So many requests for what is known of a file fail.
+    FailInfo(u32),
 }
 
-/// A visible message.
+/// A message as its channel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its time stamp.
+    /// Its time stamp, which is also its id in the channel.
     pub ts: String,
-    /// Text as a user reads it.
+    /// Text as a user reads it, with escapes undone.
     pub text: String,
-    /// Root of its thread; empty for none.
+    /// Time stamp of the root of its thread; empty for none.
     pub thread: String,
     /// Names and contents of its files.
     pub files: Vec<(String, ContentDigest)>,
@@ -81,7 +83,7 @@ struct SlackFile {
     name: String,
     length: u64,
     content: Option<ContentDigest>,
-    /// Channel, time stamp, and looks until the share shows.
+    /// Channel, time stamp, and calls of `files.info` until the share shows.
     shared: Option<(String, String, u32)>,
 }
 
@@ -104,7 +106,7 @@ pub struct FakeSlack {
 }
 
 impl FakeSlack {
-    /// Starts one.
+    /// Starts a server without channels.
     ///
     /// # Errors
     ///
@@ -122,12 +124,12 @@ impl FakeSlack {
         format!("{}/api", self.server.shared().url())
     }
 
-    /// The token that it takes.
+    /// The only token that the server accepts, [`BOT_TOKEN`].
     pub fn token(&self) -> Secret {
         Secret::new(BOT_TOKEN)
     }
 
-    /// Makes a channel and gives its id.
+    /// Makes a channel, and returns its id.
     pub fn channel(&self) -> String {
         let mut state = self.server.shared().lock();
         let id = format!("C{:08}", state.next());
@@ -141,7 +143,7 @@ impl FakeSlack {
         state.channels.get(channel).cloned().unwrap_or_default()
     }
 
-    /// Makes this happen once.
+    /// Injects a fault. Several are used one after the other, each where it applies.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -151,12 +153,12 @@ impl FakeSlack {
         self.server.shared().received()
     }
 
-    /// Requests until now: method, and whether it bore a token.
+    /// Requests until now: method, and whether it carried a token.
     pub fn requests(&self) -> Vec<(String, bool)> {
         self.server.shared().lock().requests.clone()
     }
 
-    /// Keeps a file of a user; the address to fetch it from.
+    /// Stores a file of a user, and returns the address to fetch it from.
     pub fn keep(&self, bytes: Vec<u8>) -> String {
         let shared = self.server.shared();
         let mut state = shared.lock();
@@ -199,6 +201,7 @@ async fn answer_request(
     let is_json = request
         .header("content-type")
         .is_some_and(|media_type| media_type.starts_with("application/json"));
+    // Some clients send the arguments in the query.
     let form = if request.length().unwrap_or_default() == 0 {
         FormData {
             fields: request.parameters(),
@@ -212,6 +215,7 @@ async fn answer_request(
     let token = bearer
         .as_deref()
         .and_then(|bearer| bearer.strip_prefix("Bearer "))
+        // Clients may send the token as an argument.
         .unwrap_or_else(|| form.field("token"));
     if token != BOT_TOKEN {
         return Ok(error_reply("invalid_auth"));
@@ -230,7 +234,7 @@ async fn answer_request(
     }
 }
 
-/// JSON arguments as if they had come in a form; arrays stay JSON, as the wire has them there.
+/// JSON arguments as form fields. Arrays stay JSON, as forms have them.
 fn json_fields(value: &Value) -> FormData {
     let mut form = FormData::default();
     for (name, value) in value.as_object().into_iter().flatten() {
@@ -246,6 +250,7 @@ fn json_fields(value: &Value) -> FormData {
 fn upload_place(shared: &SharedState<FakeState>, form: &FormData) -> Reply {
     let mut state = shared.lock();
     let length: u64 = form.field("length").parse().unwrap_or_default();
+    // The real server refuses files without bytes with this code.
     if form.field("filename").is_empty() || length == 0 {
         return error_reply("missing_argument");
     }
@@ -278,6 +283,7 @@ async fn receive_upload(
         .fault(|fault| *fault == InjectedFault::CloseDuringUpload)
         .is_some();
     if closes {
+        // One frame, so that the client has begun with the body.
         let mut reader = request.into_reader();
         reader.more().await?;
         return Err(ConnectionClosed);
@@ -307,12 +313,12 @@ async fn receive_upload(
     if content.size != file.length {
         return Ok(bytes_reply(400, "text/plain", "length mismatch".into()));
     }
-    let told = format!("OK - {}", content.size - less);
+    let reply_text = format!("OK - {}", content.size - less);
     file.content = Some(content);
-    Ok(bytes_reply(200, "text/plain", told.into()))
+    Ok(bytes_reply(200, "text/plain", reply_text.into()))
 }
 
-/// Does something that users see, with the faults that may befall it.
+/// Does something that users see, with the faults that may happen to it.
 fn do_visibly(
     shared: &SharedState<FakeState>,
     form: &FormData,
@@ -322,7 +328,10 @@ fn do_visibly(
     let fault = state.fault(|fault| {
         !matches!(
             fault,
-            InjectedFault::CloseDuringUpload | InjectedFault::TooLarge | InjectedFault::Miscount
+            InjectedFault::CloseDuringUpload
+                | InjectedFault::TooLarge
+                | InjectedFault::Miscount
+                | InjectedFault::FailInfo(_)
         )
     });
     match fault {
@@ -345,9 +354,11 @@ fn do_visibly(
     }
 }
 
+/// Undoes the escapes of markup, as Slack does when it shows a text.
 fn plain_text(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
+        // Last, or `&amp;lt;` would become `<`.
         .replace("&amp;", "&")
 }
 
@@ -381,11 +392,12 @@ fn show_message(
     files: Vec<(String, ContentDigest)>,
 ) -> Result<String, &'static str> {
     let ts = format!("1700000000.{:06}", state.next());
+    // The conversation has a channel from its first message on.
     if channel == DIRECT_CHANNEL {
         state.channels.entry(DIRECT_CHANNEL.to_owned()).or_default();
     }
-    let shown = state.channels.get_mut(channel).ok_or("channel_not_found")?;
-    shown.push(StoredMessage {
+    let messages = state.channels.get_mut(channel).ok_or("channel_not_found")?;
+    messages.push(StoredMessage {
         ts: ts.clone(),
         text,
         thread: thread.to_owned(),
@@ -401,6 +413,7 @@ fn complete_upload(
 ) -> Result<Value, &'static str> {
     let listed: Vec<Value> =
         serde_json::from_str(form.field("files")).map_err(|_| "invalid_arguments")?;
+    // Observed of the real server (platform-delivery 7.4).
     if listed.len() > 14 {
         return Err("internal_error");
     }
@@ -421,6 +434,7 @@ fn complete_upload(
         files.push((title.to_owned(), content));
         ids.push(id.to_owned());
     }
+    // Completed, but never shared: the success of a completion proves nothing.
     if fault == Some(&InjectedFault::NeverShare) {
         return Ok(json!({ "files": listed }));
     }
@@ -440,11 +454,20 @@ fn complete_upload(
 
 fn file_info(shared: &SharedState<FakeState>, id: &str) -> Reply {
     let mut state = shared.lock();
+    if let Some(InjectedFault::FailInfo(count)) =
+        state.fault(|fault| matches!(fault, InjectedFault::FailInfo(_)))
+    {
+        if count > 1 {
+            state.faults.push(InjectedFault::FailInfo(count - 1));
+        }
+        return error_reply("fatal_error");
+    }
     let Some(file) = state.files.get_mut(id) else {
         return error_reply("file_not_found");
     };
     let mut shares = json!({});
     if let Some((channel, ts, late)) = &mut file.shared {
+        // Shares that the fault `ShareLate` holds back.
         if *late > 0 {
             *late -= 1;
         } else {
@@ -462,6 +485,7 @@ fn download_file(
 ) -> Result<Reply, ConnectionClosed> {
     let state = shared.lock();
     if bearer != Some(&format!("Bearer {BOT_TOKEN}")) {
+        // As the real server does without a valid token or scope.
         return Ok(bytes_reply(200, "text/html", "<html>Sign in</html>".into()));
     }
     let bytes = state.downloads.get(path).cloned().ok_or(ConnectionClosed)?;

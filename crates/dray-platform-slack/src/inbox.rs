@@ -1,4 +1,4 @@
-//! Events that Slack posts to us, verified by signature.
+//! Events that Slack sends to our webhook, verified by signature.
 
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, WebhookReply,
@@ -11,19 +11,20 @@ use sha2::Sha256;
 use crate::PLATFORM_NAME;
 use crate::options::SlackOptions;
 
-/// How old a signature may be, in seconds; older ones may be replays.
+/// Largest difference between a time stamp and our clock, in seconds; older requests may be replays.
 const MAX_SIGNATURE_AGE_SECONDS: u64 = 300;
 
-/// Reads one request. `now` is the time in Unix seconds.
+/// Reads one request: a check of our address, or an event. `now` is the time in Unix seconds.
 pub(crate) fn read_webhook(
     account: &str,
     options: &SlackOptions,
     request: &WebhookRequest,
     now: u64,
 ) -> Result<WebhookReply, PlatformError> {
+    // Before the body is parsed; the check of the address is signed too.
     verify_signature(options, request, now)?;
     let event: Value = serde_json::from_slice(&request.body).map_err(|cause| {
-        PlatformError::new(ErrorKind::BadFormat, "the event is no JSON").caused_by(cause)
+        PlatformError::new(ErrorKind::BadFormat, "the event is not JSON").caused_by(cause)
     })?;
     let text = |pointer: &str| {
         event
@@ -50,7 +51,7 @@ pub(crate) fn read_webhook(
     Ok(reply)
 }
 
-/// `v0=HMAC-SHA256(secret, "v0:" timestamp ":" body)`, compared in constant time.
+/// Verifies `v0=HMAC-SHA256(secret, "v0:" timestamp ":" body)`, in constant time.
 fn verify_signature(
     options: &SlackOptions,
     request: &WebhookRequest,
@@ -64,13 +65,15 @@ fn verify_signature(
             .find(|(header, _)| header == name)
             .map(|(_, value)| value.as_str())
     };
+    // HMAC accepts an empty key, which everyone knows.
     if options.signing_secret.is_empty() {
         return Err(refused("no signing secret is configured"));
     }
-    let stamp = header("x-slack-request-timestamp").ok_or_else(|| refused("no time stamp"))?;
+    let stamp =
+        header("x-slack-request-timestamp").ok_or_else(|| refused("the timestamp is missing"))?;
     let sent: u64 = stamp
         .parse()
-        .map_err(|_| refused("the time stamp is none"))?;
+        .map_err(|_| refused("the timestamp is not a number"))?;
     if now.abs_diff(sent) > MAX_SIGNATURE_AGE_SECONDS {
         return Err(refused("the signature is too old"));
     }
@@ -81,20 +84,23 @@ fn verify_signature(
     let mut mac = Hmac::<Sha256>::new_from_slice(options.signing_secret.expose().as_bytes())
         .map_err(|_| refused("the signing secret cannot be used"))?;
     mac.update(format!("v0:{stamp}:").as_bytes());
+    // Over the bytes as received: parsing and writing the JSON again would change them.
     mac.update(&request.body);
     mac.verify_slice(&signature)
         .map_err(|_| refused("the signature is not Slack's"))
 }
 
-/// A message of a user; what bots and Slack itself write is left out.
+/// A message of a user; messages of bots and of Slack itself are left out.
 fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
     let is_message = matches!(text("type"), "message" | "app_mention")
+        // Other subtypes are notices and corrections.
         && matches!(text("subtype"), "" | "file_share" | "thread_broadcast");
+    // Two bots that answer each other would never stop.
     if !is_message || event.get("bot_id").is_some() || text("user").is_empty() {
         return None;
     }
-    // Mentions come a second time as messages; files only with those.
+    // A mention arrives twice, as `message` and as `app_mention`, with one time stamp: it counts once.
     let files = event.get("files").and_then(Value::as_array);
     Some(InboundMessage {
         target: DeliveryTarget {
@@ -113,9 +119,11 @@ fn inbound_message(account: &str, event: &Value) -> Option<InboundMessage> {
     })
 }
 
+/// Undoes the escapes of markup that Slack adds to every text.
 fn unescape_text(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
+        // Last, or `&amp;lt;` would become `<`.
         .replace("&amp;", "&")
 }
 
@@ -128,12 +136,13 @@ fn inbound_attachment(file: &Value) -> InboundAttachment {
         Some("video") => "video",
         _ => "document",
     };
+    // Some files have only `url_private`.
     let reference = match text("url_private_download") {
         "" => text("url_private"),
         url => url,
     };
     let unavailable = if reference.is_empty() {
-        "Slack gives no address for this file"
+        "Slack reported no URL of this file"
     } else {
         ""
     };

@@ -1,11 +1,23 @@
-//! Slack, by the external upload calls (platform-delivery 7.4): out by upload, completion and proof of the share, in by
-//! signed events.
+//! Slack, by the external upload calls (platform-delivery 7.4). A delivery is an upload, its completion, and a look
+//! for the share that proves it; messages of users arrive as signed events.
 //!
 //! - [`SlackPlatform`]: one app in one workspace, as [`Platform`] and [`InboundSource`].
 //! - [`SlackOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
-//! What it does not do: it keeps no state and tries nothing again that may be visible.
+//! What it does not do: it keeps no state, and repeats no request whose message may already be visible. It uses
+//! neither Socket Mode nor the old `files.upload`.
+//!
+//! ```rust
+//! use dray_platform::Platform as _;
+//! use dray_platform_slack::{SlackOptions, SlackPlatform};
+//! use dray_types::{Clock, Secret};
+//!
+//! let options = SlackOptions { token: Secret::new("xoxb-example"), ..SlackOptions::default() };
+//! let app = SlackPlatform::new("", options, Clock::system())?;
+//! assert_eq!(app.name(), "slack");
+//! # Ok::<(), dray_platform::PlatformError>(())
+//! ```
 
 mod api;
 #[cfg(any(test, feature = "double"))]
@@ -18,12 +30,12 @@ mod send;
 mod tests;
 
 use async_trait::async_trait;
-use dray_content::caption::CaptionUnit;
 use dray_platform::{
-    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, InboundAttachment,
-    InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits, ReconcileResult,
-    SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, http,
+    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
+    InboundAttachment, InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits,
+    ReconcileResult, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, http,
 };
+use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
 
 pub use options::SlackOptions;
@@ -33,7 +45,7 @@ use api::SlackApi;
 /// The platform's name in targets.
 const PLATFORM_NAME: &str = "slack";
 
-/// One app in one workspace.
+/// One app in one workspace, with its token and a clock for the age of signatures.
 #[derive(Debug)]
 pub struct SlackPlatform {
     account: String,
@@ -43,11 +55,11 @@ pub struct SlackPlatform {
 }
 
 impl SlackPlatform {
-    /// An app under the name of an account; the name is empty for the only one.
+    /// An app under the name of an account; the name is empty for the only one. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: no token, an address that is none,
+    /// [`dray_platform::ErrorKind::BadFormat`] for invalid options: a missing token, a malformed address, certificate
     /// authorities that cannot be read.
     pub fn new(account: &str, options: SlackOptions, clock: Clock) -> Result<Self, PlatformError> {
         let api = SlackApi::new(&options)?;
@@ -60,6 +72,14 @@ impl SlackPlatform {
     }
 }
 
+impl AccountOptions for SlackOptions {
+    type Account = SlackPlatform;
+
+    fn open_account(&self, account: &str, clock: &Clock) -> Result<SlackPlatform, PlatformError> {
+        SlackPlatform::new(account, self.clone(), clock.clone())
+    }
+}
+
 #[async_trait]
 impl Platform for SlackPlatform {
     fn name(&self) -> &'static str {
@@ -67,6 +87,7 @@ impl Platform for SlackPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
+        // Messages have no idempotency key, but `files.info` shows whether a file was shared.
         DuplicateProtection::Reconcile
     }
 

@@ -1,10 +1,13 @@
-//! What is Slack's own about texts.
+//! The markup of Slack's texts.
+
+use dray_platform::Route;
 
 /// Route of files.
-pub(crate) const FILE_ROUTE: &str = "file";
+pub(crate) const FILE_ROUTE: Route = Route::File;
 
-/// Slack reads `&`, `<` and `>` as the begin of markup; escaped, a text is shown as it was written and mentions no one.
+/// Escapes `&`, `<` and `>`, which begin markup. An escaped text is shown as it was written, and mentions no one.
 pub(crate) fn escape_text(text: &str) -> String {
+    // First, or the escapes below would be escaped again.
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -1,12 +1,12 @@
-//! Invisible uploads, the completion that shows them, and the look for the share that proves it.
+//! Invisible uploads, their completion, and the look for the share that proves it.
 
 use std::time::Duration;
 
-use dray_content::name;
 use dray_platform::{
     ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, ReconcileResult, SendRequest,
     UploadProgress, plan,
 };
+use dray_presentation::name;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -14,13 +14,13 @@ use tokio::time::Instant;
 use crate::api::SlackApi;
 use crate::plan::escape_text;
 
-/// Between two looks for a share.
+/// Interval between two looks for a share.
 const SHARE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What was uploaded for a step: kept before anything is visible.
+/// The uploads of a step, stored before anything is visible. With it a later attempt completes the same files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct PreparedUpload {
-    /// Channel that the files will be shared in; that of a user's conversation when the target is a user.
+    /// Channel in which the files will be shared; for a user, the one of the conversation.
     channel: String,
     /// Slack's ids of the files, in the order of the step.
     files: Vec<String>,
@@ -30,7 +30,7 @@ fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFi
     plan::files_of(send.delivery, send.step)
 }
 
-/// Uploads the files of a step. They are not visible yet.
+/// Uploads the files of a step and returns what the completion needs. They are not visible yet.
 pub(crate) async fn prepare_uploads(
     api: &SlackApi,
     send: SendRequest<'_>,
@@ -39,6 +39,7 @@ pub(crate) async fn prepare_uploads(
     if send.step.files().is_empty() {
         return Ok(String::new());
     }
+    // `files.getUploadURLExternal` refuses a length of 0 as a missing argument.
     if step_files(send).any(|(_, file)| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
@@ -50,7 +51,7 @@ pub(crate) async fn prepare_uploads(
         files: Vec::new(),
     };
     for (_, file) in step_files(send) {
-        // Nothing here is visible, on success or on failure.
+        // Nothing is visible after an upload, on success or on failure.
         let id = upload_file(api, file, progress)
             .await
             .map_err(|error| error.at(dray_platform::SendOutcome::NotSent))?;
@@ -61,9 +62,10 @@ pub(crate) async fn prepare_uploads(
     })
 }
 
-/// The channel of the target; a conversation is opened for a user.
+/// The channel of the target. For a user, the conversation is opened; opening it twice gives the same one.
 async fn target_channel(api: &SlackApi, send: SendRequest<'_>) -> Result<String, PlatformError> {
     let chat = send.delivery.target.chat.as_str();
+    // Ids of users begin with U, or with W in Enterprise Grid.
     if !chat.starts_with(['U', 'W']) {
         return Ok(chat.to_owned());
     }
@@ -84,27 +86,31 @@ async fn upload_file(
     let length = file.size.to_string();
     let called = name::clean_name(&file.name);
     let fields = [("filename", called.as_str()), ("length", &length)];
-    let place = api.form("files.getUploadURLExternal", &fields).await?;
+    let upload = api.form("files.getUploadURLExternal", &fields).await?;
     let text = |name: &str| {
-        place.get(name).and_then(Value::as_str).ok_or_else(|| {
-            PlatformError::new(ErrorKind::Unknown, "no place for the upload was given")
-        })
+        upload
+            .get(name)
+            .and_then(Value::as_str)
+            .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "the response has no upload URL"))
     };
     let (url, id) = (text("upload_url")?, text("file_id")?.to_owned());
     let body = file.source.open().await?;
-    let told = |bytes| progress.sent(bytes);
+    let report_progress = |bytes| progress.sent(bytes);
     let media_type = file.detected.media_type;
-    let answer = api.upload(url, media_type, file.size, body, &told).await?;
-    // `OK - N`: the bytes that Slack has.
-    let taken = answer
+    let answer = api
+        .upload(url, media_type, file.size, body, &report_progress)
+        .await?;
+    // `OK - N`: the number of bytes that Slack received.
+    let received = answer
         .trim()
         .strip_prefix("OK - ")
         .and_then(|count| count.parse::<u64>().ok());
-    match taken {
+    match received {
         Some(size) if size == file.size => Ok(id),
+        // Not shown to any user, so a new upload can be made.
         Some(size) => Err(PlatformError::new(
             ErrorKind::Transient,
-            format!("{size} of {} bytes were taken", file.size),
+            format!("the server received {size} of {} bytes", file.size),
         )),
         None => Err(PlatformError::new(
             ErrorKind::Unknown,
@@ -113,7 +119,7 @@ async fn upload_file(
     }
 }
 
-/// Shows it, and waits for the proof.
+/// Completes the uploads or posts the text, and waits until the files are shared.
 pub(crate) async fn send_step(
     api: &SlackApi,
     send: SendRequest<'_>,
@@ -133,39 +139,46 @@ pub(crate) async fn send_step(
         put_member(
             &mut request,
             "initial_comment",
+            // Escaped like a message: it is one.
             &escape_text(send.step.text()),
         );
     }
+    // From here on the files may be visible.
     let answer = api.json("files.completeUploadExternal", &request).await?;
-    let told = answer
+    let completed = answer
         .get("files")
         .and_then(Value::as_array)
         .map_or(0, Vec::len);
-    if told != prepared.files.len() {
+    // Counted, because a success may leave some out.
+    if completed != prepared.files.len() {
         let error = PlatformError::new(ErrorKind::Unknown, "not all files were completed");
         return Err(error.ambiguous());
     }
     match wait_for_shares(api, send, &prepared, wait).await? {
-        Some(confirmed) => Ok(confirmed),
-        None => Err(
-            PlatformError::new(ErrorKind::Unknown, "completed, but not shared in time").ambiguous(),
-        ),
+        ShareSearch::Shared(confirmed) => Ok(confirmed),
+        ShareSearch::NotShared | ShareSearch::Unknown => Err(PlatformError::new(
+            ErrorKind::Unknown,
+            "completed, but not shared in time",
+        )
+        .ambiguous()),
     }
 }
 
-/// Looks whether a step whose answer was lost is there.
+/// Looks whether a step exists whose response was lost. A text cannot be found again.
 pub(crate) async fn reconcile_step(
     api: &SlackApi,
     send: SendRequest<'_>,
     wait: Duration,
 ) -> Result<ReconcileResult, PlatformError> {
     if send.step.files().is_empty() {
+        // Messages have no key by which they could be found.
         return Ok(ReconcileResult::Unknown);
     }
     let prepared = read_prepared(send)?;
     Ok(match wait_for_shares(api, send, &prepared, wait).await? {
-        Some(confirmed) => ReconcileResult::Sent(confirmed),
-        None => ReconcileResult::NotSent,
+        ShareSearch::Shared(confirmed) => ReconcileResult::Sent(confirmed),
+        ShareSearch::NotShared => ReconcileResult::NotSent,
+        ShareSearch::Unknown => ReconcileResult::Unknown,
     })
 }
 
@@ -183,7 +196,7 @@ fn read_prepared(send: SendRequest<'_>) -> Result<PreparedUpload, PlatformError>
     }
 }
 
-/// The thread: that of the target, or that of the message to answer.
+/// The thread of the target, or the one that the message to reply to belongs to: Slack has no other replies.
 fn thread_timestamp(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
@@ -207,7 +220,9 @@ async fn send_text(
     let mut request = json!({
         "channel": channel,
         "text": escape_text(send.step.text()),
+        // Without it Slack would format the text; with escapes it is shown as it is.
         "mrkdwn": false,
+        // A preview robot would fetch, and so use up, a one-time link.
         "unfurl_links": false,
         "unfurl_media": false,
     });
@@ -215,7 +230,7 @@ async fn send_text(
     let answer = api.json("chat.postMessage", &request).await?;
     let ts = answer.get("ts").and_then(Value::as_str).unwrap_or_default();
     if ts.is_empty() {
-        let error = PlatformError::new(ErrorKind::Unknown, "the message has no time stamp");
+        let error = PlatformError::new(ErrorKind::Unknown, "the message has no timestamp");
         return Err(error.ambiguous());
     }
     Ok(vec![ConfirmedFile {
@@ -223,27 +238,40 @@ async fn send_text(
         message_id: ts.to_owned(),
         file_id: String::new(),
         size: None,
-        route: send.step.route().to_owned(),
+        route: send.step.route(),
         provisional: false,
     }])
 }
 
-/// Waits until every file is shared in the channel; `None` when that does not come in time.
+/// What `files.info` said about the shares of a step.
+enum ShareSearch {
+    /// Every file is shared in the channel.
+    Shared(Vec<ConfirmedFile>),
+    /// The wait is over, and the last request answered that no file is shared.
+    NotShared,
+    /// Some files are shared and others are not, or the last request failed.
+    Unknown,
+}
+
+/// Waits until every file is shared in the channel, for at most `wait`.
 async fn wait_for_shares(
     api: &SlackApi,
     send: SendRequest<'_>,
     prepared: &PreparedUpload,
     wait: Duration,
-) -> Result<Option<Vec<ConfirmedFile>>, PlatformError> {
+) -> Result<ShareSearch, PlatformError> {
     let end = Instant::now() + wait;
     let mut confirmed = Vec::new();
+    // One time limit for all files: they are shared together.
     for ((index, file), id) in step_files(send).zip(&prepared.files) {
         loop {
-            match find_share(api, id, &prepared.channel).await {
+            let is_known_absent = match find_share(api, id, &prepared.channel).await {
                 Ok(Some((ts, size))) => {
                     if size.is_some_and(|size| size != file.size) {
-                        let error =
-                            PlatformError::new(ErrorKind::Unknown, "another size is shared");
+                        let error = PlatformError::new(
+                            ErrorKind::Unknown,
+                            "the shared file has another size",
+                        );
                         return Err(error.ambiguous());
                     }
                     confirmed.push(ConfirmedFile {
@@ -251,18 +279,25 @@ async fn wait_for_shares(
                         message_id: ts,
                         file_id: String::new(),
                         size,
-                        route: send.step.route().to_owned(),
+                        route: send.step.route(),
                         provisional: false,
                     });
                     break;
                 }
-                Ok(None) => {}
+                // One completion shares all files, so a share of an earlier file proves that it was carried out.
+                Ok(None) => confirmed.is_empty(),
                 Err(error) => {
-                    tracing::debug!(%error, "a look for a share failed");
+                    // The next look may succeed: a failed one says nothing about the share.
+                    tracing::debug!(%error, "could not look up a share");
+                    false
                 }
-            }
+            };
             if Instant::now() >= end {
-                return Ok(None);
+                return Ok(if is_known_absent {
+                    ShareSearch::NotShared
+                } else {
+                    ShareSearch::Unknown
+                });
             }
             tokio::time::sleep(
                 SHARE_POLL_INTERVAL.min(end.saturating_duration_since(Instant::now())),
@@ -270,10 +305,10 @@ async fn wait_for_shares(
             .await;
         }
     }
-    Ok(Some(confirmed))
+    Ok(ShareSearch::Shared(confirmed))
 }
 
-/// The message that shares a file in a channel, and the bytes that Slack has.
+/// The message that shares a file in a channel, and the number of bytes that Slack has.
 async fn find_share(
     api: &SlackApi,
     id: &str,
@@ -282,9 +317,10 @@ async fn find_share(
     let answer = api.form("files.info", &[("file", id)]).await?;
     let size = answer.pointer("/file/size").and_then(Value::as_u64);
     let shares = answer.pointer("/file/shares");
-    let found = ["public", "private"].iter().find_map(|kind| {
+    // Shares stand under the kind of their channel.
+    let share = ["public", "private"].iter().find_map(|kind| {
         let shared = shares?.get(*kind)?.get(channel)?.as_array()?;
         Some(shared.first()?.get("ts")?.as_str()?.to_owned())
     });
-    Ok(found.map(|ts| (ts, size)))
+    Ok(share.map(|ts| (ts, size)))
 }

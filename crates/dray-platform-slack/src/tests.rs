@@ -1,4 +1,4 @@
-//! The app against its double.
+//! The app against its fake server.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::{SlackOptions, SlackPlatform};
 
 const NOW_SECONDS: u64 = 1_700_000_000;
 
-fn options(double: &FakeSlack) -> SlackOptions {
+fn options(fake: &FakeSlack) -> SlackOptions {
     SlackOptions {
-        token: double.token(),
+        token: fake.token(),
         signing_secret: Secret::new(SIGNING_SECRET),
-        base_url: double.url(),
+        base_url: fake.url(),
         share_wait: Period::secs(1),
         ..SlackOptions::default()
     }
@@ -39,7 +39,7 @@ fn app(options: SlackOptions) -> SlackPlatform {
 
 #[derive(Debug)]
 struct SlackFixture {
-    double: FakeSlack,
+    fake: FakeSlack,
 }
 
 fn target(chat: &str) -> DeliveryTarget {
@@ -55,20 +55,20 @@ fn target(chat: &str) -> DeliveryTarget {
 #[async_trait]
 impl PlatformFixture for SlackFixture {
     fn platform(&self) -> Arc<dyn Platform> {
-        Arc::new(app(options(&self.double)))
+        Arc::new(app(options(&self.fake)))
     }
 
     async fn chat(&self) -> DeliveryTarget {
-        target(&self.double.channel())
+        target(&self.fake.channel())
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        let shown = self.double.seen(&target.chat).into_iter();
-        shown
-            .map(|shown| VisibleMessage {
-                message_id: shown.ts,
-                text: shown.text,
-                files: shown
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+        let messages = self.fake.seen(&target.chat).into_iter();
+        messages
+            .map(|message| VisibleMessage {
+                message_id: message.ts,
+                text: message.text,
+                files: message
                     .files
                     .into_iter()
                     .map(|(name, content)| SeenFile {
@@ -77,14 +77,14 @@ impl PlatformFixture for SlackFixture {
                         sha256: content.sha256,
                     })
                     .collect(),
-                reply_to: shown.thread.clone(),
-                thread: shown.thread,
+                reply_to: message.thread.clone(),
+                thread: message.thread,
             })
             .collect()
     }
 
     async fn script(&self, fault: Wanted) -> bool {
-        self.double.script(match fault {
+        self.fake.script(match fault {
             Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
             Wanted::FailAfterBody => InjectedFault::Fail,
             Wanted::LoseAnswer => InjectedFault::LoseAnswer,
@@ -103,24 +103,24 @@ impl PlatformFixture for SlackFixture {
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(app(SlackOptions {
             token: Secret::new("xoxb-wrong"),
-            ..options(&self.double)
+            ..options(&self.fake)
         })))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(app(SlackOptions {
             base_url: "http://127.0.0.1:1/api".to_owned(),
-            ..options(&self.double)
+            ..options(&self.fake)
         })))
     }
 
     fn received(&self) -> u64 {
-        self.double.received()
+        self.fake.received()
     }
 
     fn secrets(&self) -> Vec<String> {
         vec![
-            self.double.token().expose().to_owned(),
+            self.fake.token().expose().to_owned(),
             SIGNING_SECRET.to_owned(),
             "xoxb-wrong".to_owned(),
         ]
@@ -135,9 +135,9 @@ impl PlatformFixture for SlackFixture {
 }
 
 #[tokio::test]
-async fn it_does_what_every_platform_does() {
+async fn passes_the_conformance_suite() {
     let world = SlackFixture {
-        double: FakeSlack::start().await.unwrap(),
+        fake: FakeSlack::start().await.unwrap(),
     };
     match conformance::run_all(&world).await {
         Ok(report) => assert_eq!(report.skipped, ["a_known_file_id_saves_the_upload"]),
@@ -182,35 +182,35 @@ async fn deliver(
 }
 
 #[tokio::test]
-async fn r_9_uploads_bear_no_token_and_everything_else_does() {
-    let double = FakeSlack::start().await.unwrap();
-    let channel = double.channel();
-    let slack = app(options(&double));
+async fn r_9_uploads_carry_no_token_and_all_other_requests_do() {
+    let fake = FakeSlack::start().await.unwrap();
+    let channel = fake.channel();
+    let slack = app(options(&fake));
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 1000)]);
     deliver(&slack, &delivery).await.unwrap();
-    for (method, token) in double.requests() {
+    for (method, token) in fake.requests() {
         assert_eq!(token, !method.contains("upload/"), "{method}");
     }
 }
 
 #[tokio::test]
 async fn r_10_a_completion_without_a_share_is_not_delivered() {
-    let double = FakeSlack::start().await.unwrap();
-    let channel = double.channel();
-    let slack = app(options(&double));
+    let fake = FakeSlack::start().await.unwrap();
+    let channel = fake.channel();
+    let slack = app(options(&fake));
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
-    double.script(InjectedFault::NeverShare);
+    fake.script(InjectedFault::NeverShare);
     let error = deliver(&slack, &delivery).await.unwrap_err();
     assert_eq!(error.moment(), SendOutcome::Ambiguous);
-    double.script(InjectedFault::ShareLate(1));
+    fake.script(InjectedFault::ShareLate(1));
     deliver(&slack, &delivery).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_looked_for_before_anything_is_sent_again() {
-    let double = FakeSlack::start().await.unwrap();
-    let channel = double.channel();
-    let slack = app(options(&double));
+async fn a_lost_response_is_looked_up_before_a_send_is_repeated() {
+    let fake = FakeSlack::start().await.unwrap();
+    let channel = fake.channel();
+    let slack = app(options(&fake));
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let limits = slack.limits(&delivery.target).await.unwrap();
     let steps = slack.plan(&delivery, &limits);
@@ -226,41 +226,87 @@ async fn a_lost_answer_is_looked_for_before_anything_is_sent_again() {
         (InjectedFault::LoseRequest, false),
         (InjectedFault::LoseAnswer, true),
     ] {
-        double.script(fault);
+        fake.script(fault);
         let error = slack.send(send, &NoProgress).await.unwrap_err();
         assert_eq!(error.moment(), SendOutcome::Ambiguous);
-        let found = slack.reconcile(send).await.unwrap();
+        let result = slack.reconcile(send).await.unwrap();
         assert_eq!(
-            matches!(found, ReconcileResult::Sent(_)),
+            matches!(result, ReconcileResult::Sent(_)),
             expected,
-            "{found:?}"
+            "{result:?}"
         );
     }
-    assert_eq!(double.seen(&channel).len(), 1);
+    assert_eq!(fake.seen(&channel).len(), 1);
 }
 
 #[tokio::test]
-async fn an_upload_that_is_counted_otherwise_is_not_completed() {
-    let double = FakeSlack::start().await.unwrap();
-    let channel = double.channel();
-    let slack = app(options(&double));
-    double.script(InjectedFault::Miscount);
+async fn a_lost_response_stays_unknown_while_lookups_fail() {
+    let fake = FakeSlack::start().await.unwrap();
+    let channel = fake.channel();
+    let slack = app(options(&fake));
+    let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
+    let limits = slack.limits(&delivery.target).await.unwrap();
+    let steps = slack.plan(&delivery, &limits);
+    let mut send = SendRequest {
+        delivery: &delivery,
+        step: &steps[0],
+        prepared: "",
+        key: "key",
+    };
+    let prepared = slack.prepare(send, &NoProgress).await.unwrap();
+    send.prepared = &prepared;
+    fake.script(InjectedFault::LoseAnswer);
+    slack.send(send, &NoProgress).await.unwrap_err();
+    fake.script(InjectedFault::FailInfo(u32::MAX));
+    let result = slack.reconcile(send).await.unwrap();
+    assert_eq!(result, ReconcileResult::Unknown);
+}
+
+#[tokio::test]
+async fn a_lost_response_is_found_when_the_first_lookups_fail() {
+    let fake = FakeSlack::start().await.unwrap();
+    let channel = fake.channel();
+    let slack = app(options(&fake));
+    let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
+    let limits = slack.limits(&delivery.target).await.unwrap();
+    let steps = slack.plan(&delivery, &limits);
+    let mut send = SendRequest {
+        delivery: &delivery,
+        step: &steps[0],
+        prepared: "",
+        key: "key",
+    };
+    let prepared = slack.prepare(send, &NoProgress).await.unwrap();
+    send.prepared = &prepared;
+    fake.script(InjectedFault::LoseAnswer);
+    slack.send(send, &NoProgress).await.unwrap_err();
+    fake.script(InjectedFault::FailInfo(2));
+    let result = slack.reconcile(send).await.unwrap();
+    assert!(matches!(result, ReconcileResult::Sent(_)), "{result:?}");
+}
+
+#[tokio::test]
+async fn an_upload_with_another_byte_count_is_not_completed() {
+    let fake = FakeSlack::start().await.unwrap();
+    let channel = fake.channel();
+    let slack = app(options(&fake));
+    fake.script(InjectedFault::Miscount);
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&slack, &delivery).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
-    assert!(double.seen(&channel).is_empty());
+    assert!(fake.seen(&channel).is_empty());
 }
 
 #[tokio::test]
 async fn a_user_gets_files_in_a_conversation() {
-    let double = FakeSlack::start().await.unwrap();
-    let slack = app(options(&double));
-    let found = delivery(USER_ID, vec![sample::binary_file("a.bin", 10)]);
-    deliver(&slack, &found).await.unwrap();
-    assert_eq!(double.seen(DIRECT_CHANNEL).len(), 1);
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let direct = delivery(USER_ID, vec![sample::binary_file("a.bin", 10)]);
+    deliver(&slack, &direct).await.unwrap();
+    assert_eq!(fake.seen(DIRECT_CHANNEL).len(), 1);
     let unknown = delivery("U404", vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&slack, &unknown).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -268,16 +314,16 @@ async fn a_user_gets_files_in_a_conversation() {
 
 #[tokio::test]
 async fn refusals_are_final_and_show_nothing() {
-    let double = FakeSlack::start().await.unwrap();
-    let channel = double.channel();
-    let slack = app(options(&double));
+    let fake = FakeSlack::start().await.unwrap();
+    let channel = fake.channel();
+    let slack = app(options(&fake));
     for (word, kind) in [
         ("not_in_channel", ErrorKind::Forbidden),
         ("file_type_not_allowed", ErrorKind::UnsupportedKind),
         ("token_revoked", ErrorKind::Auth),
         ("never_heard_of", ErrorKind::Unknown),
     ] {
-        double.script(InjectedFault::Refuse(word));
+        fake.script(InjectedFault::Refuse(word));
         let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&slack, &delivery).await.unwrap_err();
         assert_eq!(
@@ -286,7 +332,7 @@ async fn refusals_are_final_and_show_nothing() {
             "{word}"
         );
     }
-    assert!(double.seen(&channel).is_empty());
+    assert!(fake.seen(&channel).is_empty());
 }
 
 fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
@@ -312,8 +358,8 @@ fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
 
 #[tokio::test]
 async fn only_fresh_and_signed_events_are_read() {
-    let double = FakeSlack::start().await.unwrap();
-    let slack = app(options(&double));
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
     let hello = r#"{"type":"url_verification","challenge":"abc"}"#;
     let reply = slack
         .webhook(&signed(hello, NOW_SECONDS, SIGNING_SECRET))
@@ -335,7 +381,7 @@ async fn only_fresh_and_signed_events_are_read() {
     }
     let deaf = app(SlackOptions {
         signing_secret: Secret::default(),
-        ..options(&double)
+        ..options(&fake)
     });
     assert!(deaf.webhook(&signed(hello, NOW_SECONDS, "")).is_err());
     let error = slack
@@ -346,9 +392,9 @@ async fn only_fresh_and_signed_events_are_read() {
 
 #[tokio::test]
 async fn files_of_users_come_with_their_messages() {
-    let double = FakeSlack::start().await.unwrap();
-    let slack = app(options(&double));
-    let url = double.keep(b"hello".to_vec());
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let url = fake.keep(b"hello".to_vec());
     let event = serde_json::json!({
         "type": "event_callback",
         "event": {
@@ -382,9 +428,9 @@ async fn files_of_users_come_with_their_messages() {
 }
 
 #[tokio::test]
-async fn a_login_page_is_no_file_and_other_hosts_get_no_token() {
-    let double = FakeSlack::start().await.unwrap();
-    let url = double.keep(b"hello".to_vec());
+async fn a_login_page_is_refused_and_other_hosts_get_no_token() {
+    let fake = FakeSlack::start().await.unwrap();
+    let url = fake.keep(b"hello".to_vec());
     let attachment = |reference: &str| InboundAttachment {
         id: "F1".to_owned(),
         name: "a".to_owned(),
@@ -396,7 +442,7 @@ async fn a_login_page_is_no_file_and_other_hosts_get_no_token() {
     };
     let wrong = app(SlackOptions {
         token: Secret::new("xoxb-wrong"),
-        ..options(&double)
+        ..options(&fake)
     });
     let refused =
         |result: Result<_, dray_platform::PlatformError>| result.map(drop).unwrap_err().kind();
@@ -404,7 +450,7 @@ async fn a_login_page_is_no_file_and_other_hosts_get_no_token() {
         refused(wrong.fetch(&attachment(&url)).await),
         ErrorKind::Auth
     );
-    let slack = app(options(&double));
+    let slack = app(options(&fake));
     for elsewhere in [
         "http://127.0.0.1:1/x",
         "https://evil.example/files.slack.com",
@@ -417,25 +463,25 @@ async fn a_login_page_is_no_file_and_other_hosts_get_no_token() {
 }
 
 #[tokio::test]
-async fn slack_sdk_takes_the_double_for_the_api() {
-    let double = FakeSlack::start().await.unwrap();
-    let channel = double.channel();
+async fn slack_sdk_accepts_the_fake_api() {
+    let fake = FakeSlack::start().await.unwrap();
+    let channel = fake.channel();
     let arguments = [
-        double.url(),
-        double.token().expose().to_owned(),
+        fake.url(),
+        fake.token().expose().to_owned(),
         channel.clone(),
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let shown = dray_testkit::python::run_script("slack_client.py", "slack_sdk", &arguments).await;
-    let seen = double.seen(&channel);
-    assert_eq!(seen.len(), 2);
-    assert_eq!(shown["uploaded"], true);
-    assert_eq!(shown["size"], 102_400);
-    assert_eq!(shown["shared"], serde_json::json!([channel]));
-    assert_eq!(seen[0].files[0].0, "отчёт.bin");
-    assert_eq!(seen[0].files[0].1.size, 102_400);
-    assert_eq!(shown["ts"], seen[1].ts);
-    assert_eq!(seen[1].thread, "1.2");
-    assert_eq!(shown["channel"], "channel_not_found");
-    assert_eq!(shown["token"], "invalid_auth");
+    let output = dray_testkit::python::run_script("slack_client.py", "slack_sdk", &arguments).await;
+    let messages = fake.seen(&channel);
+    assert_eq!(messages.len(), 2);
+    assert_eq!(output["uploaded"], true);
+    assert_eq!(output["size"], 102_400);
+    assert_eq!(output["shared"], serde_json::json!([channel]));
+    assert_eq!(messages[0].files[0].0, "отчёт.bin");
+    assert_eq!(messages[0].files[0].1.size, 102_400);
+    assert_eq!(output["ts"], messages[1].ts);
+    assert_eq!(messages[1].thread, "1.2");
+    assert_eq!(output["channel"], "channel_not_found");
+    assert_eq!(output["token"], "invalid_auth");
 }

@@ -1,7 +1,7 @@
-//! What the API says about a message that it showed.
+//! Confirmations: what the API returns for a message that it showed.
 
 use dray_platform::{
-    ConfirmedFile, ErrorKind, OutgoingDelivery, PlatformError, SendOutcome, SendStep,
+    ConfirmedFile, ErrorKind, OutgoingDelivery, PlatformError, Route, SendOutcome, SendStep,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::plan::{
     ANIMATION_ROUTE, AUDIO_ROUTE, DOCUMENT_ROUTE, PHOTO_ROUTE, VIDEO_ROUTE, VOICE_ROUTE,
 };
 
-/// A message, as far as it is a confirmation.
+/// A message of the bot, reduced to what confirms it.
 #[derive(Debug, Deserialize)]
 struct ConfirmedMessage {
     message_id: i64,
@@ -35,8 +35,9 @@ struct MessageContent {
 
 impl ConfirmedMessage {
     /// The file of the message and the kind it has, whichever was asked for: the server may know better.
-    fn file(&self) -> Option<(&'static str, &MessageContent)> {
+    fn file(&self) -> Option<(Route, &MessageContent)> {
         let photo = self
+            // One photo comes in several sizes; the largest is the one that was sent.
             .photo
             .iter()
             .max_by_key(|size| size.width * size.height);
@@ -65,12 +66,12 @@ pub(crate) fn confirm_text(
         message_id: message.message_id.to_string(),
         file_id: String::new(),
         size: None,
-        route: step.route().to_owned(),
+        route: step.route(),
         provisional: false,
     }])
 }
 
-/// The confirmations of a file or an album: each file counted, and of the length that was sent.
+/// The confirmations of a file or an album: every file is present, and its length is the one that was sent.
 pub(crate) fn confirm_files(
     delivery: &OutgoingDelivery,
     step: &SendStep,
@@ -82,21 +83,27 @@ pub(crate) fn confirm_files(
         serde_json::from_value(result).map(|message| vec![message])
     }
     .map_err(unreadable_error)?;
+    // Fewer items than files, although the status is a success: some are visible and it is not known which.
     if messages.len() != step.files().len() {
-        let context = format!("{} of {} items came", messages.len(), step.files().len());
+        let context = format!(
+            "{} of {} items were confirmed",
+            messages.len(),
+            step.files().len()
+        );
         return Err(partial_error(context));
     }
     let mut confirmed = Vec::new();
     for (index, message) in step.files().iter().zip(&messages) {
         let Some((kind, file)) = message.file() else {
             return Err(partial_error(
-                "the message came without its file".to_owned(),
+                "the confirmed message has no file".to_owned(),
             ));
         };
         let sent = delivery.files.get(*index).map(|file| file.size);
+        // Photos are compressed again and animations become MP4, so their length says nothing.
         let is_exact = !matches!(kind, PHOTO_ROUTE | ANIMATION_ROUTE);
         if is_exact && file.file_size.is_some() && file.file_size != sent {
-            let context = format!("{:?} of {sent:?} bytes came", file.file_size);
+            let context = format!("{:?} of {sent:?} bytes were confirmed", file.file_size);
             return Err(partial_error(context));
         }
         confirmed.push(ConfirmedFile {
@@ -104,20 +111,21 @@ pub(crate) fn confirm_files(
             message_id: message.message_id.to_string(),
             file_id: file.file_id.clone(),
             size: file.file_size,
-            route: kind.to_owned(),
+            route: kind,
             provisional: false,
         });
     }
     Ok(confirmed)
 }
 
-/// Something is visible, but not what was asked for.
+/// Something is visible, but not what was requested: sending again would show it twice.
 fn partial_error(context: String) -> PlatformError {
     PlatformError::new(ErrorKind::Unknown, context).at(SendOutcome::Partial)
 }
 
+/// The status was a success, so the message is probably visible, but its response cannot be read.
 fn unreadable_error(cause: serde_json::Error) -> PlatformError {
-    PlatformError::new(ErrorKind::Unknown, "the answer is no message")
+    PlatformError::new(ErrorKind::Unknown, "the response is not a message")
         .caused_by(cause)
         .ambiguous()
 }

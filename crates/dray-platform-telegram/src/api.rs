@@ -13,10 +13,10 @@ use url::Url;
 use crate::options::TelegramOptions;
 use crate::refusal::{ApiError, ResponseEnvelope, refusal_error};
 
-/// Bytes for which one more second is given to answer.
+/// Bytes of an upload for which the server gets one more second: responses to large uploads take longer.
 const BYTES_PER_SECOND: u64 = 1_000_000;
 
-/// What cannot stand in a path as it is.
+/// Characters that are escaped in the path of a file. `/` is not: it divides the path.
 const PATH_SET: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -30,7 +30,7 @@ const PATH_SET: &AsciiSet = &CONTROLS
     .add(b'{')
     .add(b'}');
 
-/// A bot at a server.
+/// A bot at a server. Its `Debug` shows no token.
 pub(crate) struct TelegramApi {
     client: HttpClient,
     base: String,
@@ -42,15 +42,17 @@ impl TelegramApi {
     pub(crate) fn new(options: &TelegramOptions) -> Result<Self, PlatformError> {
         let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         let token = options.token.expose();
+        // The token becomes a part of the path: a slash or a question mark in it would address another resource.
         let is_token = token.contains(':')
             && token
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b":_-".contains(&byte));
         if !is_token {
-            return Err(wrong("the token of the bot is missing or none"));
+            return Err(wrong("the token of the bot is missing or invalid"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
+            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
+        // A user name, a query or a fragment would be lost or misplaced when the method is appended.
         let is_plain = matches!(base.scheme(), "http" | "https")
             && base.username().is_empty()
             && base.query().is_none()
@@ -65,13 +67,14 @@ impl TelegramApi {
         };
         Ok(Self {
             client: HttpClient::new(limits, options.ca_file.as_deref())?,
+            // `Url` ends an empty path with a slash, and the paths below begin with one.
             base: base.as_str().trim_end_matches('/').to_owned(),
             token: options.token.clone(),
             answer: options.answer_timeout,
         })
     }
 
-    /// Calls a method. `size` is about what the form has; it gives time to answer.
+    /// Calls a method. `size` is the number of bytes in the form, roughly; the timeout of the response grows with it.
     pub(crate) async fn call(
         &self,
         method: &str,
@@ -83,21 +86,24 @@ impl TelegramApi {
         let wait = self.answer.as_duration() + Duration::from_secs(size / BYTES_PER_SECOND);
         let request = self.client.post(&url).answer_within(wait).multipart(form);
         let answer = request.send(progress).await.map_err(PlatformError::from)?;
+        // Read before the body, which consumes the response.
         let (status, waits) = (answer.status(), answer.retry_after());
         if answer.is_success() {
             let envelope: ResponseEnvelope = answer.json().await.map_err(PlatformError::from)?;
+            // `ok` decides, not the status: a server or proxy may send a refusal with status 200.
             if envelope.ok {
                 return Ok(envelope.result);
             }
             return Err(refusal_error(status, &envelope, waits));
         }
-        // A proxy's page has no envelope; its status says enough. So does that of an answer that breaks off.
+        // A proxy's page has no envelope; its status says enough. So does that of a response that breaks off.
         let text = answer.text().await.unwrap_or_default();
         let envelope: ResponseEnvelope = serde_json::from_str(&text).unwrap_or_default();
         Err(refusal_error(status, &envelope, waits))
     }
 
-    /// Calls a method that shows nothing to anybody.
+    /// Calls a method that shows nothing in any chat, so that a lost response leaves nothing open: its errors are
+    /// never ambiguous.
     pub(crate) async fn ask(
         &self,
         method: &str,
@@ -106,13 +112,14 @@ impl TelegramApi {
         self.ask_for(method, form, Duration::ZERO).await
     }
 
-    /// The same for a method that may wait so long before it answers.
+    /// As [`Self::ask`], for a method that may wait for `wait` before it responds.
     pub(crate) async fn ask_for(
         &self,
         method: &str,
         form: MultipartForm,
         wait: Duration,
     ) -> Result<Value, PlatformError> {
+        // Expressed as bytes, because `call` derives the timeout from a size.
         let size = wait.as_secs() * BYTES_PER_SECOND;
         let answer = self.call(method, form, size, &|_| {}).await;
         answer.map_err(|refused| refused.error.at(dray_platform::SendOutcome::NotSent))
@@ -120,6 +127,7 @@ impl TelegramApi {
 
     /// Opens a file at the path that `getFile` gave.
     pub(crate) async fn file(&self, path: &str) -> Result<dray_http::HttpResponse, PlatformError> {
+        // The server names this path. Upwards it would leave `/file/bot<token>/` and reach other methods.
         let is_inside = !path.starts_with('/')
             && !path.is_empty()
             && path
@@ -142,7 +150,7 @@ impl TelegramApi {
         let (status, waits) = (answer.status(), answer.retry_after());
         if status == 404 {
             // The token was good for `getFile`; it is the file that is gone.
-            let gone = PlatformError::new(ErrorKind::StaleFileId, "the file is gone");
+            let gone = PlatformError::new(ErrorKind::StaleFileId, "the file no longer exists");
             return Err(gone.code("404"));
         }
         let error = refusal_error(status, &ResponseEnvelope::default(), waits).error;
@@ -152,7 +160,7 @@ impl TelegramApi {
 
 impl fmt::Debug for TelegramApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api")
+        f.debug_struct("TelegramApi")
             .field("base", &self.base)
             .finish_non_exhaustive()
     }

@@ -11,7 +11,7 @@ use tokio_util::io::ReaderStream;
 use crate::api::TelegramApi;
 use crate::options::TelegramOptions;
 
-/// Where a file is.
+/// The response of `getFile`.
 #[derive(Debug, Deserialize)]
 struct FileLocation {
     #[serde(default)]
@@ -27,33 +27,39 @@ pub(crate) async fn fetch_file(
 ) -> Result<ByteStream, PlatformError> {
     let within = |size: u64| match options.download() {
         Some(limit) if size > limit => {
-            let error = PlatformError::new(ErrorKind::TooLarge, "over what a bot may fetch");
+            let error = PlatformError::new(
+                ErrorKind::TooLarge,
+                "the file is larger than a bot may fetch",
+            );
             Err(error.with_numbers(size, limit))
         }
         _ => Ok(()),
     };
+    // The claimed size, before any request: `getFile` fails for such files anyway.
     within(attachment.size)?;
     let form = MultipartForm::new().text("file_id", &attachment.reference);
-    let told = api.ask("getFile", form).await.map_err(|error| {
-        // The refusal says no numbers; these are known.
+    let location = api.ask("getFile", form).await.map_err(|error| {
+        // The refusal names no numbers, but the user should see them.
         match (error.kind(), options.download()) {
             (ErrorKind::TooLarge, Some(limit)) => error.with_numbers(attachment.size, limit),
             _ => error,
         }
     })?;
-    let file: FileLocation = serde_json::from_value(told).map_err(|cause| {
-        PlatformError::new(ErrorKind::Unknown, "the answer is no file").caused_by(cause)
+    let file: FileLocation = serde_json::from_value(location).map_err(|cause| {
+        PlatformError::new(ErrorKind::Unknown, "the response is not a file").caused_by(cause)
     })?;
+    // Again with the server's number: updates may claim none, which counts as 0.
     within(file.file_size.unwrap_or_default())?;
     if options.local_mode && file.file_path.starts_with('/') {
         return on_disk(options, &file).await;
     }
     let answer = api.file(&file.file_path).await?;
     let length = answer.length();
-    if let (Some(told), Some(length)) = (file.file_size, length)
-        && told != length
+    if let (Some(file_size), Some(length)) = (file.file_size, length)
+        // A proxy's error page with status 200 would otherwise become the file.
+        && file_size != length
     {
-        return Err(broken_stream("the file has another length than was told"));
+        return Err(broken_stream("the file has another length than reported"));
     }
     Ok(exact_length_stream(
         file.file_size.or(length),
@@ -61,7 +67,7 @@ pub(crate) async fn fetch_file(
     ))
 }
 
-/// A server in local mode names a path of its own disk.
+/// Opens a file that a server in local mode named by its absolute path. Only files beneath `local_files` are read.
 async fn on_disk(
     options: &TelegramOptions,
     file: &FileLocation,
@@ -77,6 +83,7 @@ async fn on_disk(
         )
         .caused_by(cause)
     };
+    // Both sides are resolved: `local_files` may itself be a symbolic link.
     let root = tokio::fs::canonicalize(root).await.map_err(missing)?;
     let path = tokio::fs::canonicalize(Path::new(&file.file_path)).await;
     let path = path.map_err(missing)?;
@@ -84,18 +91,21 @@ async fn on_disk(
         return Err(refuse("the path of the file leads out of local_files"));
     }
     let opened = tokio::fs::File::open(&path).await.map_err(missing)?;
+    // From the open file, not from its path, which could lead elsewhere by now.
     let metadata = opened.metadata().await.map_err(missing)?;
     if !metadata.is_file() {
-        return Err(refuse("the path of the file leads to no file"));
+        return Err(refuse("the path does not lead to a regular file"));
     }
     let pieces = ReaderStream::with_capacity(opened, 256 * 1024);
-    let body = pieces.map(|piece| {
-        piece.map_err(|cause| broken_stream("the file of the local server broke").caused_by(cause))
+    let body = pieces.map(|chunk| {
+        chunk.map_err(|cause| {
+            broken_stream("could not read the file of the local server").caused_by(cause)
+        })
     });
     Ok(exact_length_stream(file.file_size, body.boxed()))
 }
 
-/// The same stream, which fails when it is shorter or longer than announced.
+/// The same stream, which fails when it is shorter or longer than announced. Unchecked when no size is known.
 fn exact_length_stream(size: Option<u64>, body: ByteStream) -> ByteStream {
     match size {
         Some(size) => http::exact_length_stream(size, body),

@@ -4,7 +4,19 @@
 //! - [`TelegramOptions`]: what an operator sets about it.
 //! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
 //!
-//! What it does not do: it keeps no state, tries nothing again that may be visible, and never sends by address.
+//! What it does not do: it keeps no state, never repeats a request whose message may already be visible, and hands
+//! Telegram no addresses of files to fetch.
+//!
+//! ```rust
+//! use dray_platform::Platform as _;
+//! use dray_platform_telegram::{TelegramOptions, TelegramPlatform};
+//! use dray_types::Secret;
+//!
+//! let token = Secret::new("4242:example");
+//! let bot = TelegramPlatform::new("", TelegramOptions { token, ..TelegramOptions::default() })?;
+//! assert_eq!(bot.name(), "telegram");
+//! # Ok::<(), dray_platform::PlatformError>(())
+//! ```
 
 mod answer;
 mod api;
@@ -23,10 +35,11 @@ mod update;
 
 use async_trait::async_trait;
 use dray_platform::{
-    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, InboundAttachment,
-    InboundSink, InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits, SendRequest,
-    SendStep, UploadProgress, WebhookReply, WebhookRequest,
+    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
+    InboundAttachment, InboundSink, InboundSource, OutgoingDelivery, Platform, PlatformError,
+    RateLimits, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
 };
+use dray_types::Clock;
 use tokio_util::sync::CancellationToken;
 
 pub use options::TelegramOptions;
@@ -36,7 +49,7 @@ use api::TelegramApi;
 /// The platform's name in targets.
 const PLATFORM_NAME: &str = "telegram";
 
-/// One bot.
+/// One bot at one Bot API server. Holds its token and a connection pool, and no state of chats.
 #[derive(Debug)]
 pub struct TelegramPlatform {
     account: String,
@@ -45,12 +58,12 @@ pub struct TelegramPlatform {
 }
 
 impl TelegramPlatform {
-    /// A bot under the name of an account; the name is empty for the only one.
+    /// A bot under the name of an account; the name is empty for the only one. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: no token, or one that is none; an address
-    /// that is none; authorities that cannot be read.
+    /// [`dray_platform::ErrorKind::BadFormat`] for invalid options: a missing or malformed token, a malformed
+    /// address, certificate authorities that cannot be read.
     pub fn new(account: &str, options: TelegramOptions) -> Result<Self, PlatformError> {
         let api = TelegramApi::new(&options)?;
         Ok(Self {
@@ -61,6 +74,18 @@ impl TelegramPlatform {
     }
 }
 
+impl AccountOptions for TelegramOptions {
+    type Account = TelegramPlatform;
+
+    fn open_account(
+        &self,
+        account: &str,
+        _clock: &Clock,
+    ) -> Result<TelegramPlatform, PlatformError> {
+        TelegramPlatform::new(account, self.clone())
+    }
+}
+
 #[async_trait]
 impl Platform for TelegramPlatform {
     fn name(&self) -> &'static str {
@@ -68,11 +93,13 @@ impl Platform for TelegramPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
+        // `sendMessage` and its siblings take no idempotency key, and no method finds a message by its content.
         DuplicateProtection::Unknown
     }
 
     /// 30 a second for the bot, one a second for a person, 20 a minute for a group.
     fn rates(&self, target: &DeliveryTarget) -> RateLimits {
+        // Groups have negative ids; `@name` addresses a public group or channel.
         let is_group = target.chat.starts_with(['-', '@']);
         RateLimits {
             account_per_minute: 1800,

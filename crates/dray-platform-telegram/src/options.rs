@@ -7,20 +7,21 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The hosted API.
+/// The Bot API server that Telegram runs.
 const HOSTED_API_URL: &str = "https://api.telegram.org";
 
-/// Largest upload, in bytes: hosted, and to an own server.
+/// Largest upload, in bytes: to the hosted API, and to a server with `--local`. Megabytes are decimal here: of the
+/// two readings of "50 MB", the smaller one is safe for refusing.
 const MAX_UPLOAD_BYTES: u64 = 50_000_000;
 const UPLOAD_LOCAL: u64 = 2_000_000_000;
 
 /// Largest photo, in bytes, everywhere.
 const MAX_PHOTO_BYTES: u64 = 10_000_000;
 
-/// Largest file that the hosted API lets a bot fetch, in bytes.
+/// Largest file that the hosted API lets a bot fetch, in bytes. Binary: the server refuses above 20 · 2²⁰.
 const MAX_DOWNLOAD_BYTES: u64 = 20 << 20;
 
-/// Longest caption and text, in UTF-16 units.
+/// Longest caption and text, in UTF-16 units after parsing of entities.
 const MAX_CAPTION_UNITS: usize = 1024;
 const MAX_TEXT_UNITS: usize = 4096;
 
@@ -84,6 +85,7 @@ impl Default for TelegramOptions {
 
 impl TelegramOptions {
     pub(crate) fn limits(&self) -> ChatLimits {
+        // Computed on every call, not in `Default`: the default depends on `local_mode`.
         let upload = self.upload_limit.map_or(
             if self.local_mode {
                 UPLOAD_LOCAL
@@ -95,19 +97,21 @@ impl TelegramOptions {
         let photo = self
             .photo_limit
             .map_or(MAX_PHOTO_BYTES, ByteSize::as_u64)
+            // An operator may configure an upload limit below that of photos.
             .min(upload);
         ChatLimits {
-            routes: vec![("photo".to_owned(), photo)],
+            routes: vec![(dray_platform::Route::Photo, photo)],
             any: upload,
             caption: MAX_CAPTION_UNITS,
             text: MAX_TEXT_UNITS,
             per_message: MAX_ALBUM_ITEMS,
+            // An album is one request, whose files together must stay within the limit of an upload.
             request: Some(upload),
             download: self.download(),
         }
     }
 
-    /// Largest file that can be fetched.
+    /// Largest file that can be fetched, in bytes; `None` for no limit.
     pub(crate) fn download(&self) -> Option<u64> {
         match (self.download_limit, self.local_mode) {
             (Some(limit), _) => Some(limit.as_u64()),

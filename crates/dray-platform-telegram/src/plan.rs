@@ -1,20 +1,20 @@
 //! Which file travels how (platform-delivery 4, the column of Telegram), and what else there is when that is refused.
 
-use dray_content::caption::{self, CaptionPlacement, CaptionUnit};
-use dray_content::kind::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
+use dray_media_type::kind::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 use dray_platform::{
-    ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, SendFlags,
-    SendOutcome, SendStep,
+    ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, Route,
+    SendFlags, SendOutcome, SendStep,
 };
+use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
 
 /// Routes. Each but the first is also the name of a field and, behind `send`, of a method.
-pub(crate) const ALBUM_ROUTE: &str = "album";
-pub(crate) const PHOTO_ROUTE: &str = "photo";
-pub(crate) const VIDEO_ROUTE: &str = "video";
-pub(crate) const ANIMATION_ROUTE: &str = "animation";
-pub(crate) const AUDIO_ROUTE: &str = "audio";
-pub(crate) const VOICE_ROUTE: &str = "voice";
-pub(crate) const DOCUMENT_ROUTE: &str = "document";
+pub(crate) const ALBUM_ROUTE: Route = Route::Album;
+pub(crate) const PHOTO_ROUTE: Route = Route::Photo;
+pub(crate) const VIDEO_ROUTE: Route = Route::Video;
+pub(crate) const ANIMATION_ROUTE: Route = Route::Animation;
+pub(crate) const AUDIO_ROUTE: Route = Route::Audio;
+pub(crate) const VOICE_ROUTE: Route = Route::Voice;
+pub(crate) const DOCUMENT_ROUTE: Route = Route::Document;
 
 /// Largest sum of width and height of a photo, and largest ratio of them.
 const MAX_PHOTO_SIDES: u64 = 10_000;
@@ -23,7 +23,7 @@ const MAX_PHOTO_RATIO: u32 = 20;
 /// Text first, then photos and videos in albums, then the rest in its order: runs of documents and of music in albums,
 /// everything else alone. Files without bytes are alone, so that their refusal drops no other file.
 pub(crate) fn plan_steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
-    let routes: Vec<(usize, &OutgoingFile, &'static str)> = delivery
+    let routes: Vec<(usize, &OutgoingFile, Route)> = delivery
         .files
         .iter()
         .enumerate()
@@ -31,27 +31,28 @@ pub(crate) fn plan_steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Ve
             Some((index, file, fitting_route(file, delivery.flags, limits)?))
         })
         .collect();
-    let is_visual = |route: &str| matches!(route, PHOTO_ROUTE | VIDEO_ROUTE);
-    let visual = routes.iter().filter(|(_, _, route)| is_visual(route));
-    let rest = routes.iter().filter(|(_, _, route)| !is_visual(route));
+    let is_visual = |route: Route| matches!(route, PHOTO_ROUTE | VIDEO_ROUTE);
+    let visual = routes.iter().filter(|(_, _, route)| is_visual(*route));
+    let rest = routes.iter().filter(|(_, _, route)| !is_visual(*route));
     let mut steps = Vec::new();
     for (index, file, route) in visual.chain(rest) {
         let joined = steps
             .last_mut()
-            .is_some_and(|last| join_album(last, delivery, limits, file, *index, route));
+            .is_some_and(|last| join_album(last, delivery, limits, file, *index, *route));
         if !joined {
-            steps.push(file_step(route, vec![*index]));
+            steps.push(file_step(*route, vec![*index]));
         }
     }
     plan_message(&delivery.message, limits, &mut steps);
     steps
 }
 
-fn file_step(route: &str, files: Vec<usize>) -> SendStep {
+const fn file_step(route: Route, files: Vec<usize>) -> SendStep {
     SendStep::Files(FilesStep {
-        route: route.to_owned(),
+        route,
         files,
         text: String::new(),
+        // The server compresses photos again and converts animations.
         lossy: matches!(route, PHOTO_ROUTE | ANIMATION_ROUTE | ALBUM_ROUTE),
     })
 }
@@ -63,8 +64,10 @@ fn join_album(
     limits: &ChatLimits,
     file: &OutgoingFile,
     index: usize,
-    route: &'static str,
+    route: Route,
 ) -> bool {
+    // The groups that `sendMediaGroup` takes: documents and audio only with their own kind, photos mixed with videos,
+    // animations and voice messages not at all.
     let album = match (last.route(), route) {
         (DOCUMENT_ROUTE, DOCUMENT_ROUTE) => DOCUMENT_ROUTE,
         (AUDIO_ROUTE, AUDIO_ROUTE) => AUDIO_ROUTE,
@@ -83,7 +86,8 @@ fn join_album(
     let fits = last.files().len() < limits.per_message
         && limits
             .request
-            .is_none_or(|most| sizes().sum::<u64>() <= most)
+            .is_none_or(|limit| sizes().sum::<u64>() <= limit)
+        // One file without bytes makes the server refuse the whole album.
         && sizes().all(|size| size > 0);
     if fits {
         let mut files = last.files().to_vec();
@@ -96,6 +100,7 @@ fn join_album(
 /// The message as the first step's caption, or in steps of its own before it.
 fn plan_message(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
+        // Without files no message can hold a caption, so each text is a message.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit: CaptionUnit::Utf16,
@@ -108,24 +113,21 @@ fn plan_message(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
         (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
         (CaptionPlacement::Separate(texts), _) => {
+            // Before the files: a text that explains them is read first.
             steps.splice(0..0, texts.into_iter().map(SendStep::Text));
         }
     }
 }
 
 /// The way of a file that it fits; `None` when it fits none.
-fn fitting_route(
-    file: &OutgoingFile,
-    flags: SendFlags,
-    limits: &ChatLimits,
-) -> Option<&'static str> {
+fn fitting_route(file: &OutgoingFile, flags: SendFlags, limits: &ChatLimits) -> Option<Route> {
     [native_route(file, flags), DOCUMENT_ROUTE]
         .into_iter()
-        .find(|route| file.size <= limits.of(route))
+        .find(|route| file.size <= limits.of(*route))
 }
 
 /// The way of a file by what it is.
-pub(crate) fn native_route(file: &OutgoingFile, flags: SendFlags) -> &'static str {
+pub(crate) fn native_route(file: &OutgoingFile, flags: SendFlags) -> Route {
     if flags.as_document {
         return DOCUMENT_ROUTE;
     }
@@ -134,7 +136,7 @@ pub(crate) fn native_route(file: &OutgoingFile, flags: SendFlags) -> &'static st
             ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp { animated: false },
         ) if is_photo_shaped(file) => PHOTO_ROUTE,
         ContentKind::Image(ImageKind::Gif { animated: true }) => ANIMATION_ROUTE,
-        // Where the index stands at the end the coding is not known; nearly all such files are H.264.
+        // With the index at the end of the file the codec is not known; nearly all such files are H.264.
         ContentKind::Video(VideoKind::Mp4(VideoCodec::H264 | VideoCodec::Unknown)) => VIDEO_ROUTE,
         ContentKind::Audio(AudioKind::OggOpus { .. } | AudioKind::Mp3 | AudioKind::M4a)
             if flags.as_voice =>
@@ -146,7 +148,7 @@ pub(crate) fn native_route(file: &OutgoingFile, flags: SendFlags) -> &'static st
     }
 }
 
-/// Whether the server takes a picture of this shape as a photo. It is asked where the shape is not known.
+/// Whether the server takes a picture of this shape as a photo. Where the shape is not known, the server decides.
 fn is_photo_shaped(file: &OutgoingFile) -> bool {
     file.detected.dimensions.is_none_or(|(width, height)| {
         let (long, short) = (width.max(height), width.min(height));
@@ -155,12 +157,13 @@ fn is_photo_shaped(file: &OutgoingFile) -> bool {
     })
 }
 
-/// Pictures, films and voices that the server does not take as such go as music or documents.
+/// Another route for photos, videos and voice messages that the server refuses as such: as music or as documents.
 pub(crate) fn fallback_step(
     delivery: &OutgoingDelivery,
     step: &SendStep,
     error: &PlatformError,
 ) -> Option<SendStep> {
+    // Something visible must not be sent again, whichever route it takes.
     if error.kind() != ErrorKind::UnsupportedKind || error.moment() != SendOutcome::NotSent {
         return None;
     }
@@ -173,6 +176,7 @@ pub(crate) fn fallback_step(
         })
     };
     let other = match step.route() {
+        // Recipients can forbid voice messages (`VOICE_MESSAGES_FORBIDDEN`); `sendAudio` takes MP3 and M4A only.
         VOICE_ROUTE if step.files().iter().all(is_music) => AUDIO_ROUTE,
         PHOTO_ROUTE | VIDEO_ROUTE | ALBUM_ROUTE | ANIMATION_ROUTE | AUDIO_ROUTE | VOICE_ROUTE => {
             DOCUMENT_ROUTE

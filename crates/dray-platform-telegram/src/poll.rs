@@ -1,4 +1,4 @@
-//! Updates that we ask for.
+//! Updates by long polling (`getUpdates`).
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::api::TelegramApi;
 use crate::options::TelegramOptions;
 use crate::update;
 
-/// Pauses after a failure: the first, and the longest of those that double.
+/// Pauses after failures: the first, and the longest of those that double.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Longest wait that the API keeps.
+/// Longest `timeout` for which the API keeps a request open.
 const LONGEST_WAIT: Duration = Duration::from_secs(50);
 
 pub(crate) async fn poll_updates(
@@ -25,7 +25,7 @@ pub(crate) async fn poll_updates(
     deliver: &dyn InboundSink,
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
-    let mut asker = UpdatePoller {
+    let mut poller = UpdatePoller {
         account,
         options,
         api,
@@ -33,25 +33,28 @@ pub(crate) async fn poll_updates(
     };
     let mut pause = FIRST_PAUSE;
     while !stop.is_cancelled() {
-        let asked = tokio::select! {
-            asked = asker.ask() => asked,
+        // Dropping the request loses nothing: its updates were not acknowledged, and come again.
+        let response = tokio::select! {
+            response = poller.ask() => response,
             () = stop.cancelled() => break,
         };
-        // What was received is stored to the end even when we are to stop.
-        let done = match asked {
-            Ok(updates) => asker.hand_over(updates, deliver).await,
+        // Not inside the select: what was received is stored to its end, even when we are to stop.
+        let done = match response {
+            Ok(updates) => poller.hand_over(updates, deliver).await,
             Err(error) => Err(error),
         };
         let Err(error) = done else {
             pause = FIRST_PAUSE;
             continue;
         };
+        // A wrong token does not become right by waiting.
         if error.kind() == ErrorKind::Auth {
             return Err(error);
         }
         let wait = error.retry_after().unwrap_or(pause);
+        // A webhook is set, or another process polls with the same token. Either can end, so polling goes on.
         if error.platform_code() == "409" {
-            tracing::warn!(%error, "somebody else takes the updates of this bot");
+            tracing::warn!(%error, "another client fetches the updates of this bot");
         } else {
             tracing::warn!(%error, "no updates");
         }
@@ -64,18 +67,19 @@ pub(crate) async fn poll_updates(
     Ok(())
 }
 
-/// Asks for what was not acknowledged yet.
+/// Polls for updates that were not acknowledged yet.
 struct UpdatePoller<'a> {
     account: &'a str,
     options: &'a TelegramOptions,
     api: &'a TelegramApi,
-    /// Everything below is acknowledged by the next request.
+    /// Every update below this number is acknowledged by the next request.
     offset: Option<i64>,
 }
 
 impl UpdatePoller<'_> {
     async fn ask(&self) -> Result<Vec<Value>, PlatformError> {
         let wait = self.options.poll_wait.as_duration().min(LONGEST_WAIT);
+        // Other kinds, such as edits and reactions, would only be read and dropped.
         let kinds = json!(["message", "channel_post"]);
         let mut form = MultipartForm::new()
             .text("timeout", wait.as_secs().to_string())
@@ -87,7 +91,7 @@ impl UpdatePoller<'_> {
             Value::Array(updates) => Ok(updates),
             _ => Err(PlatformError::new(
                 ErrorKind::Transient,
-                "no list of updates came",
+                "the response is not a list of updates",
             )),
         }
     }
@@ -99,14 +103,18 @@ impl UpdatePoller<'_> {
         deliver: &dyn InboundSink,
     ) -> Result<(), PlatformError> {
         for update in updates {
+            // Without a number it cannot be acknowledged alone; the next one covers it.
             let Some(number) = update::update_id(&update) else {
                 continue;
             };
             match update::inbound_message(self.account, &update, self.options.download()) {
+                // An error ends the loop before the offset moves, so this message comes again.
                 Ok(Some(message)) => deliver.message(message).await?,
                 Ok(None) => {}
-                // Asking again would bring the same for ever.
-                Err(error) => tracing::warn!(%error, number, "an update of an unknown shape"),
+                // The next request would bring the same update for ever, so it is skipped.
+                Err(error) => {
+                    tracing::warn!(%error, number, "skipped an update of an unknown shape");
+                }
             }
             self.offset = Some(number + 1);
         }

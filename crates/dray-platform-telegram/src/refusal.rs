@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dray_content::name::{SHOWN_MAX, shown_text};
 use dray_platform::{ErrorKind, PlatformError, SendOutcome};
+use dray_presentation::name::{SHOWN_MAX, shown_text};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What every answer is wrapped in.
+/// The envelope of every response of the Bot API.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ResponseEnvelope {
@@ -18,7 +18,7 @@ pub(crate) struct ResponseEnvelope {
     pub(crate) parameters: ResponseParameters,
 }
 
-/// What helps a program with a refusal.
+/// What the server adds to a refusal for programs, besides its text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ResponseParameters {
@@ -26,7 +26,7 @@ pub(crate) struct ResponseParameters {
     pub(crate) migrate_to_chat_id: Option<i64>,
 }
 
-/// A failed request.
+/// A failed request, with what only the sender of the step can act on.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) error: PlatformError,
@@ -40,7 +40,8 @@ impl From<PlatformError> for ApiError {
     }
 }
 
-/// Parts of descriptions in lower case, and what they mean. The first that fits counts.
+/// Parts of descriptions in lower case, and what they mean. The first match counts. Most refusals share the code 400,
+/// so only the text distinguishes them.
 const DESCRIPTION_MEANINGS: &[(&str, ErrorKind)] = &[
     ("photo_invalid_dimensions", ErrorKind::UnsupportedKind),
     ("image_process_failed", ErrorKind::UnsupportedKind),
@@ -87,7 +88,7 @@ fn kind_of_description(description: &str) -> Option<ErrorKind> {
         .map(|(_, kind)| *kind)
 }
 
-/// What a refusal means. `waits` is the header `Retry-After`.
+/// What a refusal means. `waits` is the header `Retry-After`; the body is preferred, and the description comes last.
 pub(crate) fn refusal_error(
     status: u16,
     envelope: &ResponseEnvelope,
@@ -98,13 +99,16 @@ pub(crate) fn refusal_error(
     let album = broken_album(description);
     let kind = match code {
         429 => ErrorKind::RateLimited,
+        // The Bot API answers 404 to a token of a wrong shape; methods that do not exist are never called here.
         401 | 404 => ErrorKind::Auth,
         413 => ErrorKind::TooLarge,
         403 => ErrorKind::Forbidden,
         500.. => ErrorKind::Transient,
+        // Only here the text decides: for an album that broke, the text of the item that failed.
         400 => kind_of_description(album.unwrap_or(description)).unwrap_or(ErrorKind::Unknown),
         _ => ErrorKind::Unknown,
     };
+    // Cleaned and cut: the text comes from the network and goes to logs.
     let mut error =
         PlatformError::new(kind, shown_text(description, SHOWN_MAX)).code(code.to_string());
     if kind == ErrorKind::RateLimited {
@@ -118,26 +122,30 @@ pub(crate) fn refusal_error(
             error = error.with_retry_after(wait);
         }
     }
+    // Also for a rate limit in the middle of an album: the items before it are visible.
     if album.is_some() {
         error = error.at(SendOutcome::Partial);
     } else if kind == ErrorKind::Transient {
+        // 5xx: the server may fail after it carried the request out.
         error = error.ambiguous();
     }
     let moved = envelope.parameters.migrate_to_chat_id;
     ApiError {
+        // Following the chat sends the step again, which is right only when nothing of it is visible.
         moved: moved.filter(|_| error.moment() == SendOutcome::NotSent),
         error,
     }
 }
 
-/// The inner text of the failure of one item: items before it may be visible.
+/// The inner text of the failure of one item: items before it may be visible. `None` for any other description.
 fn broken_album(description: &str) -> Option<&str> {
+    // Without its first letter, which the server writes in either case.
     let (_, after) = description.split_once("ailed to send message #")?;
     let (_, inner) = after.split_once("with the error message \"")?;
     Some(inner.trim_end_matches('"'))
 }
 
-/// The seconds of `retry after 8`.
+/// The seconds in a text such as `retry after 8`: inside an album this is the only place that names them.
 fn retry_after(description: &str) -> Option<Duration> {
     let (_, after) = description.split_once("retry after ")?;
     let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
@@ -200,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_id_of_a_chat_is_told_with_the_refusal() {
+    fn a_refusal_carries_the_new_id_of_the_chat() {
         let envelope = serde_json::json!({
             "ok": false, "error_code": 400,
             "description": "Bad Request: group chat was upgraded to a supergroup chat",
@@ -224,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_album_is_partial_and_tells_its_inner_delay() {
+    fn a_broken_album_is_partial_and_carries_its_inner_delay() {
         let error = refuse(
             400,
             "Bad Request: failed to send message #3 with the error message \"Too Many Requests: retry after 8\"",
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_found_wherever_it_is_told() {
+    fn a_delay_is_found_in_parameters_header_and_text() {
         let wait = |envelope: &ResponseEnvelope, header| {
             refusal_error(429, envelope, header).error.retry_after()
         };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dray_http::MultipartForm;
 use dray_platform::{
-    ConfirmedFile, DeliveryTarget, ErrorKind, OutgoingFile, PlatformError, SendRequest, SendStep,
-    UploadProgress, http,
+    ConfirmedFile, DeliveryTarget, ErrorKind, OutgoingFile, PlatformError, Route, SendRequest,
+    SendStep, UploadProgress, http,
 };
 use futures_util::future::{Either, select};
 use serde_json::{Value, json};
@@ -18,16 +18,16 @@ use crate::plan::{
 };
 use crate::refusal::ApiError;
 
-/// How long an action is shown by clients, less a second.
+/// Clients show an action for five seconds, so it is renewed a second earlier.
 const ACTION_INTERVAL: Duration = Duration::from_secs(4);
 
-/// When a small upload begins to show an action; a large one does immediately.
+/// When a small upload begins to show an action; a large one does so immediately.
 const ACTION_DELAY: Duration = Duration::from_secs(3);
 
-/// A large upload, in bytes.
+/// Size from which an upload counts as large, in bytes.
 const LARGE_UPLOAD_BYTES: u64 = 1_000_000;
 
-/// Where a message goes.
+/// Where a message goes: a [`DeliveryTarget`] whose numbers were parsed.
 #[derive(Clone, Debug)]
 struct ChatAddress {
     chat: String,
@@ -37,9 +37,10 @@ struct ChatAddress {
 
 impl ChatAddress {
     fn of(target: &DeliveryTarget) -> Result<Self, PlatformError> {
+        // As `NoThread`, after which the delivery goes on without the thread or the reply.
         let number = |text: &str, what: &str| {
             let missing =
-                || PlatformError::new(ErrorKind::NoThread, format!("{what} is no number"));
+                || PlatformError::new(ErrorKind::NoThread, format!("{what} is not a number"));
             (!text.is_empty())
                 .then(|| text.parse().map_err(|_| missing()))
                 .transpose()
@@ -51,6 +52,7 @@ impl ChatAddress {
         })
     }
 
+    /// The fields that every method takes, also those without a message.
     fn form(&self) -> MultipartForm {
         let mut form = MultipartForm::new().text("chat_id", &self.chat);
         if let Some(thread) = self.thread {
@@ -64,6 +66,7 @@ impl ChatAddress {
         match self.reply_to {
             None => form,
             Some(id) => {
+                // A message that was deleted meanwhile must not cost the delivery.
                 let reply = json!({ "message_id": id, "allow_sending_without_reply": true });
                 form.text("reply_parameters", reply.to_string())
             }
@@ -76,14 +79,15 @@ pub(crate) async fn send_step(
     send: SendRequest<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    // Checked here: the API refuses empty files only after the upload.
     if step_files(send).any(|file| file.size == 0) {
         return Err(PlatformError::new(
             ErrorKind::Empty,
             "the file has no bytes",
         ));
     }
-    let place = ChatAddress::of(&send.delivery.target)?;
-    let sent = send_once(api, send, &place, progress).await;
+    let address = ChatAddress::of(&send.delivery.target)?;
+    let sent = send_once(api, send, &address, progress).await;
     sent.map_err(|refused| match refused.moved {
         Some(chat) => refused.error.with_moved_to(chat.to_string()),
         None => refused.error,
@@ -103,12 +107,13 @@ fn is_text(send: SendRequest<'_>) -> bool {
 async fn send_once(
     api: &TelegramApi,
     send: SendRequest<'_>,
-    place: &ChatAddress,
+    address: &ChatAddress,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<ConfirmedFile>, ApiError> {
     if is_text(send) {
+        // A preview robot would fetch, and so use up, a one-time link.
         let preview = json!({ "is_disabled": true });
-        let form = place
+        let form = address
             .message()
             .text("text", send.step.text())
             .text("link_preview_options", preview.to_string());
@@ -117,16 +122,18 @@ async fn send_once(
     }
     let method = method_name(send)?;
     let form = match method {
-        "sendMediaGroup" => album_form(place, send).await?,
-        _ => single_form(place, send).await?,
+        "sendMediaGroup" => album_form(address, send).await?,
+        _ => single_form(address, send).await?,
     };
     let size = step_files(send)
+        // A file that goes by its id carries no bytes.
         .filter(|file| file.file_id.is_none())
         .map(|file| file.size)
         .sum();
-    let told = |bytes| progress.sent(bytes);
-    let sending = std::pin::pin!(api.call(method, form, size, &told));
-    let showing = std::pin::pin!(show_action(api, place, step_route(send), size));
+    let report_progress = |bytes| progress.sent(bytes);
+    let sending = std::pin::pin!(api.call(method, form, size, &report_progress));
+    let showing = std::pin::pin!(show_action(api, address, step_route(send), size));
+    // The action is renewed only while the upload runs: what finishes first drops the other.
     let result = match select(sending, showing).await {
         Either::Left((result, _)) => result?,
         Either::Right((never, _)) => match never {},
@@ -138,6 +145,7 @@ fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
     let wrong = || PlatformError::new(ErrorKind::UnsupportedKind, "no such route");
     Ok(match (step_route(send), send.step.files().len()) {
         (_, 0) => return Err(wrong()),
+        // Albums of animations or voice messages do not exist; those fall through to the error.
         (PHOTO_ROUTE | VIDEO_ROUTE | AUDIO_ROUTE | DOCUMENT_ROUTE | ALBUM_ROUTE, 2..) => {
             "sendMediaGroup"
         }
@@ -152,7 +160,7 @@ fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
 }
 
 /// The route of the step; what is left alone of an album has the one of its file.
-fn step_route(send: SendRequest<'_>) -> &str {
+fn step_route(send: SendRequest<'_>) -> Route {
     match (send.step.route(), send.step.files()) {
         (ALBUM_ROUTE, [_]) => {
             let alone = step_files(send).next();
@@ -162,7 +170,7 @@ fn step_route(send: SendRequest<'_>) -> &str {
     }
 }
 
-/// A part with the bytes of a file.
+/// Adds a part with the bytes of a file, opened here so that every attempt reads them from the beginning.
 async fn file_part(
     form: MultipartForm,
     name: &str,
@@ -174,35 +182,36 @@ async fn file_part(
 }
 
 async fn single_form(
-    place: &ChatAddress,
+    address: &ChatAddress,
     send: SendRequest<'_>,
 ) -> Result<MultipartForm, PlatformError> {
     let route = step_route(send);
-    let mut form = place.message();
+    let mut form = address.message();
     if !send.step.text().is_empty() {
         form = form.text("caption", send.step.text());
     }
     if route == DOCUMENT_ROUTE {
-        // Music stays a file, and a moving picture its bytes.
+        // Without it, the server turns music into audio messages and animations into MP4.
         form = form.text("disable_content_type_detection", "true");
     }
     if route == VIDEO_ROUTE {
         form = form.text("supports_streaming", "true");
     }
+    // The other kinds have no such parameter.
     if send.delivery.flags.spoiler && matches!(route, PHOTO_ROUTE | VIDEO_ROUTE | ANIMATION_ROUTE) {
         form = form.text("has_spoiler", "true");
     }
     for file in step_files(send) {
         form = match &file.file_id {
-            Some(id) => form.text(route, id),
-            None => file_part(form, route, file).await?,
+            Some(id) => form.text(route.as_str(), id),
+            None => file_part(form, route.as_str(), file).await?,
         };
     }
     Ok(form)
 }
 
 async fn album_form(
-    place: &ChatAddress,
+    address: &ChatAddress,
     send: SendRequest<'_>,
 ) -> Result<MultipartForm, PlatformError> {
     let mut media = Vec::new();
@@ -213,14 +222,16 @@ async fn album_form(
         };
         let source = file
             .file_id
+            // A part of the same form, or a file that the server knows.
             .clone()
             .unwrap_or_else(|| format!("attach://file{position}"));
-        let mut item = json!({ "type": kind, "media": source });
+        let mut item = json!({ "type": kind.as_str(), "media": source });
         let mut put = |name: &str, value: Value| {
             if let Some(item) = item.as_object_mut() {
                 item.insert(name.to_owned(), value);
             }
         };
+        // A caption on the first item alone is shown as that of the album.
         if position == 0 && !send.step.text().is_empty() {
             put("caption", send.step.text().into());
         }
@@ -235,7 +246,7 @@ async fn album_form(
         }
         media.push(item);
     }
-    let mut form = place
+    let mut form = address
         .message()
         .text("media", Value::Array(media).to_string());
     for (position, file) in step_files(send).enumerate() {
@@ -246,11 +257,11 @@ async fn album_form(
     Ok(form)
 }
 
-/// Shows the user that something is on its way, for as long as it is polled. Failures of that are not reported.
+/// Shows in the chat that a file is on its way, for as long as it is polled. Failures are only logged.
 async fn show_action(
     api: &TelegramApi,
-    place: &ChatAddress,
-    route: &str,
+    address: &ChatAddress,
+    route: Route,
     size: u64,
 ) -> std::convert::Infallible {
     let action = match route {
@@ -259,13 +270,14 @@ async fn show_action(
         AUDIO_ROUTE | VOICE_ROUTE => "upload_voice",
         _ => "upload_document",
     };
+    // A small upload is often done by then and needs no second request.
     if size < LARGE_UPLOAD_BYTES {
         tokio::time::sleep(ACTION_DELAY).await;
     }
     loop {
-        let form = place.form().text("action", action);
+        let form = address.form().text("action", action);
         if let Err(error) = api.ask("sendChatAction", form).await {
-            tracing::debug!(%error, "no action shown");
+            tracing::debug!(%error, "could not show an action");
         }
         tokio::time::sleep(ACTION_INTERVAL).await;
     }

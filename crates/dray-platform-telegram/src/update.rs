@@ -1,13 +1,13 @@
 //! Updates: what users wrote.
 
-use dray_content::size;
 use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
+use dray_presentation::size;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::PLATFORM_NAME;
 
-/// One piece of news.
+/// An update, with the two kinds that hold messages. All other fields are ignored.
 #[derive(Debug, Deserialize)]
 struct BotUpdate {
     message: Option<UpdateMessage>,
@@ -60,12 +60,13 @@ struct UpdateContent {
     is_video: bool,
 }
 
-/// The number of an update, by which it is acknowledged.
+/// The number of an update, by which it is acknowledged. `None` for JSON that is not an update.
 pub(crate) fn update_id(update: &Value) -> Option<i64> {
     update.get("update_id")?.as_i64()
 }
 
-/// The message in an update. `None` for news of other kinds, and for messages without words and files.
+/// The message in an update. `None` for updates of other kinds, and for messages without text and files. `download`
+/// is the largest file that can be fetched, in bytes.
 pub(crate) fn inbound_message(
     account: &str,
     update: &Value,
@@ -80,9 +81,11 @@ pub(crate) fn inbound_message(
     if text.is_empty() && attachments.is_empty() {
         return Ok(None);
     }
+    // Groups without topics number the thread of a reply as well, and sending to that number fails.
     let thread = message
         .message_thread_id
         .filter(|_| message.is_topic_message);
+    // Posts of a channel, and of anonymous administrators, have no user.
     let sender = message.from.or(message.sender_chat).unwrap_or(UpdateParty {
         id: message.chat.id,
     });
@@ -102,6 +105,7 @@ pub(crate) fn inbound_message(
 }
 
 fn inbound_attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<InboundAttachment> {
+    // One photo in several sizes; the largest is the original.
     let photo = message
         .photo
         .iter()
@@ -139,6 +143,7 @@ fn inbound_attachment(
     message_id: i64,
     download: Option<u64>,
 ) -> InboundAttachment {
+    // Photos, voice messages and stickers come without a name or a type.
     let (extension, media_type) = match kind {
         "photo" => ("jpg", "image/jpeg"),
         "voice" => ("ogg", "audio/ogg"),
@@ -149,11 +154,12 @@ fn inbound_attachment(
         "audio" => ("mp3", "audio/mpeg"),
         _ => ("bin", ""),
     };
-    let or = |told: &str, usual: String| {
-        if told.is_empty() {
+    // The media type and the name are claims of the sender's client; an empty one is replaced.
+    let or = |reported: &str, usual: String| {
+        if reported.is_empty() {
             usual
         } else {
-            told.to_owned()
+            reported.to_owned()
         }
     };
     let unavailable = download

@@ -1,4 +1,4 @@
-//! Requests to the configured addresses, and what their statuses mean.
+//! Requests to the configured addresses, and the meaning of their statuses.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::options::WebhookOptions;
 
-/// Wait after a 429 that does not say how long.
+/// Wait after a 429 that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 pub(crate) struct WebhookApi {
@@ -21,14 +21,15 @@ pub(crate) struct WebhookApi {
 impl WebhookApi {
     pub(crate) fn new(options: &WebhookOptions) -> Result<Self, PlatformError> {
         let wrong = |name: &str, what: &str| {
+            // The name of the hook and not its address, which may hold a token.
             PlatformError::new(ErrorKind::BadFormat, format!("webhook {name}: {what}"))
         };
         for (name, hook) in &options.hooks {
-            let url =
-                Url::parse(hook.url.expose()).map_err(|_| wrong(name, "url is no address"))?;
+            let url = Url::parse(hook.url.expose()).map_err(|_| wrong(name, "url is not a URL"))?;
             if !is_allowed(&url, hook.allow_http) {
                 return Err(wrong(name, "url must be https"));
             }
+            // An unsigned event could come from anyone.
             if hook.secret.is_empty() {
                 return Err(wrong(name, "the secret is missing"));
             }
@@ -45,7 +46,7 @@ impl WebhookApi {
         })
     }
 
-    /// Opens a file on one of the configured hosts. Nothing secret goes there, and no redirect is followed.
+    /// Opens a file on one of the configured hosts. Nothing secret is sent there, and redirects are not followed.
     pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         self.check_host(url)?;
         let answer = self.client.get(url).send(&|_| {}).await?;
@@ -56,16 +57,17 @@ impl WebhookApi {
         Err(refused.at(dray_platform::SendOutcome::NotSent))
     }
 
-    /// Whether attachments may come from there.
+    /// Checks that attachments may be fetched from an address: its host is configured, and its scheme allowed.
     pub(crate) fn check_host(&self, url: &str) -> Result<(), PlatformError> {
-        let wrong = || PlatformError::new(ErrorKind::Forbidden, "an address outside of file_hosts");
+        let wrong = || PlatformError::new(ErrorKind::Forbidden, "the host is not in file_hosts");
         let url = Url::parse(url).map_err(|_| wrong())?;
         let host = url.host_str().ok_or_else(wrong)?;
-        let found = match url.port() {
+        // A port that is the usual one of the scheme is not in the address, nor in the options.
+        let authority = match url.port() {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        if self.hosts.contains(&found) && is_allowed(&url, self.allow_http) {
+        if self.hosts.contains(&authority) && is_allowed(&url, self.allow_http) {
             Ok(())
         } else {
             Err(wrong())
@@ -77,7 +79,7 @@ fn is_allowed(url: &Url, allow_http: bool) -> bool {
     url.has_host() && (url.scheme() == "https" || (allow_http && url.scheme() == "http"))
 }
 
-/// What a status other than success means (platform-delivery 7.6).
+/// The error that a status stands for, other than success and 409 (platform-delivery 7.6).
 pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
     let kind = match status {
         401 => ErrorKind::Auth,
@@ -93,10 +95,11 @@ pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
     let error = PlatformError::new(kind, "the receiver refused").code(status.to_string());
     let error = match (kind, wait) {
         (ErrorKind::RateLimited, _) => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
+        // 503 and other failures may name a delay too.
         (ErrorKind::Transient, Some(wait)) => error.with_retry_after(wait),
         _ => error,
     };
-    // What is neither a success nor a refusal says nothing about what became of it.
+    // A status that neither confirms nor refuses leaves open what became of the request.
     if (400..500).contains(&status) {
         error
     } else {
@@ -106,7 +109,7 @@ pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
 
 impl fmt::Debug for WebhookApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api").finish_non_exhaustive()
+        f.debug_struct("WebhookApi").finish_non_exhaustive()
     }
 }
 
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_cannot_be_are_told_without_the_address() {
+    fn invalid_options_are_reported_without_the_address() {
         let check = |url: &str, secret: &str, allow_http: bool| {
             let hook = WebhookAddress {
                 url: Secret::new(url),

@@ -1,6 +1,6 @@
-//! A receiver of webhooks, for tests and the demo.
+//! A receiver of webhooks for tests and the demo.
 //!
-//! It verifies signatures, holds files against their digests, and takes every key once.
+//! It verifies signatures, compares files with the digests in their event, and takes every key once.
 
 use std::io;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use serde_json::{Value, json};
 use crate::options::WebhookAddress;
 use crate::sign;
 
-/// The secret that it verifies with.
+/// The secret with which events must be signed.
 pub const SHARED_SECRET: &str = "double-secret-of-a-webhook";
 
 /// A fault to inject, once, with the next event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// Refused with this status; nothing is taken.
+    /// The event is refused with this status; nothing is taken.
     Refuse(u16),
-    /// Refused with 429 and this delay.
+    /// The event is refused with 429 and this delay; nothing is taken.
     RateLimit(Duration),
-    /// Taken, and the connection closed.
+    /// The event is taken, and the connection closed.
     LoseAnswer,
     /// The connection is closed after the first bytes.
     CloseDuringBody,
-    /// Answered with success and no files.
+    /// The event is answered with success and an empty list of files; nothing is taken.
     ForgetFiles,
-    /// Taken, and answered with half of an answer.
+    /// The event is taken, and answered with half of a response.
     Gibberish,
-    /// Taken, and answered with this status and nothing more.
+    /// The event is taken, and answered with this status and an empty body.
     Bare(u16),
-    /// Taken, and answered with the digest of other bytes.
+    /// The event is taken, and answered with the digest of other bytes.
     OtherBytes,
 }
 
 /// An event as the receiver took it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedEvent {
-    /// Its id at the receiver.
+    /// Its id at the receiver, which becomes the message id of the sender.
     pub id: String,
     /// Path that it was posted to.
     pub path: String,
-    /// `Idempotency-Key`.
+    /// Value of `Idempotency-Key`; empty for none.
     pub key: String,
-    /// The event itself.
+    /// The JSON of the event, as signed.
     pub event: Value,
     /// Names and contents of its files.
     pub files: Vec<(String, ContentDigest)>,
@@ -57,7 +57,7 @@ pub struct ReceivedEvent {
 
 #[derive(Debug, Default)]
 struct FakeState {
-    taken: Vec<ReceivedEvent>,
+    events: Vec<ReceivedEvent>,
     faults: Vec<InjectedFault>,
     downloads: Vec<Vec<u8>>,
 }
@@ -69,7 +69,7 @@ pub struct FakeReceiver {
 }
 
 impl FakeReceiver {
-    /// Starts one.
+    /// Starts a receiver. Every path below `/hooks/` accepts events.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl FakeReceiver {
         Ok(Self { server })
     }
 
-    /// Options for an address of it. Every path that begins with `/hooks/` is one.
+    /// Options for the address with this path, which must begin with `/hooks/`.
     pub fn hook(&self, path: &str) -> WebhookAddress {
         WebhookAddress {
             url: Secret::new(format!("{}{path}", self.server.shared().url())),
@@ -92,15 +92,15 @@ impl FakeReceiver {
         }
     }
 
-    /// Makes this happen once.
+    /// Injects a fault into the next event. Several are used one after the other.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
-    /// What came to a path, oldest first.
-    pub fn taken(&self, path: &str) -> Vec<ReceivedEvent> {
+    /// The events that came to a path, oldest first.
+    pub fn received_events(&self, path: &str) -> Vec<ReceivedEvent> {
         let state = self.server.shared().lock();
-        let of_path = state.taken.iter().filter(|taken| taken.path == path);
+        let of_path = state.events.iter().filter(|event| event.path == path);
         of_path.cloned().collect()
     }
 
@@ -109,7 +109,7 @@ impl FakeReceiver {
         self.server.shared().received()
     }
 
-    /// Keeps a file of a program; the address to fetch it from.
+    /// Stores a file of a program, and returns the address to fetch it from.
     pub fn keep(&self, bytes: Vec<u8>) -> String {
         let shared = self.server.shared();
         let mut state = shared.lock();
@@ -145,6 +145,7 @@ async fn answer_request(
         (!state.faults.is_empty()).then(|| state.faults.remove(0))
     };
     if fault == Some(InjectedFault::CloseDuringBody) {
+        // One frame, so that the client has begun with the body.
         request.into_reader().more().await?;
         return Err(ConnectionClosed);
     }
@@ -165,6 +166,7 @@ async fn answer_request(
             FormData::default(),
         )
     };
+    // The signature covers the event alone; its digests cover the files.
     let expected = sign::sign_body(&Secret::new(SHARED_SECRET), &stamp, event.as_bytes());
     if stamp.is_empty() || expected.ok() != Some(signature) {
         return Ok(error_reply(401, "signature"));
@@ -204,6 +206,7 @@ fn take_event(
             json!({ "name": part.name, "size": size, "sha256": digest, "mime": part.media_type })
         })
         .collect();
+    // Every part but the event is a file.
     if form.files.iter().any(|part| part.field != "file") {
         return Ok(error_reply(400, "parts"));
     }
@@ -211,24 +214,25 @@ fn take_event(
         return Ok(error_reply(422, "the files are not those of the event"));
     }
     let mut state = shared.lock();
-    let known = |taken: &&ReceivedEvent| taken.path == path && taken.key == key;
-    if let Some(taken) = state.taken.iter().find(known) {
-        return Ok(json_reply(409, &json!({ "id": taken.id })));
+    // Before anything is stored: a repetition gets the id of the first event.
+    let known = |known_event: &&ReceivedEvent| known_event.path == path && known_event.key == key;
+    if let Some(known_event) = state.events.iter().find(known) {
+        return Ok(json_reply(409, &json!({ "id": known_event.id })));
     }
-    let id = format!("event-{}", state.taken.len());
+    let id = format!("event-{}", state.events.len());
     let contents = form.files.into_iter();
-    state.taken.push(ReceivedEvent {
+    state.events.push(ReceivedEvent {
         id: id.clone(),
         path,
         key,
         event,
         files: contents.map(|part| (part.name, part.content)).collect(),
     });
-    let told = json!({ "id": id, "files": listed });
+    let body = json!({ "id": id, "files": listed });
     match fault {
         Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => {
-            Ok(cut_reply("application/json", &told.to_string().into(), 5))
+            Ok(cut_reply("application/json", &body.to_string().into(), 5))
         }
         Some(InjectedFault::Bare(status)) => Ok(bytes_reply(*status, "text/plain", "".into())),
         Some(InjectedFault::OtherBytes) => {
@@ -238,22 +242,22 @@ fn take_event(
                 &json!({ "id": id, "files": vec![other; listed.len()] }),
             ))
         }
-        _ => Ok(json_reply(201, &told)),
+        _ => Ok(json_reply(201, &body)),
     }
 }
 
-/// Whether an event lists the files that came with it: sizes, digests and types, and names but for what cannot stand
-/// in quotes.
-fn lists_same_files(event: &Value, found: &[Value]) -> bool {
+/// Whether an event lists the files that came with it: sizes, digests and types, in order. Names are not compared:
+/// quotes and line breaks in them are written in several ways.
+fn lists_same_files(event: &Value, received: &[Value]) -> bool {
     let none = Vec::new();
     let listed = event
         .get("files")
         .and_then(Value::as_array)
         .unwrap_or(&none);
-    let same = |(listed, found): (&Value, &Value)| {
+    let same = |(listed, received): (&Value, &Value)| {
         ["size", "sha256", "mime"]
             .iter()
-            .all(|field| listed.get(*field) == found.get(*field))
+            .all(|field| listed.get(*field) == received.get(*field))
     };
-    listed.len() == found.len() && listed.iter().zip(found).all(same)
+    listed.len() == received.len() && listed.iter().zip(received).all(same)
 }

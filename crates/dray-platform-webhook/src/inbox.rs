@@ -1,4 +1,4 @@
-//! Messages that programs post to us, signed as ours are.
+//! Messages that programs post to us, signed in the same way as ours.
 
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, WebhookReply,
@@ -9,12 +9,12 @@ use serde::Deserialize;
 use crate::options::WebhookOptions;
 use crate::{PLATFORM_NAME, sign};
 
-/// What a program writes.
+/// A message as a program posts it. All fields but the first two may be missing.
 #[derive(Debug, Deserialize)]
 struct PostedMessage {
-    /// Its id of the message: the same id is the same message.
+    /// The program's id of the message: the same id is the same message.
     id: String,
-    /// The configured name that it belongs to: answers go there.
+    /// The configured name that it belongs to; replies are sent to that address.
     target: String,
     #[serde(default)]
     thread: String,
@@ -38,7 +38,7 @@ struct PostedFile {
     url: String,
 }
 
-/// Reads one request. `now` is the time in Unix seconds.
+/// Reads one request. `now` is the time in Unix seconds. Replays are refused by age here and by id in the caller.
 pub(crate) fn read_webhook(
     account: &str,
     options: &WebhookOptions,
@@ -46,17 +46,19 @@ pub(crate) fn read_webhook(
     now: u64,
 ) -> Result<WebhookReply, PlatformError> {
     let header = |name: &str| {
-        let found = request.headers.iter().find(|(header, _)| header == name);
-        found.map_or("", |(_, value)| value.as_str())
+        let matched = request.headers.iter().find(|(header, _)| header == name);
+        matched.map_or("", |(_, value)| value.as_str())
     };
     let signed = (header("x-timestamp"), header("x-signature-256"));
+    // Over the bytes as received, and before they are parsed.
     sign::verify_signature(&options.inbound_secret, signed, &request.body, now)?;
     let wrong = |why: &str| PlatformError::new(ErrorKind::BadFormat, why);
     let message: PostedMessage = serde_json::from_slice(&request.body)
-        .map_err(|cause| wrong("the message cannot be read").caused_by(cause))?;
+        .map_err(|cause| wrong("could not parse the message").caused_by(cause))?;
     if message.id.is_empty() {
         return Err(wrong("the message has no id"));
     }
+    // A message for an unknown name could not be answered.
     options.hook(&message.target)?;
     let attachments = message.files.into_iter().enumerate();
     Ok(WebhookReply {
@@ -80,9 +82,10 @@ pub(crate) fn read_webhook(
     })
 }
 
+/// Takes the claims of the message; the address is checked when the file is fetched.
 fn inbound_attachment(message: &str, index: usize, file: PostedFile) -> InboundAttachment {
     let unavailable = if file.url.is_empty() {
-        "no address was given for this file"
+        "the message has no URL of this file"
     } else {
         ""
     };

@@ -1,11 +1,28 @@
-//! Webhooks: files to programs of the operator's (platform-delivery 7.6), and signed messages from them.
+//! Webhooks: files sent to programs of the operator (platform-delivery 7.6), and signed messages from them.
 //!
 //! - [`WebhookPlatform`]: the configured addresses, as [`Platform`] and [`InboundSource`].
 //! - [`WebhookOptions`]: what an operator sets about them.
 //! - `double` (feature `double`): a receiver that speaks the same wire, for tests and the demo.
 //!
-//! What it does not do: a delivery names an address, it never brings one. It keeps no state; the receiver detects
-//! repetitions by the key.
+//! What it does not do: a delivery names a configured address and never brings one of its own. It keeps no state; the
+//! receiver detects repetitions by the key.
+//!
+//! ```rust
+//! use dray_platform::Platform as _;
+//! use dray_platform_webhook::{WebhookAddress, WebhookOptions, WebhookPlatform};
+//! use dray_types::{Clock, Secret};
+//!
+//! let address = WebhookAddress {
+//!     url: Secret::new("https://example.org/hooks/files"),
+//!     secret: Secret::new("example"),
+//!     ..WebhookAddress::default()
+//! };
+//! let hooks = [("files".to_owned(), address)].into();
+//! let options = WebhookOptions { hooks, ..WebhookOptions::default() };
+//! let receiver = WebhookPlatform::new("", options, Clock::system())?;
+//! assert_eq!(receiver.name(), "webhook");
+//! # Ok::<(), dray_platform::PlatformError>(())
+//! ```
 
 mod api;
 #[cfg(any(test, feature = "double"))]
@@ -18,12 +35,12 @@ mod sign;
 mod tests;
 
 use async_trait::async_trait;
-use dray_content::caption::{self, CaptionPlacement, CaptionUnit};
 use dray_platform::{
-    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, InboundAttachment,
-    InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits, SendRequest, SendStep,
-    UploadProgress, WebhookReply, WebhookRequest, http, plan,
+    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
+    InboundAttachment, InboundSource, OutgoingDelivery, Platform, PlatformError, RateLimits, Route,
+    SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest, http, plan,
 };
+use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
 use dray_types::Clock;
 
 pub use options::{WebhookAddress, WebhookOptions};
@@ -33,7 +50,7 @@ use api::WebhookApi;
 /// The platform's name in targets.
 const PLATFORM_NAME: &str = "webhook";
 /// Route of files.
-const FILE_ROUTE: &str = "file";
+const FILE_ROUTE: Route = Route::File;
 
 /// The configured addresses of one account.
 #[derive(Debug)]
@@ -45,12 +62,12 @@ pub struct WebhookPlatform {
 }
 
 impl WebhookPlatform {
-    /// The addresses under the name of an account; the name is empty for the only one.
+    /// The addresses under the name of an account; the name is empty for the only one. Sends no request.
     ///
     /// # Errors
     ///
-    /// [`dray_platform::ErrorKind::BadFormat`] for options that cannot be: an address that is none or is not
-    /// encrypted, a missing secret, authorities that cannot be read.
+    /// [`dray_platform::ErrorKind::BadFormat`] for invalid options: an address that is malformed or not encrypted, a
+    /// missing secret, certificate authorities that cannot be read.
     pub fn new(
         account: &str,
         options: WebhookOptions,
@@ -70,6 +87,14 @@ impl WebhookPlatform {
     }
 }
 
+impl AccountOptions for WebhookOptions {
+    type Account = WebhookPlatform;
+
+    fn open_account(&self, account: &str, clock: &Clock) -> Result<WebhookPlatform, PlatformError> {
+        WebhookPlatform::new(account, self.clone(), clock.clone())
+    }
+}
+
 #[async_trait]
 impl Platform for WebhookPlatform {
     fn name(&self) -> &'static str {
@@ -77,10 +102,11 @@ impl Platform for WebhookPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
+        // The key is a header of every request, and receivers answer a known one with 409.
         DuplicateProtection::ResendAlways
     }
 
-    /// The receiver says 429 when it is too much.
+    /// High: a receiver that wants less answers 429.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 3000,
@@ -92,8 +118,9 @@ impl Platform for WebhookPlatform {
         Ok(self.options.hook(&target.chat)?.limits())
     }
 
-    /// Programs read the words: they go as they were written, mentions included.
+    /// As other platforms, but programs read the text: it is sent as it was written, mentions included.
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
+        // The shared plan neutralises mentions, so it gets no text.
         let silent = OutgoingDelivery {
             message: String::new(),
             ..delivery.clone()

@@ -1,24 +1,24 @@
-//! One event with its files, and the answer that proves it.
+//! One event with its files, and the response that confirms it.
 
-use dray_content::name;
 use dray_http::{HttpResponse, MultipartForm};
 use dray_platform::{
     ConfirmedFile, ErrorKind, OutgoingFile, PlatformError, SendRequest, UploadProgress, http, plan,
 };
+use dray_presentation::name;
 use serde_json::{Value, json};
 
 use crate::api::{WebhookApi, of_status};
 use crate::options::WebhookAddress;
 use crate::sign;
 
-/// Longest id that is taken from an answer, in bytes.
+/// Longest id that is taken from a response, in bytes.
 const MAX_ID_BYTES: usize = 512;
 
 fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step)
 }
 
-/// Posts a step. `now` is the time in Unix seconds.
+/// Posts a step and reads the confirmation. `now` is the time in Unix seconds, for the signature.
 pub(crate) async fn send_event(
     api: &WebhookApi,
     hook: &WebhookAddress,
@@ -28,7 +28,7 @@ pub(crate) async fn send_event(
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let event = event_json(send);
     let stamp = now.to_string();
-    // The files are bound to it by their digests.
+    // Only the event is signed; it binds the files by their digests, which are known before the bytes are read.
     let signature = sign::sign_body(&hook.secret, &stamp, event.to_string().as_bytes())?;
     let request = api
         .client
@@ -39,6 +39,7 @@ pub(crate) async fn send_event(
     let request = if send.step.files().is_empty() {
         request.bytes("application/json", event.to_string().into())
     } else {
+        // The bytes of this part equal those that were signed: one value has one JSON text.
         let mut form = MultipartForm::new().json("event", &event);
         for (_, file) in step_files(send) {
             let body = http::request_body(file.source.open().await?);
@@ -49,13 +50,13 @@ pub(crate) async fn send_event(
     };
     let answer = request.send(&|bytes| progress.sent(bytes)).await?;
     match answer.status() {
-        // 409: this key was there before.
+        // 409: the receiver knows this key, so an earlier attempt arrived.
         200..=299 | 409 => confirm_files(send, answer).await,
         status => Err(of_status(status, answer.retry_after())),
     }
 }
 
-/// The event for the receiver.
+/// The event as the receiver gets it; its fields are a contract with programs of operators.
 fn event_json(send: SendRequest<'_>) -> Value {
     let target = &send.delivery.target;
     let listed: Vec<Value> = step_files(send)
@@ -76,30 +77,35 @@ fn event_json(send: SendRequest<'_>) -> Value {
     })
 }
 
-/// Reads what the receiver says of what it took: nothing is enough, but what it says must be right.
+/// Reads what the receiver says about the event. An empty response is enough, but statements in it must be right.
 async fn confirm_files(
     send: SendRequest<'_>,
     answer: HttpResponse,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
-    let place = answer.header("location").map(str::to_owned);
+    // Taken before the body, which consumes the response.
+    let location = answer.header("location").map(str::to_owned);
     let is_json = answer
         .header("content-type")
         .is_some_and(|media_type| media_type.starts_with("application/json"));
+    // An empty body of type JSON would fail to parse.
     let is_empty = answer.status() == 204 || answer.length() == Some(0);
-    let told: Value = if is_json && !is_empty {
+    let receipt: Value = if is_json && !is_empty {
         answer.json().await?
     } else {
         Value::Null
     };
-    if let Some(listed) = told.get("files").and_then(Value::as_array) {
+    // A receiver that lists files must list the ones that were sent.
+    if let Some(listed) = receipt.get("files").and_then(Value::as_array) {
         compare_files(send, listed)?;
     }
-    let id = match told.get("id") {
+    // The id of the body, then `Location`, then our own key: receipts need some id.
+    let id = match receipt.get("id") {
         Some(Value::String(id)) => Some(id.clone()),
         Some(Value::Number(id)) => Some(id.to_string()),
-        _ => place,
+        _ => location,
     };
     let id = id
+        // Bounded: it is stored in receipts.
         .filter(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES)
         .unwrap_or_else(|| send.key.to_owned());
     let confirmed = |file: Option<usize>, size| ConfirmedFile {
@@ -107,7 +113,7 @@ async fn confirm_files(
         message_id: id.clone(),
         file_id: String::new(),
         size,
-        route: send.step.route().to_owned(),
+        route: send.step.route(),
         provisional: false,
     };
     if send.step.files().is_empty() {
@@ -118,18 +124,19 @@ async fn confirm_files(
         .collect())
 }
 
-/// Whether the files that the receiver names are those that were sent, in order.
+/// Checks that the files which the receiver lists are those that were sent, in order.
 fn compare_files(send: SendRequest<'_>, listed: &[Value]) -> Result<(), PlatformError> {
+    // The status was a success, so something of the event may be in use already.
     let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
     if listed.len() != send.step.files().len() {
         return Err(wrong("the receiver has another number of files"));
     }
-    for ((_, file), told) in step_files(send).zip(listed) {
-        let size = told.get("size").and_then(Value::as_u64);
+    for ((_, file), received) in step_files(send).zip(listed) {
+        let size = received.get("size").and_then(Value::as_u64);
         if size.is_some_and(|size| size != file.size) {
             return Err(wrong("the receiver has a file of another size"));
         }
-        let digest = told.get("sha256").and_then(Value::as_str);
+        let digest = received.get("sha256").and_then(Value::as_str);
         if digest.is_some_and(|digest| !digest.eq_ignore_ascii_case(&file.sha256.to_hex())) {
             return Err(wrong("the receiver has other bytes"));
         }

@@ -1,23 +1,24 @@
-//! Signatures: HMAC-SHA256 of the time stamp, a dot, and the body or the event (platform-delivery 7.6).
+//! Signatures: HMAC-SHA256 of the time stamp, a dot, and the event or the body (platform-delivery 7.6).
 
 use dray_platform::{ErrorKind, PlatformError};
 use dray_types::{Secret, Sha256Digest};
 use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
-/// How far a time stamp may be off, in seconds; older ones may be replays.
+/// Largest difference between a time stamp and our clock, in seconds; older requests may be replays.
 const MAX_CLOCK_SKEW_SECONDS: u64 = 300;
 
 fn keyed_mac(secret: &Secret, stamp: &str, body: &[u8]) -> Result<Hmac<Sha256>, PlatformError> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes())
         .map_err(|_| PlatformError::new(ErrorKind::Auth, "the secret cannot be used"))?;
     mac.update(stamp.as_bytes());
+    // The dot divides: digits cannot move from the time stamp into the body.
     mac.update(b".");
     mac.update(body);
     Ok(mac)
 }
 
-/// The value of `X-Signature-256`.
+/// The value of `X-Signature-256` for a body: `sha256=` and 64 hexadecimal digits.
 pub(crate) fn sign_body(
     secret: &Secret,
     stamp: &str,
@@ -30,7 +31,7 @@ pub(crate) fn sign_body(
     Ok(format!("sha256={}", Sha256Digest::from_bytes(sum).to_hex()))
 }
 
-/// Whether a signature is the right one and fresh, compared in constant time.
+/// Verifies that a signature is right and fresh. `now` is in Unix seconds; the comparison takes constant time.
 pub(crate) fn verify_signature(
     secret: &Secret,
     (stamp, signature): (&str, &str),
@@ -38,21 +39,23 @@ pub(crate) fn verify_signature(
     now: u64,
 ) -> Result<(), PlatformError> {
     let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
+    // HMAC accepts an empty key, which everyone knows.
     if secret.is_empty() {
         return Err(refused("no secret is configured"));
     }
     let sent: u64 = stamp
         .parse()
-        .map_err(|_| refused("the time stamp is none"))?;
+        .map_err(|_| refused("the timestamp is not a number"))?;
+    // In both directions: a time stamp from the future would be valid for longer.
     if now.abs_diff(sent) > MAX_CLOCK_SKEW_SECONDS {
         return Err(refused("the signature is not fresh"));
     }
-    let given = signature
+    let received = signature
         .strip_prefix("sha256=")
         .and_then(dray_platform::http::decode_signature)
-        .ok_or_else(|| refused("the signature is none"))?;
+        .ok_or_else(|| refused("the signature is not hexadecimal"))?;
     keyed_mac(secret, stamp, body)?
-        .verify_slice(&given)
+        .verify_slice(&received)
         .map_err(|_| refused("the signature is wrong"))
 }
 
@@ -71,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn only_fresh_and_right_signatures_pass() {
+    fn only_fresh_and_valid_signatures_pass() {
         let secret = Secret::new("key");
         let signed = sign_body(&secret, "1000", b"x").unwrap();
         let check = |secret: &Secret, stamp: &str, signed: &str, body: &[u8], now| {

@@ -1,18 +1,22 @@
-//! A bridge process on loopback that holds a phone's session: it reads the file from a folder shared with it alone.
+//! A bridge process on loopback that holds a phone's session. It reads files from a directory shared with it alone.
 
+mod message;
+
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_content::name;
 use dray_http::{HttpClient, HttpResponse};
 use dray_platform::{
-    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
-    InboundAttachment, InboundMessage, InboundSink, InboundSource, OutgoingDelivery, OutgoingFile,
-    Platform, PlatformError, RateLimits, SendOutcome, SendRequest, SendStep, UploadProgress,
-    WebhookReply, WebhookRequest, plan,
+    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
+    ErrorKind, InboundAttachment, InboundMessage, InboundSink, InboundSource, OutgoingDelivery,
+    OutgoingFile, Platform, PlatformError, RateLimits, SendOutcome, SendRequest, SendStep,
+    UploadProgress, WebhookReply, WebhookRequest, plan,
 };
-use dray_types::{ByteSize, Period, Secret};
+use dray_presentation::name;
+use dray_types::{ByteSize, Clock, Period, Secret};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,12 +27,13 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use crate::kinds;
+use message::BridgeMessage;
 
-/// Largest file, in bytes: the bridge holds it in memory.
+/// Largest file, in bytes: the bridge holds it in memory (platform-delivery 6).
 const MAX_FILE_BYTES: u64 = 100_000_000;
-/// Bytes for which one more second is given to answer.
+/// Bytes of a file for which the bridge gets one more second: it uploads the file before it responds.
 const BYTES_PER_SECOND: u64 = 250_000;
-/// Between two looks for new messages.
+/// Interval between two requests for new messages.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A bridge process.
@@ -62,12 +67,18 @@ impl Default for BridgeOptions {
     }
 }
 
-/// A bridge process.
+/// One bridge process, with the account that it holds. Each file in transit has a directory of its own below the
+/// shared one.
 #[derive(Debug)]
 pub struct BridgePlatform {
     account: String,
     options: BridgeOptions,
     client: HttpClient,
+    /// Messages that the bridge gave and that are not stored yet, oldest first.
+    ///
+    /// `GET /messages` empties the bridge's queue, so a message that could not be stored exists only here. It outlives
+    /// one poll: the next one begins with what is left.
+    pending: Mutex<VecDeque<InboundMessage>>,
 }
 
 impl BridgePlatform {
@@ -75,7 +86,7 @@ impl BridgePlatform {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::BadFormat`] for options that cannot be: no token, no folder, an address off loopback.
+    /// [`ErrorKind::BadFormat`] for invalid options: a missing token, a relative directory, an address off loopback.
     pub fn new(account: &str, options: BridgeOptions) -> Result<Self, PlatformError> {
         let wrong = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
         if options.token.is_empty() {
@@ -85,7 +96,8 @@ impl BridgePlatform {
             return Err(wrong("folder must be an absolute path"));
         }
         let url = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
+            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
+        // The token and the paths of files travel in the clear, so they must not leave this machine.
         let is_local = match url.host() {
             Some(url::Host::Ipv4(address)) => address.is_loopback(),
             Some(url::Host::Ipv6(address)) => address.is_loopback(),
@@ -103,6 +115,7 @@ impl BridgePlatform {
             account: account.to_owned(),
             client: HttpClient::new(limits, None)?,
             options,
+            pending: Mutex::default(),
         })
     }
 
@@ -131,9 +144,10 @@ impl BridgePlatform {
         if !answer.is_success() {
             return Err(refusal_error(&answer));
         }
-        let told: Value = answer.json().await?;
-        let is_done = told.get("success").and_then(Value::as_bool) == Some(true);
-        let id = told.get("messageId").and_then(Value::as_str);
+        let reply: Value = answer.json().await?;
+        let is_done = reply.get("success").and_then(Value::as_bool) == Some(true);
+        let id = reply.get("messageId").and_then(Value::as_str);
+        // A success without an id confirms nothing, but the message may exist.
         match (is_done, id) {
             (true, Some(id)) if !id.is_empty() => Ok(id.to_owned()),
             _ => Err(
@@ -143,32 +157,37 @@ impl BridgePlatform {
         }
     }
 
-    /// Puts a file where the bridge can read it. It is removed when the guard is dropped.
-    async fn place(
+    /// Copies a file to where the bridge can read it. The copy is removed when the returned guard is dropped.
+    async fn copy_to_shared_folder(
         &self,
         file: &OutgoingFile,
         progress: &dyn UploadProgress,
     ) -> Result<PlacedFile, PlatformError> {
         let failed = |cause: std::io::Error| {
-            PlatformError::new(ErrorKind::Source, "the shared folder cannot be written")
+            PlatformError::new(ErrorKind::Source, "could not write to the shared directory")
                 .caused_by(cause)
         };
+        // Two files may have one name, so each has a directory of its own.
         let folder = tempfile_name(&self.options.folder);
         tokio::fs::create_dir(&folder).await.map_err(failed)?;
+        // Made before anything is written, so that every error below removes the directory.
         let placed = PlacedFile {
             folder: folder.clone(),
             path: folder.join(name::clean_name(&file.name)),
         };
         let mut options = tokio::fs::OpenOptions::new();
+        // For the group too: the bridge may run as another user of it.
         options.write(true).create_new(true).mode(0o640);
         let mut target = options.open(&placed.path).await.map_err(failed)?;
+        // Errors of the source pass unchanged: they say whether another attempt can help.
         let mut body = file.source.open().await?;
         let mut written = 0;
-        while let Some(piece) = body.try_next().await? {
-            target.write_all(&piece).await.map_err(failed)?;
-            progress.sent(piece.len() as u64);
-            written += piece.len() as u64;
+        while let Some(chunk) = body.try_next().await? {
+            target.write_all(&chunk).await.map_err(failed)?;
+            progress.sent(chunk.len() as u64);
+            written += chunk.len() as u64;
         }
+        // Tokio's files write in the background; the bridge must not read a part.
         target.flush().await.map_err(failed)?;
         if written != file.size {
             return Err(PlatformError::new(
@@ -179,7 +198,7 @@ impl BridgePlatform {
         Ok(placed)
     }
 
-    /// A path as the bridge sees it.
+    /// A path of ours as the bridge sees it.
     fn theirs(&self, path: &Path) -> PathBuf {
         match (
             &self.options.bridge_folder,
@@ -190,7 +209,8 @@ impl BridgePlatform {
         }
     }
 
-    /// A path as we see it.
+    /// A path of the bridge as we see it. Paths outside of its directory are returned unchanged, and refused by the
+    /// caller.
     fn ours(&self, path: &Path) -> PathBuf {
         match &self.options.bridge_folder {
             Some(folder) => match path.strip_prefix(folder) {
@@ -202,12 +222,12 @@ impl BridgePlatform {
     }
 }
 
-/// A folder of its own for one file, so that its name stays readable.
+/// A new directory for one file, so that the file can keep its name.
 fn tempfile_name(folder: &Path) -> PathBuf {
     folder.join(format!("out-{:032x}", rand::random::<u128>()))
 }
 
-/// A file in the shared folder, removed with its own folder in the end.
+/// A copy in the shared directory. Dropping it removes the copy together with its directory.
 struct PlacedFile {
     folder: PathBuf,
     path: PathBuf,
@@ -215,8 +235,9 @@ struct PlacedFile {
 
 impl Drop for PlacedFile {
     fn drop(&mut self) {
+        // Blocks, because a destructor cannot wait; the directory holds one file.
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            tracing::warn!(%error, "a file in the folder of the bridge was not removed");
+            tracing::warn!(%error, "could not remove a file from the shared directory");
         }
     }
 }
@@ -224,10 +245,13 @@ impl Drop for PlacedFile {
 fn refusal_error(answer: &HttpResponse) -> PlatformError {
     let status = answer.status();
     let (kind, why) = match status {
-        400 => (ErrorKind::BadFormat, "the bridge misses a field"),
+        400 => (ErrorKind::BadFormat, "the bridge reports a missing field"),
         401 | 403 => (ErrorKind::Auth, "the bridge refuses the token"),
         404 => (ErrorKind::Source, "the bridge does not find the file"),
-        413 => (ErrorKind::TooLarge, "the bridge takes no file of this size"),
+        413 => (
+            ErrorKind::TooLarge,
+            "the bridge refuses a file of this size",
+        ),
         429 => (ErrorKind::RateLimited, "the bridge asks to wait"),
         503 => (ErrorKind::Transient, "the bridge is not connected"),
         500..=599 => (ErrorKind::Transient, "the bridge failed"),
@@ -242,6 +266,14 @@ fn refusal_error(answer: &HttpResponse) -> PlatformError {
     }
 }
 
+impl AccountOptions for BridgeOptions {
+    type Account = BridgePlatform;
+
+    fn open_account(&self, account: &str, _clock: &Clock) -> Result<BridgePlatform, PlatformError> {
+        BridgePlatform::new(account, self.clone())
+    }
+}
+
 #[async_trait]
 impl Platform for BridgePlatform {
     fn name(&self) -> &'static str {
@@ -249,10 +281,11 @@ impl Platform for BridgePlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
+        // Every request has an idempotency key, but bridges need not honour it.
         DuplicateProtection::Unknown
     }
 
-    /// As a careful person writes.
+    /// As a careful person writes: the account is that of a phone.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 60,
@@ -269,6 +302,7 @@ impl Platform for BridgePlatform {
                 .map_or(MAX_FILE_BYTES, ByteSize::as_u64),
             caption: kinds::MAX_CAPTION_CHARACTERS,
             text: kinds::MAX_TEXT_CHARACTERS,
+            // One file in one message.
             per_message: 1,
             request: None,
             download: None,
@@ -300,11 +334,12 @@ impl Platform for BridgePlatform {
                 ));
             }
             Some((index, file)) => {
-                let placed = self.place(file, progress).await?;
+                // Kept until the response: dropping it removes the file.
+                let placed = self.copy_to_shared_folder(file, progress).await?;
                 let message = json!({
                     "chatId": chat,
                     "filePath": self.theirs(&placed.path),
-                    "mediaType": step.route(),
+                    "mediaType": step.route().as_str(),
                     "caption": step.text(),
                     "fileName": name::clean_name(&file.name),
                     "replyTo": reply_to,
@@ -320,7 +355,7 @@ impl Platform for BridgePlatform {
             message_id: id,
             file_id: String::new(),
             size: None,
-            route: step.route().to_owned(),
+            route: step.route(),
             provisional: false,
         }])
     }
@@ -337,10 +372,11 @@ impl Platform for BridgePlatform {
 
 #[async_trait]
 impl InboundSource for BridgePlatform {
+    /// Always refused: a bridge is polled.
     fn webhook(&self, _: &WebhookRequest) -> Result<WebhookReply, PlatformError> {
         Err(PlatformError::new(
             ErrorKind::BadFormat,
-            "a bridge is asked, it does not call",
+            "a bridge sends no webhooks; it is polled",
         ))
     }
 
@@ -350,15 +386,14 @@ impl InboundSource for BridgePlatform {
         stop: CancellationToken,
     ) -> Result<(), PlatformError> {
         loop {
+            // Nothing more is taken from the bridge while it could not be stored.
+            self.store_pending(deliver).await?;
             match self.messages().await {
-                Ok(messages) => {
-                    for message in messages {
-                        deliver.message(message).await?;
-                    }
-                }
+                Ok(messages) => self.pending().extend(messages),
                 Err(error) if error.kind() == ErrorKind::Auth => return Err(error),
-                Err(error) => tracing::warn!(%error, "the bridge gave no messages"),
+                Err(error) => tracing::warn!(%error, "could not fetch the messages of the bridge"),
             }
+            self.store_pending(deliver).await?;
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
@@ -370,43 +405,49 @@ impl InboundSource for BridgePlatform {
         let missing = |cause: std::io::Error| {
             PlatformError::new(ErrorKind::NotFound, "the bridge's file is missing").caused_by(cause)
         };
+        // Both sides are resolved: the directory may itself be a symbolic link.
         let root = tokio::fs::canonicalize(&self.options.folder)
             .await
             .map_err(missing)?;
+        // The bridge names the path, so it is checked like any other input.
         let path = self.ours(Path::new(&attachment.reference));
         let path = tokio::fs::canonicalize(&path).await.map_err(missing)?;
         let is_file = tokio::fs::metadata(&path).await.map_err(missing)?.is_file();
         if !path.starts_with(&root) || !is_file {
             return Err(PlatformError::new(
                 ErrorKind::Forbidden,
-                "the bridge names no file of the shared folder",
+                "the path of the bridge is outside the shared directory",
             ));
         }
         let opened = tokio::fs::File::open(&path).await.map_err(missing)?;
         let pieces = ReaderStream::with_capacity(opened, 256 * 1024);
-        let read = |piece: Result<_, std::io::Error>| {
-            piece.map_err(|cause| {
-                PlatformError::new(ErrorKind::Transient, "the bridge's file broke").caused_by(cause)
+        let read = |chunk: Result<_, std::io::Error>| {
+            chunk.map_err(|cause| {
+                PlatformError::new(ErrorKind::Transient, "could not read the bridge's file")
+                    .caused_by(cause)
             })
         };
         Ok(pieces.map(read).boxed())
     }
 }
 
-/// A message as the bridge sends it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct BridgeMessage {
-    message_id: String,
-    chat_id: String,
-    sender_id: String,
-    body: String,
-    media_type: String,
-    media_urls: Vec<String>,
-    file_name: String,
-}
-
 impl BridgePlatform {
+    fn pending(&self) -> MutexGuard<'_, VecDeque<InboundMessage>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores what the bridge gave, in order. What is not stored stays for the next poll.
+    async fn store_pending(&self, deliver: &dyn InboundSink) -> Result<(), PlatformError> {
+        loop {
+            let Some(message) = self.pending().front().cloned() else {
+                return Ok(());
+            };
+            deliver.message(message).await?;
+            // Removed only now: the poll may fail, or be dropped, while the message is stored.
+            self.pending().pop_front();
+        }
+    }
+
     async fn messages(&self) -> Result<Vec<InboundMessage>, PlatformError> {
         let answer = self
             .client
@@ -414,55 +455,24 @@ impl BridgePlatform {
             .authorization("Bearer", &self.options.token)
             .send(&|_| {})
             .await
+            // Reading shows nothing, so its errors are never ambiguous.
             .map_err(|error| PlatformError::from(error).at(SendOutcome::NotSent))?;
         if !answer.is_success() {
             return Err(refusal_error(&answer));
         }
-        let told: Vec<BridgeMessage> = answer.json().await?;
-        Ok(told
+        // Read one by one: they left the bridge's queue, so a malformed one must not take the others with it.
+        let reported: Vec<Value> = answer.json().await?;
+        Ok(reported
             .into_iter()
-            .filter(|told| !told.message_id.is_empty() && !told.chat_id.is_empty())
-            .map(|told| self.message(told))
-            .collect())
-    }
-
-    fn message(&self, told: BridgeMessage) -> InboundMessage {
-        let kind = match told.media_type.as_str() {
-            "image" => "photo",
-            "ptt" | "voice" => "voice",
-            "audio" => "audio",
-            "video" => "video",
-            _ => "document",
-        };
-        let attachments = told
-            .media_urls
-            .iter()
-            .map(|path| InboundAttachment {
-                id: path.clone(),
-                name: if told.file_name.is_empty() {
-                    path.rsplit('/').next().unwrap_or_default().to_owned()
-                } else {
-                    told.file_name.clone()
-                },
-                size: 0,
-                media_type: String::new(),
-                reference: path.clone(),
-                kind: kind.to_owned(),
-                unavailable: String::new(),
+            .filter_map(|message| {
+                BridgeMessage::deserialize(message)
+                    .inspect_err(
+                        |error| tracing::warn!(%error, "a message of the bridge is malformed"),
+                    )
+                    .ok()
             })
-            .collect();
-        InboundMessage {
-            target: DeliveryTarget {
-                platform: crate::PLATFORM_NAME.to_owned(),
-                account: self.account.clone(),
-                chat: told.chat_id,
-                thread: String::new(),
-                reply_to: String::new(),
-            },
-            message_id: told.message_id,
-            sender: told.sender_id,
-            text: told.body,
-            attachments,
-        }
+            .filter(|message| !message.message_id.is_empty() && !message.chat_id.is_empty())
+            .map(|message| message.into_inbound(&self.account))
+            .collect())
     }
 }

@@ -1,4 +1,4 @@
-//! The Cloud API: media is uploaded unseen, a message shows it, and a webhook reports the outcome.
+//! The Cloud API. Media is uploaded without being visible, a message shows it, and a webhook reports the outcome.
 
 mod api;
 mod inbox;
@@ -6,15 +6,15 @@ mod inbox;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use dray_content::name;
 use dray_http::MultipartForm;
 use dray_platform::{
-    ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind,
-    InboundAttachment, InboundSource, OutgoingDelivery, OutgoingFile, Platform, PlatformError,
-    RateLimits, SendOutcome, SendRequest, SendStep, UploadProgress, WebhookReply, WebhookRequest,
-    http, plan,
+    AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection,
+    ErrorKind, InboundAttachment, InboundSource, OutgoingDelivery, OutgoingFile, Platform,
+    PlatformError, RateLimits, Route, SendOutcome, SendRequest, SendStep, UploadProgress,
+    WebhookReply, WebhookRequest, http, plan,
 };
-use dray_types::{ByteSize, Period, Secret};
+use dray_presentation::name;
+use dray_types::{ByteSize, Clock, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ impl Default for CloudOptions {
     }
 }
 
-/// Largest document, film or sound, and picture, in bytes.
+/// Largest document, video or audio, and picture, in bytes (platform-delivery 6).
 const LARGEST_DOCUMENT: u64 = 100_000_000;
 const LARGEST_FILM: u64 = 16_000_000;
 const LARGEST_IMAGE: u64 = 5_000_000;
@@ -76,7 +76,7 @@ const LARGEST_IMAGE: u64 = 5_000_000;
 impl CloudOptions {
     fn limits(&self) -> ChatLimits {
         let any = self.upload_limit.map_or(LARGEST_DOCUMENT, ByteSize::as_u64);
-        let route = |route: &str, limit: u64| (route.to_owned(), limit.min(any));
+        let route = |route: Route, limit: u64| (route, limit.min(any));
         ChatLimits {
             routes: vec![
                 route(IMAGE_ROUTE, LARGEST_IMAGE),
@@ -93,7 +93,7 @@ impl CloudOptions {
     }
 }
 
-/// One business phone number.
+/// One business phone number. Holds a token and a connection pool, and no state of chats.
 #[derive(Debug)]
 pub struct CloudPlatform {
     account: String,
@@ -106,8 +106,8 @@ impl CloudPlatform {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::BadFormat`] for options that cannot be: no token, a number that is none, an address that is none,
-    /// authorities that cannot be read.
+    /// [`ErrorKind::BadFormat`] for invalid options: a missing token, an id that is not a number, a malformed
+    /// address, certificate authorities that cannot be read.
     pub fn new(account: &str, options: CloudOptions) -> Result<Self, PlatformError> {
         let api = CloudApi::new(&options)?;
         Ok(Self {
@@ -122,6 +122,14 @@ fn step_file(send: SendRequest<'_>) -> Option<(usize, &OutgoingFile)> {
     plan::files_of(send.delivery, send.step).next()
 }
 
+impl AccountOptions for CloudOptions {
+    type Account = CloudPlatform;
+
+    fn open_account(&self, account: &str, _clock: &Clock) -> Result<CloudPlatform, PlatformError> {
+        CloudPlatform::new(account, self.clone())
+    }
+}
+
 #[async_trait]
 impl Platform for CloudPlatform {
     fn name(&self) -> &'static str {
@@ -129,10 +137,11 @@ impl Platform for CloudPlatform {
     }
 
     fn ambiguity(&self) -> DuplicateProtection {
+        // Messages have no idempotency key.
         DuplicateProtection::Unknown
     }
 
-    /// 80 a second for the number, ten a minute for one person.
+    /// 80 requests a second for the number, ten messages a minute for one person.
     fn rates(&self, _target: &DeliveryTarget) -> RateLimits {
         RateLimits {
             account_per_minute: 4800,
@@ -163,6 +172,7 @@ impl Platform for CloudPlatform {
                 "the file has no bytes",
             ));
         }
+        // Ids of media live for 30 days; a refusal of an older one is repaired by `stale_media_error`.
         if let Some(id) = &file.file_id {
             return Ok(id.clone());
         }
@@ -178,16 +188,18 @@ impl Platform for CloudPlatform {
                 file.size,
                 body,
             );
-        let told = |bytes| progress.sent(bytes);
-        // An upload is invisible, on success or on failure.
+        let report_progress = |bytes| progress.sent(bytes);
+        // An upload is not visible, so its errors leave nothing open.
         let answer = self
             .api
-            .post("media", |request| request.multipart(form), &told)
+            .post("media", |request| request.multipart(form), &report_progress)
             .await
             .map_err(|error| error.at(SendOutcome::NotSent))?;
+        // An upload without an id can be repeated: nothing shows it.
         let id = answer.get("id").and_then(Value::as_str);
-        id.map(str::to_owned)
-            .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "the upload got no id"))
+        id.map(str::to_owned).ok_or_else(|| {
+            PlatformError::new(ErrorKind::Unknown, "the response to the upload has no id")
+        })
     }
 
     async fn send(
@@ -206,7 +218,7 @@ impl Platform for CloudPlatform {
             .and_then(Value::as_str)
             .filter(|id| !id.is_empty());
         let Some(id) = id else {
-            let error = PlatformError::new(ErrorKind::Unknown, "the answer names no message");
+            let error = PlatformError::new(ErrorKind::Unknown, "the response has no message id");
             return Err(error.ambiguous());
         };
         Ok(vec![ConfirmedFile {
@@ -214,7 +226,7 @@ impl Platform for CloudPlatform {
             message_id: id.to_owned(),
             file_id: send.prepared.to_owned(),
             size: None,
-            route: send.step.route().to_owned(),
+            route: send.step.route(),
             // Acceptance: a status may still tell of a failure.
             provisional: true,
         }])
@@ -230,9 +242,10 @@ impl Platform for CloudPlatform {
     }
 }
 
-/// A refusal of media that was uploaded for an earlier delivery: ids live 30 days.
+/// Maps a refusal of media from an earlier delivery to [`ErrorKind::StaleFileId`]: ids live for 30 days.
 fn stale_media_error(send: SendRequest<'_>, error: PlatformError) -> PlatformError {
     let is_reused = step_file(send).is_some_and(|(_, file)| file.file_id.is_some());
+    // These codes also have other meanings, so they count only for an id that was reused.
     if is_reused && matches!(error.platform_code(), "131052" | "131053" | "100") {
         PlatformError::new(
             ErrorKind::StaleFileId,
@@ -253,8 +266,10 @@ fn message_json(send: SendRequest<'_>) -> Result<Value, PlatformError> {
         "to": target.chat,
     });
     let (kind, content) = match step_file(send) {
+        // A preview robot would fetch, and so use up, a one-time link.
         None => ("text", json!({ "body": step.text(), "preview_url": false })),
         Some((_, file)) => {
+            // `prepare` did not run, or gave nothing; as if the id had expired, so that the bytes are uploaded.
             if send.prepared.is_empty() {
                 return Err(PlatformError::new(
                     ErrorKind::StaleFileId,
@@ -263,14 +278,16 @@ fn message_json(send: SendRequest<'_>) -> Result<Value, PlatformError> {
             }
             let mut content = json!({ "id": send.prepared });
             if let Some(content) = content.as_object_mut() {
+                // The other kinds have no such field.
                 if step.route() == DOCUMENT_ROUTE {
                     content.insert("filename".to_owned(), name::clean_name(&file.name).into());
                 }
+                // Audio has no caption; `plan` puts the text before it.
                 if !step.text().is_empty() && step.route() != AUDIO_ROUTE {
                     content.insert("caption".to_owned(), step.text().into());
                 }
             }
-            (step.route(), content)
+            (step.route().as_str(), content)
         }
     };
     if let Some(message) = message.as_object_mut() {

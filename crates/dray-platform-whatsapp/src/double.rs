@@ -1,18 +1,18 @@
-//! Servers that speak the same wires, for tests and the demo: the Cloud API ([`CloudDouble`]) and a bridge
-//! ([`BridgeDouble`]). They keep what users see; bodies are counted and digested while they come.
+//! Fake servers of both wires, for tests and the demo: the Cloud API ([`FakeCloudApi`]) and a bridge
+//! ([`FakeBridge`]). They keep what users see; the bodies of uploads are counted and digested while they arrive.
 
 mod bridge;
 mod cloud;
 
-pub use bridge::{BRIDGE_TOKEN, BridgeDouble};
-pub use cloud::{ACCESS_TOKEN, APP_SECRET, CloudDouble, PHONE_NUMBER_ID};
+pub use bridge::{BRIDGE_TOKEN, FakeBridge};
+pub use cloud::{ACCESS_TOKEN, APP_SECRET, FakeCloudApi, PHONE_NUMBER_ID};
 
 use std::time::Duration;
 
 use dray_http::double::ContentDigest;
 use serde_json::Value;
 
-/// A fault to inject, once.
+/// A fault to inject, once. Each server ignores those that its wire does not have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InjectedFault {
     /// The next message is refused for rate, with this delay.
@@ -27,25 +27,25 @@ pub enum InjectedFault {
     TooLarge,
     /// The next message is refused with this code.
     Refuse(i64),
-    /// The next message appears, and the answer names none.
+    /// The next message appears, and the response names none.
     ForgetMessage,
-    /// The next message appears, and the answer is not of the wire.
+    /// The next message appears, and the response is not of the wire.
     Gibberish,
 }
 
-/// A visible message.
+/// A message as its chat shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
-    /// Its id.
+    /// Its id, unique in its server.
     pub id: String,
-    /// Text or caption.
+    /// Text, or caption of the file; empty for none.
     pub text: String,
-    /// `text`, `image`, `document` …
+    /// Kind in the API's words: `text`, `image`, `document` …
     pub kind: String,
-    /// The message it answers; empty for none.
+    /// The message to which it replies; empty for none.
     pub reply_to: String,
     /// Name (where the kind shows one) and content of its file.
     pub file: Option<(Option<String>, ContentDigest)>,
-    /// All that was said about it.
+    /// The JSON with which it was created.
     pub payload: Value,
 }

@@ -1,22 +1,23 @@
-//! Which file travels how (platform-delivery 4 and 6): one file in one message.
+//! The route of each file (platform-delivery 4 and 6): one file in one message.
 
-use dray_content::caption::{self, CaptionPlacement, CaptionUnit};
-use dray_content::kind::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
+use dray_media_type::kind::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 use dray_platform::{
-    ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, SendFlags,
-    SendOutcome, SendStep,
+    ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, Route,
+    SendFlags, SendOutcome, SendStep,
 };
+use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
 
-pub(crate) const IMAGE_ROUTE: &str = "image";
-pub(crate) const VIDEO_ROUTE: &str = "video";
-pub(crate) const AUDIO_ROUTE: &str = "audio";
-pub(crate) const DOCUMENT_ROUTE: &str = "document";
+pub(crate) const IMAGE_ROUTE: Route = Route::Image;
+pub(crate) const VIDEO_ROUTE: Route = Route::Video;
+pub(crate) const AUDIO_ROUTE: Route = Route::Audio;
+pub(crate) const DOCUMENT_ROUTE: Route = Route::Document;
 
-/// Longest caption and text, in characters.
+/// Longest caption and text, in characters; the same for both wires.
 pub(crate) const MAX_CAPTION_CHARACTERS: usize = 1024;
 pub(crate) const MAX_TEXT_CHARACTERS: usize = 4096;
 
-/// The words, then pictures, then the rest in its order.
+/// The steps of a delivery: text, then pictures, then the rest in its order. `more_kinds` for a bridge, which takes
+/// kinds that the Cloud API refuses. Files over all limits are left out.
 pub(crate) fn plan_steps(
     delivery: &OutgoingDelivery,
     limits: &ChatLimits,
@@ -30,7 +31,7 @@ pub(crate) fn plan_steps(
             let native = native_route(file, delivery.flags, more_kinds);
             let route = [native, DOCUMENT_ROUTE]
                 .into_iter()
-                .find(|route| file.size <= limits.of(route))?;
+                .find(|route| file.size <= limits.of(*route))?;
             Some((index, route))
         });
     let (pictures, rest): (Vec<_>, Vec<_>) = routed.partition(|(_, route)| *route == IMAGE_ROUTE);
@@ -39,7 +40,7 @@ pub(crate) fn plan_steps(
         .chain(rest)
         .map(|(index, route)| file_step(route, index))
         .collect();
-    // Sound carries no words.
+    // Audio has no caption, so the text becomes a message before it.
     let speaks = steps
         .first()
         .is_some_and(|step| step.route() != AUDIO_ROUTE);
@@ -48,35 +49,39 @@ pub(crate) fn plan_steps(
         message: limits.text,
         unit: CaptionUnit::Chars,
     };
-    let said = caption::fit_caption(&caption::neutralise_mentions(&delivery.message), fitting);
-    match (said, steps.first_mut()) {
+    let caption_fit =
+        caption::fit_caption(&caption::neutralise_mentions(&delivery.message), fitting);
+    match (caption_fit, steps.first_mut()) {
         (CaptionPlacement::None, _) => {}
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
         (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
         (CaptionPlacement::Separate(texts), _) => {
+            // Before the files: a text that explains them is read first.
             steps.splice(0..0, texts.into_iter().map(SendStep::Text));
         }
     }
     steps
 }
 
-fn file_step(route: &str, file: usize) -> SendStep {
+fn file_step(route: Route, file: usize) -> SendStep {
     SendStep::Files(FilesStep {
-        route: route.to_owned(),
+        route,
         files: vec![file],
         text: String::new(),
+        // Both are compressed again by the platform.
         lossy: matches!(route, IMAGE_ROUTE | VIDEO_ROUTE),
     })
 }
 
 /// The way of a file by what it is; a bridge takes more kinds than the Cloud API.
-fn native_route(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> &'static str {
+fn native_route(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> Route {
     if flags.as_document {
         return DOCUMENT_ROUTE;
     }
     match file.detected.kind {
         ContentKind::Image(ImageKind::Png | ImageKind::Jpeg) => IMAGE_ROUTE,
         ContentKind::Image(ImageKind::Webp { animated: false }) if more_kinds => IMAGE_ROUTE,
+        // Sent with GIF playback (platform-delivery 4).
         ContentKind::Image(ImageKind::Gif { animated: true }) if more_kinds => VIDEO_ROUTE,
         ContentKind::Video(VideoKind::Mp4(VideoCodec::H264 | VideoCodec::Unknown)) => VIDEO_ROUTE,
         ContentKind::Video(VideoKind::ThreeGp) if !more_kinds => VIDEO_ROUTE,
@@ -87,8 +92,9 @@ fn native_route(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> &'st
     }
 }
 
-/// What is refused as it is goes as a document.
+/// The route of documents for a file that was refused on another one; `None` when that would not help.
 pub(crate) fn fallback_step(step: &SendStep, error: &PlatformError) -> Option<SendStep> {
+    // Only while nothing is visible: sending again, on any route, would show a second message.
     let is_refused = matches!(
         error.kind(),
         ErrorKind::UnsupportedKind | ErrorKind::BadFormat | ErrorKind::TooLarge

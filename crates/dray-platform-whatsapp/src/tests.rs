@@ -1,4 +1,4 @@
-//! Both ways against their doubles.
+//! Both ways against their fake servers.
 
 mod bridge;
 mod cloud;
@@ -38,13 +38,13 @@ fn delivery(chat: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
     }
 }
 
-fn seen(shown: Vec<StoredMessage>) -> Vec<VisibleMessage> {
-    shown
+fn visible_messages(stored: Vec<StoredMessage>) -> Vec<VisibleMessage> {
+    stored
         .into_iter()
-        .map(|shown| VisibleMessage {
-            message_id: shown.id,
-            text: shown.text,
-            files: shown
+        .map(|message| VisibleMessage {
+            message_id: message.id,
+            text: message.text,
+            files: message
                 .file
                 .into_iter()
                 .map(|(name, content)| SeenFile {
@@ -54,7 +54,7 @@ fn seen(shown: Vec<StoredMessage>) -> Vec<VisibleMessage> {
                 })
                 .collect(),
             thread: String::new(),
-            reply_to: shown.reply_to,
+            reply_to: message.reply_to,
         })
         .collect()
 }

@@ -1,17 +1,17 @@
-//! The conformance suite: what every platform does alike, asked of each (platform-delivery 17).
+//! The conformance suite: what every platform does alike, checked for each of them (platform-delivery 17).
 //!
-//! A platform writes a [`PlatformFixture`] for itself and its double and calls [`run_all`]. Every case writes into a
-//! chat of its own. A case that a platform cannot be asked, for instance because its wire has no rate limits, is
-//! reported as skipped, and the platform's test says which ones it expects, so that nothing is left out silently.
+//! A platform implements a [`PlatformFixture`] for itself and its fake server, and calls [`run_all`]. Every case has
+//! a chat of its own. A case that does not apply, for instance because the wire has no rate limits, is reported as
+//! skipped; the test of the platform names the cases that it expects there, so that none is left out silently.
 
 mod bytes;
 mod faults;
 mod links;
 mod order;
 mod places;
+mod recording_sink;
 mod report;
 pub mod sample;
-mod taker;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -23,48 +23,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_content::caption::CaptionUnit;
+use dray_presentation::caption::CaptionUnit;
 use dray_types::Sha256Digest;
 use futures_util::future::BoxFuture;
 
+pub use recording_sink::RecordingSink;
 pub use report::{CaseEnd, CaseFailures, ConformanceReport};
-pub use taker::RecordingSink;
 pub use world::CaseContext;
 
 use crate::delivery::DeliveryTarget;
 use crate::platform::Platform;
 
-/// A platform and the double that it talks to.
+/// A platform and the fake server that it talks to.
 #[async_trait]
 pub trait PlatformFixture: Debug + Send + Sync {
-    /// The platform under test. The double's limit for plain documents is best above 24 MiB.
+    /// The platform under test. The server's limit for plain documents is best above 24 MiB, or cases with large
+    /// files do less.
     fn platform(&self) -> Arc<dyn Platform>;
 
-    /// A chat in which nothing was written yet.
+    /// A chat in which nothing was written yet; another one on every call.
     async fn chat(&self) -> DeliveryTarget;
 
-    /// What a user of that chat sees now, oldest first: one entry per visible message, those of an album each.
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage>;
+    /// What a user of that chat sees now, oldest first: one entry per visible message, also for each of an album.
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage>;
 
-    /// Makes this happen once. `false` when the wire has no such thing; the case is skipped then.
+    /// Injects a fault, once. Returns `false` when the wire has no such fault; the case is skipped then.
     async fn script(&self, fault: PlatformFault) -> bool;
 
-    /// A chat that does not exist. `None` when every address is as good as any other.
+    /// A chat that does not exist. `None` when every address is accepted.
     fn nowhere(&self) -> Option<DeliveryTarget>;
 
-    /// The same platform with credentials that the double refuses. `None` when it has no credentials.
+    /// The same platform with credentials that the server refuses. `None` when it has no credentials.
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>>;
 
     /// The same platform, configured with a loopback port without a listener. `None` when it needs no network.
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>>;
 
-    /// Bytes that the double has read from all its connections until now.
+    /// Bytes that the server has read from all its connections until now.
     fn received(&self) -> u64;
 
-    /// Tokens and keys that no error may show.
+    /// Tokens and keys that must not appear in any error.
     fn secrets(&self) -> Vec<String>;
 
-    /// What this platform does in its own way.
+    /// The facts in which this platform differs from the others.
     fn traits(&self) -> PlatformTraits {
         PlatformTraits::default()
     }
@@ -74,26 +75,26 @@ pub trait PlatformFixture: Debug + Send + Sync {
 /// upload" the one that carries the bytes of a file, where that is another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlatformFault {
-    /// The next visible request is refused: too many requests, come back after this time (whole seconds).
+    /// The next visible request is refused: too many requests, with this delay (whole seconds).
     RateLimit(Duration),
-    /// The next visible request is read to its end and answered with a failure of the server. Nothing appears.
+    /// The next visible request is read to its end and answered with a server failure. Nothing becomes visible.
     FailAfterBody,
-    /// The next visible request is carried out, and the connection closed without an answer.
+    /// The next visible request is carried out, and the connection closed without a response.
     LoseAnswer,
     /// The connection of the next upload is closed after the first bytes of the body.
     CloseDuringBody,
     /// The next upload is refused as too large for the chat, for any size.
     TooLarge,
-    /// The next visible request with a file is answered with success, but the answer shows no file.
+    /// The next visible request with a file is answered with success, but the response shows no file.
     ForgetFiles,
-    /// The next visible request is answered with success and a body that is cut, or is not of the wire.
+    /// The next visible request is answered with success, and a body that is cut or not of the wire.
     Gibberish,
 }
 
 /// A message as a user sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VisibleMessage {
-    /// What [`crate::ConfirmedFile::message_id`] must be for it.
+    /// The id that [`crate::ConfirmedFile::message_id`] must have for this message.
     pub message_id: String,
     /// Text, or caption of the files.
     pub text: String,
@@ -101,7 +102,7 @@ pub struct VisibleMessage {
     pub files: Vec<SeenFile>,
     /// Thread or topic; empty for none.
     pub thread: String,
-    /// The message it answers; empty for none.
+    /// The message to which it replies; empty for none.
     pub reply_to: String,
 }
 
@@ -110,28 +111,28 @@ pub struct VisibleMessage {
 pub struct SeenFile {
     /// Its name; `None` where the platform shows none (a photo).
     pub name: Option<String>,
-    /// Bytes that came.
+    /// Number of bytes that the user would download.
     pub size: u64,
-    /// Their digest.
+    /// SHA-256 digest of these bytes.
     pub sha256: Sha256Digest,
 }
 
-/// What is asked of a platform. The default is what most do.
+/// The facts in which platforms differ. The default is what most of them have.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own about a platform"
 )]
 #[derive(Clone, Copy, Debug)]
 pub struct PlatformTraits {
-    /// What the limits of text are counted in.
+    /// The unit in which limits of text are counted.
     pub unit: CaptionUnit,
     /// Files without bytes are delivered; otherwise they are refused as `empty` before anything is sent.
     pub empty_files: bool,
-    /// A failure of the server after the whole request leaves open whether it was carried out. False where such an
-    /// answer is a refusal by the protocol (SMTP).
+    /// A server failure after the whole request leaves open whether it was carried out. False where such a response
+    /// is a refusal by the protocol (SMTP).
     pub failures_are_ambiguous: bool,
-    /// [`DeliveryTarget::thread`] is a place of its own that the double shows in [`VisibleMessage::thread`]; the value
-    /// is one that the double knows in every chat.
+    /// [`DeliveryTarget::thread`] is a place of its own that the server shows in [`VisibleMessage::thread`]; the value
+    /// is one that the server knows in every chat.
     pub thread: Option<&'static str>,
     /// [`DeliveryTarget::reply_to`] is shown in [`VisibleMessage::reply_to`].
     pub replies: bool,
@@ -152,7 +153,7 @@ impl Default for PlatformTraits {
     }
 }
 
-/// One case.
+/// A case: an asynchronous function that passes, fails, or is skipped.
 pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), CaseEnd>>;
 
 macro_rules! cases {
@@ -161,7 +162,7 @@ macro_rules! cases {
     };
 }
 
-/// Every case by its name, in the order in which [`run_all`] asks them.
+/// Every case by its name, in the order in which [`run_all`] runs them.
 pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     bytes::every_kind_arrives_byte_for_byte,
     bytes::every_kind_arrives_as_a_document,
@@ -202,19 +203,19 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     faults::bytes_that_end_early_show_nothing,
 ];
 
-/// Failure detection: no case may wait for ever.
+/// Timeout of one case: a platform that hangs must fail the suite, not stop it.
 const LONGEST_CASE: Duration = Duration::from_mins(2);
 
-/// Asks every case.
+/// Runs every case, one after the other.
 ///
 /// # Errors
 ///
-/// All cases that failed, by name, with the place and the reason.
+/// All cases that failed, by name, with the line and the reason.
 pub async fn run_all(fixture: &dyn PlatformFixture) -> Result<ConformanceReport, CaseFailures> {
     run_cases(fixture, CONFORMANCE_CASES).await
 }
 
-/// Asks some cases.
+/// Runs some cases, one after the other.
 ///
 /// # Errors
 ///
@@ -226,11 +227,13 @@ pub async fn run_cases(
     let mut report = ConformanceReport::default();
     let mut failures = CaseFailures::default();
     for (name, case) in cases {
-        let asked = async {
+        // All cases run, also after a failure: one report shows everything that is wrong.
+        let running = async {
+            // A new chat for each case, so that one cannot see the messages of another.
             let world = CaseContext::open(fixture).await;
             case(&world).await
         };
-        match tokio::time::timeout(LONGEST_CASE, asked).await {
+        match tokio::time::timeout(LONGEST_CASE, running).await {
             Ok(Ok(())) => report.passed.push(name),
             Ok(Err(CaseEnd::Skip(_))) => report.skipped.push(name),
             Ok(Err(CaseEnd::Fail(why))) => failures.0.push((name, why)),

@@ -1,4 +1,4 @@
-//! What is to be delivered, where to, and what the platform said about it.
+//! The content of a delivery, its target, and what the platform confirmed of it.
 
 use std::fmt;
 use std::fmt::Debug;
@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_content::kind::DetectedKind;
+use dray_media_type::kind::DetectedKind;
 use dray_types::Sha256Digest;
 use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, PlatformError};
 
-/// Where a message goes. Written `platform[/account]:chat[#thread]`.
+/// Where a message goes. Written `platform[/account]:chat[#thread]`; the written form has no message to reply to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeliveryTarget {
-    /// `telegram`, `discord`, `slack`, `whatsapp`, `matrix`, `email`, `webhook`, `cli`.
+    /// A name in the list of platforms ([`dray_types::PlatformKind`]).
     pub platform: String,
     /// Which configured account sends; empty for the only one.
     pub account: String,
@@ -42,15 +42,17 @@ impl FromStr for DeliveryTarget {
         };
         let (head, rest) = text.split_once(':').ok_or_else(wrong)?;
         let (platform, account) = head.split_once('/').unwrap_or((head, ""));
-        // Matrix rooms and Slack channels may hold any of these; only the last `#` after a name divides.
+        // Chats may contain `#` themselves (`#general`, Matrix aliases): the last one divides, and only after a name.
         let (chat, thread) = match rest.rsplit_once('#') {
             Some((chat, thread)) if !chat.is_empty() => (chat, thread),
             _ => (rest, ""),
         };
+        // Upper case is refused rather than changed: names of platforms are compared as they are.
         let is_word = |word: &str| {
             word.bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
         };
+        // A command line has one place, so its chat may be empty.
         if platform.is_empty() || !is_word(platform) || (chat.is_empty() && platform != "cli") {
             return Err(wrong());
         }
@@ -78,62 +80,121 @@ impl fmt::Display for DeliveryTarget {
     }
 }
 
-/// A stream of bytes from the store or to it.
+/// A stream of bytes from the store or to it. It ends at the first error.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, PlatformError>> + Send>>;
 
-/// Stored bytes that can be opened again for another try. Length and digest are checked while reading: a stream
+/// Stored bytes that can be opened again for another attempt. Length and digest are checked while reading: a stream
 /// ends without an error only after exactly the promised bytes.
 #[async_trait]
 pub trait ByteSource: Debug + Send + Sync {
-    /// Opens it at the beginning.
+    /// Opens the bytes at their beginning. Each stream is independent of the others.
     async fn open(&self) -> Result<ByteStream, PlatformError>;
 }
 
 /// One file to deliver.
 #[derive(Clone, Debug)]
 pub struct OutgoingFile {
-    /// Visible name, cleaned already.
+    /// The name that users see; cleaned already, but not escaped for any wire.
     pub name: String,
-    /// Exact bytes.
+    /// Exact number of bytes, which a platform may announce before it reads them.
     pub size: u64,
-    /// Digest of the bytes.
+    /// SHA-256 digest of the bytes.
     pub sha256: Sha256Digest,
-    /// What the bytes are.
+    /// The kind and the media type, detected from the bytes and not from the name.
     pub detected: DetectedKind,
-    /// The bytes.
+    /// Opens the bytes, once per attempt.
     pub source: Arc<dyn ByteSource>,
-    /// The platform's id of the same bytes in the same kind from an earlier delivery of this account, when there is
-    /// one.
+    /// The platform's id of the same bytes in the same kind from an earlier delivery of this account; `None` when
+    /// there is none. It may have expired: then [`ErrorKind::StaleFileId`] asks for the bytes.
     pub file_id: Option<String>,
 }
 
 /// Switches of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendFlags {
-    /// Audio as a voice message.
+    /// Audio goes as a voice message, where the platform can and the format allows it.
     pub as_voice: bool,
-    /// Everything as a plain document: exact bytes.
+    /// Everything goes as a plain document, so that the bytes stay exact.
     pub as_document: bool,
-    /// Hidden until clicked, where the platform can.
+    /// Pictures are hidden until clicked, where the platform can.
     pub spoiler: bool,
 }
 
-/// How a file travels on a platform: `photo`, `document`, `voice`, `attachment`, `image`, `text`, `link` …
-pub type Route = &'static str;
+/// How a file or a text travels on a platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Route {
+    /// A picture that the platform may recompress.
+    Photo,
+    /// Exact bytes.
+    Document,
+    /// A short film without sound.
+    Animation,
+    /// A film with a player.
+    Video,
+    /// Sound with a player.
+    Audio,
+    /// A voice message.
+    Voice,
+    /// Several pictures or films in one message.
+    Album,
+    /// A file of a message with text.
+    Attachment,
+    /// A file of its own.
+    File,
+    /// A picture.
+    Image,
+    /// A text that holds the link to a file.
+    Link,
+    /// A text.
+    Text,
+    /// The notice on what failed; platforms send it as a text.
+    Notice,
+    /// A copy into a directory.
+    Copy,
+}
 
-/// Route of a text.
-pub const TEXT_ROUTE: Route = "text";
-/// Route of a text that holds links to files.
-pub const LINK_ROUTE: Route = "link";
+impl Route {
+    /// The name in receipts, metrics and keys.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Photo => "photo",
+            Self::Document => "document",
+            Self::Animation => "animation",
+            Self::Video => "video",
+            Self::Audio => "audio",
+            Self::Voice => "voice",
+            Self::Album => "album",
+            Self::Attachment => "attachment",
+            Self::File => "file",
+            Self::Image => "image",
+            Self::Link => "link",
+            Self::Text => "text",
+            Self::Notice => "notice",
+            Self::Copy => "copy",
+        }
+    }
+
+    /// Whether it shows a text alone; a link stands for its file.
+    pub const fn is_text(self) -> bool {
+        matches!(self, Self::Link | Self::Text | Self::Notice)
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
 
 /// One visible request: a text, a text with a link, one file, or an album.
 ///
-/// A text and a link have no files by type, so that a platform cannot attach the file that a link stands for.
+/// A text and a link have no files by their type, so that a platform cannot attach the file that a link stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendStep {
-    /// Text alone.
+    /// Text without files, in the platform's own length limit.
     Text(String),
-    /// Text that holds the link to a file. It is sent without a preview: preview robots use one-time links up.
+    /// Text that holds the link to a file. It is sent without a preview: preview robots use up one-time links.
     Link(String),
     /// Files, with their caption.
     Files(FilesStep),
@@ -143,7 +204,7 @@ pub enum SendStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilesStep {
     /// How the files travel.
-    pub route: String,
+    pub route: Route,
     /// Indices of the files of the delivery that it shows.
     pub files: Vec<usize>,
     /// Caption; empty for none.
@@ -154,9 +215,9 @@ pub struct FilesStep {
 
 impl SendStep {
     /// Files without a caption whose exact bytes arrive.
-    pub fn files_by(route: &str, files: Vec<usize>) -> Self {
+    pub const fn files_by(route: Route, files: Vec<usize>) -> Self {
         Self::Files(FilesStep {
-            route: route.to_owned(),
+            route,
             files,
             text: String::new(),
             lossy: false,
@@ -164,11 +225,11 @@ impl SendStep {
     }
 
     /// How it travels.
-    pub fn route(&self) -> &str {
+    pub const fn route(&self) -> Route {
         match self {
-            Self::Text(_) => TEXT_ROUTE,
-            Self::Link(_) => LINK_ROUTE,
-            Self::Files(step) => &step.route,
+            Self::Text(_) => Route::Text,
+            Self::Link(_) => Route::Link,
+            Self::Files(step) => step.route,
         }
     }
 
@@ -201,13 +262,13 @@ impl SendStep {
         matches!(self, Self::Files(step) if step.lossy)
     }
 
-    /// The same files on another route that keeps their bytes; `None` for a text or a link.
+    /// The same files and caption on another route, which keeps their bytes; `None` for a text or a link.
     #[must_use]
-    pub fn with_route(&self, route: &str) -> Option<Self> {
+    pub fn with_route(&self, route: Route) -> Option<Self> {
         match self {
             Self::Text(_) | Self::Link(_) => None,
             Self::Files(step) => Some(Self::Files(FilesStep {
-                route: route.to_owned(),
+                route,
                 lossy: false,
                 ..step.clone()
             })),
@@ -215,7 +276,7 @@ impl SendStep {
     }
 }
 
-/// A file of a delivery and what the platform confirmed of it.
+/// A file of a delivery, and what the platform confirmed of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfirmedFile {
     /// Index of the file in the delivery; `None` for text.
@@ -224,10 +285,10 @@ pub struct ConfirmedFile {
     pub message_id: String,
     /// The platform's id of the file, reusable as [`OutgoingFile::file_id`]; empty when it gave none.
     pub file_id: String,
-    /// Bytes that the platform says it has, when it says so.
+    /// Number of bytes that the platform reports, when it does.
     pub size: Option<u64>,
     /// Route that was taken in the end, which may differ from the planned one.
-    pub route: String,
+    pub route: Route,
     /// True when acceptance was confirmed but a later status may still correct it (`WhatsApp`).
     pub provisional: bool,
 }

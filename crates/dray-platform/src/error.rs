@@ -1,46 +1,47 @@
-//! The one closed list of what can go wrong with a send on all platforms (platform-delivery 10.1).
+//! The closed list of what can go wrong with a send, for all platforms (platform-delivery 10.1).
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-/// Kind of failure.
+/// What went wrong. The delivery service decides by the kind whether to retry, to take another route or to give
+/// up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ErrorKind {
     /// Text or caption over the platform's limit.
     TooLong,
     /// Formatting or parameters that the platform does not take.
     BadFormat,
-    /// The account may not send there.
+    /// The account may not send to this chat; other chats may work.
     Forbidden,
     /// No such chat, channel, room or recipient.
     NotFound,
-    /// Rate limited; [`PlatformError::retry_after`] says for how long.
+    /// Rate limited; [`PlatformError::retry_after`] holds the delay.
     RateLimited,
-    /// A failure that may pass.
+    /// A failure that may pass: connection lost, server overloaded.
     Transient,
     /// Over the size limit of this chat; [`PlatformError::numbers`] has both when they are known.
     TooLarge,
     /// The platform takes no empty files.
     Empty,
-    /// The platform refused our credentials.
+    /// The platform refused our credentials. No chat of the account works.
     Auth,
-    /// Outside the window in which the platform lets us write.
+    /// Outside the time window in which the platform lets a bot write; a message of the user opens it again.
     WindowClosed,
-    /// The platform does not take this kind of file in this way; another route may do.
+    /// The platform does not take this kind of file on this route; another route may work.
     UnsupportedKind,
-    /// A file id of the platform expired; upload the bytes.
+    /// A file id of the platform expired; the bytes must be uploaded.
     StaleFileId,
-    /// A thread or a message to answer is gone; once more without it.
+    /// A thread, or the message to reply to, is gone; the same step may work without it.
     NoThread,
     /// The stored bytes could not be read, or were not the bytes promised.
     Source,
-    /// Not known to us; treated as final.
+    /// A refusal that we do not know; treated as final.
     Unknown,
 }
 
 impl ErrorKind {
-    /// Every kind.
+    /// Every kind, in the order of the enumeration, for tests and metrics.
     pub const ALL_KINDS: [Self; 15] = [
         Self::TooLong,
         Self::BadFormat,
@@ -111,35 +112,36 @@ impl fmt::Display for ErrorKind {
 /// Whether a visible message may exist although the request failed (platform-delivery 10.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It cannot: nothing was sent, the body was not complete, or the platform answered with a refusal.
+    /// It cannot exist: nothing was sent, the body was not complete, or the platform refused the request.
     NotSent,
-    /// It may: the whole request left, and no answer (or a 5xx) came.
+    /// It may exist: the whole request left, and the response was lost or a 5xx.
     Ambiguous,
-    /// Part of what was asked is visible: the confirmations say which.
+    /// A part of the step is visible: the confirmations say which.
     Partial,
 }
 
-/// A failure: its kind for programs, agents and users, its cause for the operator's log only.
+/// A failed send. The kind is for programs, agents and users; context and cause are for the operator's log only.
 #[derive(Debug)]
 pub struct PlatformError {
     kind: ErrorKind,
     moment: SendOutcome,
-    code: String,
-    context: String,
+    // Boxed texts: this error is in the result of nearly every function, and a `Result` is as large as its larger side.
+    code: Box<str>,
+    context: Box<str>,
     numbers: Option<(u64, u64)>,
     retry_after: Option<Duration>,
-    moved_to: Option<String>,
+    moved_to: Option<Box<str>>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl PlatformError {
-    /// A failure before anything could be seen. `context` is for the operator's log.
+    /// A failure before anything could be visible. `context` is for the operator's log and must hold no token.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
             kind,
             moment: SendOutcome::NotSent,
-            code: String::new(),
-            context: context.into(),
+            code: Box::default(),
+            context: context.into().into_boxed_str(),
             numbers: None,
             retry_after: None,
             moved_to: None,
@@ -147,61 +149,61 @@ impl PlatformError {
         }
     }
 
-    /// Says that the message may exist all the same.
+    /// Marks the error as ambiguous: the message may exist although the request failed.
     #[must_use]
     pub const fn ambiguous(mut self) -> Self {
         self.moment = SendOutcome::Ambiguous;
         self
     }
 
-    /// Sets the moment.
+    /// Sets whether something may be visible.
     #[must_use]
     pub const fn at(mut self, moment: SendOutcome) -> Self {
         self.moment = moment;
         self
     }
 
-    /// Adds the platform's own code (`40005`, `not_in_channel`, `131047`), for receipts and metrics.
+    /// Adds the platform's own code (`40005`, `not_in_channel`, `131047`) for receipts and metrics.
     #[must_use]
     pub fn code(mut self, code: impl Into<String>) -> Self {
-        self.code = code.into();
+        self.code = code.into().into_boxed_str();
         self
     }
 
-    /// Adds bytes found and bytes allowed.
+    /// Adds the number of bytes found and the number allowed.
     #[must_use]
-    pub const fn with_numbers(mut self, found: u64, allowed: u64) -> Self {
-        self.numbers = Some((found, allowed));
+    pub const fn with_numbers(mut self, actual: u64, allowed: u64) -> Self {
+        self.numbers = Some((actual, allowed));
         self
     }
 
-    /// Adds when to come back: exactly what the platform said.
+    /// Adds the delay until the next attempt, exactly as the platform gave it.
     #[must_use]
     pub const fn with_retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
 
-    /// Adds the id that the chat has now. Nothing was sent to the old one.
+    /// Adds the id that the chat has now. Nothing was sent to the old one, so the step may be repeated there.
     #[must_use]
     pub fn with_moved_to(mut self, chat: impl Into<String>) -> Self {
-        self.moved_to = Some(chat.into());
+        self.moved_to = Some(chat.into().into_boxed_str());
         self
     }
 
-    /// Keeps the cause. It must not hold a URL with a token: strip it first (`reqwest::Error::without_url`).
+    /// Adds the cause. It must not hold a URL with a token: remove it first (`reqwest::Error::without_url`).
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Its kind.
+    /// The kind, by which callers decide.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether something may be visible.
+    /// Whether something may be visible in the chat.
     pub const fn moment(&self) -> SendOutcome {
         self.moment
     }
@@ -211,30 +213,31 @@ impl PlatformError {
         &self.code
     }
 
-    /// What happened, for the operator's log. Never for an agent.
+    /// What happened, for the operator's log. It may name hosts and chats: never show it to an agent.
     pub fn context(&self) -> &str {
         &self.context
     }
 
-    /// Bytes found and bytes allowed.
+    /// The number of bytes found and the number allowed, when both are known.
     pub const fn numbers(&self) -> Option<(u64, u64)> {
         self.numbers
     }
 
-    /// Delay that the platform asked for.
+    /// The delay that the platform asked for; `None` when it named none.
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Id that the chat has now, when the platform said that it has another one.
+    /// The id that the chat has now, when the platform reported another one.
     pub fn moved_to(&self) -> Option<&str> {
         self.moved_to.as_deref()
     }
 }
 
-/// For the operator's log.
+/// For the operator's log, like the context.
 impl fmt::Display for PlatformError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the cause: loggers print the chain of causes after it.
         write!(f, "{}: {}", self.kind, self.context)
     }
 }

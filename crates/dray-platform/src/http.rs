@@ -1,4 +1,4 @@
-//! Between platforms and [`dray_http`]: streams of stored bytes, and failures of requests.
+//! Conversions between platforms and [`dray_http`]: streams of stored bytes, and failed requests.
 
 use dray_http::{FailureKind, RequestProgress};
 use futures_util::StreamExt as _;
@@ -6,40 +6,41 @@ use futures_util::StreamExt as _;
 use crate::delivery::ByteStream;
 use crate::error::{ErrorKind, PlatformError};
 
-/// The stream as a request body. Its failure comes back as [`ErrorKind::Source`].
+/// The stream as a request body. Its error comes back as [`ErrorKind::Source`].
 pub fn request_body(stream: ByteStream) -> dray_http::ByteStream {
     stream
-        .map(|piece| piece.map_err(|error| Box::new(error).into()))
+        .map(|chunk| chunk.map_err(|error| Box::new(error).into()))
         .boxed()
 }
 
-/// The body of an answer as a stream.
+/// The body of a response as a stream. A broken connection becomes [`ErrorKind::Transient`].
 pub fn response_stream(answer: dray_http::HttpResponse) -> ByteStream {
     answer
         .into_stream()
-        .map(|piece| {
-            piece.map_err(|cause| {
+        .map(|chunk| {
+            chunk.map_err(|cause| {
                 PlatformError::new(ErrorKind::Transient, "the download broke").caused_by(cause)
             })
         })
         .boxed()
 }
 
-/// The same stream, which fails with [`ErrorKind::Transient`] when it has more or fewer bytes than `size`.
+/// The same stream; it fails with [`ErrorKind::Transient`] when it has more or fewer bytes than `size`.
 pub fn exact_length_stream(size: u64, body: ByteStream) -> ByteStream {
-    dray_http::exact_length_stream(size, body, move |seen| {
-        let why = if seen > size {
-            "the file is longer than was told"
+    dray_http::exact_length_stream(size, body, move |received| {
+        let why = if received > size {
+            "the file is longer than reported"
         } else {
-            "the file is shorter than was told"
+            "the file is shorter than reported"
         };
         PlatformError::new(ErrorKind::Transient, why)
     })
 }
 
-/// A SHA-256 signature as headers write it: 64 hexadecimal digits; `None` for anything else.
+/// Decodes a SHA-256 signature as headers carry it: 64 hexadecimal digits, in either case. `None` for anything else.
 pub fn decode_signature(text: &str) -> Option<Vec<u8>> {
-    if text.len() != 64 || !text.is_ascii() {
+    // `from_str_radix` takes a plus sign, too.
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     (0..text.len())
@@ -48,15 +49,19 @@ pub fn decode_signature(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// A request that got no usable answer: worth another try, and ambiguous when all of it may have arrived.
+/// Maps a request without a usable response. It is ambiguous when all of it may have arrived.
 impl From<dray_http::HttpError> for PlatformError {
     fn from(error: dray_http::HttpError) -> Self {
         let kind = match &error.failure {
+            // The connection failed, not the request: another attempt may work.
             FailureKind::Connect(_) | FailureKind::Broken(_) | FailureKind::Idle(_) => {
                 ErrorKind::Transient
             }
+            // The body comes from our own store, so the peer is not to blame.
             FailureKind::Body(_) => ErrorKind::Source,
+            // A response came, but not one of the wire: it may confirm or refuse.
             FailureKind::TooLong(_) | FailureKind::Malformed(_) => ErrorKind::Unknown,
+            // The request could not be built, and never will be.
             FailureKind::Options(_) | FailureKind::Request(_) => ErrorKind::BadFormat,
         };
         let sent = error.sent;
@@ -76,7 +81,7 @@ mod tests {
     use crate::error::SendOutcome;
 
     #[test]
-    fn what_may_have_arrived_is_ambiguous() {
+    fn a_send_that_may_have_arrived_is_ambiguous() {
         let check = |failure, sent, kind, moment| {
             let error = PlatformError::from(dray_http::HttpError { failure, sent });
             assert_eq!((error.kind(), error.moment()), (kind, moment));
@@ -107,10 +112,19 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_signature_is_64_hexadecimal_digits() {
+        assert_eq!(decode_signature(&"0F".repeat(32)), Some(vec![15; 32]));
+        for wrong in ["+f", "0g", "-1", " f", "é"] {
+            assert_eq!(decode_signature(&wrong.repeat(32)), None, "{wrong}");
+        }
+        assert_eq!(decode_signature(&"0f".repeat(31)), None);
+    }
+
     #[tokio::test]
-    async fn a_stream_of_another_length_than_was_told_fails() {
+    async fn a_stream_of_another_length_than_declared_fails() {
         for (size, expected) in [(4, None), (3, Some(true)), (5, Some(true)), (0, Some(true))] {
-            let pieces = [b"ab".as_slice(), b"cd"].map(|piece| Ok(piece.into()));
+            let pieces = [b"ab".as_slice(), b"cd"].map(|chunk| Ok(chunk.into()));
             let body: ByteStream = stream::iter(pieces).boxed();
             let ends: Vec<_> = exact_length_stream(size, body).collect().await;
             let failed = ends.last().and_then(|last| last.as_ref().err());

@@ -1,12 +1,23 @@
-//! Files to people: the interface of a platform and everything that is the same for all of them.
+//! The interface of a chat platform, and the code that is the same for all of them.
 //!
-//! - [`plan`]: which file goes with which message, where all are attachments.
-//! - [`platform`]: what a platform implements, for the way out and the way in.
-//! - [`http`]: requests to the endpoints of platforms.
-//! - [`delivery`], [`limits`], [`error`]: the words that all share.
-//! - `conformance` (feature `conformance`): the suite that every platform passes.
+//! - [`platform`]: the traits that a platform implements, outbound and inbound.
+//! - [`plan`]: which file goes with which message, on platforms that show every file as an attachment.
+//! - [`http`]: conversions between this crate's types and those of the HTTP client.
+//! - [`delivery`], [`limits`], [`error`]: the types that these share.
+//! - `conformance` (feature `conformance`): the test suite that every platform passes.
 //!
-//! What it does not do: it knows no bus, no store and no sandbox.
+//! What it does not do: it knows no message bus, no store and no sandbox, and it never retries: the delivery service
+//! does.
+//!
+//! ```rust
+//! use dray_platform::DeliveryTarget;
+//!
+//! let target: DeliveryTarget = "telegram/bot:-1001234#7".parse()?;
+//! assert_eq!((target.account.as_str(), target.chat.as_str()), ("bot", "-1001234"));
+//! assert_eq!(target.thread, "7");
+//! assert_eq!(target.to_string(), "telegram/bot:-1001234#7");
+//! # Ok::<(), dray_platform::PlatformError>(())
+//! ```
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -18,13 +29,13 @@ pub mod plan;
 pub mod platform;
 
 pub use delivery::{
-    ByteSource, ByteStream, ConfirmedFile, DeliveryTarget, FilesStep, OutgoingFile, SendFlags,
-    SendStep,
+    ByteSource, ByteStream, ConfirmedFile, DeliveryTarget, FilesStep, OutgoingFile, Route,
+    SendFlags, SendStep,
 };
 pub use error::{ErrorKind, PlatformError, SendOutcome};
 pub use limits::ChatLimits;
 pub use platform::{
-    DuplicateProtection, InboundAttachment, InboundMessage, InboundSink, InboundSource,
-    OutgoingDelivery, Platform, RateLimits, ReconcileResult, SendRequest, StatusUpdate,
-    UploadProgress, WebhookReply, WebhookRequest,
+    AccountOptions, DuplicateProtection, InboundAttachment, InboundMessage, InboundSink,
+    InboundSource, OutgoingDelivery, Platform, RateLimits, ReconcileResult, SendRequest,
+    StatusUpdate, UploadProgress, WebhookReply, WebhookRequest,
 };

@@ -1,36 +1,38 @@
-//! Limits as data: configured, asked of the platform, and learnt (platform-delivery 6, R-6).
+//! Limits as data: configured, requested from the platform, and learnt from refusals (platform-delivery 6, R-6).
 
 use serde::{Deserialize, Serialize};
+
+use crate::delivery::Route;
 
 /// Limits of one chat. All sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatLimits {
-    /// Largest file per route (`photo`, `document`, `video` …); a route that is not named takes `any`.
-    pub routes: Vec<(String, u64)>,
+    /// Largest file per route; a route that is not named takes `any`.
+    pub routes: Vec<(Route, u64)>,
     /// Largest file on any other route.
     pub any: u64,
-    /// Longest caption, in the platform's unit.
+    /// Longest caption; 0 where files have no captions.
     pub caption: usize,
     /// Longest text, in the platform's unit.
     pub text: usize,
-    /// Most files in one visible request.
+    /// Most files in one visible request, at least 1.
     pub per_message: usize,
-    /// Largest whole request; `None` when unknown.
+    /// Largest sum of files in one visible request; `None` when unknown.
     pub request: Option<u64>,
-    /// Largest file that the platform lets us fetch; `None` for no limit of its own.
+    /// Largest file that the platform lets us download; `None` for no limit of its own.
     pub download: Option<u64>,
 }
 
 impl ChatLimits {
     /// Largest file on this route.
-    pub fn of(&self, route: &str) -> u64 {
+    pub fn of(&self, route: Route) -> u64 {
         self.routes
             .iter()
-            .find(|(name, _)| name == route)
+            .find(|(limited, _)| *limited == route)
             .map_or(self.any, |(_, limit)| *limit)
     }
 
-    /// The same limits, none of them above `learnt`: a refusal taught it.
+    /// The same limits with no route above `learnt` bytes, which a refusal taught.
     #[must_use]
     pub fn at_most(mut self, learnt: u64) -> Self {
         self.any = self.any.min(learnt);
@@ -46,9 +48,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_learnt_limit_lowers_every_route() {
+    fn a_discovered_limit_lowers_every_route() {
         let limits = ChatLimits {
-            routes: vec![("photo".to_owned(), 10)],
+            routes: vec![(Route::Photo, 10)],
             any: 50,
             caption: 1024,
             text: 4096,
@@ -56,8 +58,14 @@ mod tests {
             request: None,
             download: None,
         };
-        assert_eq!((limits.of("photo"), limits.of("document")), (10, 50));
+        assert_eq!(
+            (limits.of(Route::Photo), limits.of(Route::Document)),
+            (10, 50)
+        );
         let learnt = limits.at_most(20);
-        assert_eq!((learnt.of("photo"), learnt.of("document")), (10, 20));
+        assert_eq!(
+            (learnt.of(Route::Photo), learnt.of(Route::Document)),
+            (10, 20)
+        );
     }
 }

@@ -1,20 +1,19 @@
-//! The plan of platforms that show any file as an attachment of a message (platform-delivery 4).
+//! The plan of platforms that show every file as an attachment of a message (platform-delivery 4).
 
-use dray_content::caption::{self, CaptionPlacement, CaptionUnit};
-use dray_content::kind::ContentKind;
+use dray_media_type::kind::ContentKind;
+use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
 
-pub use crate::delivery::{LINK_ROUTE, TEXT_ROUTE};
-
-use crate::delivery::{FilesStep, OutgoingFile, SendStep};
+use crate::delivery::{FilesStep, OutgoingFile, Route, SendStep};
 use crate::limits::ChatLimits;
 use crate::platform::OutgoingDelivery;
 
-/// Text first, or as the text of the first files; then pictures, then the rest, as many in one message as limits allow.
-/// Files without bytes are alone, so that their refusal drops no other file; files over the limit are left out.
+/// The steps of a delivery: text first, alone or as the text of the first files; then pictures, then the rest, as
+/// many in one message as the limits allow. Files without bytes are alone, so that their refusal drops no other file.
+/// Files over the limit are left out: the caller makes links of them.
 pub fn plan_attachments(
     delivery: &OutgoingDelivery,
     limits: &ChatLimits,
-    route: &str,
+    route: Route,
     unit: CaptionUnit,
 ) -> Vec<SendStep> {
     let mut steps = plan_files(delivery, limits, route);
@@ -22,7 +21,7 @@ pub fn plan_attachments(
     steps
 }
 
-fn plan_files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: &str) -> Vec<SendStep> {
+fn plan_files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: Route) -> Vec<SendStep> {
     let fitting = delivery
         .files
         .iter()
@@ -30,6 +29,7 @@ fn plan_files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: &str) -> 
         .filter(|(_, file)| file.size <= limits.of(route));
     let (pictures, rest): (Vec<_>, Vec<_>) =
         fitting.partition(|(_, file)| matches!(file.detected.kind, ContentKind::Image(_)));
+    // Only into the last step: filling up earlier ones would change the order.
     let mut steps: Vec<SendStep> = Vec::new();
     for (index, file) in pictures.into_iter().chain(rest) {
         match steps.last_mut() {
@@ -57,31 +57,34 @@ fn fits_into_step(
         earlier.chain([file]).map(|file| file.size)
     };
     last.files.len() < limits.per_message
+        // Also those that are in the step already: a file without bytes stays alone.
         && sizes().all(|size| size > 0)
         && limits
             .request
-            .is_none_or(|most| sizes().sum::<u64>() <= most)
+            .is_none_or(|limit| sizes().sum::<u64>() <= limit)
 }
 
 /// The message as the text of the first step, or in steps of its own before it.
 fn plan_message(message: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
+        // Without files no message can hold a caption, so each text is a message.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit,
     };
-    let said = caption::fit_caption(&caption::neutralise_mentions(message), fitting);
-    match (said, steps.first_mut()) {
+    let caption_fit = caption::fit_caption(&caption::neutralise_mentions(message), fitting);
+    match (caption_fit, steps.first_mut()) {
         (CaptionPlacement::None, _) => {}
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
         (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
         (CaptionPlacement::Separate(texts), _) => {
+            // Before the files: a text that explains them is read first.
             steps.splice(0..0, texts.into_iter().map(SendStep::Text));
         }
     }
 }
 
-/// The files of a step with their indices.
+/// The files of a step with their indices in the delivery. An index without a file is left out.
 pub fn files_of<'a>(
     delivery: &'a OutgoingDelivery,
     step: &'a SendStep,

@@ -1,13 +1,14 @@
 //! The interface that every platform implements.
 //!
-//! A platform speaks a wire; it keeps no state and decides nothing that is the same for all. Intent before sending,
-//! retries, rate limits, ambiguity, reuse of file ids, links for what is too large, and receipts are the work of
-//! the delivery service.
+//! A platform speaks a wire. It keeps no state and decides nothing that is the same for all: recording an intent
+//! before sending, retries, rate limits, ambiguity, reuse of file ids, links for large files and receipts are the
+//! work of the delivery service.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dray_types::Clock;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -17,20 +18,20 @@ use crate::delivery::{
 use crate::error::PlatformError;
 use crate::limits::ChatLimits;
 
-/// What the platform offers against duplicates (the table of messaging-reliability 12).
+/// What the platform offers against duplicates after a lost response (the table of messaging-reliability 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateProtection {
-    /// The same [`SendRequest::key`] within this time of the first try gives the same message.
+    /// The same [`SendRequest::key`] returns the same message for this long after the first attempt.
     Resend(Duration),
-    /// The same [`SendRequest::key`] always gives the same message.
+    /// The same [`SendRequest::key`] always returns the same message.
     ResendAlways,
-    /// The platform can be asked with [`Platform::reconcile`].
+    /// [`Platform::reconcile`] can find out what became of a request.
     Reconcile,
-    /// Nothing: an answer that is lost stays lost.
+    /// Nothing: it stays unknown whether the message exists.
     Unknown,
 }
 
-/// Rates that the platform allows.
+/// Rates that the platform allows. The caller paces its requests by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimits {
     /// Visible requests per minute and account.
@@ -42,71 +43,78 @@ pub struct RateLimits {
 /// A delivery as a platform sees it.
 #[derive(Clone, Debug)]
 pub struct OutgoingDelivery {
-    /// Its id, as in its receipt.
+    /// Its id, as in its receipt; a UUID that the caller made once.
     pub id: String,
-    /// Where to.
+    /// The chat that it goes to; the same for all of its files.
     pub target: DeliveryTarget,
-    /// What the agent says with it; empty for nothing. Mentions are not yet neutralised.
+    /// Text of the agent; empty for none. Mentions are not yet neutralised.
     pub message: String,
-    /// The files in the agent's order.
+    /// The files, in the agent's order.
     pub files: Vec<OutgoingFile>,
-    /// Switches.
+    /// Wishes about how files are shown.
     pub flags: SendFlags,
 }
 
-/// One visible request about to be made.
+/// One visible request that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
     /// The delivery that it belongs to.
     pub delivery: &'a OutgoingDelivery,
-    /// What it shows.
+    /// What the request shows: a text, a link, or files of the delivery.
     pub step: &'a SendStep,
-    /// What [`Platform::prepare`] gave for it; empty when it gave nothing.
+    /// The result of [`Platform::prepare`] for this step; empty when it has none.
     pub prepared: &'a str,
-    /// Key against duplicates, the same for every try of this step: 22 characters of base64url.
+    /// Key against duplicates, the same for every attempt of this step: 22 characters of base64url.
     pub key: &'a str,
 }
 
 /// Receives how many bytes of a body have left.
 pub trait UploadProgress: Debug + std::marker::Send + Sync {
-    /// `bytes` more have left.
+    /// `bytes` more have left. Called often and from within the upload, so it must not block.
     fn sent(&self, bytes: u64);
 }
 
-/// What asking the platform about a lost answer brought.
+/// What the platform says about a request whose response was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// It is there.
+    /// The message exists, with these files.
     Sent(Vec<ConfirmedFile>),
-    /// It is not there and will not come: sending once more is right.
+    /// It does not exist and will not appear: sending again is right.
     NotSent,
-    /// It cannot be known.
+    /// The platform cannot say.
     Unknown,
 }
 
-/// One account on one platform.
+/// One account on one platform. Methods may run concurrently.
 #[async_trait]
 pub trait Platform: Debug + std::marker::Send + Sync {
-    /// `telegram`, `discord` …
+    /// Its name in the list of platforms ([`dray_types::PlatformKind`]).
     fn name(&self) -> &'static str;
 
-    /// What it offers against duplicates.
+    /// What it offers against duplicates, for all of its steps.
     fn ambiguity(&self) -> DuplicateProtection;
 
     /// Its rates for this target.
     fn rates(&self, target: &DeliveryTarget) -> RateLimits;
 
-    /// Its limits for this target now, asked of the platform where it has an API for them. Fails only when the target
-    /// cannot be served at all; otherwise falls back to the defaults.
+    /// Its limits for this target now, requested from the platform where it has an API for them.
+    ///
+    /// # Errors
+    ///
+    /// Only when the target cannot be served at all. When the limits alone are unknown, defaults are returned.
     async fn limits(&self, target: &DeliveryTarget) -> Result<ChatLimits, PlatformError>;
 
     /// The visible requests of a delivery, in order: text first, pictures in albums, the rest in the given order
-    /// (platform-delivery 4). Files that fit no route of this platform's limits are left out; the service makes links
-    /// of them. Pure.
+    /// (platform-delivery 4). Files that fit no route within `limits` are left out; the caller makes links of them.
+    /// Pure.
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep>;
 
-    /// Invisible uploads; what it returns is stored before anything visible happens and given back on
-    /// every later try. Empty where the platform has no such step.
+    /// Makes invisible uploads. The result is stored before anything visible happens, and is given back on every
+    /// later attempt. Empty where the platform has no such step, which is the default.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is visible yet, so an error is never ambiguous.
     async fn prepare(
         &self,
         _send: SendRequest<'_>,
@@ -115,20 +123,24 @@ pub trait Platform: Debug + std::marker::Send + Sync {
         Ok(String::new())
     }
 
-    /// The visible request. `Ok` means that the platform itself confirmed every file of the step, counted and of the
-    /// asked kind. Errors say with their moment whether something may be visible.
+    /// Makes the visible request. `Ok` means that the platform confirmed every file of the step, counted and of the
+    /// right kind.
+    ///
+    /// # Errors
+    ///
+    /// [`PlatformError::moment`] says whether something may be visible. Dropping the future leaves that unknown.
     async fn send(
         &self,
         send: SendRequest<'_>,
         progress: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError>;
 
-    /// Asks the platform what became of a step whose answer was lost.
+    /// Asks the platform what became of a step whose response was lost. The default cannot say.
     async fn reconcile(&self, _send: SendRequest<'_>) -> Result<ReconcileResult, PlatformError> {
         Ok(ReconcileResult::Unknown)
     }
 
-    /// Another way for a step that was refused as it is (photo refused: as document); `None` when there is none.
+    /// Another way for a step that was refused: a refused photo goes as a document. `None` when there is none.
     fn fallback(
         &self,
         _delivery: &OutgoingDelivery,
@@ -139,85 +151,100 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     }
 }
 
-/// A request that came to our webhook address for a platform.
+/// The configuration of one account on a platform: what a platform's options implement, so that the delivery service
+/// opens accounts of all platforms alike.
+pub trait AccountOptions {
+    /// The opened account.
+    type Account: Platform + InboundSource + 'static;
+
+    /// Opens the account under its name in the configuration. Makes no request.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::ErrorKind::BadFormat`] for options that cannot be used.
+    fn open_account(&self, account: &str, clock: &Clock) -> Result<Self::Account, PlatformError>;
+}
+
+/// A request that came to our webhook address for a platform. Not trusted before [`InboundSource::webhook`] has
+/// checked its signature.
 #[derive(Clone, Debug)]
 pub struct WebhookRequest {
-    /// HTTP method.
+    /// HTTP method, in upper case.
     pub method: String,
-    /// Query string, undecoded.
+    /// Query string without the question mark, not decoded.
     pub query: String,
-    /// Header names in lower case and their values.
+    /// Header names in lower case, with their values.
     pub headers: Vec<(String, String)>,
     /// The body, at most 1 MiB.
     pub body: bytes::Bytes,
 }
 
-/// What to answer, and the messages of the request.
+/// The response to a webhook request, and what the request brought.
 #[derive(Clone, Debug, Default)]
 pub struct WebhookReply {
-    /// HTTP status; 200 unless said otherwise.
+    /// HTTP status of the response; 0, the default, stands for 200.
     pub status: u16,
-    /// Content type and body of the answer.
+    /// Content type and body of the response; `None` for an empty one.
     pub body: Option<(&'static str, String)>,
-    /// Messages of users.
+    /// Messages of users, which are stored before the response is sent.
     pub messages: Vec<InboundMessage>,
-    /// Later news on what we sent.
+    /// Later reports about messages that we sent.
     pub statuses: Vec<StatusUpdate>,
 }
 
-/// A message of a user, with what is attached.
+/// A message of a user, with its attachments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboundMessage {
-    /// Where it was written; `reply_to` is empty.
+    /// Where it was written; `reply_to` is empty. A reply to the user goes to this target.
     pub target: DeliveryTarget,
-    /// The platform's id of the message: the same message comes once, however often it is sent.
+    /// The platform's id of the message. A message that arrives again has the same id, and counts once.
     pub message_id: String,
     /// Who wrote it, in the platform's spelling.
     pub sender: String,
     /// Its text; empty for none.
     pub text: String,
-    /// What is attached, in order.
+    /// Its attachments, in order. None of them was downloaded yet.
     pub attachments: Vec<InboundAttachment>,
 }
 
-/// An attachment before it was fetched.
+/// An attachment before its download. Everything about it is a claim of the sender's client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboundAttachment {
-    /// The platform's id.
+    /// The platform's id, unique within its message.
     pub id: String,
-    /// The name as sent; may hold anything.
+    /// The name as sent; it may hold any characters.
     pub name: String,
-    /// Bytes as claimed; 0 when unknown.
+    /// Number of bytes as claimed; 0 when unknown.
     pub size: u64,
     /// Media type as claimed; empty when unknown.
     pub media_type: String,
-    /// What [`InboundSource::fetch`] needs; opaque, free of tokens.
+    /// What [`InboundSource::fetch`] needs to find it; opaque, and free of tokens, because it is stored.
     pub reference: String,
-    /// `photo`, `voice`, `audio`, `video`, `document` … as the user sent it.
+    /// How the user sent it: `photo`, `voice`, `audio`, `video`, `document` …
     pub kind: String,
-    /// Why it cannot be fetched, when that is known already (over the platform's download limit); empty otherwise.
+    /// Why it cannot be downloaded, when that is known already (over the platform's limit); empty otherwise.
     pub unavailable: String,
 }
 
-/// Later news on a message that we sent.
+/// A later report about a message that we sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusUpdate {
     /// The platform's id of the message.
     pub message_id: String,
     /// `sent`, `delivered`, `read` or `failed`.
     pub status: String,
-    /// The platform's code with `failed`.
+    /// The platform's code, when the status is `failed`.
     pub code: String,
 }
 
-/// Takes what an inbox found.
+/// Takes the messages that an inbound source received.
 #[async_trait]
 pub trait InboundSink: Debug + std::marker::Send + Sync {
-    /// Stores the message durably. Only after `Ok` may the inbox acknowledge it to the platform.
+    /// Stores the message durably. Only after `Ok` may the source acknowledge it to the platform.
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError>;
 }
 
-/// The way in of one account.
+/// The inbound side of one account.
 #[async_trait]
 pub trait InboundSource: Debug + std::marker::Send + Sync {
     /// Reads a webhook request after verifying its signature.
@@ -227,8 +254,8 @@ pub trait InboundSource: Debug + std::marker::Send + Sync {
     /// [`crate::ErrorKind::Auth`] for a wrong or missing signature, [`crate::ErrorKind::BadFormat`] otherwise.
     fn webhook(&self, request: &WebhookRequest) -> Result<WebhookReply, PlatformError>;
 
-    /// Asks the platform for messages until `stop`, where it is polled rather than calls us. Returns immediately where
-    /// is nothing to ask.
+    /// Requests messages from the platform until `stop` is cancelled. Returns immediately where the platform calls
+    /// our webhook instead, which is the default.
     async fn poll(
         &self,
         _deliver: &dyn InboundSink,
@@ -237,7 +264,7 @@ pub trait InboundSource: Debug + std::marker::Send + Sync {
         Ok(())
     }
 
-    /// The bytes of an attachment, from the hosts that this platform serves files from and no others; credentials
-    /// never follow a redirect to another host.
+    /// The bytes of an attachment. They are read only from the hosts that this platform serves files from;
+    /// credentials never follow a redirect to another host.
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError>;
 }

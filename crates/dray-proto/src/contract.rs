@@ -1,6 +1,7 @@
 //! What makes a message a call, work, an event or an audit event, and which subject it travels on.
 //!
-//! Subjects are built here and nowhere else (messaging-reliability 3.2). The version token is `v1`.
+//! Subjects are built here and nowhere else (messaging-reliability 3.2). The version token is `v1`; it changes only
+//! with an incompatible envelope.
 
 use std::borrow::Cow;
 
@@ -10,29 +11,30 @@ use dray_types::{Fault, OperationId, TenantId};
 
 use crate::v1;
 
-/// The request of a call: a caller waits, and repeating it is harmless.
+/// The request of a call: a caller waits for the reply, and repeating the request is harmless (C-1).
 pub trait Call: Message + Name + Default + 'static {
-    /// What comes back.
+    /// The message of a success; a failure is a [`v1::Fault`].
     type Reply: Message + Name + Default + 'static;
-    /// Area token of the subject.
+    /// Area token of the subject, such as `egress`.
     const AREA: &'static str;
-    /// Verb token of the subject.
+    /// Verb token of the subject, an imperative.
     const VERB: &'static str;
-    /// Path of the same method over gRPC.
+    /// Path of the same method over gRPC (C-11).
     const GRPC_PATH: &'static str;
 }
 
-/// Work: something happens in the world, or nothing may be lost.
+/// Work: something happens in the world, or nothing may be lost. It is stored until a terminal event ends it.
 pub trait Work: Message + Name + Default + 'static {
-    /// Area token of the subject.
+    /// Area token of the subject for messages without one of their own.
     const AREA: &'static str;
-    /// Verb token of the subject.
+    /// Verb token of the subject, an imperative.
     const VERB: &'static str;
     /// The event for every end that is not success.
     type Rejected: Event;
 
-    /// Area of this very message. Differs from [`Work::AREA`] where each platform has a queue of its own.
+    /// Area of this message. It differs from [`Work::AREA`] where each platform has a queue of its own.
     fn area(&self) -> Cow<'static, str> {
+        // Only kinds with a queue for each platform need a name of their own.
         Cow::Borrowed(Self::AREA)
     }
 
@@ -41,7 +43,7 @@ pub trait Work: Message + Name + Default + 'static {
         area == Self::AREA
     }
 
-    /// The event for an end that is not success.
+    /// Makes the event for an end that is not success, from what the bus knows of it.
     fn rejected(
         &self,
         operation: &OperationId,
@@ -50,9 +52,9 @@ pub trait Work: Message + Name + Default + 'static {
     ) -> Self::Rejected;
 }
 
-/// An event: something happened.
+/// An event: something happened. A stream keeps it for any number of readers.
 pub trait Event: Message + Name + Default + 'static {
-    /// Area token of the subject.
+    /// Area token of the subject, such as `toolcall`.
     const AREA: &'static str;
     /// Past participle, the last but one token of the subject.
     const PAST: &'static str;
@@ -60,23 +62,25 @@ pub trait Event: Message + Name + Default + 'static {
 
 /// An audit event: an event that goes to the audit stream.
 pub trait Audit: Message + Name + Default + 'static {
-    /// Area token of the subject.
+    /// Area token of the subject, such as `egress`.
     const AREA: &'static str;
     /// Past participle, the last but one token of the subject.
     const PAST: &'static str;
 }
 
-/// `dray.<area>.v1.<verb>`
+/// Subject of a call: `dray.<area>.v1.<verb>`.
 pub fn call_subject<C: Call>() -> String {
+    // Disjoint from every stream: one that covered it would acknowledge the request ahead of the service (F-17).
     format!("dray.{}.v1.{}", C::AREA, C::VERB)
 }
 
-/// `dray.<area>.v1.<verb>.<tenant>`: a call that can be permitted to an identity for this one tenant.
+/// Subject of a call that an identity may be permitted for this one tenant: `dray.<area>.v1.<verb>.<tenant>`.
 pub fn tenant_call_subject<C: Call>(tenant: &TenantId) -> String {
+    // The tenant last, here and below: one line of permissions binds a publisher to it (3.2).
     format!("{}.{}", call_subject::<C>(), tenant.token())
 }
 
-/// `dray.work.<area>.v1.<verb>.<tenant>`
+/// Subject of work: `dray.work.<area>.v1.<verb>.<tenant>`, with the area of this message.
 pub fn work_subject<W: Work>(work: &W, tenant: &TenantId) -> String {
     format!(
         "dray.work.{}.v1.{}.{}",
@@ -86,41 +90,38 @@ pub fn work_subject<W: Work>(work: &W, tenant: &TenantId) -> String {
     )
 }
 
-/// `dray.dead.<area>.v1.<verb>.<tenant>`
-pub fn dead_subject<W: Work>(tenant: &TenantId) -> String {
-    format!("dray.dead.{}.v1.{}.{}", W::AREA, W::VERB, tenant.token())
-}
-
-/// `dray.event.<area>.v1.<past participle>.<tenant>`
+/// Subject of an event: `dray.event.<area>.v1.<past participle>.<tenant>`.
 pub fn event_subject<E: Event>(tenant: &TenantId) -> String {
     format!("dray.event.{}.v1.{}.{}", E::AREA, E::PAST, tenant.token())
 }
 
-/// `dray.audit.<area>.v1.<past participle>.<tenant>`
+/// Subject of an audit event: `dray.audit.<area>.v1.<past participle>.<tenant>`.
 pub fn audit_subject<A: Audit>(tenant: &TenantId) -> String {
     format!("dray.audit.{}.v1.{}.{}", A::AREA, A::PAST, tenant.token())
 }
 
-/// Additive revision of every message type, the part after `/` in `Dray-Schema`.
+/// Additive revision of every message type, the part after `/` in `Dray-Schema` (E-2).
 pub const REVISION: u32 = 1;
 
-/// Value of `Dray-Schema`: `dray.v1.ToolCallRequested/1`.
+/// Value of `Dray-Schema`, such as `dray.v1.ToolCallRequested/1`.
 pub fn schema_name<M: Name>() -> String {
     format!("{}/{REVISION}", M::full_name())
 }
 
-/// Step of work within an operation, unique per stream and message kind: `toolcall.resolve`.
+/// Step of work within an operation, unique per stream and kind of message: `toolcall.resolve`.
 pub fn work_step<W: Work>(work: &W) -> String {
     format!("{}.{}", work.area(), W::VERB)
 }
 
-/// Step of an event within an operation: `toolcall.resolved`.
+/// Step of an event within an operation, unique per stream and kind of message: `toolcall.resolved`.
 pub fn event_step<E: Event>() -> String {
     format!("{}.{}", E::AREA, E::PAST)
 }
 
-/// `Nats-Msg-Id`: `<operation>:<step>:<redrives>` (messaging-reliability 4.2).
+/// `Nats-Msg-Id` as other publishers write it: `<operation>:<step>:<redrives>` (messaging-reliability 4.2). Those of
+/// `dray-bus` begin with the tenant.
 pub fn message_id(operation: &OperationId, step: &str, redrives: u32) -> String {
+    // The count stays for technical retries of one send, so that the server drops the copy.
     format!("{operation}:{step}:{redrives}")
 }
 
@@ -141,6 +142,7 @@ impl Work for v1::ToolCallRequested {
             tool: self.tool.clone(),
             state: state.into(),
             fault: Some(fault.clone().into()),
+            // For the handler's own event to fill, as are such fields below; the bus knows the fault alone.
             invalid: None,
         }
     }
@@ -198,8 +200,8 @@ impl Work for v1::SendFileRequested {
     }
 }
 
-/// Begin of the areas of platforms: `delivery-telegram`.
-const PLATFORM_AREA: &str = "delivery-";
+/// How the areas of platforms begin: `delivery-telegram`.
+pub(crate) const PLATFORM_AREA: &str = "delivery-";
 
 impl Work for v1::DeliverFiles {
     const AREA: &'static str = "delivery-platform";
@@ -208,10 +210,12 @@ impl Work for v1::DeliverFiles {
 
     fn area(&self) -> Cow<'static, str> {
         let platform = self.target.as_ref().map_or("", |target| &target.platform);
+        // Not checked to be a token here: the delivery service has found the platform in its configuration.
         Cow::Owned(format!("{PLATFORM_AREA}{platform}"))
     }
 
     fn serves(area: &str) -> bool {
+        // Any platform: which ones there are is known to the configuration alone.
         area.starts_with(PLATFORM_AREA)
     }
 
@@ -329,10 +333,6 @@ mod tests {
         assert_eq!(
             event_subject::<v1::ToolCallRejected>(&acme),
             "dray.event.toolcall.v1.rejected.acme"
-        );
-        assert_eq!(
-            dead_subject::<v1::ToolCallRequested>(&acme),
-            "dray.dead.toolcall.v1.resolve.acme"
         );
         assert_eq!(
             audit_subject::<v1::EgressAudit>(&acme),

@@ -1,12 +1,28 @@
 //! The wire contracts: generated protobuf types ([`v1`]), the subjects they travel on ([`contract`]), and
-//! the conversions to and from `dray-types` ([`convert`]).
+//! the conversions to and from `dray-types` ([`convert`]) and between codes and their names ([`codes`]).
 //!
-//! Wire types stop at the edge: handlers work with `dray-types` and the plain fields of a request.
 //! `cargo xtask generate` writes [`v1`] from `proto/dray/v1`; a test fails when the two differ.
+//!
+//! ```
+//! use dray_proto::contract::{call_subject, event_subject, schema_name};
+//! use dray_proto::v1;
+//! use dray_types::TenantId;
+//!
+//! let tenant = TenantId::new("acme")?;
+//! assert_eq!(call_subject::<v1::FetchRequest>(), "dray.egress.v1.fetch");
+//! assert_eq!(event_subject::<v1::ToolCallRejected>(&tenant), "dray.event.toolcall.v1.rejected.acme");
+//! assert_eq!(schema_name::<v1::ToolCallRequested>(), "dray.v1.ToolCallRequested/1");
+//! # Ok::<(), dray_types::id::InvalidId>(())
+//! ```
 
+pub mod codes;
 pub mod contract;
 pub mod convert;
+pub mod export;
+pub mod queue;
+pub mod tagged;
 
+pub use codes::NamedCode;
 pub use contract::{Audit, Call, Event, Work};
 
 /// Types of package `dray.v1`, generated.
@@ -22,8 +38,8 @@ pub mod v1 {
 /// The encoded `FileDescriptorSet` of every contract, for gRPC reflection and schema checks.
 pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
 
-/// Largest content that travels inside a message; anything above goes by claim (messaging-reliability K-1).
+/// Largest content in bytes that travels inside a message; anything above goes by claim (messaging-reliability K-1).
 pub const INLINE_LIMIT: usize = 64 * 1024;
 
-/// Largest message, payload and headers together, regardless of the server's limit (messaging-reliability E-3).
+/// Largest message in bytes, payload and headers together, regardless of the server (messaging-reliability E-3).
 pub const MESSAGE_LIMIT: usize = 128 * 1024;

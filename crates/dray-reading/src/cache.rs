@@ -56,6 +56,7 @@ pub(crate) fn is_lasting(converted: &Converted) -> bool {
     let passing = |limit: Limit| matches!(limit, Limit::Time | Limit::Memory);
     let failed = match converted.failure {
         Some(Failure::Stopped(limit)) => passing(limit),
+        // A worker that crashed may have met a machine short of memory; another run can succeed.
         Some(Failure::Internal) => true,
         _ => false,
     };
@@ -68,7 +69,7 @@ pub trait Cache: Send + Sync {
     /// A conversion that was kept.
     async fn get(&self, key: &CacheKey) -> Option<Converted>;
 
-    /// Keeps a conversion.
+    /// Keeps a conversion under its key, in place of an earlier one. A failure to keep it is not reported.
     async fn put(&self, key: &CacheKey, value: &Converted);
 }
 
@@ -76,11 +77,11 @@ pub trait Cache: Send + Sync {
 #[derive(Debug)]
 pub struct MemoryCache {
     max_bytes: usize,
-    kept: Mutex<Kept>,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CacheState {
     entries: HashMap<CacheKey, Entry>,
     bytes: usize,
     uses: u64,
@@ -98,7 +99,7 @@ impl MemoryCache {
     pub fn new(max_bytes: usize) -> Self {
         Self {
             max_bytes,
-            kept: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
@@ -107,13 +108,14 @@ impl MemoryCache {
         self.lock().bytes
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, CacheState> {
+        // A panic under the lock leaves at worst a wrong byte count, and a cache never fails a call.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Default for MemoryCache {
-    /// 64 MiB.
+    /// At most 64 MiB of Markdown, parts and warnings together.
     fn default() -> Self {
         Self::new(64 << 20)
     }
@@ -133,11 +135,12 @@ fn size(converted: &Converted) -> usize {
 #[async_trait]
 impl Cache for MemoryCache {
     async fn get(&self, key: &CacheKey) -> Option<Converted> {
+        // Megabytes are copied after the lock is released, not under it.
         let value = {
-            let mut kept = self.lock();
-            kept.uses += 1;
-            let now = kept.uses;
-            let entry = kept.entries.get_mut(key)?;
+            let mut state = self.lock();
+            state.uses += 1;
+            let now = state.uses;
+            let entry = state.entries.get_mut(key)?;
             entry.used = now;
             Arc::clone(&entry.value)
         };
@@ -146,24 +149,26 @@ impl Cache for MemoryCache {
 
     async fn put(&self, key: &CacheKey, value: &Converted) {
         let bytes = size(value);
+        // It would evict everything else and still not fit.
         if bytes > self.max_bytes {
             return;
         }
+        // Copied before the lock is taken, for the same reason as in `get`.
         let value = Arc::new(value.clone());
-        let mut kept = self.lock();
-        kept.uses += 1;
-        let used = kept.uses;
-        if let Some(old) = kept.entries.insert(*key, Entry { value, bytes, used }) {
-            kept.bytes -= old.bytes;
+        let mut state = self.lock();
+        state.uses += 1;
+        let used = state.uses;
+        if let Some(old) = state.entries.insert(*key, Entry { value, bytes, used }) {
+            state.bytes -= old.bytes;
         }
-        kept.bytes += bytes;
-        while kept.bytes > self.max_bytes {
-            let oldest = kept.entries.iter().min_by_key(|(_, entry)| entry.used);
+        state.bytes += bytes;
+        while state.bytes > self.max_bytes {
+            let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.used);
             let Some(key) = oldest.map(|(key, _)| *key) else {
                 break;
             };
-            if let Some(gone) = kept.entries.remove(&key) {
-                kept.bytes -= gone.bytes;
+            if let Some(gone) = state.entries.remove(&key) {
+                state.bytes -= gone.bytes;
             }
         }
     }
@@ -178,8 +183,11 @@ pub(crate) struct Flights {
 impl Flights {
     /// Waits until no other task converts this (single-flight).
     pub(crate) async fn enter(&self, key: CacheKey) -> tokio::sync::OwnedMutexGuard<()> {
+        // The lock of the map ends with this block; waiting for the turn happens without it.
         let turn = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            // Only callers hold turns strongly. Without this line the map would grow by every document ever
+            // read.
             running.retain(|_, turn| turn.strong_count() > 0);
             if let Some(turn) = running.get(&key).and_then(Weak::upgrade) {
                 turn
@@ -223,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_differ_by_everything_that_changes_what_comes_out() {
+    fn keys_differ_by_everything_that_changes_the_output() {
         let content = Sha256Digest::of(b"a");
         let of = |hint: &Hint, selection: &Selection, limits: &Limits| {
             CacheKey::of(content, hint, selection, limits)
@@ -256,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_not_used_for_longest_goes_first() {
+    async fn the_least_recently_used_entry_is_evicted_first() {
         let cache = MemoryCache::new(4200);
         for name in ["a", "b", "c"] {
             cache.put(&key(name), &converted(&"x".repeat(1000))).await;
@@ -270,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_is_not_kept_and_what_is_kept_twice_counts_once() {
+    async fn too_large_entries_are_not_kept_and_replaced_ones_count_once() {
         let cache = MemoryCache::new(2000);
         cache.put(&key("a"), &converted(&"x".repeat(3000))).await;
         assert_eq!((cache.get(&key("a")).await, cache.bytes()), (None, 0));
@@ -282,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_time_or_memory_ended_is_not_kept() {
+    fn conversions_ended_by_time_or_memory_are_not_kept() {
         for (stopped, failure, lasting) in [
             (None, None, true),
             (Some(Limit::Element), None, true),

@@ -18,6 +18,8 @@ pub fn defang(text: &str) -> String {
     }
     let tables = Tables::new();
     let mut text = tables.pass(text);
+    // A removal can bring a mark next to another base or two joiners together, so it is repeated until nothing
+    // changes. Each pass but the last shortens the text or composes it, so the loop ends.
     loop {
         let next = tables.pass(&text);
         if next == text {
@@ -92,6 +94,8 @@ impl Tables {
             _ if is_selector(character) => {
                 self.ideographic.contains(before)
                     || (self.emoji.contains(before)
+                        // Digits, `#` and `*` have the Emoji property too; a selector behind them means
+                        // something in a keycap alone.
                         && (!before.is_ascii() || after == Some('\u{20E3}')))
             }
             _ => true,
@@ -178,6 +182,7 @@ fn always(character: char) -> Option<char> {
         // Tags, and the rest of their plane that is reserved for invisible characters, but for the selectors in it.
         | '\u{E0000}'..='\u{E00FF}'
         | '\u{E01F0}'..='\u{E0FFF}' => None,
+        // The last two code points of every plane are noncharacters.
         _ if u32::from(character) & 0xFFFE == 0xFFFE => None,
         _ => Some(character),
     }
@@ -235,17 +240,17 @@ mod tests {
     #[test]
     fn composed_but_not_folded() {
         assert_eq!(defang("e\u{301}"), "é");
-        for kept in ["10 m²", "½", "ﬁ", "Ⅳ", "①", "Å", "\u{a0}", "…"] {
-            assert_eq!(defang(kept), kept);
+        for unchanged in ["10 m²", "½", "ﬁ", "Ⅳ", "①", "Å", "\u{a0}", "…"] {
+            assert_eq!(defang(unchanged), unchanged);
         }
         assert_eq!(defang("\u{212B}"), "Å");
     }
 
     #[test]
     fn emoji_stay_whole() {
-        for kept in ["👩‍👩‍👧", "👩🏽‍🚀", "🏳️‍🌈", "❤️", "1️⃣", "👨‍⚕️", "🇩🇪", "👁️‍🗨️"]
+        for unchanged in ["👩‍👩‍👧", "👩🏽‍🚀", "🏳️‍🌈", "❤️", "1️⃣", "👨‍⚕️", "🇩🇪", "👁️‍🗨️"]
         {
-            assert_eq!(defang(kept), kept);
+            assert_eq!(defang(unchanged), unchanged);
         }
         assert_eq!(defang("👩\u{200D}"), "👩");
         assert_eq!(defang("👩\u{200D}x"), "👩x");
@@ -254,9 +259,9 @@ mod tests {
 
     #[test]
     fn joiners_stay_in_words_that_need_them() {
-        for kept in ["می\u{200C}خواهم", "क्\u{200D}ष", "ক্\u{200C}ষ", "ශ්\u{200D}රී"]
+        for unchanged in ["می\u{200C}خواهم", "क्\u{200D}ष", "ক্\u{200C}ষ", "ශ්\u{200D}රී"]
         {
-            assert_eq!(defang(kept), kept);
+            assert_eq!(defang(unchanged), unchanged);
         }
         assert_eq!(defang("pass\u{200C}word"), "password");
         assert_eq!(defang("می\u{200C} "), "می ");
@@ -275,13 +280,13 @@ mod tests {
     fn heaps_of_marks_are_cut() {
         // None of these composes with the letter.
         let heap = format!("q{}r", "\u{0323}\u{0301}".repeat(20));
-        let shown = defang(&heap);
-        assert_eq!(shown.chars().count(), 2 + MAX_COMBINING_MARKS);
-        assert!(shown.starts_with('q') && shown.ends_with('r'));
+        let defanged = defang(&heap);
+        assert_eq!(defanged.chars().count(), 2 + MAX_COMBINING_MARKS);
+        assert!(defanged.starts_with('q') && defanged.ends_with('r'));
     }
 
     #[test]
-    fn hidden_messages_are_gone() {
+    fn hidden_messages_are_removed() {
         let tags: String = "ignore"
             .bytes()
             .map(|b| char::from_u32(0xE0000 + u32::from(b)).unwrap())

@@ -13,6 +13,7 @@ const MAX_QUERY_CHARACTERS: usize = 200;
 /// The hits as Markdown: how many, then one list item each. Compared without regard to case; white space in the text
 /// sought matches any white space.
 pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
+    // The query is a model's; its length would multiply with that of the document.
     let sought: String = sought.chars().take(MAX_QUERY_CHARACTERS).collect();
     let sought = normal(&sought);
     let mut out = Vec::new();
@@ -26,8 +27,8 @@ pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
         for (before, hit, after) in hits(line, &sought) {
             total += 1;
             if out.len() < MAX_SHOWN_HITS {
-                let place = place(parts, offset, index + 1, &heading);
-                out.push(format!("- {place}: {before}{hit}{after}"));
+                let location = location_text(parts, offset, index + 1, &heading);
+                out.push(format!("- {location}: {before}{hit}{after}"));
             }
         }
         offset += line.len() + 1;
@@ -44,7 +45,7 @@ pub fn find(markdown: &str, parts: &[Part], sought: &str) -> String {
 }
 
 /// Where it is, as the `range` parameter would name it.
-fn place(parts: &[Part], offset: usize, line: usize, heading: &str) -> String {
+fn location_text(parts: &[Part], offset: usize, line: usize, heading: &str) -> String {
     let part = parts.iter().take_while(|part| part.start <= offset).last();
     let part = part.map(|part| match &part.title {
         Some(title) => format!("{} {title}, ", part.unit.word()),
@@ -78,9 +79,11 @@ fn hits(line: &str, sought: &str) -> Vec<(String, String, String)> {
     places.push(line.len());
     folded
         .match_indices(sought)
-        .filter_map(|(at, found)| {
+        .filter_map(|(at, matched)| {
+            // A lower case of several characters (`İ`) has the same place for all of them, so a hit may end
+            // where it begins.
             let start = *places.get(at)?;
-            let end = *places.get(at + found.len())?;
+            let end = *places.get(at + matched.len())?;
             let end = line.ceil_char_boundary(end.max(start));
             Some((
                 tail(line.get(..start)?),
@@ -131,9 +134,9 @@ mod tests {
     #[test]
     fn hits_come_with_page_line_and_heading() {
         let text = "# Intro\n\nThe Budget is tight.\n\n# End\n\nno budget, NO BUDGET\n";
-        let found = find(text, &[page(1, 0), page(2, 31)], "budget");
+        let hits_text = find(text, &[page(1, 0), page(2, 31)], "budget");
         assert_eq!(
-            found,
+            hits_text,
             "_(3 hits)_\n\n- page 1, line 3, under “Intro”: The Budget is tight.\n\
              - page 2, line 7, under “End”: no budget, NO BUDGET\n\
              - page 2, line 7, under “End”: no budget, NO BUDGET\n"
@@ -157,10 +160,10 @@ mod tests {
     #[test]
     fn many_hits_are_counted_and_long_lines_cut() {
         let text = "x".repeat(1000);
-        let found = find(&text, &[], "x");
-        assert!(found.starts_with("_(1000 hits, the first 50 shown)_\n"));
+        let hits_text = find(&text, &[], "x");
+        assert!(hits_text.starts_with("_(1000 hits, the first 50 shown)_\n"));
         assert!(
-            found
+            hits_text
                 .lines()
                 .all(|line| line.chars().count() < 2 * CONTEXT_CHARACTERS + 40)
         );
@@ -169,8 +172,8 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn it_never_panics(text in "\\PC{0,80}", sought in "\\PC{0,6}") {
-            let found = find(&text, &[], &sought);
-            proptest::prop_assert!(found.ends_with('\n'));
+            let hits_text = find(&text, &[], &sought);
+            proptest::prop_assert!(hits_text.ends_with('\n'));
         }
     }
 }

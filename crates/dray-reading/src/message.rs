@@ -24,16 +24,17 @@ pub const NO_TEXT: &str = "_(No text found in this document.)_";
 /// A path as it may stand outside a frame: what could imitate structure, turn text around or hide is written as
 /// `\u{…}`, and what is too long loses its middle.
 pub fn escape_path(path: &str) -> String {
-    let shown: Vec<String> = path.chars().map(escape).collect();
+    let escaped: Vec<String> = path.chars().map(escape).collect();
     let length = |parts: &[String]| parts.iter().map(|part| part.chars().count()).sum::<usize>();
-    if length(&shown) <= LONGEST_PATH {
-        return shown.concat();
+    if length(&escaped) <= LONGEST_PATH {
+        return escaped.concat();
     }
     let half = (LONGEST_PATH - 1) / 2;
     let mut head = String::new();
     let mut left = half;
-    for part in &shown {
+    for part in &escaped {
         let chars = part.chars().count();
+        // An escape is kept or left out as a whole; half of `\u{202e}` would read as something else.
         if chars > left {
             break;
         }
@@ -42,7 +43,7 @@ pub fn escape_path(path: &str) -> String {
     }
     let mut tail = Vec::new();
     let mut left = half;
-    for part in shown.iter().rev() {
+    for part in escaped.iter().rev() {
         let chars = part.chars().count();
         if chars > left {
             break;
@@ -90,10 +91,10 @@ pub fn cannot_read(path: &str, reason: &str) -> String {
     )
 }
 
-/// Step 2.
-pub fn outside_workspace(path: &str, place: &str) -> String {
+/// Refusal of step 2. The sentence is the same for files that exist and files that do not.
+pub fn outside_workspace(path: &str, root: &str) -> String {
     format!(
-        "Error: refusing to access '{}' — outside {place}. Set tools.workspace_strict=false in config.yml to disable this check.",
+        "Error: refusing to access '{}' — outside {root}. Set tools.workspace_strict=false in config.yml to disable this check.",
         escape_path(path)
     )
 }
@@ -103,7 +104,7 @@ pub fn too_large(size: u64, cap: u64) -> String {
     format!("exceeds max_file_bytes ({size} > {cap})")
 }
 
-/// Step 8.
+/// Refusal of step 8: the kind is not one that the tool or the policy lets through.
 pub fn kind_not_allowed(path: &str, kind: Kind, mime: &str) -> String {
     format!(
         "Error: {} is a {} ({mime}); read_attachment only reads documents and text. Inspect other kinds via the shell.",
@@ -135,7 +136,7 @@ pub fn member_path(path: &str, member: &str) -> String {
     format!("{path}!/{member}")
 }
 
-/// The last resort.
+/// Answer to an unexpected failure. It names no cause: the message of a panic may hold content.
 pub fn internal(path: &str) -> String {
     format!(
         "Error: could not read {}: internal error.",
@@ -153,13 +154,13 @@ pub fn cancelled(path: &str) -> String {
 pub enum Cause {
     /// A password is needed.
     Encrypted,
-    /// Damaged, and how.
+    /// Damaged or incomplete; the detail is from a fixed list, never from the file.
     Corrupt(Damage),
-    /// A limit.
+    /// A limit of the conversion was reached before there was any text.
     Limit(Limit),
-    /// No converter.
+    /// The type has no converter; a shell tool may have one.
     Unsupported,
-    /// The converter failed.
+    /// The converter failed or its process ended without an answer.
     Internal,
 }
 
@@ -208,10 +209,12 @@ pub fn member_hint(path: &str, mime: &str, cause: Cause) -> String {
 
 /// How else a document without a converter may be read.
 pub fn shell_hint(path: &str, mime: &str) -> String {
-    let shown = escape_path(path);
-    let word = quote_for_shell(&shown);
+    let escaped = escape_path(path);
+    // The escaped path is quoted, not the raw one: the hint stands outside of any frame, where a file name
+    // could otherwise write sentences of its own (prompt injection).
+    let word = quote_for_shell(&escaped);
     format!(
-        "[Attached document: {shown} ({mime})]\n\
+        "[Attached document: {escaped} ({mime})]\n\
          Not inlined. Extract its text with a shell tool, e.g. `markitdown {word}` (fallback `pdftotext {word} -`, or `textutil -convert txt {word}` on macOS), then read\n\
          the output. Do not assume contents you have not extracted."
     )
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn shells_get_a_quoted_word() {
+    fn shell_hints_quote_the_path() {
         assert_eq!(quote_for_shell("a/b-c_d"), "a/b-c_d");
         assert_eq!(quote_for_shell("/a.b/c-d+e@f:g,1"), "/a.b/c-d+e@f:g,1");
         assert_eq!(quote_for_shell("a b's.pdf"), r"'a b'\''s.pdf'");
@@ -300,8 +303,8 @@ mod tests {
         assert_eq!(escape_path("a\nb"), "a\\u{a}b");
         assert_eq!(escape_path("x] -- [y`"), "x\\u{5d} -- \\u{5b}y\\u{60}");
         for hidden in "\u{202e}\u{2066}\u{200b}\u{200d}\u{feff}\u{ad}\u{2028}\u{2029}\u{85}\u{7f}\u{1b}\u{e0041}\u{e0002}\u{180e}\u{61c}\u{fe0f}\u{e0100}\u{34f}\u{3164}\u{115f}".chars() {
-            let shown = escape_path(&hidden.to_string());
-            assert_eq!(shown, format!("\\u{{{:x}}}", u32::from(hidden)));
+            let escaped = escape_path(&hidden.to_string());
+            assert_eq!(escaped, format!("\\u{{{:x}}}", u32::from(hidden)));
         }
         assert_eq!(escape_path("Größe 报告 é'\".pdf"), "Größe 报告 é'\".pdf");
     }
@@ -309,13 +312,15 @@ mod tests {
     #[test]
     fn long_paths_lose_their_middle() {
         assert_eq!(escape_path(&"a".repeat(300)).chars().count(), 300);
-        let shown = escape_path(&format!("start{}end", "x".repeat(400)));
-        assert_eq!(shown.chars().count(), 299);
-        assert!(shown.starts_with("startx") && shown.ends_with("xend") && shown.contains('…'));
-        let shown = escape_path(&"\u{202e}".repeat(400));
-        assert!(shown.chars().count() <= 300);
+        let escaped = escape_path(&format!("start{}end", "x".repeat(400)));
+        assert_eq!(escaped.chars().count(), 299);
         assert!(
-            !shown.replace("\\u{202e}", "").contains('\\'),
+            escaped.starts_with("startx") && escaped.ends_with("xend") && escaped.contains('…')
+        );
+        let escaped = escape_path(&"\u{202e}".repeat(400));
+        assert!(escaped.chars().count() <= 300);
+        assert!(
+            !escaped.replace("\\u{202e}", "").contains('\\'),
             "no escape is cut"
         );
     }

@@ -90,6 +90,7 @@ impl Policy {
             "convert_wall_clock_seconds" => {
                 let seconds = value.as_f64()?;
                 self.convert_wall_clock_seconds =
+                    // NaN fails both comparisons and is refused like any other value that makes no sense.
                     (seconds > 0.0 && seconds <= MAX_SECONDS).then_some(seconds)?;
             }
             "convert_max_inflated_bytes" => self.convert_max_inflated_bytes = positive(value)?,
@@ -138,7 +139,7 @@ impl<'de> Deserialize<'de> for Policy {
         let value = Value::deserialize(deserializer)?;
         let (policy, bad) = Self::from_value(&value);
         for key in bad {
-            tracing::warn!(key, "value makes no sense; using the default");
+            tracing::warn!(key, "the value is invalid; the default applies");
         }
         Ok(policy)
     }

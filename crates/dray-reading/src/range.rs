@@ -16,7 +16,7 @@ pub enum Range {
     Parts(Unit, Span),
     /// `sheet Budget`, `sheet Budget rows 1001-2000`, `chapter Preface`.
     Named {
-        /// Sheet or chapter.
+        /// [`Unit::Sheet`] or [`Unit::Chapter`].
         unit: Unit,
         /// Its name, or its number.
         name: String,
@@ -29,7 +29,7 @@ pub enum Range {
     Lines(Span),
     /// `bytes 100000-` of the Markdown; from 0, the last one inclusive.
     Bytes {
-        /// First byte.
+        /// First byte, from 0.
         first: u64,
         /// Last byte, inclusive; `u64::MAX` for the end.
         last: u64,
@@ -95,6 +95,8 @@ impl Range {
                 markdown.get(start..end).unwrap_or_default()
             }
             Self::Bytes { first, last } => {
+                // Both ends round up to a character, so ranges that follow each other meet without a gap or a
+                // repetition.
                 let at = |offset: u64| {
                     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
                     markdown.ceil_char_boundary(offset.min(markdown.len()))
@@ -108,7 +110,7 @@ impl Range {
 
     /// What to say when the document has nothing there; nothing when it has.
     pub fn miss(&self, converted: &Converted) -> Option<String> {
-        let (unit, seen) = match self {
+        let (unit, available) = match self {
             Self::Parts(unit, _) | Self::Named { unit, .. } => (*unit, converted.parts_seen),
             Self::Rows(_) => return None,
             Self::Lines(_) | Self::Bytes { .. } => {
@@ -126,14 +128,14 @@ impl Range {
         if !converted.parts.is_empty() {
             return None;
         }
-        Some(if seen == 0 {
+        Some(if available == 0 {
             format!(
                 "Nothing at {self}: this document has no {}s. Use lines or bytes.",
                 unit.word()
             )
         } else {
             format!(
-                "Nothing at {self}: the document has {seen} {}s.",
+                "Nothing at {self}: the document has {available} {}s.",
                 unit.word()
             )
         })
@@ -233,6 +235,7 @@ fn ends(text: &str) -> Result<(Option<u64>, Option<u64>), RangeError> {
 /// A sheet or chapter by name, maybe with rows; a range of numbers is a range of them.
 fn named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
     if let Ok(span) = span(rest)
+        // One number behind `sheet` may be the name of a sheet, such as 2024, so it stays a name.
         && (span.first != span.last || unit == Unit::Chapter)
     {
         return Ok(Range::Parts(unit, span));
@@ -242,6 +245,7 @@ fn named(unit: Unit, rest: &str) -> Result<Range, RangeError> {
         .iter()
         .filter_map(|word| lower.rfind(word).map(|at| (at, word.len())))
         .max();
+    // Lower case can change the length of a text (`İ`); then places in `lower` do not hold for `rest`.
     let split = split.filter(|_| lower.len() == rest.len());
     let (name, rows) = match split {
         Some((at, length)) => match span(rest.get(at + length..).unwrap_or_default()) {
@@ -282,7 +286,7 @@ mod tests {
 
     #[test]
     fn every_form_is_read_and_shown() {
-        for (text, range, shown) in [
+        for (text, range, display) in [
             (
                 "pages 3-5",
                 Range::Parts(Unit::Page, span(3, 5)),
@@ -323,7 +327,7 @@ mod tests {
             ("bytes 0-9", Range::Bytes { first: 0, last: 9 }, "bytes 0-9"),
         ] {
             assert_eq!(Range::parse(text), Ok(range.clone()), "{text}");
-            assert_eq!(range.to_string(), shown);
+            assert_eq!(range.to_string(), display);
         }
     }
 
@@ -364,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_what_is_understood() {
+    fn invalid_ranges_are_refused_with_the_valid_forms() {
         for text in [
             "",
             "pages",
@@ -399,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_beyond_the_document_says_what_there_is() {
+    fn a_range_beyond_the_document_is_refused_with_its_length() {
         let converted = Converted {
             converter: "pdf".into(),
             markdown: String::new(),

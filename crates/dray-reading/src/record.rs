@@ -69,7 +69,7 @@ pub enum Code {
     Empty,
     /// A password is needed.
     Encrypted,
-    /// Damaged or incomplete.
+    /// Damaged or incomplete; with a partial text the outcome is that of the text.
     Corrupt,
     /// A limit ended the conversion before there was any text.
     LimitExceeded,
@@ -116,7 +116,7 @@ impl Code {
 pub struct Record {
     /// What the model sees. Never empty, no NUL.
     pub output: String,
-    /// How it ended.
+    /// How the call ended; [`Record::error_code`] has the reason where one is needed.
     pub outcome: Outcome,
     /// Why there is not simply the text.
     pub error_code: Option<Code>,
@@ -149,10 +149,10 @@ impl Record {
         Self::new(Outcome::Refuse, Some(code), output)
     }
 
-    /// The record of a document whose caller is gone, for callers that had to fetch it first. `shown` is what
+    /// The record of a document whose caller is gone, for callers that had to fetch it first. `display_path` is what
     /// the model knows it by.
-    pub fn cancelled(shown: &str) -> Self {
-        Self::new(Outcome::Cancelled, None, message::cancelled(shown))
+    pub fn cancelled(display_path: &str) -> Self {
+        Self::new(Outcome::Cancelled, None, message::cancelled(display_path))
     }
 
     /// A record that says this and knows nothing of the file yet.
@@ -188,7 +188,7 @@ pub(crate) fn summarized(bytes: usize) -> String {
 /// The file is not read: why, and the message for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// The step that failed, as a word for programs.
     pub code: Code,
     /// The sentence for the model.
     pub output: String,
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_the_wire() {
+    fn codes_have_their_wire_names() {
         for outcome in [
             Outcome::Inline,
             Outcome::Summary,

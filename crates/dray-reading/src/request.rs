@@ -80,8 +80,12 @@ fn is_true(value: &Value) -> bool {
 
 /// A focus without controls and of bounded length; nothing when it is blank.
 pub fn focus(text: &str) -> Option<String> {
-    let kept: String = text.chars().filter(|c| !c.is_control()).collect();
-    let cut: String = kept.trim().chars().take(MAX_FOCUS_CHARACTERS).collect();
+    let printable: String = text.chars().filter(|c| !c.is_control()).collect();
+    let cut: String = printable
+        .trim()
+        .chars()
+        .take(MAX_FOCUS_CHARACTERS)
+        .collect();
     let cut = cut.trim_end();
     (!cut.is_empty()).then(|| cut.to_owned())
 }
@@ -130,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_counts_like_what_a_model_writes() {
+    fn typed_requests_are_normalised_like_those_of_a_model() {
         let typed = Request {
             file_path: Some(" ".to_owned()),
             focus: Some("a\u{7}b ".repeat(300)),
@@ -147,12 +151,12 @@ mod tests {
             (None, None, None)
         );
         assert_eq!(tidied.file_path.as_deref(), Some(" "));
-        let kept = Request {
+        let tidy = Request {
             range: Some("pages 3".to_owned()),
             find: Some("x".to_owned()),
             ..Request::default()
         };
-        assert_eq!(kept.clone().tidied(), kept);
+        assert_eq!(tidy.clone().tidied(), tidy);
     }
 
     #[test]

@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Keeps what is written.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Kept {
+impl Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -33,17 +33,17 @@ impl Write for Kept {
 }
 
 /// The log of what happens until the guard is dropped.
-fn listen() -> (Kept, tracing::subscriber::DefaultGuard) {
-    let kept = Kept::default();
-    let to = kept.clone();
+fn listen() -> (LogBuffer, tracing::subscriber::DefaultGuard) {
+    let log_lines = LogBuffer::default();
+    let to = log_lines.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_writer(move || to.clone())
         .with_ansi(false)
         .finish();
-    (kept, tracing::subscriber::set_default(subscriber))
+    (log_lines, tracing::subscriber::set_default(subscriber))
 }
 
-impl Kept {
+impl LogBuffer {
     /// What was written since it was asked last.
     fn text(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
@@ -60,10 +60,10 @@ async fn read(reader: &Reader, path: &str) -> Record {
     reader.read(&Request::of_path(path), &cancel, &|_| {}).await
 }
 
-async fn one_record_without_content(reader: &Reader, kept: &Kept) {
+async fn one_record_without_content(reader: &Reader, log_lines: &LogBuffer) {
     let record = read(reader, "a.txt").await;
     let nonce = record.output.rsplit("--END ").next().unwrap().to_owned();
-    let log = kept.text();
+    let log = log_lines.text();
     assert_eq!(log.lines().count(), 1, "{log}");
     for part in [
         "INFO",
@@ -87,30 +87,30 @@ async fn one_record_without_content(reader: &Reader, kept: &Kept) {
     );
 }
 
-async fn of_what_lies_outside_only_that_it_does(reader: &Reader, kept: &Kept) {
+async fn paths_outside_are_logged_without_their_name(reader: &Reader, log_lines: &LogBuffer) {
     read(reader, "/etc/secret-name").await;
     let staged = ["/etc/secret-name".to_owned()];
     assert!(reader.announce(&staged, Vision::No).is_empty());
-    let log = kept.text();
+    let log = log_lines.text();
     assert_eq!(log.matches("(outside)").count(), 2, "{log}");
     assert_eq!(log.matches("outside_workspace").count(), 2, "{log}");
     assert!(!log.contains("secret-name"), "{log}");
 }
 
-async fn failures_are_warnings_with_a_name(reader: &Reader, kept: &Kept) {
+async fn failures_are_warnings_with_a_name(reader: &Reader, log_lines: &LogBuffer) {
     let record = read(reader, "a.pdf").await;
     assert!(record.error_code.is_some());
-    let log = kept.text();
+    let log = log_lines.text();
     assert!(
         log.contains("WARN") && log.contains("read_attachment.failed"),
         "{log}"
     );
 }
 
-fn skipped_attachments_are_named_with_their_reason(reader: &Reader, kept: &Kept) {
+fn skipped_attachments_are_named_with_their_reason(reader: &Reader, log_lines: &LogBuffer) {
     let blocks = reader.announce(&["gone\n.txt".to_owned()], Vision::No);
     assert!(blocks.is_empty());
-    let log = kept.text();
+    let log = log_lines.text();
     assert!(
         log.contains("run.attachment_skipped") && log.contains("not_found"),
         "{log}"
@@ -119,14 +119,14 @@ fn skipped_attachments_are_named_with_their_reason(reader: &Reader, kept: &Kept)
 }
 
 #[tokio::test]
-async fn the_log_says_what_happened_and_never_what_was_read() {
+async fn the_log_has_outcomes_and_no_content() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("a.txt"), "the content").unwrap();
     std::fs::write(root.path().join("a.pdf"), "%PDF-1.7 and nothing more").unwrap();
     let reader = reader(root.path());
-    let (kept, _guard) = listen();
-    one_record_without_content(&reader, &kept).await;
-    of_what_lies_outside_only_that_it_does(&reader, &kept).await;
-    failures_are_warnings_with_a_name(&reader, &kept).await;
-    skipped_attachments_are_named_with_their_reason(&reader, &kept);
+    let (log_lines, _guard) = listen();
+    one_record_without_content(&reader, &log_lines).await;
+    paths_outside_are_logged_without_their_name(&reader, &log_lines).await;
+    failures_are_warnings_with_a_name(&reader, &log_lines).await;
+    skipped_attachments_are_named_with_their_reason(&reader, &log_lines);
 }

@@ -35,7 +35,7 @@ fn job(mime: &str) -> Job {
 }
 
 #[tokio::test]
-async fn what_the_converter_says_comes_back() {
+async fn the_worker_returns_the_output_of_the_converter() {
     let worked = worker()
         .convert(
             file(b"hello"),
@@ -53,7 +53,7 @@ async fn what_the_converter_says_comes_back() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_no_worker_fails_by_name() {
+async fn a_program_that_is_not_a_worker_fails_by_name() {
     let cancel = CancellationToken::new();
     for other in ["/bin/true", "/bin/false", "/nowhere/at/all"] {
         let worked = Worker::at(other.into())
@@ -104,7 +104,7 @@ async fn silence_ends_with_the_limit_of_time_and_the_whole_group_is_gone() {
 }
 
 #[tokio::test]
-async fn cancelling_answers_at_once_even_while_it_waits_for_its_turn() {
+async fn cancelling_ends_a_waiting_call_immediately() {
     let (_folder, worker) = impostor("exec /bin/sleep 1000");
     let worker = worker.at_once(1);
     let cancel = CancellationToken::new();
@@ -120,7 +120,7 @@ async fn cancelling_answers_at_once_even_while_it_waits_for_its_turn() {
 }
 
 #[tokio::test]
-async fn endless_output_and_half_answers_are_no_answers() {
+async fn endless_and_incomplete_output_is_refused() {
     let (_folder, worker) = impostor("exec /bin/cat /dev/zero");
     let worked = worker
         .convert(file(b""), &job("text/plain"), &CancellationToken::new())

@@ -1,26 +1,26 @@
-//! The folder of this host that an instance sees too.
+//! The exchange directory: one of this host that is bound into an instance.
 
 use std::sync::Arc;
 
-use dray_sandbox::exec::{Exec, ExecFiles};
-use dray_sandbox::local::{LocalBackend, LocalOptions};
 use dray_sandbox::{
     Address, Backend as _, Error, ErrorKind, FileKind, Follow, Sandbox, SandboxPath,
 };
+use dray_sandbox_exec::{Exec, ExecFiles};
+use dray_sandbox_local::{LocalBackend, LocalOptions};
 
 use crate::config::Exchange;
 
 /// A bind mount that was seen from both sides.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// On this host, with nothing outside of it ever opened.
+    /// The host's side, which opens nothing outside of the directory.
     pub(crate) local: Arc<dyn Sandbox>,
     host: SandboxPath,
     container: SandboxPath,
 }
 
 impl Bound {
-    /// The exchange folder of an instance, when there is one and both sides see the same folder.
+    /// The exchange directory of an instance; `None` unless both sides see the same directory.
     pub(crate) async fn find<E: Exec + 'static>(
         exchange: &Exchange,
         name: &str,
@@ -34,6 +34,7 @@ impl Bound {
         let inside = match files.stat(&container, Follow::Yes).await {
             Ok(inside) if inside.kind == FileKind::Directory => inside,
             Ok(_) => return Ok(None),
+            // Every other failure only means that bytes go through commands instead.
             Err(error) if error.kind() == ErrorKind::SandboxGone => return Err(error),
             Err(error) => {
                 tracing::info!(%error, name, "the instance has no exchange folder");
@@ -57,6 +58,7 @@ impl Bound {
         };
         let host = SandboxPath::new(text)?;
         let outside = local.stat(&host, Follow::Yes).await?;
+        // Device and inode are the same on both sides of a bind mount; anything else is not the same directory.
         if outside.identity.is_none() || outside.identity != inside.identity {
             tracing::warn!(name, "the exchange folder of the instance is another one");
             return Ok(None);
@@ -68,8 +70,9 @@ impl Bound {
         }))
     }
 
-    /// Where a resolved path of the instance lies on this host; `None` for what is not in the folder.
+    /// The path on this host for a resolved path of the instance; `None` outside of the directory.
     pub(crate) fn on_host(&self, path: &SandboxPath) -> Option<SandboxPath> {
+        // The path is resolved in the instance, so links in it were followed there and not on this host.
         if !path.is_beneath(&self.container) {
             return None;
         }

@@ -1,14 +1,14 @@
-//! Which instances run, and whether one is still the same.
+//! Running instances and their identity.
 
 use async_trait::async_trait;
-use dray_sandbox::exec::{Exec as _, Guard, LocalExec};
 use dray_sandbox::{Error, ErrorKind};
+use dray_sandbox_exec::{Exec as _, Guard, LocalExec};
 use serde::Deserialize;
 
 /// Most bytes of a list of instances.
 const LONGEST_LIST: usize = 4 << 20;
 
-/// A running instance.
+/// A running instance, as `instance list --json` prints it; other fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Instance {
     #[serde(rename = "instance")]
@@ -22,7 +22,7 @@ struct Listed {
     instances: Vec<Instance>,
 }
 
-/// Names that Apptainer gives.
+/// Checks a name of an instance, which becomes an argument and a part of a URL.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let plain = name.bytes().all(letter) && !name.starts_with(['.', '-']);
@@ -35,7 +35,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     ))
 }
 
-/// Asks which instances of this user run.
+/// Lists the running instances of this user.
 pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance>, Error> {
     let words = [program, "instance", "list", "--json"];
     let argv = words.map(|word| word.as_bytes().to_vec()).to_vec();
@@ -65,13 +65,14 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
 }
 
 impl Instance {
-    /// Its identity among all that ever have this name: its first process and when that began.
+    /// Its identity among all instances that ever had this name: its first process and when that began.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::SandboxGone`] when that process has ended.
     pub(crate) async fn incarnation(&self) -> Result<String, Error> {
         let pid = self.pid;
+        // Instances run as processes of this host, under this user, so no command of the program is needed.
         let stat = tokio::fs::read_to_string(format!("/proc/{pid}/stat")).await;
         let stat = stat.map_err(|error| {
             Error::new(ErrorKind::SandboxGone, "its first process has ended").caused_by(error)
@@ -84,16 +85,17 @@ impl Instance {
 
 /// When a process began, in ticks since the host did (`proc(5)`, field 22); `None` for a dead one.
 fn started(stat: &str) -> Option<u64> {
-    // The second field is a name that may hold anything, also brackets.
+    // The second field is the name of the program and may hold blanks and brackets, so the last bracket counts.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
+    // A zombie keeps its number and its start until its parent has waited for it.
     if state.starts_with(['Z', 'X']) {
         return None;
     }
     fields.nth(18)?.parse().ok()
 }
 
-/// Looks before every command whether the instance that was opened still runs.
+/// Checks before every command that the instance that was opened still runs.
 #[derive(Debug)]
 pub(crate) struct SameInstance {
     instance: Instance,

@@ -4,6 +4,20 @@
 //! folder, a private bind mount of each instance, are read and written on this host directly.
 //!
 //! What it does not do: it starts and stops no instances, and it never looks into overlays of running ones.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), dray_sandbox::Error> {
+//! use dray_sandbox::{Backend as _, Follow, SandboxPath};
+//! use dray_sandbox_apptainer::{ApptainerBackend, Config};
+//!
+//! let backend = ApptainerBackend::new(Config::default());
+//! let handle = backend.resolve(&"apptainer:box".parse()?).await?;
+//! let sandbox = backend.open(&handle).await?;
+//! let report = sandbox.stat(&SandboxPath::new("/work/report.pdf")?, Follow::Yes).await?;
+//! println!("{} bytes", report.size);
+//! # Ok(())
+//! # }
+//! ```
 
 mod config;
 mod exchange;
@@ -13,8 +27,8 @@ mod sandbox;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::exec::{Exit, Guard as _, Guarded, LocalExec, kind_of_text};
 use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+use dray_sandbox_exec::{Exit, Guard as _, Guarded, LocalExec, kind_of_text};
 
 pub use config::{Config, Exchange};
 use exchange::Bound;
@@ -28,12 +42,13 @@ pub struct ApptainerBackend {
 }
 
 impl ApptainerBackend {
-    /// With these settings.
+    /// A backend with these settings; nothing is started or checked before its first use.
     pub const fn new(config: Config) -> Self {
         Self { config }
     }
 
     fn program(&self) -> LocalExec {
+        // No prefix: this runs the program itself and no command in an instance.
         let nothing: [&str; 0] = [];
         LocalExec::new(nothing)
             .with_environment(&self.config.environment)
@@ -56,6 +71,7 @@ impl ApptainerBackend {
         if let Some(directory) = &self.config.working_directory {
             prefix.extend(["--pwd".to_owned(), directory.clone()]);
         }
+        // The name was checked, so this is neither an option nor another kind of image.
         prefix.push(format!("instance://{name}"));
         LocalExec::new(prefix)
             .with_environment(&self.config.environment)
@@ -81,8 +97,9 @@ impl Backend for ApptainerBackend {
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
         let instance = self.find(&handle.address).await?;
         let guard = Arc::new(SameInstance::new(&instance, &handle.incarnation));
+        // Before anything runs in it: the handle may be of an earlier instance of the name.
         guard.check().await?;
-        let guarding: Arc<dyn dray_sandbox::exec::Guard> = guard;
+        let guarding: Arc<dyn dray_sandbox_exec::Guard> = guard;
         let exec = Guarded::new(self.exec(&handle.address.name), Arc::clone(&guarding));
         let mut sandbox = ApptainerSandbox::new(handle.clone(), exec, guarding);
         sandbox.home_is_working_directory = self.config.working_directory.is_none();
@@ -93,7 +110,7 @@ impl Backend for ApptainerBackend {
     }
 }
 
-/// What Apptainer says when it is not the command that failed. Its own status is always 255.
+/// The failure of Apptainer itself, whose status is always 255; `None` when the command failed.
 fn failure(exit: &Exit) -> Option<Error> {
     if exit.status != 255 {
         return None;
@@ -101,6 +118,7 @@ fn failure(exit: &Exit) -> Option<Error> {
     let said = exit
         .stderr
         .lines()
+        // From the end: lines of the command itself may come before the program's own failure.
         .rev()
         .find(|line| line.contains("FATAL"))?;
     let lower = said.to_ascii_lowercase();
@@ -113,6 +131,7 @@ fn failure(exit: &Exit) -> Option<Error> {
         ErrorKind::ToolMissing
     } else {
         match kind_of_text(said) {
+            // Other words are about the host, such as a missing image file, and say nothing about the path.
             Some(ErrorKind::NoSpace) => ErrorKind::NoSpace,
             _ => ErrorKind::Unavailable,
         }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::exec::{ExecFiles, Guard, Guarded, LocalExec};
 use dray_sandbox::{
     Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
     SandboxPath, Transport, Write,
 };
+use dray_sandbox_exec::{ExecFiles, Guard, Guarded, LocalExec};
 
 use crate::exchange::Bound;
 
@@ -18,7 +18,7 @@ pub(crate) struct ApptainerSandbox {
     guard: Arc<dyn Guard>,
     pub(crate) files: ExecFiles<Guarded<LocalExec>>,
     pub(crate) bound: Option<Bound>,
-    /// Commands do not run where the user works, but where we put them.
+    /// Commands run in `/`, so where they run does not say where the user works.
     pub(crate) home_is_working_directory: bool,
 }
 
@@ -33,8 +33,9 @@ impl ApptainerSandbox {
         }
     }
 
-    /// The folder of this host that holds a path, and the path there.
+    /// The exchange directory that holds a path, and the path on this host.
     async fn direct(&self, path: &SandboxPath) -> Result<(&Bound, SandboxPath), Error> {
+        // Files of this host would be there for a stopped instance too; commands check it by themselves.
         self.guard.check().await?;
         self.bound
             .as_ref()
@@ -55,6 +56,7 @@ impl Sandbox for ApptainerSandbox {
             probe.working_directory = probe.home.clone();
         }
         if self.bound.is_some() {
+            // First in the list, which is the order of preference.
             probe.transports.insert(0, Transport::Direct);
         }
         Ok(probe)

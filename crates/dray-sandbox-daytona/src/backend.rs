@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
+use dray_sandbox_hosted::HostedSandbox;
 use dray_types::Clock;
 
 use crate::config::{Config, ConfigError};
 use crate::control::Control;
 use crate::link::Link;
-use crate::sandbox::DaytonaSandbox;
+use crate::process::Processes;
 
 /// The first word of an address.
 const BACKEND_NAME: &str = "daytona";
 
-/// The sandboxes of one organization. Addresses are `daytona:ID` or `daytona:BACKEND_NAME`; the incarnation is the id.
+/// The sandboxes of one organization. Addresses are `daytona:ID` or `daytona:NAME`; the incarnation is the id.
 #[derive(Debug)]
 pub struct DaytonaBackend {
     control: Arc<Control>,
@@ -48,6 +49,7 @@ impl Backend for DaytonaBackend {
     }
 
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        // By the name first: it may have gone to another sandbox while the bound one still runs.
         let named = self.control.find(&handle.address.name).await?;
         if named.id != handle.incarnation {
             let other = "the name means another sandbox now";
@@ -55,6 +57,8 @@ impl Backend for DaytonaBackend {
         }
         let info = self.control.usable(&handle.incarnation).await?;
         let link = Link::new(Arc::clone(&self.control), handle.clone(), &info)?;
-        Ok(Arc::new(DaytonaSandbox::new(Arc::new(link))))
+        let link = Arc::new(link);
+        let commands = Processes::new(Arc::clone(&link));
+        Ok(Arc::new(HostedSandbox::new(link, commands)))
     }
 }

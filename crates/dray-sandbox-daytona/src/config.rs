@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use dray_sandbox_hosted::is_base_url;
 use dray_types::{Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,37 +47,29 @@ impl Default for Config {
 /// Why the backend cannot be used as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// An address that is none.
+    /// A setting that is not an `http://` or `https://` address, or has credentials in it.
     #[error("`{0}` is not an http:// or https:// address")]
     Address(&'static str),
-    /// The client cannot be made: authorities that cannot be read.
+    /// The client cannot be made, for example because `ca_file` cannot be read.
     #[error("the HTTP client cannot be made")]
     Client(#[source] dray_http::HttpError),
 }
 
 impl Config {
-    /// Refuses what cannot be.
+    /// Checks both addresses, to which ids are appended and the key is sent.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if !is_address(&self.api_url) {
+        if !is_base_url(&self.api_url) {
             return Err(ConfigError::Address("api_url"));
         }
         if self
             .toolbox_url
             .as_deref()
-            .is_some_and(|url| !is_address(url))
+            .is_some_and(|url| !is_base_url(url))
         {
             return Err(ConfigError::Address("toolbox_url"));
         }
         Ok(())
     }
-}
-
-/// Whether something is the beginning of a URL that carries no credentials.
-pub(crate) fn is_address(url: &str) -> bool {
-    let rest = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"));
-    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', '?', '#', ' ']))
 }
 
 #[cfg(test)]

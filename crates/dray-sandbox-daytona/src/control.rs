@@ -1,18 +1,18 @@
-//! The API: which sandboxes there are, and how they are.
+//! The API: which sandboxes exist, and their state.
 
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpTimeouts};
+use dray_http::HttpClient;
 use dray_sandbox::{Error, ErrorKind};
+use dray_sandbox_hosted::{MessageRefusal, http_client, is_base_url, refused, unanswered};
 use dray_types::Clock;
 use jiff::Timestamp;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::config::{Config, ConfigError, is_address};
-use crate::fault::{refused, unanswered};
+use crate::config::{Config, ConfigError};
 
-/// What the API knows of a sandbox.
+/// A sandbox as the API describes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Info {
@@ -25,7 +25,7 @@ pub(crate) struct Info {
     toolbox_proxy_url: String,
 }
 
-/// RFC 3339, or nothing.
+/// Reads a time of RFC 3339, which may be absent or empty.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     let text = text.filter(|text| !text.is_empty());
@@ -34,13 +34,15 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>,
 }
 
 impl Info {
-    /// Refuses one that nothing can be done in now.
+    /// Fails unless the state allows the toolbox to work.
     fn usable(self) -> Result<Self, Error> {
         let kind = match self.state.as_str() {
             "destroyed" | "destroying" => ErrorKind::SandboxGone,
             "stopped" | "stopping" | "archived" | "archiving" => ErrorKind::SandboxStopped,
             "paused" | "pausing" => ErrorKind::SandboxPaused,
+            // The toolbox works on in these states; the empty one is an API without the field.
             "started" | "resizing" | "snapshotting" | "forking" | "" => return Ok(self),
+            // Everything else is on its way to another state, so a later attempt may succeed.
             _ => ErrorKind::Unavailable,
         };
         Err(Error::new(kind, format!("the sandbox is {}", self.state)))
@@ -64,14 +66,14 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
-        let limits = HttpTimeouts {
-            connect: config.connect_timeout.as_duration(),
-            idle: config.idle_timeout.as_duration(),
-            answer: config.answer_timeout.as_duration(),
-        };
+        let client = http_client(
+            config.connect_timeout,
+            config.idle_timeout,
+            config.answer_timeout,
+            config.ca_file.as_deref(),
+        );
         Ok(Self {
-            client: HttpClient::new(limits, config.ca_file.as_deref())
-                .map_err(ConfigError::Client)?,
+            client: client.map_err(ConfigError::Client)?,
             config: config.clone(),
             clock,
         })
@@ -89,9 +91,11 @@ impl Control {
         let answer = request.send(&|_| {}).await.map_err(unanswered)?;
         let info: Info = match answer.status() {
             200 => answer.json().await.map_err(unanswered)?,
+            // On this call nothing but the sandbox itself can be missing.
             404 | 410 => return Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
-            _ => return Err(refused(answer).await),
+            _ => return Err(refused::<MessageRefusal>(answer).await),
         };
+        // The id goes into the path of every request to the toolbox.
         checked(&info.id)
             .map_err(|_| Error::new(ErrorKind::Protocol, "a sandbox without an id"))?;
         Ok(info)
@@ -100,6 +104,7 @@ impl Control {
     /// The sandbox of this id, when it can be used.
     pub(crate) async fn usable(&self, id: &str) -> Result<Info, Error> {
         let info = self.find(id).await?;
+        // A sandbox may have the id of another one as its name.
         if info.id != id {
             let other = "the name means another sandbox now";
             return Err(Error::new(ErrorKind::SandboxGone, other));
@@ -111,10 +116,10 @@ impl Control {
     pub(crate) fn toolbox(&self, info: &Info) -> Result<String, Error> {
         let said = &info.toolbox_proxy_url;
         let base = self.config.toolbox_url.as_ref().unwrap_or(said);
-        if !is_address(base) {
+        if !is_base_url(base) {
             return Err(Error::new(ErrorKind::Protocol, "no address of a toolbox"));
         }
-        // The key goes there: never in the clear because an answer says so.
+        // The key goes to this address. A response must not bring it to send the key without TLS.
         if self.config.toolbox_url.is_none()
             && base.starts_with("http://")
             && self.config.api_url.starts_with("https://")
@@ -125,9 +130,10 @@ impl Control {
     }
 }
 
-/// Names go into paths of requests as they are.
+/// Checks a name, which becomes a part of request paths without escaping.
 fn checked(name: &str) -> Result<&str, Error> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    // `.` and `..` are allowed characters, but would change the path. The empty name counts too.
     let dots = name.bytes().all(|byte| byte == b'.');
     if !dots && name.len() <= 128 && name.bytes().all(fine) {
         return Ok(name);

@@ -6,17 +6,23 @@
 //! - `double` (feature `double`): a server that speaks the same wire, for tests.
 //!
 //! What it does not do: it makes, starts and ends no sandbox.
+//!
+//! ```
+//! use dray_sandbox_daytona::signature::sign;
+//! use dray_types::Secret;
+//!
+//! let key = Secret::new("signing-key");
+//! let signature = sign(&key, "GET", "/home/daytona/report.pdf", 1_700_000_000);
+//! assert_eq!(signature.as_deref(), Some("v1_31Z12NzLFlzOmtJsY7zUzL76CU5azNGR_tr5dyuyK_k"));
+//! ```
 
 mod backend;
 mod config;
 mod control;
 #[cfg(any(test, feature = "double"))]
 pub mod double;
-mod fault;
-mod files;
 mod link;
 mod process;
-mod sandbox;
 pub mod signature;
 #[cfg(test)]
 mod tests;

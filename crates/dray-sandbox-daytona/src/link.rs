@@ -1,18 +1,21 @@
-//! The way to the toolbox of one incarnation.
+//! The connection to the toolbox of one incarnation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use dray_http::{HttpResponse, RequestBuilder};
+use async_trait::async_trait;
+use dray_http::{ByteStream, HttpResponse, RequestBuilder};
 use dray_sandbox::{Error, ErrorKind, Handle};
+use dray_sandbox_hosted::{MessageRefusal, OCTET_STREAM, Provider, refused};
 
 use crate::control::{Control, Info};
-use crate::fault::{refused, unanswered};
+use crate::process::Processes;
 
 /// The toolbox of one incarnation.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) control: Arc<Control>,
-    pub(crate) handle: Handle,
+    handle: Handle,
     base: String,
 }
 
@@ -36,36 +39,42 @@ impl Link {
         let request = self.control.client.post(&format!("{}{path}", self.base));
         request.authorization("Bearer", &self.control.config.api_key)
     }
+}
 
-    /// Sends a request; any answer but success is an error.
-    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<HttpResponse, Error> {
-        let error = match request.send(&|_| {}).await {
-            Ok(answer) if answer.is_success() => return Ok(answer),
-            Ok(answer) => refused(answer).await,
-            Err(error) => unanswered(error),
-        };
-        Err(self.explained(error).await)
+#[async_trait]
+impl Provider for Link {
+    type Commands = Processes;
+
+    const HAS_RANGES: bool = false;
+    const HAS_LONG_OUTPUT: bool = false;
+    /// The proxy answers for sandboxes that are stopped or gone in many ways.
+    const DOUBTFUL_KINDS: &'static [ErrorKind] = &[
+        ErrorKind::Unavailable,
+        ErrorKind::Auth,
+        ErrorKind::NotFound,
+        ErrorKind::Protocol,
+    ];
+
+    fn handle(&self) -> &Handle {
+        &self.handle
     }
 
-    /// The proxy answers for sandboxes that are stopped or gone in many ways, some of which a file could cause: the
-    /// API knows which it is.
-    pub(crate) async fn explained(&self, error: Error) -> Error {
-        if !matches!(
-            error.kind(),
-            ErrorKind::Unavailable | ErrorKind::Auth | ErrorKind::NotFound | ErrorKind::Protocol
-        ) {
-            return error;
-        }
-        match self.control.usable(&self.handle.incarnation).await {
-            Err(told)
-                if matches!(
-                    told.kind(),
-                    ErrorKind::SandboxGone | ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
-                ) =>
-            {
-                told.caused_by(error)
-            }
-            _ => error,
-        }
+    async fn life_left(&self) -> Result<Option<Duration>, Error> {
+        let info = self.control.usable(&self.handle.incarnation).await?;
+        Ok(info.left(&self.control.clock))
+    }
+
+    fn download(&self, path: &str) -> RequestBuilder {
+        self.get("/files/download").query(&[("path", path)])
+    }
+
+    fn upload(&self, path: &str, size: u64, body: ByteStream) -> RequestBuilder {
+        self.post("/files/upload-v2")
+            .query(&[("path", path)])
+            .stream(OCTET_STREAM, size, body)
+    }
+
+    async fn refused(&self, response: HttpResponse) -> Error {
+        refused::<MessageRefusal>(response).await
     }
 }

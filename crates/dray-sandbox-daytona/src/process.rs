@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_sandbox::exec::{Arguments, Channel, Exec, Exit, Running, quote};
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, quote};
+use dray_sandbox_hosted::{Provider as _, unanswered};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::fault::unanswered;
 use crate::link::Link;
 
 /// Most bytes of a command: it becomes one argument of a shell.
@@ -31,7 +31,7 @@ impl Processes {
     }
 }
 
-/// What the toolbox says of a command: both its outputs as one text.
+/// The toolbox's report of a command: its status, and both its outputs as one text.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Executed {
@@ -51,6 +51,7 @@ impl Exec for Processes {
             input: false,
             input_end: false,
             longest_arguments: LONGEST_COMMAND,
+            // Output comes as one JSON text at the end, so all of it is held in memory.
             longest_output: Some(LONGEST_OUTPUT),
         }
     }
@@ -61,10 +62,11 @@ impl Exec for Processes {
         let request = self
             .link
             .post("/process/execute")
+            // The response comes when the command has ended; the usual limit would cut long digests.
             .answer_within(longest + RESPONSE_GRACE)
             .json(&json!({ "command": command, "timeout": longest.as_secs() }));
         let answer = self.link.send(request).await?;
-        // JSON may need six characters for one.
+        // JSON may write one byte as six characters (`\u0000`).
         let told = answer.bytes(6 * LONGEST_OUTPUT).await;
         let told = match told.map_err(unanswered) {
             Ok(told) => told,
@@ -77,6 +79,7 @@ impl Exec for Processes {
         output.truncate(LONGEST_OUTPUT);
         let exit = Exit {
             status: executed.exit_code,
+            // Both outputs came as one text, so errors are in stdout.
             stderr: String::new(),
         };
         Ok(Running {
@@ -86,8 +89,9 @@ impl Exec for Processes {
     }
 }
 
-/// One string for a shell. It is text on this wire.
+/// The command line for a shell. It is text on this wire, so other bytes are refused.
 fn command(argv: &[Vec<u8>]) -> Result<String, Error> {
+    // The toolbox gives the text to a shell (sandbox-transfer 11.3).
     let words: Vec<_> = argv.iter().map(|word| quote(word)).collect();
     let command = String::from_utf8(words.join(&b' '))
         .map_err(|_| Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only"))?;

@@ -1,7 +1,7 @@
-//! The archive calls: look, download, upload (sandbox-transfer 4.2 to 4.4).
+//! The archive calls of the engine: stat, download, upload (sandbox-transfer 4.2 to 4.4).
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use dray_sandbox::{Body, Error, ErrorKind, FileKind};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderMap, Method, Request};
@@ -12,11 +12,11 @@ use crate::client::Client;
 use crate::fault;
 use crate::wire::{Connection, Reply, Sent, empty, outgoing};
 
-/// Where the engine describes a path.
+/// Header in which the engine describes a path.
 const PATH_STAT: &str = "x-docker-container-path-stat";
-/// The one media type that is plain and not taken for a form.
+/// Media type of an upload. A form's type would make the engine drop the body and answer 200 (sandbox-transfer 4.4).
 const TAR_MEDIA_TYPE: &str = "application/x-tar";
-/// All bytes of a path that mean nothing in a query.
+/// Bytes of a path that are escaped: all that could mean something in a query.
 const PATH_BYTE_SET: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')
@@ -24,16 +24,16 @@ const PATH_BYTE_SET: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'~');
 
-/// What the engine says of a path.
+/// Description of a path by the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathStat {
-    /// Kind of file.
+    /// Kind of what lies there; the last link is not followed.
     pub(crate) kind: FileKind,
-    /// Bytes.
+    /// Size in bytes; for a link the length of its text.
     pub(crate) size: u64,
-    /// The 12 low mode bits.
+    /// The 12 low mode bits: permissions, set-id and sticky.
     pub(crate) mode: u32,
-    /// Nanoseconds since the epoch.
+    /// Time of the last write in nanoseconds since the epoch.
     pub(crate) mtime_ns: Option<i128>,
 }
 
@@ -46,17 +46,20 @@ struct Wire {
 }
 
 impl PathStat {
-    /// From the head of an answer.
+    /// Reads the header of an answer to HEAD or GET.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
         let wrong = || Error::new(ErrorKind::Protocol, "the engine does not describe the path");
         let value = headers.get(PATH_STAT).ok_or_else(wrong)?;
+        // Docker writes the standard alphabet, Podman the one for URLs.
         let json = STANDARD
             .decode(value.as_bytes())
+            .or_else(|_| URL_SAFE.decode(value.as_bytes()))
             .map_err(|error| wrong().caused_by(error))?;
         let wire: Wire = serde_json::from_slice(&json).map_err(|error| wrong().caused_by(error))?;
         let mtime = wire.mtime.parse::<jiff::Timestamp>().ok();
         Ok(Self {
             kind: kind(wire.mode),
+            // Negative only from an engine that breaks its own contract; no file has such a size.
             size: u64::try_from(wire.size).unwrap_or(0),
             mode: low_bits(wire.mode),
             mtime_ns: mtime.map(jiff::Timestamp::as_nanosecond),
@@ -64,7 +67,7 @@ impl PathStat {
     }
 }
 
-/// Kind by Go's `os.FileMode`.
+/// Kind of a file in Go's `os.FileMode`, whose bits differ from those of `st_mode`.
 fn kind(mode: u32) -> FileKind {
     let has = |bit: u32| mode & (1 << bit) != 0;
     match () {
@@ -79,14 +82,14 @@ fn kind(mode: u32) -> FileKind {
     }
 }
 
-/// Permissions, set-id and sticky bits by Go's `os.FileMode`.
+/// Permissions, set-id and sticky bits of Go's `os.FileMode`.
 fn low_bits(mode: u32) -> u32 {
     let bit = |from: u32, to: u32| ((mode >> from) & 1) << to;
     (mode & 0o777) | bit(23, 11) | bit(22, 10) | bit(20, 9)
 }
 
 impl Client {
-    /// Looks at a path; a link at its end is not followed. `connection` is kept for the next look.
+    /// Describes a path; a link at its end is not followed. `connection` is kept for the next call.
     pub(crate) async fn look(
         &self,
         connection: &mut Option<Connection>,
@@ -107,19 +110,22 @@ impl Client {
             *connection = Some(open);
             return Ok(stat);
         }
-        // The answer to HEAD cannot say why. Nearly always the path is missing.
+        // An answer to HEAD has no body and so no reason. Nearly always the path is missing.
+        // Closed before the next request, which has a connection of its own.
         drop(reply);
         if status.as_u16() == 404 {
+            // The container may be missing instead, which is another kind of failure.
             self.inspect(container).await?;
             return Err(Error::new(ErrorKind::NotFound, "looking at a path"));
         }
+        // The same request as GET has a body with the reason.
         match self.download(container, path).await {
             Ok((stat, _)) => Ok(stat),
             Err(error) => Err(error),
         }
     }
 
-    /// A path as a tar, with what the engine says of it.
+    /// Downloads a path as a tar, with the description of the path.
     pub(crate) async fn download(
         &self,
         container: &str,
@@ -139,6 +145,7 @@ impl Client {
             ));
         }
         let encoding = reply.headers.get(CONTENT_ENCODING);
+        // The body would be the compressed tar; a proxy in between may have packed it.
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(Error::new(
                 ErrorKind::Protocol,
@@ -149,7 +156,7 @@ impl Client {
         Ok((stat, reply.into_body()))
     }
 
-    /// Unpacks a plain tar into a directory.
+    /// Uploads a plain tar, which the engine unpacks into a directory.
     pub(crate) async fn upload(
         &self,
         container: &str,
@@ -159,7 +166,7 @@ impl Client {
         let mut request = self.archive(Method::PUT, container, directory).await?;
         *request.body_mut() = outgoing(tar);
         let mut connection = self.connect().await?;
-        // No limit: the answer comes after the last byte, and the owner of the bytes watches their rate.
+        // Without a time limit: the answer comes after the last byte, and the owner of the bytes watches their rate.
         let answer = connection.send(request).await?;
         let reply = Reply::new(connection, answer);
         if reply.status.is_success() {
@@ -177,6 +184,7 @@ impl Client {
         path: &[u8],
     ) -> Result<Request<Sent>, Error> {
         let version = self.version().await?;
+        // By hand: the client library takes text, and a path may hold any bytes.
         let path = percent_encode(path, PATH_BYTE_SET);
         Request::builder()
             .method(method)
@@ -184,6 +192,7 @@ impl Client {
                 "/v{version}/containers/{container}/archive?path={path}"
             ))
             .header(HOST, "docker")
+            // The engine compresses a download when the client seems to accept that (sandbox-transfer 4.3).
             .header(ACCEPT_ENCODING, "identity")
             .header(CONTENT_TYPE, TAR_MEDIA_TYPE)
             .body(empty())
@@ -217,6 +226,16 @@ mod tests {
                 mtime_ns: Some(1_767_323_045_000_000_000),
             }
         );
+    }
+
+    #[test]
+    fn the_alphabet_for_urls_is_read_too() {
+        let json = r#"{"name":"?>~?>~","size":7,"mode":420,"mtime":"2026-01-02T03:04:05Z"}"#;
+        let value = URL_SAFE.encode(json);
+        assert!(value.contains(['-', '_']), "{value}");
+        let mut headers = HeaderMap::new();
+        headers.insert(PATH_STAT, value.parse().unwrap());
+        assert_eq!(PathStat::of(&headers).unwrap().size, 7);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Finding containers.
+//! Finds containers and opens them.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::client::Client;
 use crate::config::{Config, ConfigError};
 use crate::sandbox::DockerSandbox;
 
-/// The first word of an address.
+/// The word before the colon of an address.
 const BACKEND_NAME: &str = "docker";
 
-/// Containers of one Docker Engine. Addresses are `docker:BACKEND_NAME` or `docker:ID`; the incarnation is the full id.
+/// Containers of one Docker Engine. Addresses are `docker:NAME` or `docker:ID`; the incarnation is the full id.
 #[derive(Debug)]
 pub struct DockerBackend {
     client: Arc<Client>,
@@ -22,11 +22,11 @@ pub struct DockerBackend {
 }
 
 impl DockerBackend {
-    /// Connects when it is first used.
+    /// Makes a backend. It connects at the first request.
     ///
     /// # Errors
     ///
-    /// When the configuration makes no sense.
+    /// [`ConfigError`] for an endpoint that cannot be used, or one without its certificates.
     pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         Ok(Self {
             client: Arc::new(Client::new(config)?),
@@ -38,7 +38,7 @@ impl DockerBackend {
     async fn open_known(
         &self,
         handle: Handle,
-        known: ContainerInspectResponse,
+        known: Box<ContainerInspectResponse>,
     ) -> Result<Arc<dyn Sandbox>, Error> {
         let client = Arc::clone(&self.client);
         let clock = self.clock.clone();
@@ -65,6 +65,7 @@ impl Backend for DockerBackend {
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
         check(&handle.address.name)?;
         let known = self.client.inspect(&handle.address.name).await?;
+        // A name may belong to another container by now, and so may a short id.
         if full_id(known.id.clone())? != handle.incarnation {
             let other = "the name means another container now";
             return Err(Error::new(ErrorKind::SandboxGone, other));
@@ -72,6 +73,7 @@ impl Backend for DockerBackend {
         self.open_known(handle.clone(), known).await
     }
 
+    // One request to the engine instead of two: it describes the container with its id.
     async fn open_address(&self, address: &Address) -> Result<Arc<dyn Sandbox>, Error> {
         check(&address.name)?;
         let known = self.client.inspect(&address.name).await?;
@@ -83,7 +85,7 @@ impl Backend for DockerBackend {
     }
 }
 
-/// Names go into paths of requests as they are.
+/// Checks a name, which goes into the paths of requests as it is.
 fn check(name: &str) -> Result<(), Error> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let dots = name.bytes().all(|byte| byte == b'.');

@@ -1,4 +1,4 @@
-//! One engine: its version, its containers, and connections to it.
+//! The client of one engine: its version, its containers, and connections to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::config::{Config, ConfigError};
 use crate::fault;
 use crate::wire::{Connection, Endpoint, Reply, empty};
 
-/// Oldest version of the interface that has everything used here.
+/// Oldest version of the API that has everything used here.
 const MIN_API_VERSION: (usize, usize) = (1, 24);
 
-/// A way to an engine. Nothing is asked before it is needed.
+/// Client of one engine. It sends nothing before the first call.
 #[derive(Debug)]
 pub(crate) struct Client {
     endpoint: Endpoint,
@@ -30,7 +30,7 @@ pub(crate) struct Client {
     answer_timeout: Duration,
     shell_timeout: Duration,
     negotiated: OnceCell<(Docker, String)>,
-    /// Connections of the library, and ends of abandoned commands.
+    /// Tasks for connections of the library, and for the ending of abandoned commands.
     tasks: TaskTracker,
 }
 
@@ -46,39 +46,39 @@ impl Client {
         })
     }
 
-    /// The library, speaking a version that the engine knows.
+    /// The library's client, with a version of the API that the engine knows.
     pub(crate) async fn docker(&self) -> Result<&Docker, Error> {
         let (docker, _) = self.negotiated.get_or_try_init(|| self.negotiate()).await?;
         Ok(docker)
     }
 
-    /// The version both know, as it stands in paths.
+    /// The version of the API that both sides know, as it stands in paths.
     pub(crate) async fn version(&self) -> Result<&str, Error> {
         let (_, version) = self.negotiated.get_or_try_init(|| self.negotiate()).await?;
         Ok(version)
     }
 
-    /// Tasks that outlive a call.
+    /// Tasks that go on after their caller has returned.
     pub(crate) const fn tasks(&self) -> &TaskTracker {
         &self.tasks
     }
 
-    /// How long an answer may take.
+    /// Time limit for an answer of the engine.
     pub(crate) const fn patience(&self) -> Duration {
         self.answer_timeout
     }
 
-    /// How long the shell of a container may take for a short answer.
+    /// Time limit for a short answer of a shell in a container.
     pub(crate) const fn shell_timeout(&self) -> Duration {
         self.shell_timeout
     }
 
-    /// A connection of one's own.
+    /// Opens a connection that only the caller uses.
     pub(crate) async fn connect(&self) -> Result<Connection, Error> {
         Connection::open(&self.endpoint, self.connect_timeout).await
     }
 
-    /// Waits for the head of an answer, not for ever.
+    /// Waits for the head of an answer, within the limit.
     pub(crate) async fn head<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,
@@ -89,8 +89,8 @@ impl Client {
         }
     }
 
-    /// What the engine knows of a container.
-    pub(crate) async fn inspect(&self, name: &str) -> Result<ContainerInspectResponse, Error> {
+    /// Describes a container. The description has several kilobytes, so it does not lie in the caller's future.
+    pub(crate) async fn inspect(&self, name: &str) -> Result<Box<ContainerInspectResponse>, Error> {
         let docker = self.docker().await?;
         let asked = docker.inspect_container(name, None::<InspectContainerOptions>);
         let known = self
@@ -105,11 +105,11 @@ impl Client {
             Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD) => Err(
                 Error::new(ErrorKind::SandboxGone, "the container is being removed"),
             ),
-            _ => Ok(known),
+            _ => Ok(Box::new(known)),
         }
     }
 
-    /// Asks for the engine's version, which no path carries yet, and keeps to the older of both.
+    /// Requests the engine's version without a version in the path, and settles on the older of both.
     async fn negotiate(&self) -> Result<(Docker, String), Error> {
         const DOING: &str = "asking the engine for its version";
         let request = Request::get("/_ping")
@@ -128,6 +128,7 @@ impl Client {
         let version = told.and_then(parse).ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "the engine does not tell its version")
         })?;
+        // A version that the engine does not know gives 400 on every path (sandbox-transfer 4.1).
         let newest = (
             API_DEFAULT_VERSION.major_version,
             API_DEFAULT_VERSION.minor_version,
@@ -144,7 +145,7 @@ impl Client {
         Ok((self.library(&text, &version)?, text))
     }
 
-    /// The library over our connections, every path with the version in front.
+    /// Makes the library's client over our connections, with the version in front of every path.
     fn library(&self, text: &str, version: &ClientVersion) -> Result<Docker, Error> {
         let way = Arc::new(Way {
             endpoint: self.endpoint.clone(),
@@ -155,6 +156,7 @@ impl Client {
         Docker::connect_with_custom_transport(
             move |request: BollardRequest| Arc::clone(&way).send(request),
             Some("http://docker"),
+            // The library counts in whole seconds, and zero would mean no time at all.
             self.answer_timeout.as_secs().max(1),
             version,
         )
@@ -162,7 +164,7 @@ impl Client {
     }
 }
 
-/// What the library needs to reach the engine.
+/// Transport of the library: the way to the engine.
 #[derive(Debug)]
 struct Way {
     endpoint: Endpoint,
@@ -178,7 +180,7 @@ impl Way {
     ) -> Result<Response<Incoming>, bollard::errors::Error> {
         let io = self.endpoint.connect(self.connect_timeout).await?;
         let (mut sender, connection) = http1::handshake(io).await?;
-        // It ends with the answer, or turns into the stream of a command. Either end sees why it broke.
+        // The connection ends with the answer, or becomes the stream of a command. Both ends see why it broke.
         drop(self.tasks.spawn(connection.with_upgrades()));
         let target = request.uri().path_and_query();
         let target = target.map_or("/", |target| target.as_str());
@@ -189,7 +191,7 @@ impl Way {
     }
 }
 
-/// Major and minor number.
+/// Parses the major and the minor number.
 fn parse(version: &str) -> Option<(usize, usize)> {
     let (major, minor) = version.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))

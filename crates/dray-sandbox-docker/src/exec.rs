@@ -1,12 +1,10 @@
 //! Commands in a container, as its user (sandbox-transfer 4.5).
 //!
-//! The engine never ends a command whose stream was closed: a caller that is dropped has it killed by a second command,
-//! which finds the first and all its children by a mark in their environment.
+//! The engine never ends a command whose stream was closed; [`Supervisor`] does.
 
 mod argument;
 mod end;
 mod output;
-mod pending;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +12,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bollard::exec::{StartExecOptions, StartExecResults};
 use bollard::models::ExecConfig;
-use dray_sandbox::exec::{Channel, Exec, Running};
 use dray_sandbox::{Body, Error, ErrorKind};
-use rand::Rng as _;
+use dray_sandbox_exec::{Channel, Exec, MARK_VARIABLE, Running, Supervisor, new_mark};
 use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::fault;
 
-use end::{End, Ending};
+use end::{End, EngineCommand};
 use output::Streams;
-use pending::Pending;
 
 /// Bytes that are read concurrently.
 const CAPACITY: usize = 256 * 1024;
@@ -34,9 +30,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Name of the variable that marks a command and its children.
-const MARK: &str = "DRAY_TRANSFER";
-
 /// What the operator reads when the engine cannot even start a shell.
 pub(crate) const NOT_STARTED: &str = "a program cannot be started";
 
@@ -45,21 +38,21 @@ pub(crate) const NOT_STARTED: &str = "a program cannot be started";
 pub(crate) struct DockerExec {
     client: Arc<Client>,
     container: String,
-    pending: Arc<Pending>,
+    supervisor: Supervisor,
 }
 
 impl DockerExec {
     pub(crate) fn new(client: Arc<Client>, container: String) -> Self {
         Self {
+            supervisor: Supervisor::new(client.tasks().clone()),
             client,
             container,
-            pending: Arc::new(Pending::new()),
         }
     }
 
     /// Waits for the end of abandoned commands: until then they may make what is looked for.
     pub(crate) async fn settle(&self) {
-        self.pending.settle().await;
+        self.supervisor.settle().await;
     }
 }
 
@@ -71,7 +64,7 @@ impl Exec for DockerExec {
 
     /// A shell in a container that is paused would answer only after it goes on.
     async fn ready(&self) -> Result<(), Error> {
-        self.pending.settle().await;
+        self.supervisor.settle().await;
         let known = self.client.inspect(&self.container).await?;
         let state = known.state.unwrap_or_default();
         if state.paused == Some(true) {
@@ -90,34 +83,38 @@ impl Exec for DockerExec {
     /// The full id is in every path, so a shell belongs to that container. What a command that is being ended may still
     /// make must be there before a question about it.
     fn asks_beside_ready(&self) -> bool {
-        self.pending.is_none()
+        self.supervisor.is_settled()
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
-        self.pending.settle().await;
-        let mark = format!("{:032x}", rand::rng().random::<u128>());
+        self.supervisor.settle().await;
+        let mark = new_mark();
         let config = ExecConfig {
             attach_stdin: Some(stdin.is_some()),
             attach_stdout: Some(true),
             attach_stderr: Some(true),
             tty: Some(false),
-            env: Some(vec![format!("{MARK}={mark}")]),
-            cmd: Some(argument::text(argv)),
+            env: Some(vec![format!("{MARK_VARIABLE}={mark}")]),
+            cmd: Some(argument::text(&argv)),
             ..ExecConfig::default()
         };
         let id = create(&self.client, &self.container, config).await?;
         // From here on something may run.
-        let client = Arc::clone(&self.client);
-        let pending = Arc::clone(&self.pending);
-        let end = End::new(client, self.container.clone(), id.clone(), mark, pending);
-        let ending = Ending::new(&end);
+        let control = EngineCommand {
+            client: Arc::clone(&self.client),
+            container: self.container.clone(),
+            id: id.clone(),
+        };
+        let command = self.supervisor.watch(&mark, control);
+        let end = End::new(Arc::clone(&self.client), id.clone(), command);
+        let guard = end.guard();
         let (output, input) = start(&self.client, &id).await?;
-        let streams = Streams::new(output, input, stdin, Arc::clone(&end));
+        let streams = Streams::new(output, input, stdin, end.clone());
         let stderr = streams.stderr();
-        let stdout = streams.into_body(Ending::new(&end));
+        let stdout = streams.into_body(end.guard());
         Ok(Running {
             stdout,
-            end: Box::pin(ending.wait(stderr)),
+            end: Box::pin(end.wait(guard, stderr)),
         })
     }
 }

@@ -1,6 +1,6 @@
-//! What the engine's refusals mean (sandbox-transfer 1.3).
+//! Refusals of the engine as kinds of failure (sandbox-transfer 1.3).
 //!
-//! The engine distinguishes kinds by sentences only. They are compared where a name from the sandbox cannot reach: at
+//! The engine distinguishes kinds only by sentences. They are compared where a name from the sandbox cannot stand: at
 //! their beginning and end. The sentence itself goes to the operator's log as the cause; it may hold host paths.
 
 use std::error::Error as StdError;
@@ -9,10 +9,10 @@ use std::fmt;
 use bollard::errors::Error as BollardError;
 use dray_sandbox::{Error, ErrorKind};
 
-/// Longest sentence that is kept.
+/// Longest sentence in bytes that is kept.
 const LONGEST: usize = 1024;
 
-/// A refusal in the engine's own words. For the operator only.
+/// A refusal in the engine's own words, for the operator only.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: u16,
@@ -28,7 +28,7 @@ impl fmt::Display for Refusal {
 
 impl StdError for Refusal {}
 
-/// Sentences that end in the text of an error number.
+/// Ends of sentences, most of them the text of an error number.
 const ENDINGS: &[(&str, ErrorKind)] = &[
     ("no space left on device", ErrorKind::NoSpace),
     ("disk quota exceeded", ErrorKind::NoSpace),
@@ -40,12 +40,13 @@ const ENDINGS: &[(&str, ErrorKind)] = &[
     ("permission denied", ErrorKind::PermissionDenied),
     ("operation not permitted", ErrorKind::PermissionDenied),
     ("file name too long", ErrorKind::InvalidName),
+    ("too many levels of symbolic links", ErrorKind::Loop),
     ("unexpected EOF", ErrorKind::Truncated),
     ("invalid tar header", ErrorKind::Protocol),
     ("path cannot be empty", ErrorKind::InvalidName),
 ];
 
-/// What a status above 399 means.
+/// Makes the error of a refusal, with a status above 399.
 pub(crate) fn refused(doing: &'static str, status: u16, message: &str) -> Error {
     let cut = message.floor_char_boundary(LONGEST);
     let message = message.get(..cut).unwrap_or_default().trim();
@@ -61,8 +62,13 @@ fn kind(status: u16, message: &str) -> ErrorKind {
         let beginning = message.get(..with.len());
         beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(with))
     };
-    if begins("no such container") {
+    // First: a container that is gone explains every other sentence about its files.
+    if begins("no such container") || is_missing_in_podman(message) {
         return ErrorKind::SandboxGone;
+    }
+    // Podman's sentence for a command in a container that has ended, with status 409 or 500.
+    if message.ends_with(": container state improper") {
+        return ErrorKind::SandboxStopped;
     }
     if status == 409 {
         return conflict(message);
@@ -86,7 +92,12 @@ fn kind(status: u16, message: &str) -> ErrorKind {
     }
 }
 
-/// The container exists and is in no state to do this.
+/// Whether it is Podman's sentence for a container that it does not have.
+fn is_missing_in_podman(message: &str) -> bool {
+    message.starts_with("no container with name or ID ") && message.ends_with(": no such container")
+}
+
+/// The kind of a 409: the container exists, and its state does not allow the call.
 fn conflict(message: &str) -> ErrorKind {
     if message.contains("is paused") {
         ErrorKind::SandboxPaused
@@ -99,7 +110,7 @@ fn conflict(message: &str) -> ErrorKind {
     }
 }
 
-/// What a failure of the client library means.
+/// Makes the error of a failure in the client library.
 pub(crate) fn failed(doing: &'static str, error: BollardError) -> Error {
     let kind = match &error {
         BollardError::DockerResponseServerError {
@@ -115,7 +126,7 @@ pub(crate) fn failed(doing: &'static str, error: BollardError) -> Error {
     Error::new(kind, doing).caused_by(error)
 }
 
-/// A connection that could not be made or broke.
+/// Makes the error of a connection that could not be made, or that broke.
 pub(crate) fn broken(
     doing: &'static str,
     error: impl Into<Box<dyn StdError + Send + Sync>>,
@@ -172,6 +183,16 @@ mod tests {
                 ErrorKind::Loop,
             ),
             (403, "authorization denied by plugin", ErrorKind::Auth),
+            (
+                404,
+                "no container with name or ID \"web\" found: no such container",
+                ErrorKind::SandboxGone,
+            ),
+            (
+                500,
+                "can only create exec sessions on running containers: container state improper",
+                ErrorKind::SandboxStopped,
+            ),
             (500, "something new", ErrorKind::Unavailable),
             (400, "client version 1.99 is too new", ErrorKind::Protocol),
         ] {

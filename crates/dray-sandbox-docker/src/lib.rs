@@ -1,11 +1,28 @@
-//! Files in Docker containers.
+//! Files in Docker containers (sandbox-transfer 4).
 //!
-//! Bytes travel through the archive calls of the engine, which work on any container in any state and need nothing in
-//! it. What they cannot do (digests, renames, removing) and what they cannot see (memory file systems,
-//! `/proc`, `/dev`) is done by commands in the container, as its user.
+//! Bytes travel through the archive calls of the engine, which work on any container in any state and need no program
+//! in it. What they cannot do (digests, renames, removing) and what they cannot see (memory file systems, `/proc`,
+//! `/dev`) is done by commands in the container, as its user.
 //!
-//! Source: sandbox-transfer 4. What it does not do: it decides nothing about what may be read or written, it makes no
-//! containers, and it never touches the host's side of a mount.
+//! - [`DockerBackend`] finds containers and opens them; [`Config`] names the engine.
+//! - An incarnation is the full id of the container.
+//!
+//! What it does not do: it does not decide what may be read or written, it creates no containers, and it never
+//! touches the host's side of a mount.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use dray_sandbox::{Backend as _, Follow, SandboxPath};
+//! use dray_sandbox_docker::{Config, DockerBackend};
+//! use dray_types::Clock;
+//!
+//! let backend = DockerBackend::new(&Config::default(), Clock::system())?;
+//! let sandbox = backend.open_address(&"docker:my-container".parse()?).await?;
+//! let report = sandbox.stat(&SandboxPath::new("/work/report.pdf")?, Follow::Yes).await?;
+//! println!("{} bytes", report.size);
+//! # Ok(())
+//! # }
+//! ```
 
 mod archive;
 mod backend;
@@ -19,7 +36,6 @@ mod mounts;
 mod read;
 mod resolve;
 mod sandbox;
-mod tar;
 mod user;
 mod wire;
 mod write;

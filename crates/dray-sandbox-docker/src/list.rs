@@ -1,10 +1,11 @@
-//! What lies in a directory by its tar, for containers that cannot run a command.
+//! Lists a directory by its tar, for containers that cannot run a command.
 
 use std::collections::BTreeMap;
 
+use dray_archive::name::relative_parts;
+use dray_archive::tar::{Entry as TarEntry, EntryKind, TarRules};
 use dray_sandbox::{Body, Entry, Error, ErrorKind, FileKind, Listing, SandboxPath};
-
-use crate::tar::{Header, Kind, Reader};
+use dray_sandbox_tree::TarEntries;
 
 /// Reads names and leaves all data out. The engine sends everything beneath the directory, so this is slow where much
 /// lies there; it stops at the limit. Sockets are never in it.
@@ -14,7 +15,7 @@ pub(crate) async fn list(
     depth: u32,
     limit: usize,
 ) -> Result<Listing, Error> {
-    let mut reader = Reader::new(tar);
+    let mut reader = TarEntries::new(tar, TarRules::Exact);
     let mut entries = BTreeMap::new();
     let mut truncated = false;
     while let Some(header) = reader.entry().await? {
@@ -36,68 +37,62 @@ pub(crate) async fn list(
     })
 }
 
-/// The path of an entry and how deep it lies; nothing for the directory itself.
+/// The path of an entry and its level; `None` for the directory itself.
 fn place(name: &[u8], directory: &SandboxPath) -> Result<Option<(SandboxPath, u32)>, Error> {
+    let parts = relative_parts(name).map_err(|unsafe_name| {
+        Error::new(ErrorKind::Protocol, "a name outside of its directory").caused_by(unsafe_name)
+    })?;
     let mut path = directory.clone();
-    let mut level = 0;
-    for part in name.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => {
-                return Err(Error::new(
-                    ErrorKind::Protocol,
-                    "a name outside of its directory",
-                ));
-            }
-            part => {
-                path = path.join(part)?;
-                level += 1;
-            }
-        }
+    for part in &parts {
+        path = path.join(part)?;
     }
+    let level = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     Ok((level > 0).then_some((path, level)))
 }
 
-fn entry(path: SandboxPath, header: Header) -> Entry {
-    let link = header.kind == Kind::Symlink;
+fn entry(path: SandboxPath, header: TarEntry) -> Entry {
+    let link = header.kind == EntryKind::Symlink;
     Entry {
         path,
         kind: kind(header.kind),
         size: if link {
             header.link.len() as u64
         } else {
-            header.size
+            header.real_size.unwrap_or(header.size)
         },
         mode: header.mode,
-        mtime_ns: Some(i128::from(header.mtime) * 1_000_000_000),
+        mtime_ns: header.mtime.map(|time| i128::from(time) * 1_000_000_000),
         link_target: link.then_some(header.link),
     }
 }
 
-const fn kind(kind: Kind) -> FileKind {
+const fn kind(kind: EntryKind) -> FileKind {
     match kind {
-        // A further name of a file that came before.
-        Kind::File | Kind::HardLink => FileKind::File,
-        Kind::Symlink => FileKind::Symlink,
-        Kind::CharDevice => FileKind::CharDevice,
-        Kind::BlockDevice => FileKind::BlockDevice,
-        Kind::Directory => FileKind::Directory,
-        Kind::Fifo => FileKind::Fifo,
-        _ => FileKind::Other,
+        // A hard link is a further name of a file that came before.
+        EntryKind::File | EntryKind::Contiguous | EntryKind::Sparse | EntryKind::HardLink => {
+            FileKind::File
+        }
+        EntryKind::Symlink => FileKind::Symlink,
+        EntryKind::CharDevice => FileKind::CharDevice,
+        EntryKind::BlockDevice => FileKind::BlockDevice,
+        EntryKind::Directory => FileKind::Directory,
+        EntryKind::Fifo => FileKind::Fifo,
+        EntryKind::Other(_) => FileKind::Other,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dray_archive::tar::{END_BLOCKS, NewEntry, encode};
+
     use super::*;
-    use crate::tar::{END, file};
 
     fn tar(names: &[&str]) -> Body {
         let mut tar = Vec::new();
         for name in names {
-            tar.extend_from_slice(&file(name.as_bytes(), 0, 0o600, (0, 0), 5));
+            tar.extend_from_slice(&encode(&NewEntry::file(name.as_bytes())));
         }
-        tar.extend_from_slice(&END);
+        tar.extend_from_slice(&END_BLOCKS);
         Body::from_bytes(tar)
     }
 

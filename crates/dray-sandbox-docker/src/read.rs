@@ -1,18 +1,19 @@
-//! A file out of its tar (sandbox-transfer 4.3, R-2, R-5).
+//! Reads a file out of its tar (sandbox-transfer 4.3, R-2, R-5).
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dray_archive::tar::{Entry, EntryKind, TarRules};
 use dray_sandbox::{Body, Error, ErrorKind, FileKind, Metadata};
+use dray_sandbox_tree::TarEntries;
 use futures_util::stream;
 
 use crate::archive::PathStat;
 use crate::client::Client;
-use crate::tar::{Header, Kind, Reader};
 
-/// Downloads a regular file that was looked at before.
+/// Downloads a regular file whose metadata the caller has.
 ///
-/// The engine says twice what it opened, in the head of its answer and in the tar. Both must be what was looked at.
+/// The engine describes twice what it opened, in the head of its answer and in the tar. Both must match the metadata.
 pub(crate) async fn read(
     client: Arc<Client>,
     container: String,
@@ -22,9 +23,9 @@ pub(crate) async fn read(
     let downloaded = client.download(&container, file.real_path.as_bytes());
     let (stat, tar) = downloaded.await?;
     same(&stat, file)?;
-    let mut reader = Reader::new(tar);
+    let mut reader = TarEntries::new(tar, TarRules::Exact);
     let Some(header) = reader.entry().await? else {
-        // It was there a moment ago.
+        // The file was there when the head was made, so it was removed since.
         return Err(changed("an archive without the file"));
     };
     check(&header, file)?;
@@ -44,6 +45,7 @@ pub(crate) async fn read(
                     client,
                     container,
                 } = reading;
+                // First: the engine answers nothing about a container while it sends an archive of it.
                 drop(reader);
                 Some((Err(reason(&client, &container, error).await), None))
             }
@@ -51,7 +53,7 @@ pub(crate) async fn read(
     })))
 }
 
-/// Refuses what would block, never end, or mean something else.
+/// Refuses files that would block, never end, or be something else.
 fn regular(kind: FileKind) -> Result<(), Error> {
     match kind {
         FileKind::File => Ok(()),
@@ -77,10 +79,14 @@ fn same(stat: &PathStat, file: &Metadata) -> Result<(), Error> {
     }
 }
 
-fn check(header: &Header, file: &Metadata) -> Result<(), Error> {
+fn check(header: &Entry, file: &Metadata) -> Result<(), Error> {
     match header.kind {
-        Kind::File => {}
-        Kind::Directory => return Err(Error::new(ErrorKind::IsDirectory, "reading a file")),
+        EntryKind::File => {}
+        EntryKind::Directory => return Err(Error::new(ErrorKind::IsDirectory, "reading a file")),
+        EntryKind::Sparse => {
+            let holes = "a file with holes that are left out";
+            return Err(Error::new(ErrorKind::Protocol, holes));
+        }
         _ => return Err(Error::new(ErrorKind::NotRegular, "reading a file")),
     }
     if header.name != file.real_path.name() {
@@ -96,17 +102,18 @@ fn check(header: &Header, file: &Metadata) -> Result<(), Error> {
 }
 
 struct Reading {
-    reader: Reader,
+    reader: TarEntries,
     client: Arc<Client>,
     container: String,
 }
 
 impl Reading {
-    /// The next piece; the end only after the archive ended as it must.
+    /// The next piece; `None` only after the archive ended as it must.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        if let Some(piece) = self.reader.data().await? {
+        if let Some(piece) = self.reader.piece().await? {
             return Ok(Some(piece));
         }
+        // The end blocks prove that the file is whole: a shrunken one ends the body cleanly.
         match self.reader.entry().await? {
             None => Ok(None),
             Some(_) => Err(Error::new(
@@ -117,7 +124,7 @@ impl Reading {
     }
 }
 
-/// A stream also breaks because its container is removed.
+/// Finds out whether a stream broke because its container was removed.
 async fn reason(client: &Client, container: &str, error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Unavailable) {
         return error;

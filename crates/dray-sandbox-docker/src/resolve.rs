@@ -1,37 +1,38 @@
-//! Where a path leads, part by part.
+//! Resolves paths part by part.
 //!
-//! The engine follows links in the middle of a path and says nothing of it, so every part is looked at by itself and
-//! links are resolved here, with the root of the container as the top. What the archive calls cannot see is left to
-//! the container.
+//! The engine follows links in the middle of a path without reporting them, so every part is examined by itself and
+//! links are resolved here, with the root of the container as the top. Paths that the archive calls cannot see are
+//! left to the container.
 
 use std::collections::VecDeque;
 
+use dray_archive::tar::TarRules;
 use dray_sandbox::{Error, ErrorKind, FileKind, Follow, SandboxPath};
+use dray_sandbox_tree::TarEntries;
 
 use crate::archive::PathStat;
 use crate::client::Client;
 use crate::mounts::Mounts;
-use crate::tar::Reader;
 use crate::wire::Connection;
 
-/// Links that are followed for one path, as Linux does it.
+/// Links that are followed for one path, as in the kernel of Linux.
 const MOST_LINKS: usize = 40;
 
-/// What was found at the end of a path.
+/// The end of a resolved path.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Something that the archive calls see.
+    /// The archive calls see it.
     Seen {
         real_path: SandboxPath,
         stat: PathStat,
         /// Text of a link that was not followed.
         target: Option<Vec<u8>>,
     },
-    /// Only the container itself can tell. The parts before the last are resolved as far as they are seen.
+    /// Only the container itself can examine it. The parts before the last are resolved as far as they are seen.
     Hidden(SandboxPath),
 }
 
-/// Follows a path.
+/// Resolves a path. Without `mounts` all of it counts as seen.
 pub(crate) async fn resolve(
     client: &Client,
     container: &str,
@@ -62,7 +63,7 @@ pub(crate) async fn resolve(
         let last = walk.left.is_empty();
         let found = match walk.look(&there).await {
             Ok(found) => found,
-            // A link that leads in circles cannot be looked at from outside, but is a link.
+            // A link that leads in circles cannot be examined from outside, but it is a link.
             Err(error) if error.kind() == ErrorKind::Loop && last && follow == Follow::No => {
                 return Ok(Found::Hidden(there));
             }
@@ -97,9 +98,9 @@ struct Walk<'a> {
     container: &'a str,
     connection: Option<Connection>,
     links: usize,
-    /// Parts still to go.
+    /// Parts that are not resolved yet.
     left: VecDeque<Vec<u8>>,
-    /// Where the walk is; no part of it is a link.
+    /// The resolved part of the path; it holds no link.
     here: SandboxPath,
 }
 
@@ -110,7 +111,7 @@ impl Walk<'_> {
             .await
     }
 
-    /// Follows a link, unless it is the end of the walk.
+    /// Follows a link, unless it is the end of the path.
     async fn link(
         &mut self,
         there: SandboxPath,
@@ -118,7 +119,7 @@ impl Walk<'_> {
         follow: Follow,
     ) -> Result<Option<Found>, Error> {
         if str::from_utf8(there.name()).is_err() {
-            // The archive calls lose it.
+            // The archive calls lose names that are not UTF-8, so the tar would be that of another file.
             return self.hidden(&there).map(Found::Hidden).map(Some);
         }
         let target = target(self.client, self.container, &there).await?;
@@ -133,7 +134,7 @@ impl Walk<'_> {
         }))
     }
 
-    /// Goes where a link leads.
+    /// Continues where a link leads.
     fn turn(&mut self, target: &[u8]) -> Result<(), Error> {
         self.links += 1;
         if self.links > MOST_LINKS {
@@ -142,13 +143,14 @@ impl Walk<'_> {
         if target.first() == Some(&b'/') {
             self.here = SandboxPath::root();
         }
+        // In reverse, so that the parts of the target stand before the rest in their order.
         for part in parts(target).rev() {
             self.left.push_front(part);
         }
         Ok(())
     }
 
-    /// The whole rest of the way, from what is not seen on.
+    /// The rest of the path, from the first part on that is not seen.
     fn hidden(&self, there: &SandboxPath) -> Result<SandboxPath, Error> {
         let mut whole = there.as_bytes().to_vec();
         for part in &self.left {
@@ -159,10 +161,10 @@ impl Walk<'_> {
     }
 }
 
-/// The text of a link. The engine's own description re-encodes it and resolves it its own way.
+/// Text of a link, from its tar. The engine's description re-encodes it and resolves it in its own way.
 async fn target(client: &Client, container: &str, path: &SandboxPath) -> Result<Vec<u8>, Error> {
     let (_, body) = client.download(container, path.as_bytes()).await?;
-    let header = Reader::new(body).entry().await?;
+    let header = TarEntries::new(body, TarRules::Exact).entry().await?;
     let target = header.map(|header| header.link).unwrap_or_default();
     if target.is_empty() {
         let other = "no longer a link";
@@ -171,7 +173,7 @@ async fn target(client: &Client, container: &str, path: &SandboxPath) -> Result<
     Ok(target)
 }
 
-/// Names between slashes; `.` is none.
+/// The names between slashes; `.` is left out.
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")

@@ -1,4 +1,4 @@
-//! One container.
+//! One opened container.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bollard::models::ContainerInspectResponse;
-use dray_sandbox::exec::ExecFiles;
 use dray_sandbox::{
     Body, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read,
     ReadDigest, Sandbox, SandboxPath, State, Transport, Write,
 };
+use dray_sandbox_exec::ExecFiles;
 use dray_types::Clock;
 use tokio::sync::{OnceCell, oneshot};
 use tokio::time::{Instant, timeout};
@@ -22,27 +22,27 @@ use crate::resolve::{Found, resolve};
 use crate::user::User;
 use crate::{list, read, user, write};
 
-/// Smallest file that is read over the archive API although a command could read it. An archive costs the engine less per
-/// byte than the output of a command; a command costs less to start.
+/// Smallest file that is read over the archive API although a command could read it. An archive costs the engine less
+/// per byte than the output of a command; a command costs less to start.
 const MIN_ARCHIVE_BYTES: u64 = 16 << 20;
-/// How long a shell that hung is not asked again.
+/// How long a shell that hung is left alone.
 const HUNG_TIME: Duration = Duration::from_mins(1);
 
-/// A container, opened.
+/// A container, opened: the archive calls and the commands together.
 #[derive(Debug)]
 pub(crate) struct DockerSandbox {
     client: Arc<Client>,
     clock: Clock,
     handle: Handle,
-    known: ContainerInspectResponse,
+    known: Box<ContainerInspectResponse>,
     mounts: Mounts,
     commands: ExecFiles<DockerExec>,
     user: OnceCell<User>,
-    /// Whether a command failed for want of a shell. Images do not grow one.
+    /// Whether a command failed for want of a shell. An image does not gain one later.
     shell_less: AtomicBool,
-    /// Whether the container could not run commands when that was last tried.
+    /// Whether the container could not run commands at the last attempt.
     stopped: AtomicBool,
-    /// When the shell last gave no answer in time.
+    /// The time at which the shell last gave no answer in time.
     hung: Mutex<Option<Instant>>,
     shell_timeout: Duration,
 }
@@ -52,10 +52,11 @@ impl DockerSandbox {
         client: Arc<Client>,
         clock: Clock,
         handle: Handle,
-        known: ContainerInspectResponse,
+        known: Box<ContainerInspectResponse>,
     ) -> Result<Self, Error> {
         let container = handle.incarnation.clone();
         let mut mounts = Mounts::of(&known);
+        // One time for each opening: the engine cannot add mounts to a container.
         mounts.resolve(&client, &container).await?;
         let exec = DockerExec::new(Arc::clone(&client), container);
         let shell_timeout = client.shell_timeout();
@@ -74,7 +75,7 @@ impl DockerSandbox {
         })
     }
 
-    /// Whether the archive calls are good for a resolved path. They lose names that are not UTF-8.
+    /// Whether the archive calls can be used for a resolved path. They lose names that are not UTF-8.
     fn archived(&self, path: &SandboxPath) -> bool {
         self.mounts.sees(path) && str::from_utf8(path.name()).is_ok()
     }
@@ -88,16 +89,15 @@ impl DockerSandbox {
         self.user.get_or_try_init(find).await
     }
 
-    /// Asks the shell of the container what takes no longer than its answer. One that hangs is asked again only after a
-    /// while; meanwhile the container counts as one without a shell, and the archive calls do what they can.
+    /// Sends the container's shell a request that takes no longer than its answer. A shell that hangs is left alone
+    /// for a while; meanwhile the container counts as one without a shell, and the archive calls do what they can.
     async fn ask<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;
-        match timeout(self.shell_timeout, asked).await {
-            Ok(answered) => self.noted(answered),
-            Err(_) => {
-                *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-                Err(no_answer())
-            }
+        if let Ok(answered) = timeout(self.shell_timeout, asked).await {
+            self.noted(answered)
+        } else {
+            *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            Err(no_answer())
         }
     }
 
@@ -114,7 +114,7 @@ impl DockerSandbox {
         hung.is_some_and(|since| since.elapsed() < HUNG_TIME)
     }
 
-    /// Remembers that nothing can be run here.
+    /// Remembers whether commands can be run here.
     fn noted<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         match &result {
             Ok(_) => self.stopped.store(false, Ordering::Relaxed),
@@ -130,7 +130,7 @@ impl DockerSandbox {
         result
     }
 
-    /// The outcome of asking a command to read. Where nothing can be run now the archive calls still read.
+    /// The result of reading with a command. Where none can be run now, another transport still reads.
     fn readable<T>(&self, at: &SandboxPath, read: Result<T, Error>) -> Result<T, Error> {
         match read {
             Err(error) if stopped(&error) && self.archived(at) => {
@@ -151,7 +151,7 @@ impl DockerSandbox {
         Ok(state.running == Some(true) && state.paused != Some(true))
     }
 
-    /// The directory itself, links resolved, when the archive calls see it.
+    /// The directory with its links resolved, if the archive calls see it.
     async fn seen_directory(&self, path: &SandboxPath) -> Result<Option<SandboxPath>, Error> {
         let mounts = Some(&self.mounts);
         let found = resolve(&self.client, self.container(), mounts, path, Follow::Yes).await?;
@@ -164,8 +164,8 @@ impl DockerSandbox {
         }
     }
 
-    /// Makes sure that the archive calls wrote to the right place: they follow a directory that became a link
-    /// meanwhile, as root.
+    /// Makes sure that the archive calls wrote to the right place: as root, they follow a directory that became a
+    /// link meanwhile.
     async fn check_parent(&self, written: &SandboxPath) -> Result<(), Error> {
         let parent = written.parent();
         let mounts = Some(&self.mounts);
@@ -180,8 +180,8 @@ impl DockerSandbox {
         }
     }
 
-    /// Reads a file over the archive API while a command computes its digest. The command starts first: the engine starts
-    /// none in a container while it sends an archive of it.
+    /// Reads a file over the archive API while a command computes its digest. The command starts first: the engine
+    /// starts none in a container while it sends an archive of it.
     async fn read_archive_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
         let started = self.ask(self.commands.start_fingerprint(&read.file.real_path));
         let started = started.await;
@@ -189,7 +189,7 @@ impl DockerSandbox {
         let (mut sender, receiver) = oneshot::channel();
         match started {
             Ok(digest) => {
-                tokio::spawn(async move {
+                self.client.tasks().spawn(async move {
                     tokio::select! {
                         computed = digest => match computed {
                             Ok(computed) => drop(sender.send(computed)),
@@ -204,14 +204,14 @@ impl DockerSandbox {
         Ok((body, receiver))
     }
 
-    /// What lies in a directory, with names relative to it.
+    /// Downloads the contents of a directory, with names relative to it.
     async fn download(&self, directory: &SandboxPath) -> Result<Body, Error> {
         let inside = [directory.as_bytes(), b"/."].concat();
         let (_, tar) = self.client.download(self.container(), &inside).await?;
         Ok(tar)
     }
 
-    /// What a probe says when nothing can be run.
+    /// The probe of a container in which no command can be run.
     async fn probe_from_outside(&self) -> Result<Probe, Error> {
         let user = self.user().await?;
         let directory = self.known.config.as_ref();
@@ -230,7 +230,7 @@ impl DockerSandbox {
     }
 }
 
-/// Whether it failed because nothing can be run in the container now.
+/// Whether the failure means that no command can be run in the container now.
 fn mute(error: &Error) -> bool {
     error.kind() == ErrorKind::ToolMissing || stopped(error)
 }
@@ -312,8 +312,8 @@ impl Sandbox for DockerSandbox {
         under(path, &directory, listing)
     }
 
-    /// A command comes first: it holds nothing up, its user is that of the container, and the digest comes with the
-    /// bytes. The archive calls, which read and write as root, are for containers that run nothing.
+    /// Commands come first: they hold nothing up, their user is that of the container, and the digest comes with the
+    /// bytes. The archive calls, which read and write as root, are for containers that run no commands.
     fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
         let mut transports = Vec::new();
         if !self.shell_less.load(Ordering::Relaxed) && !self.hangs() {
@@ -343,7 +343,7 @@ impl Sandbox for DockerSandbox {
         transport == Transport::Archive
     }
 
-    /// A download holds up everything else in its container.
+    /// One transfer: a download holds up everything else in its container (sandbox-transfer 4.6).
     fn parallel(&self) -> usize {
         1
     }
@@ -427,7 +427,7 @@ impl Sandbox for DockerSandbox {
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
-        // An upload that was dropped may still be under way; the engine answers this only after its end.
+        // A dropped upload may still be under way; the engine answers this only after its end.
         self.commands.exec().settle().await;
         let mounts = Some(&self.mounts);
         let found = resolve(&self.client, self.container(), mounts, path, Follow::No).await;
@@ -435,7 +435,7 @@ impl Sandbox for DockerSandbox {
             && error.kind() == ErrorKind::NotFound
             && str::from_utf8(path.as_bytes()).is_ok()
         {
-            // No command is needed for what is not there.
+            // A missing path needs no command.
             return Err(error);
         }
         if recursive {
@@ -451,8 +451,8 @@ impl Sandbox for DockerSandbox {
         }
     }
 
-    /// An upload holds its container until the last byte has come, and where a tree comes from may be slow, or the
-    /// same container. So a command unpacks it where one can.
+    /// Unpacks with a command where one can be run: an upload holds its container until the last byte has come, and
+    /// the source of a tree may be slow, or the same container.
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
         let directory = self.seen_directory(path).await?;
         let seen = directory.filter(|directory| self.mounts.sees_all(directory));

@@ -1,16 +1,17 @@
-//! Who a container works as, without running anything in it.
+//! The user of a container, found without running a command in it.
 
 use bollard::models::ContainerInspectResponse;
+use dray_archive::tar::{EntryKind, TarRules};
 use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
+use dray_sandbox_tree::TarEntries;
 
 use crate::client::Client;
 use crate::resolve::{Found, resolve};
-use crate::tar::{Kind, Reader};
 
-/// Longest file of users or groups that is read.
+/// Longest list of users or groups in bytes that is read.
 const LONGEST: usize = 1 << 20;
 
-/// The user of a container.
+/// The user as whom the container works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) uid: u32,
@@ -38,7 +39,7 @@ pub(crate) async fn find(
     look_up(configured, &passwd, &groups)
 }
 
-/// A small text file of the container; empty when there is none.
+/// Reads a small text file of the container; empty when there is none.
 async fn list(client: &Client, container: &str, path: &str) -> Result<String, Error> {
     let path = SandboxPath::new(path)?;
     let real_path = match resolve(client, container, None, &path, Follow::Yes).await {
@@ -48,12 +49,13 @@ async fn list(client: &Client, container: &str, path: &str) -> Result<String, Er
         Err(error) => return Err(error),
     };
     let (_, body) = client.download(container, real_path.as_bytes()).await?;
-    let mut reader = Reader::new(body);
+    let mut reader = TarEntries::new(body, TarRules::Exact);
     let mut text = Vec::new();
     match reader.entry().await? {
-        Some(header) if header.kind == Kind::File => {
-            while let Some(piece) = reader.data().await? {
+        Some(header) if header.kind == EntryKind::File => {
+            while let Some(piece) = reader.piece().await? {
                 text.extend_from_slice(&piece);
+                // What was read so far is enough for most users; a longer list is not worth the memory.
                 if text.len() > LONGEST {
                     break;
                 }
@@ -64,12 +66,13 @@ async fn list(client: &Client, container: &str, path: &str) -> Result<String, Er
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// `USER[:GROUP]`, each a name or a number; nothing means root.
+/// Finds `USER[:GROUP]`, each a name or a number; an empty text means root.
 fn look_up(configured: &str, passwd: &str, groups: &str) -> Result<User, Error> {
     let (user, group) = match configured.split_once(':') {
         Some((user, group)) => (user, Some(group)),
         None => (configured, None),
     };
+    // `:GROUP` leaves the user to the default, which is root.
     let user = if user.is_empty() { "0" } else { user };
     let number: Option<u32> = user.parse().ok();
     let entry = passwd.lines().find_map(|line| {
@@ -82,6 +85,7 @@ fn look_up(configured: &str, passwd: &str, groups: &str) -> Result<User, Error> 
     });
     let unknown = |what| Error::new(ErrorKind::Protocol, what);
     let (uid, own_group, home) = match (entry, number) {
+        // As the engine does it: a number needs no entry, and its group is then root's.
         (Some(entry), _) => entry,
         (None, Some(uid)) => (uid, 0, "/"),
         (None, None) => return Err(unknown("the container's user is not in its list")),

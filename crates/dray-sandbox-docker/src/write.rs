@@ -1,20 +1,20 @@
-//! A file into a container as a tar of one entry (sandbox-transfer 4.4).
+//! Writes a file into a container as a tar of one entry (sandbox-transfer 4.4).
 
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use dray_archive::tar::{END_BLOCKS, NewEntry, Owner, encode, padding};
 use dray_sandbox::{Body, Error, ErrorKind, Write};
 use futures_util::{StreamExt as _, stream};
 
 use crate::client::Client;
-use crate::tar::{self, END};
 use crate::user::User;
 
 /// Uploads a new file. `now_s` becomes its time, in seconds since the epoch.
 ///
-/// The tar declares its length, so that the engine notices when the bytes end early; and it is not compressed, so that
-/// the engine starts no program to unpack it (CVE-2026-41567).
+/// The tar declares the length of the file, so that the engine notices when the bytes end early; and it is not
+/// compressed, so that the engine starts no program to unpack it (CVE-2026-41567).
 pub(crate) async fn write(
     client: &Client,
     container: &str,
@@ -36,11 +36,20 @@ pub(crate) async fn write(
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // Nothing that others can write to, regardless of the request.
+    // Other users never get the right to write, regardless of the request.
     let mode = write.mode & 0o775;
-    let head = tar::file(name, write.size, mode, (user.uid, user.gid), now_s);
-    let mut tail = vec![0; usize::try_from(tar::padding(write.size)).unwrap_or_default()];
-    tail.extend_from_slice(&END);
+    let head = encode(&NewEntry {
+        size: write.size,
+        mode,
+        owner: Owner {
+            uid: user.uid,
+            gid: user.gid,
+        },
+        mtime: now_s,
+        ..NewEntry::file(name)
+    });
+    let mut tail = vec![0; usize::try_from(padding(write.size)).unwrap_or_default()];
+    tail.extend_from_slice(&END_BLOCKS);
     let pieces = stream::iter([Ok(Bytes::from(head))])
         .chain(body.exactly(write.size))
         .chain(stream::iter([Ok(Bytes::from(tail))]));
@@ -48,8 +57,8 @@ pub(crate) async fn write(
     send(client, container, parent.as_bytes(), Body::new(pieces)).await
 }
 
-/// Uploads a tar. When its source fails, the tar is cut where it is and the engine's answer is awaited all the same:
-/// so nothing appears after the caller's next step.
+/// Uploads a tar. When its source fails, the tar is cut there and the engine's answer is still awaited, so that no
+/// file appears after the caller's next step.
 pub(crate) async fn send(
     client: &Client,
     container: &str,
@@ -72,5 +81,6 @@ pub(crate) async fn send(
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
+    // The source's failure is the cause; the engine only saw a tar without an end.
     failed.map_or(sent, Err)
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, Error, Handle, Sandbox};
+use dray_sandbox_hosted::HostedSandbox;
 use dray_types::Clock;
 
 use crate::config::{Config, ConfigError};
 use crate::control::Control;
 use crate::link::Link;
-use crate::sandbox::E2bSandbox;
+use crate::process::Processes;
 
 /// The first word of an address.
 const BACKEND_NAME: &str = "e2b";
@@ -47,6 +48,8 @@ impl Backend for E2bBackend {
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
         let info = self.control.same(handle).await?;
         let link = Link::new(Arc::clone(&self.control), handle.clone(), &info);
-        Ok(Arc::new(E2bSandbox::new(Arc::new(link))))
+        let link = Arc::new(link);
+        let commands = Processes::new(Arc::clone(&link));
+        Ok(Arc::new(HostedSandbox::new(link, commands)))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use dray_sandbox_hosted::is_base_url;
 use dray_types::{Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,25 +59,25 @@ impl Default for Config {
 /// Why the backend cannot be used as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// An address that is none.
+    /// A setting that is not an `http://` or `https://` address, or has credentials in it.
     #[error("`{0}` is not an http:// or https:// address")]
     Address(&'static str),
-    /// A domain that is none.
+    /// The domain has characters that no host name has.
     #[error("`domain` is not the name of a host")]
     Domain,
-    /// A user that no system has.
+    /// The user has characters that no user name has.
     #[error("`user` is not the name of a user")]
     User,
-    /// The client cannot be made: authorities that cannot be read.
+    /// The client cannot be made, for example because `ca_file` cannot be read.
     #[error("the HTTP client cannot be made")]
     Client(#[source] dray_http::HttpError),
 }
 
 impl Config {
-    /// Refuses what cannot be.
+    /// Checks addresses, domain and user, which become parts of URLs and headers.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (name, url) in [("api_url", &self.api_url), ("envd_url", &self.envd_url)] {
-            if url.as_deref().is_some_and(|url| !is_address(url)) {
+            if url.as_deref().is_some_and(|url| !is_base_url(url)) {
                 return Err(ConfigError::Address(name));
             }
         }
@@ -98,13 +99,6 @@ impl Config {
             None => format!("https://api.{}", self.domain),
         }
     }
-}
-
-fn is_address(url: &str) -> bool {
-    let rest = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"));
-    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', '?', '#', ' ']))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
+use dray_http::{HttpClient, RequestBuilder};
 use dray_sandbox::{Address, Error, ErrorKind, Handle};
+use dray_sandbox_hosted::{http_client, refused, unanswered};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -11,12 +12,12 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 use crate::config::{Config, ConfigError};
-use crate::fault::{refused, unanswered};
+use crate::fault::Refusal;
 
-/// Added to what a transfer is said to need, because both clocks may be wrong and files are checked afterwards.
+/// Added to the life that a transfer needs, because both clocks may be wrong and files are checked afterwards.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(30);
 
-/// What the control API knows of a sandbox.
+/// A sandbox as the control API describes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Info {
@@ -36,7 +37,7 @@ pub(crate) struct Info {
     domain: Option<String>,
 }
 
-/// RFC 3339.
+/// Reads a time of RFC 3339.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(D::Error::custom)
@@ -45,6 +46,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Erro
 impl Info {
     /// Identity of this run of a sandbox.
     fn incarnation(&self) -> String {
+        // The id stays when a sandbox is paused and resumed, but the start is another one then.
         format!("{}/{}", self.id, self.started_at)
     }
 
@@ -60,7 +62,7 @@ impl Info {
         self.domain.as_deref().filter(|domain| !domain.is_empty())
     }
 
-    /// Whether its daemon is at least this version; one that says nothing is an old one.
+    /// Whether its daemon has at least this version; without a version it counts as old.
     pub(crate) fn is_at_least(&self, wanted: [u64; 3]) -> bool {
         let version = self.envd_version.trim_start_matches('v');
         let mut parts = version.split(['.', '-', '+']).map(str::parse);
@@ -86,24 +88,25 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
-        let limits = HttpTimeouts {
-            connect: config.connect_timeout.as_duration(),
-            idle: config.idle_timeout.as_duration(),
-            answer: config.answer_timeout.as_duration(),
-        };
+        let client = http_client(
+            config.connect_timeout,
+            config.idle_timeout,
+            config.answer_timeout,
+            config.ca_file.as_deref(),
+        );
         Ok(Self {
-            client: HttpClient::new(limits, config.ca_file.as_deref())
-                .map_err(ConfigError::Client)?,
+            client: client.map_err(ConfigError::Client)?,
             config: config.clone(),
             clock,
         })
     }
 
-    /// What the sandbox of this address is now.
+    /// Reads the current state of the sandbox with this address.
     pub(crate) async fn find(&self, address: &Address) -> Result<Info, Error> {
         let id = checked(&address.name)?;
         let url = format!("{}/sandboxes/{id}", self.config.api());
         let info: Info = self.ask(self.client.get(&url)).await?;
+        // The API gives the id with or without the client's part behind the `-`.
         if info.id.split('-').next() != id.split('-').next() {
             return Err(Error::new(
                 ErrorKind::Protocol,
@@ -121,7 +124,7 @@ impl Control {
         }
     }
 
-    /// What this very incarnation is now.
+    /// Reads the current state of this incarnation; another one is [`ErrorKind::SandboxGone`].
     pub(crate) async fn same(&self, handle: &Handle) -> Result<Info, Error> {
         let info = self.find(&handle.address).await?;
         if info.incarnation() != handle.incarnation {
@@ -134,7 +137,7 @@ impl Control {
         Ok(info)
     }
 
-    /// Makes an incarnation live for `needed` more.
+    /// Extends the life of an incarnation to at least `needed` from now, or fails.
     pub(crate) async fn prolong(&self, handle: &Handle, needed: Duration) -> Result<(), Error> {
         let left = self.same(handle).await?.left(&self.clock);
         if left >= needed {
@@ -142,13 +145,14 @@ impl Control {
         }
         let longest = self.config.longest_life.as_duration();
         let asked = needed.saturating_add(LIFETIME_MARGIN).min(longest);
+        // The call sets the life and does not add to it, so a smaller value would shorten it.
         if asked > left {
             let id = checked(&handle.address.name)?;
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
             let seconds = asked.as_millis().div_ceil(1000);
             let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
             let answer = self.send(request).await;
-            // A plan that allows no more refuses; what life there is then is looked at all the same.
+            // A plan that allows no more refuses. The life is read again below and decides.
             match answer {
                 Err(error) if error.kind() == ErrorKind::Protocol => {
                     tracing::debug!(%error, "the life of the sandbox was not extended");
@@ -180,15 +184,17 @@ impl Control {
         let answer = request.send(&|_| {}).await.map_err(unanswered)?;
         match answer.status() {
             200..=299 => Ok(answer),
+            // On this API nothing but the sandbox itself can be missing.
             404 | 410 => Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
-            _ => Err(refused(answer).await),
+            _ => Err(refused::<Refusal>(answer).await),
         }
     }
 }
 
-/// Names go into paths of requests as they are, and into names of hosts.
+/// Checks a name, which becomes a part of request paths and host names without escaping.
 fn checked(name: &str) -> Result<&str, Error> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    // The limits of a DNS label.
     if !name.is_empty() && name.len() <= 63 && name.bytes().all(fine) && !name.starts_with('-') {
         return Ok(name);
     }

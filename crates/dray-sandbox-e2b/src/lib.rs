@@ -6,6 +6,15 @@
 //! - `double` (feature `double`): a server that speaks the same wire, for tests.
 //!
 //! What it does not do: it makes, pauses and ends no sandbox.
+//!
+//! ```
+//! use dray_sandbox_e2b::signature::{Operation, sign};
+//! use dray_types::Secret;
+//!
+//! let token = Secret::new("tok123");
+//! let signature = sign("/home/user/report.pdf", Operation::Read, "user", &token, Some(1_700_000_000));
+//! assert_eq!(signature, "v1_kmk2TM4cwmaNyuDPcdsxmI2DI2zKTjO3i4PEETeY6aQ");
+//! ```
 
 mod backend;
 mod config;
@@ -14,10 +23,8 @@ mod control;
 #[cfg(any(test, feature = "double"))]
 pub mod double;
 mod fault;
-mod files;
 mod link;
 mod process;
-mod sandbox;
 pub mod signature;
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,22 @@
-//! The way to the daemon of one incarnation.
+//! The connection to the daemon of one incarnation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dray_http::{HttpResponse, RequestBuilder};
-use dray_sandbox::{Error, ErrorKind, Handle};
+use dray_http::{ByteStream, HttpResponse, MultipartForm, RequestBuilder};
+use dray_sandbox::{Error, ErrorKind, Handle, SandboxPath};
+use dray_sandbox_hosted::{OCTET_STREAM, Provider, refused, unanswered};
 use dray_types::Secret;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use crate::control::{Control, Info};
-use crate::fault::{refused, unanswered};
+use crate::fault::Refusal;
+use crate::process::Processes;
 
 /// Where the daemon listens in a sandbox.
 const DAEMON_PORT: &str = "49983";
@@ -21,11 +26,11 @@ const PLAIN_UPLOADS: [u64; 3] = [0, 5, 7];
 /// The daemon of one incarnation.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) control: Arc<Control>,
-    pub(crate) handle: Handle,
+    control: Arc<Control>,
+    handle: Handle,
     /// Whether a file can be the body of a request.
-    pub(crate) plain_uploads: bool,
-    /// What must still be done for callers who went away.
+    plain_uploads: bool,
+    /// Kills of commands whose callers were dropped.
     pub(crate) aftermath: TaskTracker,
     base: String,
     by_header: bool,
@@ -45,8 +50,11 @@ impl Link {
         };
         let own = Some(&config.access_token).filter(|token| !token.is_empty());
         Self {
+            // One host for all sandboxes: the edge needs the id in a header (sandbox-transfer 8.1).
             by_header: config.shared_host || config.envd_url.is_some(),
+            // The API's token first: it belongs to this run, the configured one to an installation.
             token: info.token().or(own).cloned(),
+            // How the daemon learns the user; the password is empty.
             basic: Secret::new(STANDARD.encode(format!("{}:", config.user))),
             plain_uploads: info.is_at_least(PLAIN_UPLOADS),
             aftermath: TaskTracker::new(),
@@ -56,7 +64,7 @@ impl Link {
         }
     }
 
-    /// The user that everything is done as.
+    /// The user of all files and commands.
     pub(crate) fn user(&self) -> &str {
         &self.control.config.user
     }
@@ -81,17 +89,7 @@ impl Link {
         request.authorization("Basic", &self.basic)
     }
 
-    /// Sends a request; any answer but success is an error.
-    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<HttpResponse, Error> {
-        let error = match request.send(&|_| {}).await {
-            Ok(answer) if answer.is_success() => return Ok(answer),
-            Ok(answer) => refused(answer).await,
-            Err(error) => unanswered(error),
-        };
-        Err(self.explained(error).await)
-    }
-
-    /// A call that has one answer.
+    /// Makes a unary call of Connect and drops its response.
     pub(crate) async fn call(&self, name: &str, message: &impl Serialize) -> Result<(), Error> {
         let request = self
             .request("POST", &format!("/{name}"))
@@ -99,23 +97,68 @@ impl Link {
             .json(message);
         self.send(request).await.map(drop)
     }
+}
 
+/// One file of the response to an upload.
+#[derive(Debug, Deserialize)]
+struct UploadedFile {
+    path: String,
+}
+
+#[async_trait]
+impl Provider for Link {
+    type Commands = Processes;
+
+    const HAS_RANGES: bool = true;
+    const HAS_LONG_OUTPUT: bool = true;
     /// The edge answers 502 for a sandbox that is gone and for its own time limits alike, and another sandbox refuses
-    /// our token: the control API knows which it is.
-    pub(crate) async fn explained(&self, error: Error) -> Error {
-        if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Auth) {
-            return error;
+    /// our token.
+    const DOUBTFUL_KINDS: &'static [ErrorKind] = &[ErrorKind::Unavailable, ErrorKind::Auth];
+
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    async fn life_left(&self) -> Result<Option<Duration>, Error> {
+        let info = self.control.same(&self.handle).await?;
+        Ok(Some(info.left(&self.control.clock)))
+    }
+
+    async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {
+        self.control.prolong(&self.handle, needed).await
+    }
+
+    fn download(&self, path: &str) -> RequestBuilder {
+        self.request("GET", "/files")
+            .query(&[("path", path), ("username", self.user())])
+    }
+
+    fn upload(&self, path: &str, size: u64, body: ByteStream) -> RequestBuilder {
+        let request = self
+            .request("POST", "/files")
+            .query(&[("path", path), ("username", self.user())]);
+        if self.plain_uploads {
+            return request.stream(OCTET_STREAM, size, body);
         }
-        match self.control.same(&self.handle).await {
-            Err(told)
-                if matches!(
-                    told.kind(),
-                    ErrorKind::SandboxGone | ErrorKind::SandboxPaused
-                ) =>
-            {
-                told.caused_by(error)
-            }
-            _ => error,
+        request.multipart(MultipartForm::new().file("file", path, OCTET_STREAM, size, body))
+    }
+
+    async fn check_upload(&self, path: &SandboxPath, response: HttpResponse) -> Result<(), Error> {
+        let files: Vec<UploadedFile> = response.json().await.map_err(unanswered)?;
+        match files.as_slice() {
+            // The daemon resolves the path itself, so its response is compared with what was meant.
+            [file] if SandboxPath::new(&file.path)? == *path => Ok(()),
+            _ => Err(Error::new(ErrorKind::Protocol, "another file was written")),
         }
+    }
+
+    async fn replace(&self, from: &str, to: &str) -> Result<bool, Error> {
+        let message = json!({ "source": from, "destination": to });
+        self.call("filesystem.Filesystem/Move", &message).await?;
+        Ok(true)
+    }
+
+    async fn refused(&self, response: HttpResponse) -> Error {
+        refused::<Refusal>(response).await
     }
 }

@@ -7,23 +7,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dray_http::HttpResponse;
-use dray_sandbox::exec::{Arguments, Channel, Exec, Exit, Running};
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, StderrTail};
+use dray_sandbox_hosted::{Provider as _, Refusal as _, unanswered};
 use futures_util::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::connect::{Frame, Frames, envelope};
-use crate::fault::{Refusal, unanswered};
+use crate::fault::Refusal;
 use crate::link::Link;
 
 /// Seconds after which the daemon says that a silent command still runs.
 const KEEPALIVE_SECONDS: &str = "10";
 /// Most bytes of one argument.
 const LONGEST_ARGUMENTS: usize = 131_071;
-/// Most bytes of stderr that are kept.
-const LONGEST_STDERR: usize = 4096;
 
 /// Runs commands by the daemon. They have no stdin: nothing that we run needs one.
 #[derive(Clone, Debug)]
@@ -110,7 +109,7 @@ impl Exec for Processes {
         let mut output = Output {
             answer,
             frames: Frames::default(),
-            stderr: Vec::new(),
+            stderr: StderrTail::default(),
             process: Process {
                 link: Arc::clone(&self.link),
                 pid: None,
@@ -118,7 +117,7 @@ impl Exec for Processes {
             told: Some(told),
         };
         let mut first = None;
-        // What cannot be started says so instead of an id.
+        // Read up to the process id: a command that cannot be started fails here and not in the middle of its output.
         while output.process.pid.is_none() && first.is_none() {
             match output.next().await {
                 Ok(Some(piece)) => first = Some(piece),
@@ -130,6 +129,7 @@ impl Exec for Processes {
             loop {
                 match output.next().await? {
                     None => return Ok(None),
+                    // An event without output: a keepalive, stderr, or the end of the command.
                     Some(piece) if piece.is_empty() => {}
                     Some(piece) => return Ok(Some((piece, output))),
                 }
@@ -147,7 +147,7 @@ impl Exec for Processes {
     }
 }
 
-/// What starts a command. Arguments are text on this wire.
+/// The request that starts a command. Arguments are text on this wire, so others are refused.
 fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
     let mut words = Vec::with_capacity(argv.len());
     for word in argv {
@@ -171,12 +171,14 @@ fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
     };
     let arguments: Vec<String> = words.collect();
     Ok(json!({
+        // In the C locale messages are English, which `kind_of_text` relies on.
         "process": { "cmd": program, "args": arguments, "envs": { "LC_ALL": "C" } },
+        // Otherwise the daemon keeps a pipe open, and a command that reads it would wait for ever.
         "stdin": false,
     }))
 }
 
-/// A command under way. One whose output is not needed any more is killed.
+/// A running command. It is killed when its output is dropped before its end.
 #[derive(Debug)]
 struct Process {
     link: Arc<Link>,
@@ -203,11 +205,11 @@ impl Drop for Process {
     }
 }
 
-/// What a command says.
+/// The output stream of a command.
 struct Output {
     answer: HttpResponse,
     frames: Frames,
-    stderr: Vec<u8>,
+    stderr: StderrTail,
     process: Process,
     told: Option<oneshot::Sender<Exit>>,
 }
@@ -222,6 +224,7 @@ impl Output {
                     Frame::End(trailer) => self.end(&trailer),
                 };
             }
+            // Without an end-of-stream message the end of the body is a cut (Connect protocol).
             let Some(piece) = self.answer.chunk().await.map_err(unanswered)? else {
                 let context = "the output ended in the middle";
                 return Err(Error::new(ErrorKind::Unavailable, context));
@@ -238,16 +241,14 @@ impl Output {
         let mut stdout = Vec::new();
         if let Some(data) = event.data {
             stdout = decoded(&data.stdout)?;
-            self.stderr.extend(decoded(&data.stderr)?);
-            let old = self.stderr.len().saturating_sub(LONGEST_STDERR);
-            self.stderr.drain(..old);
+            self.stderr.push(&decoded(&data.stderr)?);
         }
         if let Some(ended) = event.end {
             // Nothing is left to kill.
             self.process.pid = None;
             if let Some(told) = self.told.take() {
                 // A caller that does not wait for it ignores the result.
-                let _ = told.send(ended.into_exit(&self.stderr));
+                let _ = told.send(ended.into_exit(self.stderr.text()));
             }
         }
         Ok(Some(stdout.into()))
@@ -267,13 +268,12 @@ impl Output {
 }
 
 impl Ended {
-    fn into_exit(self, stderr: &[u8]) -> Exit {
-        let mut stderr = String::from_utf8_lossy(stderr).into_owned();
+    fn into_exit(self, mut stderr: String) -> Exit {
         if !self.error.is_empty() {
             stderr.push('\n');
             stderr.push_str(&self.error);
         }
-        // One that was killed says so in words and has no code, or -1.
+        // A killed command has the signal in words and no exit code, or -1; 137 is what a shell gives for it.
         let killed = self.exit_code < 0 || self.status.starts_with("signal:");
         let status = if killed { 137 } else { self.exit_code };
         Exit { status, stderr }

@@ -1,10 +1,10 @@
-//! Finding containers.
+//! Finds containers and opens them.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::exec::{ExecSandbox, Guarded};
 use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox, SandboxPath};
+use dray_sandbox_exec::{ExecSandbox, Guarded};
 
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError};
@@ -13,7 +13,7 @@ use crate::exec::{Place, PodExec};
 use crate::rooted::{PROCESS_ROOT, RootedSandbox};
 use crate::target::Target;
 
-/// The first word of an address.
+/// The word before the colon of an address.
 pub(crate) const BACKEND_NAME: &str = "kubernetes";
 
 /// Containers of the pods of one cluster. Addresses are `kubernetes:NAMESPACE/POD[/CONTAINER]`; the incarnation is
@@ -24,11 +24,11 @@ pub struct KubernetesBackend {
 }
 
 impl KubernetesBackend {
-    /// Connects when it is first used.
+    /// Makes a backend. It connects at the first request.
     ///
     /// # Errors
     ///
-    /// When the configuration makes no sense.
+    /// [`ConfigError`] for settings that contradict each other or name impossible objects.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -36,7 +36,7 @@ impl KubernetesBackend {
         })
     }
 
-    /// Reads an address whose namespace may be used.
+    /// Reads an address, if its namespace may be used.
     fn target(&self, address: &Address) -> Result<Target, Error> {
         let target = Target::parse(address)?;
         let allowed = &self.cluster.config().namespaces;
@@ -74,6 +74,7 @@ impl Backend for KubernetesBackend {
             let other = "the name means another container now";
             return Err(Error::new(ErrorKind::SandboxGone, other));
         }
+        // The pod may have been replaced between the two requests; only this incarnation is opened.
         let place = Arc::new(Place {
             cluster: Arc::clone(&self.cluster),
             target,
@@ -85,6 +86,7 @@ impl Backend for KubernetesBackend {
                 let exec = Guarded::new(exec, place);
                 Ok(Arc::new(ExecSandbox::new(handle.clone(), exec)))
             }
+            // Opening runs an empty script, so a container without a shell shows here.
             Err(error) if error.kind() == ErrorKind::ToolMissing => {
                 let Some(image) = &self.cluster.config().ephemeral_image else {
                     let none = "the container has no shell, and no image for an ephemeral container is configured";

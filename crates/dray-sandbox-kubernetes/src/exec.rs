@@ -1,27 +1,25 @@
 //! Commands in a container (sandbox-transfer 6.1).
 //!
-//! Nothing promises that a command ends when its stream is closed: a caller that is dropped has it killed by a second
-//! command, which finds the first and all its children by a mark in their environment.
+//! Nothing promises that a command ends when its stream is closed; [`Supervisor`] ends it.
 
 mod argument;
 mod end;
-mod pending;
 mod streams;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use dray_sandbox::exec::{Channel, Exec, Exit, Guard, Running};
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{
+    Channel, Exec, Exit, Guard, KillGuard, Running, StderrTail, SupervisedCommand, Supervisor,
+    new_mark,
+};
 use futures_util::stream;
-use rand::Rng as _;
 
 use crate::cluster::Cluster;
 use crate::target::Target;
 
-use end::{End, Ending};
-use pending::Pending;
 use streams::Streams;
 
 /// Most bytes of all arguments: they are part of a request line that takes 64 KiB, and a byte may need three there.
@@ -62,7 +60,7 @@ pub(crate) struct PodExec {
     container: String,
     /// Whether the end of stdin can be said.
     half_close: Arc<AtomicBool>,
-    pending: Arc<Pending>,
+    supervisor: Supervisor,
 }
 
 impl PodExec {
@@ -73,10 +71,10 @@ impl PodExec {
     /// [`ErrorKind::ToolMissing`] for a container without a shell.
     pub(crate) async fn open(place: Arc<Place>, container: &str) -> Result<Self, Error> {
         let exec = Self {
+            supervisor: Supervisor::new(place.cluster.tasks().clone()),
             place,
             container: container.to_owned(),
             half_close: Arc::new(AtomicBool::new(true)),
-            pending: Arc::new(Pending::new()),
         };
         let argv: [&[u8]; 3] = [b"sh", b"-c", b":"];
         let mut running = exec.run(argv.map(<[u8]>::to_vec).to_vec(), None).await?;
@@ -114,17 +112,17 @@ impl Exec for PodExec {
     }
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
-        self.pending.settle().await;
-        let mark = format!("{:032x}", rand::rng().random::<u128>());
+        self.supervisor.settle().await;
+        let mark = new_mark();
         let counted = self.half_close.load(Ordering::SeqCst);
         // From here on something may run.
-        let end = End::new(self.clone(), mark.clone());
-        let ending = Ending::new(&end);
-        let command = argument::marked(&mark, &argv);
-        let connection = self.connect(&command, stdin.is_some()).await;
+        let command = self.supervisor.watch(&mark, self.clone());
+        let guard = command.guard();
+        let words = argument::marked(&mark, &argv);
+        let connection = self.connect(&words, stdin.is_some()).await;
         let connection = connection.inspect_err(|error| {
             if !may_run(error.kind()) {
-                end.is_over();
+                command.set_over();
             }
         })?;
         if counted && !connection.accepted.half_close {
@@ -135,11 +133,13 @@ impl Exec for PodExec {
                 return Err(Error::new(ErrorKind::Unavailable, other));
             }
         }
-        let streams = Streams::new(connection, stdin, Arc::clone(&end));
+        let streams = Streams::new(connection, stdin, Arc::clone(&command));
         let stderr = streams.stderr();
+        let stdout = body(streams, command.guard());
+        let place = Arc::clone(&self.place);
         Ok(Running {
-            stdout: body(streams, Ending::new(&end)),
-            end: Box::pin(ended(Arc::clone(&self.place), ending, stderr)),
+            stdout,
+            end: Box::pin(ended(place, command, guard, stderr)),
         })
     }
 }
@@ -153,12 +153,12 @@ fn may_run(failure: ErrorKind) -> bool {
 }
 
 /// Standard output. Reading it moves the other streams as well.
-fn body(streams: Streams, ending: Ending) -> Body {
+fn body(streams: Streams, guard: KillGuard) -> Body {
     Body::new(stream::unfold(
-        Some((streams, ending)),
+        Some((streams, guard)),
         async |state| match state {
-            Some((mut streams, ending)) => match streams.next().await {
-                Ok(Some(piece)) => Some((Ok(piece), Some((streams, ending)))),
+            Some((mut streams, guard)) => match streams.next().await {
+                Ok(Some(piece)) => Some((Ok(piece), Some((streams, guard)))),
                 Ok(None) => None,
                 Err(error) => Some((Err(error), None)),
             },
@@ -168,8 +168,13 @@ fn body(streams: Streams, ending: Ending) -> Body {
 }
 
 /// How a command ended whose output was read. One that was killed may have died with its container.
-async fn ended(place: Arc<Place>, ending: Ending, stderr: streams::Stderr) -> Result<Exit, Error> {
-    let status = ending.status()?;
+async fn ended(
+    place: Arc<Place>,
+    command: Arc<SupervisedCommand>,
+    _guard: KillGuard,
+    stderr: StderrTail,
+) -> Result<Exit, Error> {
+    let status = command.status()?;
     if status == KILLED_STATUS {
         place.check().await?;
     }

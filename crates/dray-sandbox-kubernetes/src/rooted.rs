@@ -1,29 +1,30 @@
-//! Files of a container, seen from one beside it: its root is `/proc/1/root` there (sandbox-transfer R-9).
+//! Files of a container, seen from another one beside it, where its root is `/proc/1/root` (sandbox-transfer R-9).
 //!
-//! Links of the container mean something else from where the commands run, so no command ever follows one: every part
-//! of a path is looked at by itself and links are resolved here, with the root of the container as the top. A link
-//! that is put in place afterwards leads into the helper, which holds nothing of anybody's.
+//! Links of the container would mean something else where the commands run, so no command ever follows one: every
+//! part of a path is examined by itself and links are resolved here, with the root of the container as the top. A
+//! link that is put in place afterwards leads into the helper, which holds no data.
 
 use std::collections::VecDeque;
 
 use async_trait::async_trait;
-use dray_sandbox::exec::{Channel, Exec, ExecFiles, Running};
 use dray_sandbox::{
     Body, Entry, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
     Read, Sandbox, SandboxPath, Transport, Write,
 };
+use dray_sandbox_exec::{Channel, Exec, ExecFiles, Running};
 
-/// Where the first process of the container, which is that of the sandbox, has its root.
+/// The root of the target container's first process, as the helper sees it.
 pub(crate) const PROCESS_ROOT: &str = "/proc/1/root";
 
-/// Links that are followed for one path, as Linux does it.
+/// Links that are followed for one path, as in the kernel of Linux.
 const MOST_LINKS: usize = 40;
 
-/// Paths that commands are given are resolved already, and `readlink` would take the root for a link to its own.
+/// Commands get resolved paths, and `readlink -f` would take the root itself for a link and resolve it to the
+/// helper's.
 const RESOLVED_PRELUDE: &str = r#"readlink() { case $1 in -f) printf '%s\n' "$2" ;; *) command readlink "$@" ;; esac; }
 "#;
 
-/// Scripts that take paths as they are.
+/// Runs scripts that take paths as they are.
 #[derive(Debug)]
 struct Literal<E>(E);
 
@@ -44,13 +45,14 @@ impl<E: Exec> Exec for Literal<E> {
             && shell == b"sh"
             && flag == b"-c"
         {
+            // Before the script, so that its own calls find the function.
             script.splice(..0, RESOLVED_PRELUDE.bytes());
         }
         self.0.run(argv, stdin).await
     }
 }
 
-/// A container without a shell, through its helper.
+/// A container without a shell, reached through its helper.
 #[derive(Debug)]
 pub(crate) struct RootedSandbox<E> {
     handle: Handle,
@@ -60,7 +62,7 @@ pub(crate) struct RootedSandbox<E> {
 }
 
 impl<E: Exec + 'static> RootedSandbox<E> {
-    /// The incarnation, and the way to run commands that see its root there.
+    /// Makes a sandbox of the incarnation and the way to run commands that see its root at `root`.
     pub(crate) fn new(handle: Handle, exec: E, root: SandboxPath) -> Self {
         Self {
             handle,
@@ -69,17 +71,17 @@ impl<E: Exec + 'static> RootedSandbox<E> {
         }
     }
 
-    /// A path of the container as commands see it.
+    /// A path of the container, as commands see it.
     fn outside(&self, path: &SandboxPath) -> Result<SandboxPath, Error> {
         SandboxPath::new([self.root.as_bytes(), path.as_bytes()].concat())
     }
 
-    /// What a path is, without following it or anything else.
+    /// Metadata of a path, without following a link in it.
     async fn look(&self, path: &SandboxPath) -> Result<Metadata, Error> {
         self.files.stat(&self.outside(path)?, Follow::No).await
     }
 
-    /// Follows a path; the last part only on request. The end may be missing.
+    /// Resolves a path; its last part only on request. The end may be missing.
     async fn walk(&self, path: &SandboxPath, follow: Follow) -> Result<Found, Error> {
         let mut left = parts(path.as_bytes());
         let mut here = SandboxPath::root();
@@ -111,6 +113,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
                 if links > MOST_LINKS || target.is_empty() {
                     return Err(Error::new(ErrorKind::Loop, "too many links"));
                 }
+                // The container's root, not that of the helper in which the command runs.
                 if target.first() == Some(&b'/') {
                     here = SandboxPath::root();
                 }
@@ -130,7 +133,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
         })
     }
 
-    /// Where a path that must exist lies, as commands see it.
+    /// A path that must exist, with links resolved, as commands see it.
     async fn existing(&self, path: &SandboxPath) -> Result<SandboxPath, Error> {
         let found = self.walk(path, Follow::Yes).await?;
         match found.missing {
@@ -139,7 +142,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
         }
     }
 
-    /// A name in its directory, as commands see it. The name itself is not followed.
+    /// A name in its resolved directory, as commands see it. The name itself is not followed.
     async fn entry(&self, path: &SandboxPath) -> Result<SandboxPath, Error> {
         if path.name().is_empty() {
             return self.outside(path);
@@ -148,10 +151,10 @@ impl<E: Exec + 'static> RootedSandbox<E> {
     }
 }
 
-/// Where a walk ended.
+/// The end of a resolved path.
 struct Found {
     path: SandboxPath,
-    /// Why it went no further by looking.
+    /// The error of the first missing part.
     missing: Option<Error>,
 }
 
@@ -163,7 +166,7 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
 
     async fn probe(&self) -> Result<Probe, Error> {
         let probe = self.files.probe().await?;
-        // Home and free space are those of the helper.
+        // Home and free space would be those of the helper.
         Ok(Probe {
             home: SandboxPath::root(),
             working_directory: SandboxPath::root(),
@@ -198,6 +201,7 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
         let real = self.existing(path).await?;
         let listing = self.files.list(&real, depth, limit).await?;
         let entries = listing.entries.into_iter().map(|entry| {
+            // Entries have the helper's view of the path; the caller knows the container's.
             let rest = entry.path.as_bytes().strip_prefix(real.as_bytes());
             let rest = rest.ok_or_else(|| Error::new(ErrorKind::Protocol, "another directory"))?;
             let path = SandboxPath::new([path.as_bytes(), rest].concat())?;
@@ -280,7 +284,7 @@ impl<E: Exec + 'static> Sandbox for RootedSandbox<E> {
     }
 }
 
-/// Names between slashes; `.` is none.
+/// The names between slashes; `.` is left out.
 fn parts(path: &[u8]) -> VecDeque<Vec<u8>> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")

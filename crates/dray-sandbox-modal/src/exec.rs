@@ -1,20 +1,21 @@
 //! Commands in a sandbox.
 //!
-//! The id of a command is ours, so that starting it twice starts it once. Nothing in the protocol ends a command:
-//! each carries a mark in its environment, by which another command finds and kills it.
+//! The id of a command is ours, so that starting it twice starts it once. Nothing in the protocol ends a command;
+//! `dray_sandbox_exec::Supervisor` does.
 
 mod end;
 mod input;
 mod output;
-mod pending;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_sandbox::exec::{Channel, Exec, Exit, Running};
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{
+    Channel, Exec, Exit, KillGuard, MARK_VARIABLE, Running, StderrTail, SupervisedCommand,
+};
 use futures_util::stream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,18 +25,13 @@ use uuid::Uuid;
 use crate::fault;
 use crate::router::Router;
 use crate::wire::{Empty, PIPE, STDERR, STDOUT, Start};
-use end::{End, Ending};
+use end::RouterCommand;
 use output::Output;
-pub(crate) use pending::Pending;
 
 /// Most bytes of all arguments of a command.
 const LONGEST_ARGUMENTS: usize = 65_536;
-/// Most bytes of standard error that are kept.
-const LONGEST_STDERR: usize = 4096;
 /// How long standard error may stay open in other hands once a command has ended.
 const STDERR_LINGER: Duration = Duration::from_secs(2);
-/// The mark.
-const MARK_VARIABLE: &str = "DRAY_EXEC";
 
 /// Runs commands through the router.
 #[derive(Clone, Debug)]
@@ -121,13 +117,18 @@ impl Exec for ModalExec {
 
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
         let argv = text(argv)?;
-        self.router.pending().settle().await;
+        self.router.supervisor().settle().await;
         let exec_id = Uuid::new_v4().to_string();
         // From here on dropping it kills the command.
-        let end = End::new(Arc::clone(&self.router), exec_id.clone());
-        let reading = Ending::new(&end);
-        let ending = Ending::new(&end);
-        self.start(&exec_id, argv).await?;
+        let control = RouterCommand {
+            router: Arc::clone(&self.router),
+            exec_id: exec_id.clone(),
+        };
+        let command = self.router.supervisor().watch(&exec_id, control);
+        let reading = command.guard();
+        let guard = command.guard();
+        let started = self.start(&exec_id, argv).await;
+        started.inspect_err(|_| command.set_start_failed())?;
         let broken = Arc::new(Broken::default());
         let mut feeding = JoinSet::new();
         let input = input::Input::new(Arc::clone(&self.router), exec_id.clone(), stdin);
@@ -138,7 +139,13 @@ impl Exec for ModalExec {
             }
         });
         let stdout = Output::new(Arc::clone(&self.router), exec_id.clone(), STDOUT);
-        let stderr = Output::new(Arc::clone(&self.router), exec_id, STDERR);
+        let stderr = Output::new(Arc::clone(&self.router), exec_id.clone(), STDERR);
+        let ending = Ending {
+            router: Arc::clone(&self.router),
+            exec_id,
+            command,
+            guard,
+        };
         Ok(Running {
             stdout: body(stdout, reading, Arc::clone(&broken)),
             end: Box::pin(ended(ending, stderr, feeding, broken)),
@@ -147,7 +154,7 @@ impl Exec for ModalExec {
 }
 
 /// Standard output, until it ends or the input breaks.
-fn body(stdout: Output, reading: Ending, broken: Arc<Broken>) -> Body {
+fn body(stdout: Output, reading: KillGuard, broken: Arc<Broken>) -> Body {
     let state = Some((stdout, reading, broken));
     Body::new(stream::unfold(state, async |state| {
         let (mut stdout, mut reading, broken) = state?;
@@ -159,7 +166,7 @@ fn body(stdout: Output, reading: Ending, broken: Arc<Broken>) -> Body {
         match piece {
             Ok(Some(piece)) => Some((Ok(piece), Some((stdout, reading, broken)))),
             Ok(None) => {
-                reading.done();
+                reading.disarm();
                 None
             }
             Err(error) => Some((Err(error), None)),
@@ -173,6 +180,14 @@ fn input_broke(broken: &Broken) -> Error {
         .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "the input broke"))
 }
 
+/// The end of a command that is waited for. Dropping it before kills the command.
+struct Ending {
+    router: Arc<Router>,
+    exec_id: String,
+    command: Arc<SupervisedCommand>,
+    guard: KillGuard,
+}
+
 /// Waits for the end of a command.
 async fn ended(
     mut ending: Ending,
@@ -180,11 +195,11 @@ async fn ended(
     mut feeding: JoinSet<()>,
     broken: Arc<Broken>,
 ) -> Result<Exit, Error> {
-    let mut tail = Vec::new();
+    let tail = StderrTail::default();
     let status = {
-        let waiting = ending.status();
+        let waiting = end::wait(&ending.router, &ending.exec_id, &ending.command);
         tokio::pin!(waiting);
-        let listening = listen(&mut stderr, &mut tail);
+        let listening = listen(&mut stderr, &tail);
         tokio::pin!(listening);
         let mut heard = None;
         let status = loop {
@@ -206,22 +221,20 @@ async fn ended(
         status
     };
     feeding.abort_all();
-    ending.done();
+    ending.guard.disarm();
     if let Some(error) = broken.take() {
         return Err(error);
     }
     Ok(Exit {
         status,
-        stderr: String::from_utf8_lossy(&tail).into_owned(),
+        stderr: tail.text(),
     })
 }
 
 /// Keeps the last of standard error.
-async fn listen(stderr: &mut Output, tail: &mut Vec<u8>) -> Result<(), Error> {
+async fn listen(stderr: &mut Output, tail: &StderrTail) -> Result<(), Error> {
     while let Some(piece) = stderr.next().await? {
-        tail.extend_from_slice(&piece);
-        let surplus = tail.len().saturating_sub(LONGEST_STDERR);
-        tail.drain(..surplus);
+        tail.push(&piece);
     }
     Ok(())
 }

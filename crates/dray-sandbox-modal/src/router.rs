@@ -1,9 +1,10 @@
-//! The router of the worker that runs a sandbox (sandbox-transfer 7.3).
+//! Calls to the router of the worker that runs a sandbox (sandbox-transfer 7.3).
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dray_sandbox::{Error, ErrorKind};
+use dray_sandbox_exec::Supervisor;
 use prost::Message;
 use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
@@ -12,16 +13,15 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::control::{Control, Task};
-use crate::exec::Pending;
 use crate::fault;
 use crate::retry::Retry;
 use crate::rpc;
 use crate::wire::{Empty, Ended, StdinPiece, StdioPiece, StdioRead, Which};
 
-/// How long one question for the end of a command is left open.
+/// How long one request for the end of a command stays open.
 const LONG_POLL: Duration = Duration::from_mins(1);
 
-/// A way in, until its credential expires.
+/// Connection and credential for a router, until the credential expires.
 #[derive(Debug)]
 pub(crate) struct Access {
     channel: Channel,
@@ -40,19 +40,18 @@ impl Access {
     }
 }
 
-/// Calls to the router of one task.
+/// Client of the router of one task.
 #[derive(Debug)]
 pub(crate) struct Router {
     control: Arc<Control>,
     task: Task,
     access: RwLock<Arc<Access>>,
     renewing: Mutex<()>,
-    tracker: TaskTracker,
-    pending: Pending,
+    supervisor: Supervisor,
 }
 
 impl Router {
-    /// Asks for the way in.
+    /// Requests access to the router of a task.
     pub(crate) async fn open(control: Arc<Control>, task: Task) -> Result<Self, Error> {
         let access = fetch(&control, &task, None)
             .await
@@ -62,8 +61,7 @@ impl Router {
             task,
             access: RwLock::new(Arc::new(access)),
             renewing: Mutex::new(()),
-            tracker: TaskTracker::new(),
-            pending: Pending::new(),
+            supervisor: Supervisor::new(TaskTracker::new()),
         })
     }
 
@@ -71,22 +69,18 @@ impl Router {
         &self.task.task_id
     }
 
-    /// Owner of what goes on after its caller has gone.
-    pub(crate) fn tracker(&self) -> &TaskTracker {
-        &self.tracker
-    }
-
-    /// Commands that are being ended.
-    pub(crate) fn pending(&self) -> &Pending {
-        &self.pending
+    /// Ends commands whose caller is gone.
+    pub(crate) fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     pub(crate) fn access(&self) -> Arc<Access> {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gets a new credential, unless another task just did.
+    /// Replaces the credential, unless another task just did.
     pub(crate) async fn renew(&self, old: &Access) -> Result<(), Status> {
+        // Many streams find the same credential expired; the first one renews it for all.
         let _one = self.renewing.lock().await;
         let current = self.access();
         if current.generation != old.generation {
@@ -97,7 +91,7 @@ impl Router {
         Ok(())
     }
 
-    /// One question. Repeated after what may pass, and once with a new credential.
+    /// Sends one request. Repeats it after failures that may pass, and once with a new credential.
     pub(crate) async fn ask<Q, A>(&self, path: &'static str, message: &Q) -> Result<A, Status>
     where
         Q: Message + Clone + 'static,
@@ -120,7 +114,7 @@ impl Router {
         }
     }
 
-    /// How a command ended, whenever that is.
+    /// Waits for the end of a command, without a limit of its own.
     pub(crate) async fn wait(&self, exec_id: &str) -> Result<Ended, Status> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecWait";
         let mut retry = Retry::default();
@@ -130,7 +124,9 @@ impl Router {
             let request = access.request(self.which(exec_id), retry.throttles());
             match rpc::unary(&access.channel, path, request, LONG_POLL).await {
                 Err(status) if status.code() == Code::DeadlineExceeded => {
+                    // A long poll that ended without a result is not a failure.
                     retry.progress();
+                    // A long command may outlive several credentials, so each poll may renew one.
                     renewed = false;
                 }
                 Err(status) if !renewed && status.code() == Code::Unauthenticated => {
@@ -150,7 +146,7 @@ impl Router {
         }
     }
 
-    /// A stream of output. Not repeated here: its reader knows the offset.
+    /// Opens a stream of output. It is not repeated here: its reader knows the offset.
     pub(crate) async fn output(
         &self,
         access: &Access,
@@ -166,7 +162,7 @@ impl Router {
         }
     }
 
-    /// A stream of input. Not repeated here, either.
+    /// Writes a stream of input. It is not repeated here either.
     pub(crate) async fn input(
         access: &Access,
         pieces: impl futures_util::Stream<Item = StdinPiece> + Send + 'static,
@@ -184,8 +180,10 @@ async fn fetch(control: &Control, task: &Task, current: Option<&Access>) -> Resu
     let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", found.jwt)
         .parse()
         .map_err(|_| Status::data_loss("not a credential"))?;
+    // Left out of the debug output of requests.
     bearer.set_sensitive(true);
     let channel = match current {
+        // The same worker keeps its connection, with the streams that run over it.
         Some(current) if current.url == found.url => current.channel.clone(),
         _ => rpc::endpoint(control.settings(), &found.url)
             .map_err(|error| {

@@ -1,24 +1,25 @@
-//! One opened sandbox.
+//! A task of a sandbox, opened.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_sandbox::exec::ExecFiles;
 use dray_sandbox::{
     Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
     SandboxPath, Transport, Write,
 };
+use dray_sandbox_exec::ExecFiles;
 use futures_util::stream;
 
 use crate::exec::ModalExec;
 use crate::router::Router;
 use crate::tools::{Tools, regular};
 
-/// The owner's write bit: without it the result is not writable.
+/// The owner's write bit: without it the tool cannot write to the file that was claimed.
 const OWNER_WRITES: u32 = 0o200;
 
-/// Bytes of files by the file tool, everything else by a shell; where there is none, by the tool as far as it goes.
+/// Moves the bytes of files with the file tool and does everything else with a shell; without a shell, with the tool
+/// as far as it goes.
 #[derive(Clone, Debug)]
 pub(crate) struct ModalSandbox {
     handle: Handle,
@@ -36,7 +37,7 @@ impl ModalSandbox {
         }
     }
 
-    /// What lies at a path now, links not followed.
+    /// Metadata of a path now, without following a link.
     async fn look(&self, path: &SandboxPath) -> Result<Metadata, Error> {
         self.stat(path, Follow::No).await
     }
@@ -48,6 +49,7 @@ impl ModalSandbox {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return changed("it is not there any more");
             }
+            // Other failures say nothing about the file.
             now => now?,
         };
         if now.real_path != file.real_path {
@@ -66,7 +68,7 @@ impl ModalSandbox {
         }
     }
 
-    /// The tool reports no inode, so what lies there is looked at before and after.
+    /// Reads with the tool. It reports no inode, so the path is examined before and after.
     async fn read_by_tool(&self, read: Read<'_>) -> Result<Body, Error> {
         if read.offset != 0 {
             return Err(Error::new(
@@ -76,6 +78,7 @@ impl ModalSandbox {
         }
         regular(read.file)?;
         self.same(read.file).await?;
+        // Read again, so that the comparison after the read has the identity that is there now.
         let before = self.look(&read.file.real_path).await?;
         let body = self.tools.read(&before.real_path, before.size).await?;
         let state = Some((body, self.clone(), before));
@@ -84,6 +87,7 @@ impl ModalSandbox {
             match body.next().await {
                 Some(Ok(piece)) => Some((Ok(piece), Some((body, sandbox, before)))),
                 Some(Err(error)) => Some((Err(error), None)),
+                // After the last byte: only then can a replacement during the read show.
                 None => {
                     let failed = sandbox.same(&before).await.err()?;
                     Some((Err(failed), None))
@@ -92,7 +96,7 @@ impl ModalSandbox {
         })))
     }
 
-    /// The tool writes over anything and through links, so the name is claimed first.
+    /// Writes with the tool. It writes over anything and through links, so the name is claimed first.
     async fn write_by_tool(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
         if write.offset != 0 {
             return Err(Error::new(
@@ -104,12 +108,15 @@ impl ModalSandbox {
             let closed = "the file tool cannot write to what nobody may";
             return Err(Error::new(ErrorKind::ToolMissing, closed));
         }
+        // The tool takes text; a name that is not UTF-8 has to fail before anything is made.
         write.path.to_text()?;
         self.claim(write).await?;
         let body = body.exactly(write.size);
+        // The claim is the whole file already; the body must still be empty.
         if write.size == 0 {
             return body.read_all(0).await.map(drop);
         }
+        // The status of the tool is not proof.
         self.tools.write(write.path, body).await?;
         let found = self.look(write.path).await?;
         regular(&found)?;
@@ -125,7 +132,7 @@ impl ModalSandbox {
         Ok(())
     }
 
-    /// Makes an empty file with the right mode, unless something lies there.
+    /// Makes an empty file with the right mode, unless something is there.
     async fn claim(&self, write: Write<'_>) -> Result<(), Error> {
         let nothing = Write {
             transport: Transport::ExecRaw,
@@ -139,7 +146,7 @@ impl ModalSandbox {
         if !missing(&claimed) {
             return claimed;
         }
-        // Without a shell it can only be looked.
+        // Without a shell the claim is only a look; another writer may come in between.
         match self.tools.stat(write.path, Follow::No).await {
             Ok(_) => Err(Error::new(ErrorKind::Exists, "something lies there")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -158,7 +165,7 @@ impl ModalSandbox {
     }
 }
 
-/// Whether the shell is missing, or lacks something.
+/// Whether the shell is missing, or lacks a program.
 fn missing<T>(asked: &Result<T, Error>) -> bool {
     asked
         .as_ref()
@@ -180,7 +187,7 @@ impl Sandbox for ModalSandbox {
                 ..probe?
             });
         }
-        // The tool must be there then, and its user is root.
+        // The tool must be there then, and it runs as root.
         self.tools.stat(&SandboxPath::root(), Follow::No).await?;
         Ok(Probe {
             home: SandboxPath::root(),
@@ -211,6 +218,7 @@ impl Sandbox for ModalSandbox {
     }
 
     fn transports(&self, _path: &SandboxPath) -> Vec<Transport> {
+        // The order of sandbox-transfer 2.
         let mut transports = vec![Transport::Files];
         transports.extend(self.files.transports());
         transports

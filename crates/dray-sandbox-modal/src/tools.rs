@@ -5,8 +5,8 @@ mod resolve;
 
 use std::sync::Arc;
 
-use dray_sandbox::exec::{Exec, Exit, Running, kind_of_text};
 use dray_sandbox::{Body, Error, ErrorKind, Fingerprint, Follow, Listing, Metadata, SandboxPath};
+use dray_sandbox_exec::{Exec, Exit, Running, kind_of_text};
 use dray_types::Sha256Digest;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -14,12 +14,12 @@ use sha2::{Digest as _, Sha256};
 
 use entry::Found;
 
-/// Where it is.
+/// Path of the tool in every sandbox.
 const PROGRAM_PATH: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
-/// Most bytes of an answer that is not a file.
+/// Longest answer in bytes that is not a file.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// Its input.
+/// The argument of the tool.
 #[derive(Debug, Serialize)]
 enum Command<'a> {
     ReadFile { path: &'a str },
@@ -30,7 +30,7 @@ enum Command<'a> {
     MakeDirectory { path: &'a str, parents: bool },
 }
 
-/// How it says that it failed.
+/// The text on stderr with which the tool fails.
 #[derive(Debug, Deserialize)]
 struct Payload {
     error_kind: String,
@@ -38,7 +38,7 @@ struct Payload {
     message: String,
 }
 
-/// Files by the tool.
+/// Files over the tool.
 #[derive(Debug)]
 pub(crate) struct Tools<E> {
     exec: Arc<E>,
@@ -64,7 +64,8 @@ impl<E: Exec + 'static> Tools<E> {
         Ok(answer)
     }
 
-    /// The bytes of a file. Short is [`ErrorKind::Truncated`], long is [`ErrorKind::ChangedDuringTransfer`].
+    /// Reads a file of this size. A shorter one is [`ErrorKind::Truncated`], a longer one
+    /// [`ErrorKind::ChangedDuringTransfer`].
     pub(crate) async fn read(&self, path: &SandboxPath, size: u64) -> Result<Body, Error> {
         let path = path.to_text()?.to_owned();
         let running = self.run(&Command::ReadFile { path: &path }, None).await?;
@@ -74,6 +75,7 @@ impl<E: Exec + 'static> Tools<E> {
             match running.stdout.next().await {
                 Some(Ok(piece)) => Some((Ok(piece), Some((running, path)))),
                 Some(Err(error)) => Some((Err(error), None)),
+                // The end of the output alone says nothing: a tool that fails also stops.
                 None => {
                     let ended = running.end.await;
                     let read = Command::ReadFile { path: &path };
@@ -82,10 +84,11 @@ impl<E: Exec + 'static> Tools<E> {
                 }
             }
         }));
+        // The tool sends what is there when it reads, which may be another length than before.
         Ok(body.exactly(size))
     }
 
-    /// Writes over a file, or a new one.
+    /// Writes a file, over one that is there.
     pub(crate) async fn write(&self, path: &SandboxPath, body: Body) -> Result<(), Error> {
         let path = path.to_text()?;
         self.ask(Command::WriteFile { path }, Some(body))
@@ -93,7 +96,7 @@ impl<E: Exec + 'static> Tools<E> {
             .map(drop)
     }
 
-    /// What lies at a path, links not followed.
+    /// Describes a path, without following links.
     async fn look(&self, path: &SandboxPath) -> Result<Found, Error> {
         let path = path.to_text()?;
         Found::parse(&self.ask(Command::Stat { path }, None).await?)
@@ -105,7 +108,7 @@ impl<E: Exec + 'static> Tools<E> {
         Ok(found.metadata(path, real_path))
     }
 
-    /// See [`dray_sandbox::Sandbox::list`].
+    /// See [`dray_sandbox::Sandbox::list`]. The tool lists one directory at a time.
     pub(crate) async fn list(
         &self,
         path: &SandboxPath,
@@ -125,6 +128,7 @@ impl<E: Exec + 'static> Tools<E> {
                 }
                 entries.push(entry);
             }
+            // The walk stops early, so the entries that remain need not be the first by path.
             if entries.len() > limit {
                 truncated = true;
                 break;
@@ -135,7 +139,7 @@ impl<E: Exec + 'static> Tools<E> {
         Ok(Listing { entries, truncated })
     }
 
-    /// See [`dray_sandbox::Sandbox::remove`].
+    /// See [`dray_sandbox::Sandbox::remove`]. Directories need `recursive`, also empty ones.
     pub(crate) async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
         let found = self.look(path).await?;
         if found.is_directory() && !recursive {
@@ -146,7 +150,7 @@ impl<E: Exec + 'static> Tools<E> {
         self.ask(remove, None).await.map(drop)
     }
 
-    /// See [`dray_sandbox::Sandbox::make_directory`].
+    /// See [`dray_sandbox::Sandbox::make_directory`]. The tool makes the missing parents.
     pub(crate) async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         let path = path.to_text()?;
         let make = Command::MakeDirectory {
@@ -156,7 +160,7 @@ impl<E: Exec + 'static> Tools<E> {
         self.ask(make, None).await.map(drop)
     }
 
-    /// Digest of a file as it is read back, which proves as much as one made in the sandbox.
+    /// Digest of a file that is read back, which proves as much as one made in the sandbox.
     pub(crate) async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let (real_path, found) = self.resolve(path, Follow::Yes).await?;
         let file = found.metadata(path, real_path);
@@ -171,7 +175,7 @@ impl<E: Exec + 'static> Tools<E> {
     }
 }
 
-/// Fails unless it is a regular file.
+/// Fails unless the file is a regular one.
 pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
     use dray_sandbox::FileKind;
     match file.kind {
@@ -181,12 +185,13 @@ pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
     }
 }
 
-/// Fails unless the tool ended well.
+/// Fails unless the tool succeeded.
 fn done(command: &Command<'_>, exit: &Exit) -> Result<(), Error> {
     if exit.status == 0 {
         return Ok(());
     }
     let payload: Option<Payload> = serde_json::from_str(exit.stderr.trim()).ok();
+    // Without its JSON the tool was not reached, or it died.
     let Some(payload) = payload else {
         let kind = match exit.status {
             126 | 127 => ErrorKind::ToolMissing,
@@ -202,7 +207,7 @@ fn done(command: &Command<'_>, exit: &Exit) -> Result<(), Error> {
     let kind = match (payload.error_kind.as_str(), command) {
         ("NotFound", _) => ErrorKind::NotFound,
         ("IsDirectory", _) => ErrorKind::IsDirectory,
-        // What exists when a file is to be written is its parent, as a file.
+        // The entry that exists when a file is written is its parent, as a file.
         ("NotDirectory" | "IsFile", _) | ("AlreadyExists", Command::WriteFile { .. }) => {
             ErrorKind::NotDirectory
         }

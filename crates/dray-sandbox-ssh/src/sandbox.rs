@@ -1,14 +1,17 @@
 //! One host and session directory, opened.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use dray_sandbox::exec::ExecFiles;
 use dray_sandbox::{
     Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
     SandboxPath, State, Transport, Write,
 };
+use dray_sandbox_exec::ExecFiles;
 use tokio::sync::Mutex;
 
 use crate::identity::{self, Found};
@@ -32,7 +35,7 @@ pub(crate) struct SshSandbox {
 }
 
 impl SshSandbox {
-    /// Connects and finds out what is there. With `expected`, no other incarnation is accepted.
+    /// Connects and looks at the host. With `expected`, every other incarnation is refused.
     pub(crate) async fn open(
         link: Arc<Link>,
         directory: Option<SandboxPath>,
@@ -40,6 +43,7 @@ impl SshSandbox {
         expected: Option<&str>,
     ) -> Result<Self, Error> {
         if let Some((fingerprint, _)) = expected.and_then(|expected| expected.split_once(',')) {
+            // Before the first connection: nothing is ever asked of a host with another key.
             link.expect(fingerprint).await;
         }
         let shell = Shell::new(Arc::clone(&link));
@@ -63,14 +67,15 @@ impl SshSandbox {
         })
     }
 
-    /// A channel to the incarnation that was opened: after every new connection that is made sure of.
+    /// A channel to the incarnation that was opened, which is checked again after every new connection.
     async fn sftp(&self) -> Result<Lease, Error> {
+        // First the lease, which may connect and so raise the generation that the check looks at.
         let lease = self.pool.lease().await?;
         self.check().await?;
         Ok(lease)
     }
 
-    /// Commands in the incarnation that was opened.
+    /// Commands in the incarnation that was opened, which is checked again after every new connection.
     async fn exec(&self) -> Result<&ExecFiles<Shell>, Error> {
         if !self.found.shell {
             return Err(Error::new(
@@ -78,6 +83,7 @@ impl SshSandbox {
                 "the host runs no commands",
             ));
         }
+        // Connects if nothing is connected, for the same reason as in `sftp`.
         self.link.fingerprint().await?;
         self.check().await?;
         Ok(&self.exec)
@@ -87,7 +93,9 @@ impl SshSandbox {
         if self.seen.load(Ordering::Acquire) == self.link.generation() {
             return Ok(());
         }
+        // One check for all tasks that find a new connection at the same time.
         let _one = self.checking.lock().await;
+        // Read before the check: a connection that is made during it asks for another one.
         let generation = self.link.generation();
         if self.seen.load(Ordering::Acquire) == generation {
             return Ok(());
@@ -95,6 +103,7 @@ impl SshSandbox {
         let directory = self.directory.as_ref();
         let found = identity::find(&self.link, self.exec.exec(), &self.pool, directory).await?;
         if found.incarnation != self.found.incarnation {
+            // Its channels lead to the host that took the place.
             self.pool.clear();
             return Err(replaced());
         }
@@ -168,7 +177,8 @@ impl Sandbox for SshSandbox {
                 .as_ref()
                 .is_err_and(|error| error.kind() == ErrorKind::Timeout)
             {
-                // Best effort: what keeps it from being done keeps the transfer from being done, too.
+                // Best effort: a server process that hangs in opening a FIFO would stay for ever; the transfer has
+                // failed in any case.
                 let _ = sftp::release(&mut *self.sftp().await?, &read.file.real_path).await;
             }
             return body;
@@ -177,6 +187,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        // A dropped upload may still be writing on the host, and would write over what comes now.
         self.link.aftermath().settle().await;
         if write.transport == Transport::Sftp {
             let upload = sftp::Upload {
@@ -193,6 +204,7 @@ impl Sandbox for SshSandbox {
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         if self.found.shell {
             match self.exec().await?.fingerprint(path).await {
+                // No digest program on the host; the file is read back instead.
                 Err(error) if error.kind() == ErrorKind::ToolMissing && self.found.sftp => {}
                 found => return found,
             }
@@ -222,6 +234,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        self.link.aftermath().settle().await;
         if self.found.sftp {
             return sftp::make_directory(&mut *self.sftp().await?, path).await;
         }
@@ -241,6 +254,7 @@ impl Sandbox for SshSandbox {
     }
 
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+        self.link.aftermath().settle().await;
         let exec = self.exec().await?;
         let home = exec.probe().await?.home;
         let target = self.stat(path, Follow::Yes).await?.real_path;
@@ -257,7 +271,7 @@ impl Sandbox for SshSandbox {
 }
 
 impl SshSandbox {
-    /// What can be known without commands.
+    /// The probe of a host that runs no commands.
     async fn probe_files(&self) -> Result<Probe, Error> {
         let mut channel = self.sftp().await?;
         let home = sftp::real_path(&mut channel, b".").await?;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use dray_sandbox::exec::{Arguments, Channel, Exec, Exit, Running, quote};
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, quote};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
@@ -26,8 +26,8 @@ use crate::fault::{self, Refusal};
 use crate::link::{Ask, Link};
 use crate::session::Session;
 
-/// Says that the command begins, and which process leads its group; the shell stays to tell how it ended. Who cannot
-/// report is ended.
+/// Prints a line with the nonce and the number of the process that leads the group, and then runs the command. The
+/// shell stays to return its status; when the line cannot be printed, it ends.
 const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "$@"; exit "$?""#;
 /// Most bytes that start files may print.
 const MAX_START_OUTPUT_BYTES: usize = 256 * 1024;
@@ -63,6 +63,7 @@ impl Shell {
     }
 
     async fn start(&self, argv: &[Vec<u8>], input: bool) -> Result<Started, Error> {
+        // 128 random bits: no start file can print the line by chance or on purpose.
         let nonce = format!("{:032x}", rand::random::<u128>());
         let line = command_line(&nonce, argv)?;
         let shell = self.clone();
@@ -77,7 +78,8 @@ impl Shell {
     }
 }
 
-/// `exec` keeps the process that leads the group, so that its number is the one that is printed.
+/// The command line for the login shell. `exec` keeps the process that leads the group, so the
+/// printed number is its own.
 fn command_line(nonce: &str, argv: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
     let mut line = b"exec sh -c ".to_vec();
     line.extend(quote(START_SCRIPT.as_bytes()));
@@ -90,6 +92,7 @@ fn command_line(nonce: &str, argv: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
         line.push(b' ');
         line.extend(quote(argument));
     }
+    // The login shell gets the whole line as one argument, and Linux limits each (`MAX_ARG_STRLEN`).
     if line.len() > MAX_COMMAND_BYTES {
         return Err(Error::too_large(
             line.len() as u64,
@@ -99,12 +102,12 @@ fn command_line(nonce: &str, argv: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
     Ok(line)
 }
 
-/// Asks for a command.
+/// Opens a channel that runs one command.
 struct Begin {
     shell: Shell,
     line: Vec<u8>,
     nonce: String,
-    /// Whether it is fed.
+    /// Whether the command gets an input.
     input: bool,
 }
 
@@ -148,6 +151,7 @@ impl Started {
                     group,
                 })
             }
+            // The output ended before the line came, so the script never ran and nothing is left to kill.
             Ok(Ok(None)) => {
                 group.is_over();
                 Err(no_shell(session).await)
@@ -161,7 +165,7 @@ impl Started {
     }
 }
 
-/// Reads to the line that says that the command begins: number of the leader, and what came with the line. Nothing
+/// Reads up to the line with the nonce. Returns the number of the leader and the bytes behind the line, or `None`
 /// when the output ends before.
 async fn first_line(stdout: &mut ChildStdout, nonce: &str) -> Result<Option<(u32, Bytes)>, Error> {
     let mark = format!("@@{nonce} ");
@@ -178,6 +182,7 @@ async fn first_line(stdout: &mut ChildStdout, nonce: &str) -> Result<Option<(u32
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                 let number = rest.get(..end).and_then(|text| str::from_utf8(text).ok());
                 let leader = number.and_then(|text| text.parse().ok());
+                // `kill -KILL -1` would hit every process of the user; 0 stands for a leader that is not known.
                 let leader = leader.filter(|leader| *leader > 1).ok_or_else(|| {
                     Error::new(ErrorKind::Protocol, "the shell tells no process number")
                 })?;

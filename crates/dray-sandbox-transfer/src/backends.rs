@@ -1,17 +1,17 @@
-//! The kinds of sandboxes that are set up, and the incarnations that are open.
+//! The kinds of sandboxes that are configured, and the incarnations that are open.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dray_sandbox::transfer::{Engine, EngineOptions};
 use dray_sandbox::{Address, Backend, ErrorKind, Handle, Sandbox};
+use dray_transfer_engine::{Engine, EngineOptions};
 
 use crate::error::Error;
 
-/// Most incarnations that are kept open.
+/// Incarnations that are kept open; the one that was used longest ago is closed for another.
 const MAX_OPEN_SANDBOXES: usize = 256;
 
-/// Every backend by its name.
+/// All configured backends, by name, with their open incarnations.
 #[derive(Debug)]
 pub struct Backends {
     kinds: BTreeMap<&'static str, Arc<dyn Backend>>,
@@ -19,7 +19,7 @@ pub struct Backends {
     open: Mutex<Open>,
 }
 
-/// Engines, and when each was used last.
+/// The engines of open incarnations, with the number of their last use.
 #[derive(Debug, Default)]
 struct Open {
     engines: HashMap<Handle, (Arc<Engine>, u64)>,
@@ -27,7 +27,7 @@ struct Open {
 }
 
 impl Backends {
-    /// These backends.
+    /// Takes the backends, each with its own name, and the options for their engines.
     pub fn new(backends: Vec<Arc<dyn Backend>>, options: EngineOptions) -> Self {
         Self {
             kinds: backends
@@ -39,7 +39,7 @@ impl Backends {
         }
     }
 
-    /// Their names.
+    /// Names of the backends, in order.
     pub fn names(&self) -> Vec<&'static str> {
         self.kinds.keys().copied().collect()
     }
@@ -50,23 +50,24 @@ impl Backends {
             .ok_or_else(|| Error::NoBackend(name.to_owned()))
     }
 
-    /// The incarnation that an address means now.
+    /// Finds the incarnation that an address means now.
     ///
     /// # Errors
     ///
-    /// [`Error::NoBackend`] and what the backend says.
+    /// [`Error::NoBackend`], and failures of the backend.
     pub async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
         Ok(self.backend(&address.backend)?.resolve(address).await?)
     }
 
-    /// The engine of exactly this incarnation, opened when it is not yet.
+    /// The engine of exactly this incarnation, opened when it is not open yet.
     ///
     /// # Errors
     ///
-    /// [`Error::NoBackend`] and what the backend says.
+    /// [`Error::NoBackend`], and failures of the backend.
     pub async fn engine(&self, handle: &Handle) -> Result<Arc<Engine>, Error> {
         {
             let mut open = self.lock();
+            // A count of uses instead of a time: it needs no clock and never repeats.
             open.uses += 1;
             let now = open.uses;
             if let Some((engine, used)) = open.engines.get_mut(handle) {
@@ -74,6 +75,7 @@ impl Backends {
                 return Ok(Arc::clone(engine));
             }
         }
+        // Without the lock: opening takes seconds, and other incarnations are used meanwhile.
         let sandbox = self.backend(&handle.address.backend)?.open(handle).await?;
         Ok(self.keep(handle, sandbox))
     }
@@ -82,7 +84,7 @@ impl Backends {
     ///
     /// # Errors
     ///
-    /// [`Error::NoBackend`] and what the backend says.
+    /// [`Error::NoBackend`], and failures of the backend.
     pub async fn open_address(&self, address: &Address) -> Result<Handle, Error> {
         let backend = self.backend(&address.backend)?;
         let sandbox = backend.open_address(address).await?;
@@ -91,7 +93,7 @@ impl Backends {
         Ok(handle)
     }
 
-    /// Keeps an incarnation open, unless it is open already.
+    /// Keeps an incarnation open, unless another caller has just opened it.
     fn keep(&self, handle: &Handle, sandbox: Arc<dyn Sandbox>) -> Arc<Engine> {
         let engine = Arc::new(Engine::new(sandbox, self.options.clone()));
         let mut open = self.lock();
@@ -105,11 +107,12 @@ impl Backends {
             open.engines.remove(&oldest);
         }
         let now = open.uses;
+        // The engine that was first stays: it holds what transfers learnt, and the limit of concurrent ones.
         let (engine, _) = open.engines.entry(handle.clone()).or_insert((engine, now));
         Arc::clone(engine)
     }
 
-    /// Closes an incarnation whose failure says that it is not what it was.
+    /// Closes an incarnation after a failure that means that it is not what it was.
     pub fn failed(&self, handle: &Handle, kind: ErrorKind) {
         if matches!(
             kind,

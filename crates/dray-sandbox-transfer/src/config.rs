@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dray_sandbox::Backend;
-use dray_sandbox::exec::{CommandBackend, CommandConfig};
-use dray_sandbox::local::{LocalBackend, LocalOptions};
-use dray_sandbox::policy::PolicyOptions;
-use dray_sandbox::transfer::EngineOptions;
-use dray_sandbox::tree;
 use dray_sandbox_apptainer::ApptainerBackend;
 use dray_sandbox_daytona::DaytonaBackend;
 use dray_sandbox_docker::DockerBackend;
 use dray_sandbox_e2b::E2bBackend;
+use dray_sandbox_exec::{CommandBackend, CommandConfig};
 use dray_sandbox_kubernetes::KubernetesBackend;
+use dray_sandbox_local::{LocalBackend, LocalOptions};
 use dray_sandbox_modal::ModalBackend;
 use dray_sandbox_ssh::SshBackend;
+use dray_sandbox_tree as tree;
 use dray_service::config::{AliasValue, ConfigProblem, Section, VariableAlias, parse};
-use dray_types::{ByteSize, Clock, Period};
+use dray_transfer_engine::EngineOptions;
+use dray_transfer_engine::policy::PolicyOptions;
+use dray_types::{BackendKind, ByteSize, Clock, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,26 +75,10 @@ pub struct Config {
     pub daytona: dray_sandbox_daytona::Config,
 }
 
-/// Why a backend cannot be used as configured.
+/// The reason for which a backend cannot be used as configured.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unusable(String);
-
-/// Every kind that is known.
-const BACKEND_KINDS: [&str; 9] = [
-    "apptainer",
-    "daytona",
-    "docker",
-    "e2b",
-    "exec",
-    "kubernetes",
-    "local",
-    "modal",
-    "ssh",
-];
-
-/// Kinds that need no credentials of their own.
-const DEFAULT_KINDS: [&str; 5] = ["apptainer", "docker", "exec", "local", "ssh"];
 
 /// Sandboxes that are directories of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -108,7 +92,11 @@ impl Default for Config {
     fn default() -> Self {
         let engine = EngineOptions::default();
         Self {
-            kinds: DEFAULT_KINDS.map(str::to_owned).to_vec(),
+            kinds: BackendKind::ALL
+                .iter()
+                .filter(|kind| kind.is_default())
+                .map(|kind| kind.as_str().to_owned())
+                .collect(),
             max_file: ByteSize::mib(2048),
             max_tree: ByteSize::mib(512),
             max_tree_file: ByteSize::mib(100),
@@ -133,7 +121,11 @@ impl Default for Config {
     }
 }
 
-/// As the Docker command line reads it: any text means yes.
+/// Reads a variable as the Docker command line does: any text means yes.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the signature of `VariableAlias::parse`; no text is refused"
+)]
 fn any_text(text: &str) -> Result<AliasValue, String> {
     Ok(AliasValue::Value((!text.is_empty()).into()))
 }
@@ -162,13 +154,13 @@ impl Section for Config {
 
     fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
-        for kind in &self.kinds {
-            if !BACKEND_KINDS.contains(&kind.as_str()) {
-                let message = format!("`{kind}` is none of {}", BACKEND_KINDS.join(", "));
-                problems.push(ConfigProblem::new("kinds", &message));
-            } else if let Err(error) = self.backend(kind, &Clock::system()) {
-                problems.push(ConfigProblem::new(kind, error.to_string()));
-            }
+        for name in &self.kinds {
+            let opened = known_kind(name).and_then(|kind| {
+                // Making a backend connects to nothing; it only checks the settings.
+                self.backend(kind, &Clock::system())
+                    .map_err(|error| ConfigProblem::new(name, error.to_string()))
+            });
+            problems.extend(opened.err());
         }
         if self.max_file == ByteSize::default() {
             problems.push(ConfigProblem::new("max_file", "must be above 0"));
@@ -193,7 +185,7 @@ impl Section for Config {
 }
 
 impl Config {
-    /// How engines work.
+    /// The options for engines. What the section does not set keeps its default.
     pub fn engine(&self) -> EngineOptions {
         EngineOptions {
             idle: self.idle_timeout.as_duration(),
@@ -205,7 +197,7 @@ impl Config {
         }
     }
 
-    /// How much of a directory is taken, at most `asked` bytes of it unless that is 0.
+    /// Limits for a directory: at most `asked` bytes of it, unless that is 0.
     pub fn tree(&self, asked: u64) -> tree::Limits {
         let most = self.max_tree.as_u64();
         tree::Limits {
@@ -216,49 +208,127 @@ impl Config {
         }
     }
 
-    /// Every backend of a kind that is set up.
+    /// Makes the backend of every kind that is configured.
     ///
     /// # Errors
     ///
-    /// Settings that a backend cannot work with.
+    /// [`Unusable`] for settings that a backend cannot work with.
     pub fn backends(&self, clock: &Clock) -> Result<Vec<Arc<dyn Backend>>, Unusable> {
         self.kinds
             .iter()
-            .map(|kind| self.backend(kind, clock))
+            .map(|name| match BackendKind::from_name(name) {
+                Some(kind) => self.backend(kind, clock),
+                None => Err(Unusable(format!("there is no backend `{name}`"))),
+            })
             .collect()
     }
 
-    fn backend(&self, kind: &str, clock: &Clock) -> Result<Arc<dyn Backend>, Unusable> {
+    fn backend(&self, kind: BackendKind, clock: &Clock) -> Result<Arc<dyn Backend>, Unusable> {
         Ok(match kind {
-            "apptainer" => Arc::new(ApptainerBackend::new(self.apptainer.clone())),
-            "docker" => {
+            BackendKind::Apptainer => Arc::new(ApptainerBackend::new(self.apptainer.clone())),
+            BackendKind::Docker => {
                 Arc::new(DockerBackend::new(&self.docker, clock.clone()).map_err(unusable)?)
             }
-            "exec" => Arc::new(CommandBackend::new(self.exec.clone()).map_err(unusable)?),
-            "daytona" => {
+            BackendKind::Exec => {
+                Arc::new(CommandBackend::new(self.exec.clone()).map_err(unusable)?)
+            }
+            BackendKind::Daytona => {
                 let backend = DaytonaBackend::new(&self.daytona, clock.clone());
                 Arc::new(backend.map_err(unusable)?)
             }
-            "e2b" => {
+            BackendKind::E2b => {
                 let backend = E2bBackend::new(&self.e2b, clock.clone());
                 Arc::new(backend.map_err(unusable)?)
             }
-            "kubernetes" => {
+            BackendKind::Kubernetes => {
                 Arc::new(KubernetesBackend::new(self.kubernetes.clone()).map_err(unusable)?)
             }
-            "modal" => {
+            BackendKind::Modal => {
                 let backend = ModalBackend::new(&self.modal, clock.clone());
                 Arc::new(backend.map_err(unusable)?)
             }
-            "local" => Arc::new(LocalBackend::new(LocalOptions {
+            BackendKind::Local => Arc::new(LocalBackend::new(LocalOptions {
                 roots: self.local.roots.clone(),
             })),
-            "ssh" => Arc::new(SshBackend::new(self.ssh.clone()).map_err(unusable)?),
-            other => return Err(Unusable(format!("there is no backend `{other}`"))),
+            BackendKind::Ssh => Arc::new(SshBackend::new(self.ssh.clone()).map_err(unusable)?),
         })
     }
 }
 
+/// The kind with this name, or the problem with the name.
+fn known_kind(name: &str) -> Result<BackendKind, ConfigProblem> {
+    BackendKind::from_name(name).ok_or_else(|| {
+        let names: Vec<_> = BackendKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        let message = format!("`{name}` is none of {}", names.join(", "));
+        ConfigProblem::new("kinds", message)
+    })
+}
+
 fn unusable(error: impl std::error::Error) -> Unusable {
     Unusable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Pages of `docs/backends` that are about no single kind.
+    const SHARED_PAGES: [&str; 1] = ["transfers"];
+
+    fn kind_names() -> BTreeSet<String> {
+        let names = BackendKind::ALL.iter().map(|kind| kind.as_str().to_owned());
+        names.collect()
+    }
+
+    #[test]
+    fn every_kind_of_sandbox_opens_under_its_own_name() {
+        // The one kind whose settings must say where it is.
+        let mut config = Config::default();
+        config.kubernetes.in_cluster = true;
+        for kind in BackendKind::ALL {
+            let backend = config.backend(*kind, &Clock::system()).unwrap();
+            assert_eq!(backend.name(), kind.as_str());
+        }
+    }
+
+    #[test]
+    fn every_kind_of_sandbox_has_a_section_a_page_and_a_word_in_the_reference() {
+        let sections = serde_json::to_value(Config::default()).unwrap();
+        let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap();
+        let described = schema["properties"]["kinds"]["description"]
+            .as_str()
+            .unwrap();
+        for name in kind_names() {
+            assert!(sections.get(&name).is_some(), "no section {name}");
+            assert!(described.contains(&format!("`{name}`")), "{described}");
+        }
+        let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/backends");
+        let mut pages: BTreeSet<_> = std::fs::read_dir(pages)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        pages.retain(|page| !SHARED_PAGES.contains(&page.as_str()));
+        assert_eq!(pages, kind_names());
+    }
+
+    #[test]
+    fn an_unknown_kind_is_refused_with_the_list() {
+        let config = Config {
+            kinds: vec!["box".to_owned()],
+            ..Config::default()
+        };
+        let [problem] = &config.validate()[..] else {
+            panic!("one problem expected");
+        };
+        assert_eq!(problem.field, "kinds");
+        assert!(
+            problem.message.ends_with("modal, ssh"),
+            "{}",
+            problem.message
+        );
+    }
 }

@@ -1,6 +1,6 @@
-//! A sandbox opened by a command that serves only its caller. Bytes go straight between the sandbox and files of
-//! this host, without a bus and a store between them: each is read once, hashed on its way and written once. Policy,
-//! proof and receipts are those of the service. Keeps no sessions.
+//! A sandbox that a command opens for its caller alone. Bytes go straight between the sandbox and files of this host,
+//! without a bus and a store between them: each is read once, hashed on its way and written once. Policy, proof and
+//! receipts are those of the service. It keeps no sessions.
 
 mod copy;
 mod listing;
@@ -9,9 +9,9 @@ mod pipe;
 pub use copy::Copied;
 pub use listing::{ListedFile, Tree};
 
-use dray_content::name;
+use dray_presentation::name;
 use dray_proto::v1;
-use dray_sandbox::transfer::{
+use dray_transfer_engine::{
     Failed, FileSink, FileSource, GetOptions, GetTreeOptions, Progress, Put, PutOptions, Source,
     TreeFormat,
 };
@@ -26,11 +26,11 @@ use crate::service::{Opened, open_address};
 use crate::sessions::token;
 use crate::wire;
 
-/// What to do when a transfer broke off and what it moved is kept.
+/// Advice for a transfer that broke off and whose part is kept.
 pub const KEPT_ADVICE: &str =
     "What was copied so far is kept; the same command with --resume continues there.";
 
-/// One sandbox, opened for one command.
+/// A sandbox that is opened for one command.
 #[derive(Debug)]
 pub struct DirectSandbox {
     opened: Opened,
@@ -39,32 +39,32 @@ pub struct DirectSandbox {
     operation: OperationId,
 }
 
-/// What came out of a sandbox into a file of this host.
+/// The result of a copy into a file of this host.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Bytes.
+    /// Size of the file or archive in bytes.
     pub size: u64,
-    /// SHA-256.
+    /// SHA-256 of the content, 32 bytes.
     pub sha256: Vec<u8>,
-    /// How it went.
+    /// How the transfer went.
     pub receipt: v1::TransferReceipt,
-    /// What was left out of a directory, a line each.
+    /// Entries of a directory that were left out, a line each.
     pub skipped: Vec<String>,
 }
 
-/// What goes into a sandbox, and where to.
+/// A file that goes into a sandbox, and its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct PutFile<'a> {
-    /// Directory in the sandbox, as it was typed.
+    /// Directory in the sandbox, as the user typed it.
     pub directory: &'a [u8],
-    /// Name there, exactly.
+    /// Name in the directory, exactly.
     pub name: &'a [u8],
-    /// `rename`, `fail` or `overwrite`.
+    /// Policy for a name that is taken: `rename`, `fail` or `overwrite`.
     pub collision: &'a str,
-    /// Mode bits.
+    /// Mode bits of the new file.
     pub mode: u32,
-    /// Stands for the content of a file that a later put can continue when this one is interrupted: ASCII letters and
-    /// digits, at most 40.
+    /// Identity of the content of a file that a later put can continue when this one is interrupted: ASCII letters
+    /// and digits, at most 40.
     pub resume: Option<&'a str>,
 }
 
@@ -73,14 +73,14 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// As the service answers: configuration, policy, and what the sandbox says.
+    /// The faults of the service: configuration, policy, and failures of the sandbox.
     pub async fn open(
         mut config: Config,
         clock: Clock,
         tenant: &TenantId,
         address: &str,
     ) -> Result<Self, Fault> {
-        // The clients of the other kinds would only cost time and memory.
+        // Clients of the other kinds would only cost time and memory.
         config.kinds.retain(|kind| {
             address
                 .split_once(':')
@@ -104,32 +104,32 @@ impl DirectSandbox {
         })
     }
 
-    /// What a file of this sandbox is known by, for [`FileSink::resumable`].
+    /// Identity of a file of this sandbox, for [`FileSink::resumable`].
     ///
     /// # Errors
     ///
-    /// A path that is none.
+    /// A fault for a path that cannot be one.
     pub fn origin(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let handle = self.opened.engine.handle().to_string();
         Ok([handle.as_bytes(), b" ", path.as_bytes()].concat())
     }
 
-    /// The name that a file gets on this host.
+    /// Name that a file gets on this host.
     ///
     /// # Errors
     ///
-    /// A path that is none.
+    /// A fault for a path that cannot be one.
     pub fn file_name(&self, path: &[u8]) -> Result<String, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         Ok(name::clean_name(path.name()))
     }
 
-    /// The name that the archive of a directory gets on this host.
+    /// Name that the archive of a directory gets on this host.
     ///
     /// # Errors
     ///
-    /// A path that is none, or an unknown format.
+    /// A fault for a path that cannot be one, or for an unknown format.
     pub fn archive_name(&self, path: &[u8], format: &str) -> Result<String, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         Ok(archive_name(
@@ -142,7 +142,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// As the service answers; nothing is left of the file on this host then.
+    /// The faults of the service; the file does not exist on this host then.
     pub async fn get(
         &self,
         path: &[u8],
@@ -207,8 +207,8 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// As the service answers; what was written is removed then, also when `cancel` fires, unless a later put can go on
-    /// with it.
+    /// The faults of the service. What was written is removed, also when `cancel` fires, unless a later put can
+    /// continue it.
     pub async fn put(
         &self,
         put: PutFile<'_>,
@@ -223,7 +223,7 @@ impl DirectSandbox {
             .map_err(|failed| self.fault(failed))
     }
 
-    /// A failed transfer as callers see it.
+    /// Converts a failed transfer, with the advice when its part is kept.
     fn fault(&self, failed: Failed) -> Fault {
         let kept = failed.kept;
         let fault = Fault::from(self.opened.transfer_failed(failed));
@@ -253,6 +253,7 @@ impl DirectSandbox {
             mode: put.mode,
             operation: put
                 .resume
+                // A command has an operation of its own, so temporary names of two commands never meet.
                 .unwrap_or_else(|| operation.get(..16).unwrap_or_default()),
             epoch: self.clock.now_ms(),
         };

@@ -1,14 +1,14 @@
-//! What can go wrong here, and the faults for callers.
+//! Failures of the service, and the faults for callers.
 
 use dray_bus::KeyError;
-use dray_content::size::human_size;
+use dray_presentation::size::human_size;
 use dray_proto::convert::InvalidMessage;
 use dray_sandbox::{Again, ErrorKind};
 use dray_store::ReadError;
 use dray_types::{Fault, FaultCode};
 use std::time::Duration;
 
-/// Why a request was not served.
+/// The reason for which a request was not served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request breaks its contract.
@@ -20,6 +20,12 @@ pub enum Error {
     /// The session is unknown.
     #[error("the session is unknown")]
     NoSession,
+    /// The record of the session is not a session.
+    #[error("the record of the session cannot be decoded")]
+    InvalidSessionRecord(#[source] prost::DecodeError),
+    /// The record of the session's uploads is not a list of uploads.
+    #[error("the record of the session's uploads cannot be decoded")]
+    InvalidUploadList(#[source] prost::DecodeError),
     /// No session is bound to the chat.
     #[error("no session is bound to the chat")]
     NoChat,
@@ -32,7 +38,7 @@ pub enum Error {
     /// Another writer kept changing the same record.
     #[error("the record keeps moving")]
     Contended,
-    /// The session has too many uploads that were not collected.
+    /// The session has too many uploads that no agent has collected.
     #[error("too many uploads wait")]
     TooManyUploads,
     /// The stored file cannot be read.
@@ -41,7 +47,7 @@ pub enum Error {
     /// The records cannot be reached.
     #[error("the records cannot be reached")]
     Keys(#[from] KeyError),
-    /// The sandbox or what is in it.
+    /// A failure of the sandbox, or one about a file in it.
     #[error(transparent)]
     Sandbox(#[from] dray_sandbox::Error),
 }
@@ -58,6 +64,18 @@ impl From<Error> for Fault {
             Error::NoSession => Self::new(FaultCode::NotFound, "This session is not known.")
                 .detail("no_session")
                 .advice("Bind a sandbox or a chat to it with `dray session bind`."),
+            Error::InvalidSessionRecord(_) => Self::new(
+                FaultCode::Unavailable,
+                "The record of this session cannot be read.",
+            )
+            .detail("invalid_session_record")
+            .advice("An operator removes it with `dray session unbind SESSION` and binds the session again."),
+            Error::InvalidUploadList(_) => Self::new(
+                FaultCode::Unavailable,
+                "The record of this session's uploads cannot be read.",
+            )
+            .detail("invalid_upload_list")
+            .advice("An operator removes the session's key from the bucket `dray_uploads`."),
             Error::NoChat => Self::new(FaultCode::NotFound, "No session belongs to this chat.")
                 .detail("no_session")
                 .advice("Bind the chat with `dray session bind SESSION --chat TARGET`."),
@@ -89,7 +107,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// The code of each kind.
+/// The fault code of each kind.
 const fn code(kind: ErrorKind) -> FaultCode {
     match kind {
         ErrorKind::NotFound | ErrorKind::SandboxGone => FaultCode::NotFound,
@@ -119,7 +137,7 @@ const fn code(kind: ErrorKind) -> FaultCode {
     }
 }
 
-/// What to do about each kind; empty where the sentence says it.
+/// Advice for each kind; empty where the sentence says enough.
 const fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound => "Check the path; relative paths begin in the working directory.",
@@ -152,7 +170,7 @@ const fn advice(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The fault of a sandbox error: its kind as detail, never its context.
+/// Makes the fault of a sandbox error, with its kind as detail and without its context.
 pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
     let kind = error.kind();
     let message = match error.numbers() {
@@ -168,6 +186,7 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
         .advice(advice(kind));
     match (error.retry_after(), kind.again()) {
         (Some(delay), _) => fault.retry_after(delay),
+        // The provider named no delay, but the failure passes; a short one keeps callers from repeating immediately.
         (None, Again::BackOff(_)) => fault.retry_after(Duration::from_secs(1)),
         (None, Again::Resolve) if kind != ErrorKind::SandboxGone => {
             fault.retry_after(Duration::from_secs(5))

@@ -1,13 +1,22 @@
-//! The sandbox-transfer service: files in and out of sandboxes, with proof, and the only holder of what opens them.
+//! The sandbox-transfer service: files into and out of sandboxes, with proof. No other service holds what opens
+//! sandboxes.
 //!
-//! - [`service`]: calls and work.
-//! - [`sessions`], [`uploads`]: which sandbox and chat belong together, and what users sent.
+//! - [`service`]: the calls that it answers and the work that it consumes.
+//! - [`sessions`], [`uploads`]: the sandbox and the chat of each session, and the files that users sent to it.
 //! - [`backends`], [`store`], [`wire`]: open incarnations, the artifact store, the contracts.
-//! - [`direct`]: the same for one command, without bus and store.
-//! - [`config`], [`error`].
+//! - [`direct`]: the same transfers for one command, without bus and store.
+//! - [`config`], [`error`]: the settings, and the faults for callers.
 //!
 //! What it does not do: it reaches neither the web nor a chat platform; how files move is the work of
 //! [`dray_sandbox`].
+//!
+//! The whole process:
+//!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     dray_service::main::<dray_sandbox_transfer::SandboxTransfer>()
+//! }
+//! ```
 
 pub mod backends;
 pub mod config;
@@ -25,7 +34,7 @@ mod tests;
 
 /// Files of this host as the ends of a [`direct`] transfer.
 pub mod files {
-    pub use dray_sandbox::transfer::{FileSink, FileSource, Progress};
+    pub use dray_transfer_engine::{FileSink, FileSource, Progress};
 }
 
 pub use config::Config;

@@ -1,4 +1,4 @@
-//! The service: what it answers and what it consumes.
+//! The service: the calls that it answers and the work that it consumes.
 
 mod files;
 mod session;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use dray_bus::{Meta, Permissions};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_sandbox::policy::{Policy, expand};
-use dray_sandbox::transfer::{Engine, Failed};
 use dray_sandbox::{Address, Backend, Handle, SandboxPath};
 use dray_service::{Router, Service, ServiceContext, StartError};
 use dray_store::{Store, StoreAccess};
+use dray_transfer_engine::policy::{Policy, expand};
+use dray_transfer_engine::{Engine, Failed};
 use dray_types::{Clock, Fault, TenantId};
 
 use crate::backends::Backends;
@@ -25,7 +25,7 @@ use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::wire;
 
-/// The running service.
+/// The running service with its records and open sandboxes.
 #[derive(Debug)]
 pub struct SandboxTransfer {
     pub(crate) store: Store,
@@ -80,7 +80,7 @@ impl Service for SandboxTransfer {
 }
 
 impl SandboxTransfer {
-    /// The service over these backends instead of the configured ones; for tests and the demo.
+    /// Makes the service with these backends instead of the configured ones; for tests and the demo.
     pub fn with_backends(
         config: Config,
         cx: &ServiceContext,
@@ -99,7 +99,7 @@ impl SandboxTransfer {
         }
     }
 
-    /// Opens the sandbox that a request means, with the policy that holds for it.
+    /// Opens the sandbox that a request names, with the policy that applies to it.
     pub(crate) async fn open(
         &self,
         meta: &Meta,
@@ -119,26 +119,27 @@ impl SandboxTransfer {
         }
     }
 
-    /// Opens the sandbox of a session.
+    /// Opens the sandbox that is bound to a session.
     pub(crate) async fn open_session(&self, session: v1::Session) -> Result<Opened, Error> {
         let handle = session.sandbox.clone().ok_or(Error::NoSandbox)?;
         self.opened(wire::own_handle(handle), session).await
     }
 
-    /// The incarnation that an address means now, for a tenant that may name one.
+    /// Finds the incarnation that an address means now, for a tenant that may use addresses.
     pub(crate) async fn resolve(&self, tenant: &TenantId, address: &str) -> Result<Handle, Error> {
         resolve(&self.config, &self.backends, tenant, address).await
     }
 
     async fn opened(&self, handle: Handle, session: v1::Session) -> Result<Opened, Error> {
         let opened = Opened::open(&self.config, &self.backends, &handle, session).await;
+        // A sandbox that failed like this is opened again for the next request.
         if let Err(Error::Sandbox(error)) = &opened {
             self.backends.failed(&handle, error.kind());
         }
         opened
     }
 
-    /// The error of a failed transfer; what is left behind is for the operator.
+    /// The error of a failed transfer; files that are left behind are reported to the operator.
     pub(crate) fn transfer_failed(&self, opened: &Opened, failed: Failed) -> Error {
         self.backends
             .failed(opened.engine.handle(), failed.error.kind());
@@ -146,7 +147,7 @@ impl SandboxTransfer {
     }
 }
 
-/// The incarnation that an address means now, for a tenant that may name one.
+/// Finds the incarnation that an address means now, for a tenant that may use addresses.
 pub(crate) async fn resolve(
     config: &Config,
     backends: &Backends,
@@ -156,7 +157,7 @@ pub(crate) async fn resolve(
     backends.resolve(&named(config, tenant, address)?).await
 }
 
-/// The same, opened at the same time.
+/// Finds and opens the incarnation in one step.
 pub(crate) async fn open_address(
     config: &Config,
     backends: &Backends,
@@ -167,30 +168,31 @@ pub(crate) async fn open_address(
     backends.open_address(&address).await
 }
 
-/// An address that a tenant may name.
+/// Parses an address, if the tenant may use addresses.
 fn named(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, Error> {
     let allowed = &config.address_tenants;
     if !allowed
         .iter()
         .any(|name| name == "*" || name == tenant.as_str())
     {
+        // Before the address is parsed, so that such a tenant learns nothing about backends.
         return Err(Error::AddressDenied);
     }
     let invalid = |error: dray_sandbox::Error| InvalidMessage::field("sandbox", error.context());
     Ok(address.parse().map_err(invalid)?)
 }
 
-/// A sandbox that is open, with what holds for the caller.
+/// An open sandbox, with the policy and the places that apply to the caller.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) engine: Arc<Engine>,
     pub(crate) policy: Policy,
-    pub(crate) places: dray_sandbox::policy::Places,
+    pub(crate) places: dray_transfer_engine::policy::Places,
     pub(crate) uploads: SandboxPath,
 }
 
 impl Opened {
-    /// Opens the sandbox of a session.
+    /// Opens the incarnation of a handle with the settings of a session.
     pub(crate) async fn open(
         config: &Config,
         backends: &Backends,
@@ -205,12 +207,13 @@ impl Opened {
         let places = engine.places(working_directory.clone()).await?;
         let mut options = config.policy.clone();
         for root in &session.roots {
-            // Roots of a session are absolute; what is not text cannot be written into a policy.
+            // Roots of a session are absolute. Those that are not UTF-8 cannot be written into a policy.
             options.roots.extend(String::from_utf8(root.clone()));
         }
         let uploads = match session.uploads_directory.as_slice() {
             [] => places.working_directory.join("uploads")?,
             path => {
+                // The directory of uploads counts as a root: the caller who bound the session chose it.
                 options.roots.extend(String::from_utf8(path.to_vec()));
                 wire::path("session.uploads_directory", path)?
             }
@@ -224,7 +227,7 @@ impl Opened {
         })
     }
 
-    /// The error of a failed transfer; what is left behind is for the operator.
+    /// The error of a failed transfer; files that are left behind are reported to the operator.
     pub(crate) fn transfer_failed(&self, failed: Failed) -> Error {
         for path in &failed.left {
             tracing::warn!(sandbox = %self.engine.handle(), %path, "a partial file could not be removed");
@@ -232,13 +235,13 @@ impl Opened {
         Error::Sandbox(failed.error)
     }
 
-    /// The path that was meant.
+    /// The absolute path that the caller means.
     pub(crate) fn path(&self, raw: &[u8]) -> Result<SandboxPath, Error> {
         Ok(expand(raw, &self.places)?)
     }
 }
 
-/// Logs the whole chain for the operator and returns the fault to the caller.
+/// Logs the whole chain of errors for the operator and returns the fault for the caller.
 pub(crate) fn report(meta: &Meta, error: Error) -> Fault {
     tracing::warn!(
         error = &error as &dyn StdError,

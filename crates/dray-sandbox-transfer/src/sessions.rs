@@ -1,6 +1,7 @@
-//! Which sandbox and which chat belong to a session: records in the bucket `dray_sessions`, by tenant.
+//! The sandbox and the chat of each session: records in the bucket `dray_sessions`, by tenant.
 //!
-//! Keys hold digests of names, so that no name of a user becomes part of a key. Every change is a compare-and-set.
+//! Keys hold digests of names, so that no name that a user chose becomes part of a key. Every change is a
+//! compare-and-set.
 
 use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue};
@@ -10,26 +11,30 @@ use prost::Message as _;
 
 use crate::error::Error;
 
-/// The bucket.
+/// Bucket of the sessions and of the index of chats.
 pub(crate) const SESSION_BUCKET: &str = "dray_sessions";
-/// Tries against others who change the same record.
+/// Attempts to write a record that others change at the same time.
 const MAX_WRITE_ATTEMPTS: usize = 8;
 
-/// The records of all sessions.
+/// Access to the records of all sessions.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     keys: KeyValue,
 }
 
-/// A name of any alphabet as a part of a key: 40 hexadecimal digits.
+/// Part of a key for a name of any alphabet: 40 hexadecimal digits of its SHA-256.
 pub(crate) fn token(name: &str) -> String {
     let mut digest = Sha256Digest::of(name.as_bytes()).to_hex();
     digest.truncate(40);
     digest
 }
 
-fn session_key(tenant: &TenantId, session: &str) -> String {
+pub(crate) fn session_key(tenant: &TenantId, session: &str) -> String {
     format!("session.{}.{}", tenant.token(), token(session))
+}
+
+fn decode_session(value: Bytes) -> Result<v1::Session, Error> {
+    v1::Session::decode(value).map_err(Error::InvalidSessionRecord)
 }
 
 fn chat_key(tenant: &TenantId, chat: &v1::ChatTarget, with_thread: bool) -> String {
@@ -38,7 +43,7 @@ fn chat_key(tenant: &TenantId, chat: &v1::ChatTarget, with_thread: bool) -> Stri
     } else {
         ""
     };
-    // Lengths keep the parts apart for any content.
+    // Lengths separate the parts unambiguously for any content.
     let name = [&chat.platform, &chat.account, &chat.chat, thread]
         .iter()
         .fold(String::new(), |name, part| {
@@ -48,30 +53,28 @@ fn chat_key(tenant: &TenantId, chat: &v1::ChatTarget, with_thread: bool) -> Stri
 }
 
 impl Sessions {
-    /// Over this bus.
+    /// Opens the records on this bus. Nothing is read yet.
     pub fn new(bus: &Bus) -> Self {
         Self {
             keys: bus.key_value(SESSION_BUCKET),
         }
     }
 
-    /// The record of a session.
+    /// Reads the record of a session.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSession`] and [`Error::Keys`].
+    /// [`Error::NoSession`] for an unknown one, [`Error::InvalidSessionRecord`] and [`Error::Keys`].
     pub async fn show(&self, tenant: &TenantId, session: &str) -> Result<v1::Session, Error> {
         let entry = self.keys.get(&session_key(tenant, session)).await?;
-        entry
-            .and_then(|entry| v1::Session::decode(entry.value).ok())
-            .ok_or(Error::NoSession)
+        decode_session(entry.ok_or(Error::NoSession)?.value)
     }
 
-    /// Changes the record of a session, which begins empty, and keeps the index of chats with it.
+    /// Changes the record of a session, which starts empty, and updates the index of chats.
     ///
     /// # Errors
     ///
-    /// [`Error::Contended`] and [`Error::Keys`].
+    /// [`Error::Contended`] after too many attempts, [`Error::InvalidSessionRecord`] and [`Error::Keys`].
     pub async fn change(
         &self,
         tenant: &TenantId,
@@ -81,10 +84,11 @@ impl Sessions {
         let key = session_key(tenant, session);
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let entry = self.keys.get(&key).await?;
-            let before = entry
-                .as_ref()
-                .and_then(|entry| v1::Session::decode(entry.value.clone()).ok())
-                .unwrap_or_default();
+            let before = match &entry {
+                // A record of a later version, or a damaged one, must not be replaced by an empty one.
+                Some(entry) => decode_session(entry.value.clone())?,
+                None => v1::Session::default(),
+            };
             let mut after = before.clone();
             session.clone_into(&mut after.session);
             change(&mut after);
@@ -95,6 +99,8 @@ impl Sessions {
             };
             match written {
                 Ok(_) => {
+                    // After the record: an index that is behind is recognized, one that is ahead would name a chat
+                    // that is not bound.
                     self.index(tenant, &before, &after).await?;
                     return Ok(after);
                 }
@@ -105,17 +111,18 @@ impl Sessions {
         Err(Error::Contended)
     }
 
-    /// Forgets a session and its place in the index. Returns whether it existed.
+    /// Removes a session and its entry in the index. Returns whether it existed.
     ///
     /// # Errors
     ///
-    /// [`Error::Contended`] and [`Error::Keys`].
+    /// [`Error::Contended`] after too many attempts, and [`Error::Keys`].
     pub async fn forget(&self, tenant: &TenantId, session: &str) -> Result<bool, Error> {
         let key = session_key(tenant, session);
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let Some(entry) = self.keys.get(&key).await? else {
                 return Ok(false);
             };
+            // A record that cannot be decoded is removed as well: this is the way to get rid of it.
             let before = v1::Session::decode(entry.value).unwrap_or_default();
             match self.keys.delete(&key, entry.revision).await {
                 Ok(()) => {
@@ -129,11 +136,11 @@ impl Sessions {
         Err(Error::Contended)
     }
 
-    /// The session that a chat belongs to: that of its thread, or else that of the whole chat.
+    /// Finds the session to which a chat belongs: that of its thread, or else that of the whole chat.
     ///
     /// # Errors
     ///
-    /// [`Error::NoChat`] and [`Error::Keys`].
+    /// [`Error::NoChat`] for an unbound one, and [`Error::Keys`].
     pub async fn find(
         &self,
         tenant: &TenantId,
@@ -181,10 +188,11 @@ impl Sessions {
         Ok(())
     }
 
-    /// The last who binds a chat has it.
+    /// Sets an entry of the index; the last session that binds a chat has it.
     async fn set(&self, key: &str, value: Bytes) -> Result<(), Error> {
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let written = match self.keys.get(key).await? {
+                // A repeated binding needs no write, which could make others repeat theirs.
                 Some(entry) if entry.value == value => return Ok(()),
                 Some(entry) => self.keys.update(key, value.clone(), entry.revision).await,
                 None => self.keys.create(key, value.clone()).await,
@@ -198,13 +206,14 @@ impl Sessions {
         Err(Error::Contended)
     }
 
-    /// Clears an entry that still names `session`.
+    /// Clears an entry, if it still names `session`.
     async fn clear(&self, key: &str, session: &str) -> Result<(), Error> {
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let Some(entry) = self.keys.get(key).await? else {
                 return Ok(());
             };
             let named = v1::ShowSessionRequest::decode(entry.value).unwrap_or_default();
+            // Another session has bound the chat since.
             if named.session != session {
                 return Ok(());
             }

@@ -1,31 +1,32 @@
-//! Between sandboxes and the artifact store.
+//! Sinks and sources over the artifact store.
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_content::{kind, name};
-use dray_sandbox::transfer::{Sink, Source};
+use dray_media_type::kind;
+use dray_presentation::name;
 use dray_sandbox::{Body, Error, ErrorKind, Metadata};
 use dray_store::{ArtifactLabel, ArtifactWriter, PutError, ReadError, Store};
+use dray_transfer_engine::{Sink, Source};
 use dray_types::{Claim, Deadline, OperationId, Sha256Digest, TenantId};
 
-/// Whose transfer it is.
+/// The tenant and the operation of a transfer.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// Whose bytes.
+    /// Tenant to whom the bytes belong.
     pub tenant: TenantId,
-    /// Which operation.
+    /// Operation for which they are moved.
     pub operation: OperationId,
-    /// Rises with every take-over.
+    /// Number that rises with every take-over of the operation.
     pub epoch: u64,
-    /// When it must have ended.
+    /// Time by which the transfer must have ended.
     pub deadline: Deadline,
 }
 
-/// Writes what comes out of a sandbox into the store's cache; labels it by its bytes.
+/// Writes a file out of a sandbox into the store's cache, and labels it by its content.
 pub struct StoreSink<'a> {
     store: &'a Store,
     owner: &'a Owner,
-    /// Visible name; that of the file when there is none.
+    /// Name for users; `None` takes that of the file.
     called: Option<String>,
     name: String,
     head: Vec<u8>,
@@ -42,7 +43,7 @@ impl std::fmt::Debug for StoreSink<'_> {
 }
 
 impl<'a> StoreSink<'a> {
-    /// A sink for one file.
+    /// Makes a sink for one file of this owner.
     pub fn new(store: &'a Store, owner: &'a Owner, called: Option<String>) -> Self {
         Self {
             store,
@@ -55,7 +56,7 @@ impl<'a> StoreSink<'a> {
         }
     }
 
-    /// Where it is, once it is finished.
+    /// The claim for the file, if the transfer is complete.
     pub fn into_claim(self) -> Option<Claim> {
         self.claim
     }
@@ -64,6 +65,7 @@ impl<'a> StoreSink<'a> {
 #[async_trait]
 impl Sink for StoreSink<'_> {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
+        // A copy that begins again discards what the store has of the one before.
         self.abort().await;
         self.name = match &self.called {
             Some(called) => called.clone(),
@@ -100,6 +102,7 @@ impl Sink for StoreSink<'_> {
         let Some(writer) = self.writer.take() else {
             return Err(Error::new(ErrorKind::Protocol, "nothing was begun"));
         };
+        // From the bytes, with the name as a hint: a sandbox states no type.
         let detected = kind::detect_kind(&self.head, &self.name, size);
         let label = ArtifactLabel::new(detected.media_type, self.name.clone());
         let claim = writer.finish(label).await.map_err(put_failed)?;
@@ -123,6 +126,7 @@ impl Sink for StoreSink<'_> {
 fn put_failed(error: PutError) -> Error {
     let fault = dray_types::Fault::from(error);
     let kind = match fault.code {
+        // Waiting does not help there, unlike with other failures of the store.
         _ if fault.detail == "store_full" => ErrorKind::NoSpace,
         dray_types::FaultCode::TooLarge => ErrorKind::TooLarge,
         dray_types::FaultCode::Timeout => ErrorKind::Timeout,
@@ -131,7 +135,7 @@ fn put_failed(error: PutError) -> Error {
     Error::new(kind, "the store did not take the file")
 }
 
-/// A stored file on its way into a sandbox.
+/// A stored file as the source of a put.
 #[derive(Clone, Debug)]
 pub struct StoreSource {
     store: Store,
@@ -141,7 +145,7 @@ pub struct StoreSource {
 }
 
 impl StoreSource {
-    /// The file behind a claim. The store refuses claims of other tenants.
+    /// Makes a source of the file behind a claim. The store refuses claims of other tenants.
     pub fn new(store: &Store, tenant: &TenantId, claim: Claim, deadline: Deadline) -> Self {
         Self {
             store: store.clone(),
@@ -151,7 +155,7 @@ impl StoreSource {
         }
     }
 
-    /// What is read.
+    /// The claim for the file that is read.
     pub fn claim(&self) -> &Claim {
         &self.claim
     }
@@ -180,6 +184,7 @@ impl Source for StoreSource {
                     Ok(None) => return None,
                     Err(error) => return Some((Err(read_failed(error)), None)),
                     Ok(Some(mut piece)) => {
+                        // The store reads from the beginning; what is before the offset is skipped here.
                         let past = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
                         skip -= past as u64;
                         let rest = piece.split_off(past);

@@ -1,16 +1,16 @@
-//! What users sent to each session, from the moment it is stored until the agent has seen it.
+//! Files that users sent to each session, from the moment when they are stored until the agent has seen them.
 //!
-//! One record for each session in the bucket `dray_uploads`; every change is a compare-and-set, so that work, calls and
-//! their repeats may meet. Files wait there without a sandbox, and are put before the next tool call
-//! (platform-delivery 11, R-14). Nothing is ever unpacked.
+//! There is one record for each session in the bucket `dray_uploads`; every change is a compare-and-set, so that
+//! work, calls and their repetitions may coincide. Files wait there without a sandbox, and are put before the next
+//! tool call (platform-delivery 11, R-14). Archives are never unpacked.
 
 use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue, Meta};
-use dray_content::{line, name};
+use dray_presentation::{line, name};
 use dray_proto::v1;
-use dray_sandbox::transfer::{Collision, PutOptions};
 use dray_sandbox::{Again, ErrorKind};
 use dray_store::ReadError;
+use dray_transfer_engine::{Collision, PutOptions};
 use dray_types::{Claim, Deadline, OperationId, TenantId};
 use prost::Message as _;
 
@@ -19,18 +19,18 @@ use crate::service::{Opened, SandboxTransfer};
 use crate::sessions::token;
 use crate::store::StoreSource;
 
-/// The bucket.
+/// Bucket with one list of uploads for each session.
 pub(crate) const UPLOAD_BUCKET: &str = "dray_uploads";
-/// Tries against others who change the same record.
+/// Attempts to write a record that others change at the same time.
 const MAX_WRITE_ATTEMPTS: usize = 16;
-/// Most uploads that one session remembers; reported ones go first.
+/// Uploads that one session remembers; reported ones are dropped first.
 const MAX_UPLOADS: usize = 200;
-/// States of an upload.
+/// State of an upload that has not been put yet; the two below are its ends.
 const WAITING_STATE: &str = "waiting";
 const PLACED_STATE: &str = "placed";
 const FAILED_STATE: &str = "failed";
 
-/// The records of all sessions.
+/// Access to the records of all sessions.
 #[derive(Clone, Debug)]
 pub struct Uploads {
     keys: KeyValue,
@@ -40,8 +40,14 @@ fn key(tenant: &TenantId, session: &str) -> String {
     format!("{}.{}", tenant.token(), token(session))
 }
 
+/// Decodes a list; one that does not exist is empty, as no bytes are. A damaged one must not be overwritten.
+fn decode_list(value: Option<Bytes>) -> Result<Vec<v1::Upload>, Error> {
+    let list = v1::UploadList::decode(value.unwrap_or_default());
+    Ok(list.map_err(Error::InvalidUploadList)?.uploads)
+}
+
 impl Uploads {
-    /// Over this bus.
+    /// Opens the records on this bus. Nothing is read yet.
     pub fn new(bus: &Bus) -> Self {
         Self {
             keys: bus.key_value(UPLOAD_BUCKET),
@@ -50,10 +56,7 @@ impl Uploads {
 
     async fn list(&self, tenant: &TenantId, session: &str) -> Result<Vec<v1::Upload>, Error> {
         let entry = self.keys.get(&key(tenant, session)).await?;
-        Ok(entry
-            .and_then(|entry| v1::UploadList::decode(entry.value).ok())
-            .unwrap_or_default()
-            .uploads)
+        decode_list(entry.map(|entry| entry.value))
     }
 
     async fn change<T>(
@@ -65,16 +68,14 @@ impl Uploads {
         let key = key(tenant, session);
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let entry = self.keys.get(&key).await?;
-            let before = entry
-                .as_ref()
-                .and_then(|entry| v1::UploadList::decode(entry.value.clone()).ok())
-                .unwrap_or_default();
+            let before = decode_list(entry.as_ref().map(|entry| entry.value.clone()))?;
             let mut after = before.clone();
-            let result = change(&mut after.uploads)?;
+            let result = change(&mut after)?;
+            // Most calls change nothing, and a write would make others repeat theirs.
             if after == before {
                 return Ok(result);
             }
-            let value = Bytes::from(after.encode_to_vec());
+            let value = Bytes::from(v1::UploadList { uploads: after }.encode_to_vec());
             let written = match entry {
                 Some(entry) => self.keys.update(&key, value, entry.revision).await,
                 None => self.keys.create(&key, value).await,
@@ -88,11 +89,12 @@ impl Uploads {
         Err(Error::Contended)
     }
 
-    /// Notes an upload, once for each operation.
+    /// Records an upload, once for each operation.
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyUploads`], [`Error::Contended`] and [`Error::Keys`].
+    /// [`Error::TooManyUploads`] when nothing can be dropped, [`Error::InvalidUploadList`], [`Error::Contended`]
+    /// and [`Error::Keys`].
     pub async fn note(&self, meta: &Meta, work: &v1::PlaceUpload) -> Result<(), Error> {
         let upload = new_upload(meta, work);
         self.change(&meta.tenant, &work.session, |uploads| {
@@ -103,6 +105,7 @@ impl Uploads {
                 return Ok(());
             }
             if uploads.len() >= MAX_UPLOADS {
+                // One that the agent has not seen must stay, or the agent would never hear of it.
                 let told = uploads.iter().position(|known| known.told);
                 uploads.remove(told.ok_or(Error::TooManyUploads)?);
             }
@@ -112,7 +115,7 @@ impl Uploads {
         .await
     }
 
-    /// One upload.
+    /// Reads one upload of a session.
     ///
     /// # Errors
     ///
@@ -130,11 +133,11 @@ impl Uploads {
             .ok_or(Error::Contended)
     }
 
-    /// Uploads that ended and were not reported before, each once; all of them with `all`.
+    /// Uploads that have ended and were not reported before, each one time; all of them with `all`.
     ///
     /// # Errors
     ///
-    /// [`Error::Contended`] and [`Error::Keys`].
+    /// [`Error::Contended`] after too many attempts, and [`Error::Keys`].
     pub async fn tell(
         &self,
         tenant: &TenantId,
@@ -161,7 +164,7 @@ impl Uploads {
         .await
     }
 
-    /// Writes what became of one upload; an end is never changed again.
+    /// Records the end of one upload; an end is never changed again.
     async fn ended(
         &self,
         tenant: &TenantId,
@@ -216,13 +219,14 @@ fn failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
 }
 
 impl SandboxTransfer {
-    /// The upload with a claim that is good for as long as it may wait: a file of the cache is kept from now on.
+    /// Returns the upload with a claim that lasts as long as it may wait: a file of the cache is kept from now on.
     pub(crate) async fn with_kept_claim(
         &self,
         meta: &Meta,
         mut work: v1::PlaceUpload,
     ) -> Result<v1::PlaceUpload, Error> {
         let claim = work.claim.clone().map(Claim::try_from);
+        // A claim that cannot be read is reported by the step that needs it.
         let Some(Ok(claim)) = claim else {
             return Ok(work);
         };
@@ -231,6 +235,7 @@ impl SandboxTransfer {
         }
         match self.store.keep(&meta.tenant, &claim, meta.deadline).await {
             Ok(kept) => work.claim = Some(kept.into()),
+            // The file has expired in the cache: the upload fails with its reason, and the agent learns of it.
             Err(ReadError::Missing) => {
                 work.claim = None;
                 work.claimed_size = claim.artifact.size;
@@ -241,17 +246,18 @@ impl SandboxTransfer {
         Ok(work)
     }
 
-    /// Puts what waits into the sandbox, in the order it came. Without a sandbox that can be reached it goes on
-    /// waiting; what can never be put fails with its reason.
+    /// Puts the waiting uploads into the sandbox, in the order of their arrival. Without a sandbox that can be
+    /// reached they go on waiting; one that can never be put fails with its reason.
     pub(crate) async fn place_waiting(
         &self,
         meta: &Meta,
         session: &str,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        // Two that put the same upload concurrently take each other's files away.
+        // Two tasks that put the same upload concurrently would remove each other's temporary files.
         let _turn = self.turns.take(key(&meta.tenant, session)).await;
         let uploads = self.uploads.list(&meta.tenant, session).await?;
+        // Before the sandbox is opened, which may start a connection.
         if !uploads.iter().any(|upload| upload.state == WAITING_STATE) {
             return Ok(());
         }
@@ -261,6 +267,7 @@ impl SandboxTransfer {
         };
         let opened = match opened {
             Ok(opened) => opened,
+            // Not an error of the work: the upload is recorded and is put when there is a sandbox.
             Err(Error::NoSession | Error::NoSandbox) => return Ok(()),
             Err(error) => {
                 tracing::warn!(
@@ -282,6 +289,7 @@ impl SandboxTransfer {
                 continue;
             };
             self.uploads.ended(&meta.tenant, session, &ended).await?;
+            // The next upload of the same content finds the path of this one.
             known.push(ended);
         }
         Ok(())
@@ -301,7 +309,7 @@ impl SandboxTransfer {
         };
         let claim = Claim::try_from(claim)?;
         let size = claim.artifact.size;
-        // The same bytes from the same chat keep the place and name they got first (platform-delivery 11.6).
+        // The same bytes from the same chat keep the path and name that they got first (platform-delivery 11.6).
         let called = known
             .iter()
             .find(|other| other.state == PLACED_STATE && is_same(other, &upload))
@@ -351,7 +359,7 @@ impl SandboxTransfer {
     }
 }
 
-/// Whether two uploads are the same bytes from the same chat.
+/// Whether two uploads are the same content from the same chat.
 fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
     let digest = |upload: &v1::Upload| {
         let artifact = upload.claim.as_ref()?.artifact.as_ref()?;
@@ -369,7 +377,7 @@ fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
     digest(one).is_some() && digest(one) == digest(other) && place(one) == place(other)
 }
 
-/// Whether another sandbox, or the same one later, may take the upload.
+/// Whether another sandbox, or the same one later, may accept the upload.
 const fn may_pass(kind: ErrorKind) -> bool {
     match kind.again() {
         Again::BackOff(_) | Again::Resolve => true,
@@ -378,7 +386,7 @@ const fn may_pass(kind: ErrorKind) -> bool {
     }
 }
 
-/// The reason as the agent reads it in the context line: short, and free of paths.
+/// The reason as the agent reads it in the context line: short, and without paths.
 const fn reason(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::TooLarge => "too large",

@@ -1,13 +1,13 @@
-//! Between the words of sandboxes and those of the contracts.
+//! Conversions between the types of sandboxes and those of the contracts.
 
 use dray_proto::convert::InvalidMessage;
-use dray_proto::v1;
-use dray_sandbox::receipt::Receipt;
-use dray_sandbox::transfer::Collision;
-use dray_sandbox::{Address, Entry, Handle, Metadata, Probe, SandboxPath};
+use dray_proto::v1::{self, SandboxEntryKind};
+use dray_sandbox::{Address, Entry, FileKind, Handle, Metadata, Probe, SandboxPath};
+use dray_transfer_engine::Collision;
+use dray_transfer_engine::receipt::Receipt;
 use dray_types::{OperationId, Sha256Digest};
 
-/// A handle as records and replies have it.
+/// Converts a handle for records and replies.
 pub fn handle(handle: &Handle) -> v1::SandboxHandle {
     v1::SandboxHandle {
         backend: handle.address.backend.clone(),
@@ -16,7 +16,7 @@ pub fn handle(handle: &Handle) -> v1::SandboxHandle {
     }
 }
 
-/// A handle from a record.
+/// Converts a handle from a record.
 pub fn own_handle(handle: v1::SandboxHandle) -> Handle {
     let v1::SandboxHandle {
         backend,
@@ -29,12 +29,11 @@ pub fn own_handle(handle: v1::SandboxHandle) -> Handle {
     }
 }
 
-/// What a path is.
+/// Converts the metadata of a path. The digest is left for the caller.
 pub fn metadata(metadata: &Metadata) -> v1::SandboxEntry {
-    v1::SandboxEntry {
+    let wire = v1::SandboxEntry {
         path: metadata.path.as_bytes().to_vec(),
         real_path: metadata.real_path.as_bytes().to_vec(),
-        kind: metadata.kind.as_str().to_owned(),
         size: metadata.size,
         mode: metadata.mode,
         uid: metadata.uid,
@@ -43,27 +42,42 @@ pub fn metadata(metadata: &Metadata) -> v1::SandboxEntry {
             .mtime_ns
             .and_then(|mtime| i64::try_from(mtime).ok()),
         link_target: metadata.link_target.clone(),
-        sha256: Vec::new(),
-    }
+        ..v1::SandboxEntry::default()
+    };
+    wire.with_kind(entry_kind(metadata.kind))
 }
 
-/// One entry of a listing.
+/// Converts one entry of a listing.
 pub fn entry(entry: &Entry) -> v1::SandboxEntry {
-    v1::SandboxEntry {
+    let wire = v1::SandboxEntry {
         path: entry.path.as_bytes().to_vec(),
+        // A listing resolves its directory, and links in it are not followed.
         real_path: entry.path.as_bytes().to_vec(),
-        kind: entry.kind.as_str().to_owned(),
         size: entry.size,
         mode: entry.mode,
         uid: None,
         gid: None,
         mtime_ns: entry.mtime_ns.and_then(|mtime| i64::try_from(mtime).ok()),
         link_target: entry.link_target.clone(),
-        sha256: Vec::new(),
+        ..v1::SandboxEntry::default()
+    };
+    wire.with_kind(entry_kind(entry.kind))
+}
+
+const fn entry_kind(kind: FileKind) -> SandboxEntryKind {
+    match kind {
+        FileKind::File => SandboxEntryKind::File,
+        FileKind::Directory => SandboxEntryKind::Directory,
+        FileKind::Symlink => SandboxEntryKind::Symlink,
+        FileKind::Fifo => SandboxEntryKind::Fifo,
+        FileKind::Socket => SandboxEntryKind::Socket,
+        FileKind::CharDevice => SandboxEntryKind::CharDevice,
+        FileKind::BlockDevice => SandboxEntryKind::BlockDevice,
+        FileKind::Other => SandboxEntryKind::Other,
     }
 }
 
-/// What a sandbox offers.
+/// Converts the probe of a sandbox.
 pub fn probe(of: &Handle, probe: &Probe) -> v1::SandboxProbe {
     v1::SandboxProbe {
         handle: Some(handle(of)),
@@ -82,7 +96,7 @@ pub fn probe(of: &Handle, probe: &Probe) -> v1::SandboxProbe {
     }
 }
 
-/// A receipt of `operation` (`get`, `put` …) in this incarnation.
+/// Converts the receipt of an `operation` (`get`, `put` …) in this incarnation.
 pub fn receipt(
     receipt: &Receipt,
     operation: &'static str,
@@ -115,12 +129,12 @@ pub fn receipt(
     }
 }
 
-/// A digest as bytes.
+/// A digest as bytes, 32 of them.
 pub fn digest(digest: Sha256Digest) -> Vec<u8> {
     digest.as_bytes().to_vec()
 }
 
-/// What to do when a name is taken; empty means renaming.
+/// Parses the policy for a name that is taken; an empty word means renaming.
 pub fn collision(word: &str) -> Result<Collision, InvalidMessage> {
     match word {
         "" | "rename" => Ok(Collision::Rename),
@@ -133,7 +147,7 @@ pub fn collision(word: &str) -> Result<Collision, InvalidMessage> {
     }
 }
 
-/// An absolute path of a request or a record.
+/// Parses an absolute path of a request or a record.
 pub fn path(field: &'static str, bytes: &[u8]) -> Result<SandboxPath, InvalidMessage> {
     SandboxPath::new(bytes).map_err(|error| InvalidMessage::field(field, error.context()))
 }

@@ -1,30 +1,32 @@
-//! Files in sandboxes: the interface of a backend and everything that is the same for all of them.
+//! The interface of a sandbox backend: what each backend implements, and the types that all of them share.
 //!
-//! - [`backend`], [`exec`]: what a backend implements.
-//! - [`error`], [`path`], [`metadata`], [`handle`], [`body`]: the words that all share.
-//! - [`policy`], [`transfer`], [`receipt`]: what may move, moving it safely, and the proof.
-//! - [`tree`]: directories as one stream, read from hostile tars, written as tars and ZIPs.
-//! - [`local`]: directories of this host.
-//! - `conformance` (feature of the same name): the suite that every backend passes.
+//! - [`backend`]: [`Backend`] resolves an address and opens one incarnation; [`Sandbox`] reads and writes its files.
+//! - [`error`], [`path`], [`metadata`], [`handle`], [`body`]: the types in the signatures of both.
 //!
-//! What it does not do: it knows no bus, no store and no chat platform.
+//! The crates above it: `dray-sandbox-exec` moves files by commands, `dray-sandbox-local` opens directories of this
+//! host, `dray-sandbox-tree` reads and writes directories as one stream, `dray-transfer-engine` decides what may move
+//! and moves it with proof, `dray-sandbox-conformance` is the suite that every backend passes.
+//!
+//! What it does not do: it opens no file and starts no process; it knows no bus, no store and no chat platform.
+//!
+//! ```rust
+//! use dray_sandbox::{Address, ErrorKind, SandboxPath};
+//!
+//! let address: Address = "docker:box".parse()?;
+//! assert_eq!((address.backend.as_str(), address.name.as_str()), ("docker", "box"));
+//! // Paths are absolute and normal, so that a policy can compare them part by part.
+//! let report = SandboxPath::new("/work/report.pdf")?;
+//! assert!(report.is_beneath(&SandboxPath::new("/work")?));
+//! assert_eq!(SandboxPath::new("report.pdf").unwrap_err().kind(), ErrorKind::InvalidName);
+//! # Ok::<(), dray_sandbox::Error>(())
+//! ```
 
 pub mod backend;
 pub mod body;
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 pub mod error;
-pub mod exec;
-#[cfg(any(test, feature = "conformance"))]
-pub mod fake;
 pub mod handle;
-pub mod local;
 pub mod metadata;
 pub mod path;
-pub mod policy;
-pub mod receipt;
-pub mod transfer;
-pub mod tree;
 
 pub use backend::{Backend, Follow, Read, ReadDigest, Sandbox, Write};
 pub use body::Body;
@@ -34,6 +36,3 @@ pub use metadata::{
     Entry, FileKind, Fingerprint, Integrity, Listing, Metadata, Probe, State, Transport,
 };
 pub use path::SandboxPath;
-pub use policy::{Places, Policy, PolicyOptions};
-pub use receipt::Receipt;
-pub use transfer::Engine;

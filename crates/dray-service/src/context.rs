@@ -1,4 +1,4 @@
-//! What a running service may use: values, not statics.
+//! Values that a running service may use: bus, store, clock, meter, tasks. None of them is a static.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,16 +11,18 @@ use opentelemetry::metrics::Meter;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::config::ValueOrigins;
+
 /// Handles that a service gets at start and may clone freely.
 #[derive(Clone, Debug)]
 pub struct ServiceContext {
     /// The bus that all services of this host share.
     pub bus: Bus,
-    /// The artifact store.
+    /// The artifact store of this host, which its services share.
     pub store: Store,
-    /// The wall clock.
+    /// The clock of deadlines and leases; a fake one in tests.
     pub clock: Clock,
-    /// Where the service creates its instruments, once, at start.
+    /// Meter on which the service creates its instruments, once, at start.
     pub meter: Meter,
     /// Owner of background tasks: spawn on it and watch `stop`; the host waits for them when it stops.
     pub tasks: TaskTracker,
@@ -28,24 +30,27 @@ pub struct ServiceContext {
     pub stop: CancellationToken,
     /// Name of this process or replica; owner of leases, part of staging paths.
     pub instance: String,
-    /// What this process itself talks to, as URLs: bus, store, telemetry. Nothing that others choose may lead there.
+    /// Endpoints of this process as URLs: bus, store, telemetry. Addresses that others choose must not lead there.
     pub peers: Vec<String>,
-    /// Where services of this host listen beside the host's own endpoints.
+    /// Addresses on which services of this host listen, beside the host's own endpoints.
     pub doors: ListenAddresses,
+    /// Where the values of the service's own section come from.
+    pub origins: ValueOrigins,
 }
 
-/// Where services listen by themselves, by a name for people. Clones share it.
+/// Addresses on which services listen by themselves, by a name for people. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ListenAddresses(Arc<Mutex<BTreeMap<&'static str, SocketAddr>>>);
 
 impl ListenAddresses {
-    /// A service listens.
+    /// Notes that a service listens on `address`, in place of an earlier one of that name.
     pub fn open(&self, name: &'static str, address: SocketAddr) {
+        // An insertion is whole or did not happen, so a poisoned map is still right.
         let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         doors.insert(name, address);
     }
 
-    /// Where `name` listens.
+    /// Returns the address on which `name` listens.
     pub fn find(&self, name: &str) -> Option<SocketAddr> {
         let doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         doors.get(name).copied()
@@ -53,8 +58,8 @@ impl ListenAddresses {
 }
 
 impl ServiceContext {
-    /// A context of its own around a bus and a store: no metrics, a fresh instance name. For tests and for
-    /// embedding a service without a host.
+    /// A context of its own around a bus and a store, with a fresh instance name and without metrics. For tests and
+    /// for embedding a service without a host.
     pub fn new(bus: Bus, store: Store, clock: Clock) -> Self {
         Self {
             bus,
@@ -66,6 +71,7 @@ impl ServiceContext {
             instance: format!("instance-{}", uuid::Uuid::new_v4().simple()),
             peers: Vec::new(),
             doors: ListenAddresses::default(),
+            origins: ValueOrigins::default(),
         }
     }
 }

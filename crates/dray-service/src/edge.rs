@@ -10,7 +10,7 @@ use crate::config::{ConfigSources, Environment, FieldOverride};
 use crate::host::{ErrorChain, Host, HostError, RunningHost};
 use crate::{Service, Settings};
 
-/// How a process ended, as its exit status.
+/// How a process ended, as its exit status (see [`Self::code`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     /// 0: stopped in order.
@@ -24,7 +24,7 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
-    /// The number.
+    /// The number that the operating system gets.
     pub const fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -42,9 +42,10 @@ impl From<ExitStatus> for ExitCode {
 }
 
 impl HostError {
-    /// The exit status that says the same.
+    /// The exit status of a process that could not start for this reason.
     pub const fn exit_status(&self) -> ExitStatus {
         match self {
+            // Memory too: the remedy is another value in the configuration, not another attempt.
             Self::Config(_) | Self::Memory(_) => ExitStatus::Config,
             Self::UnknownService { .. } => ExitStatus::Usage,
             Self::Twice(_)
@@ -85,6 +86,7 @@ pub fn main<S: Service>() -> ExitCode {
     let arguments = match ServiceArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
+            // `--help` and `--version` come as errors as well; they go to standard output.
             let asked_for = !error.use_stderr();
             // Help that cannot be printed has no reader.
             let _ = error.print();
@@ -131,7 +133,7 @@ fn check_config(host: &Host) -> ExitStatus {
     }
 }
 
-/// Runs a host on a runtime of its own until a signal, and returns how it ended. Errors go to standard error.
+/// Runs a host on a runtime of its own until a signal, and returns the exit status. Errors go to standard error.
 pub fn run_host(host: Host) -> ExitStatus {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -140,6 +142,7 @@ pub fn run_host(host: Host) -> ExitStatus {
     let outcome = runtime.and_then(|runtime| {
         let outcome = runtime.block_on(serve_until_signal(host));
         // What still runs was cut short on purpose.
+        // Waiting for blocking threads could hold up the exit without a limit.
         runtime.shutdown_background();
         outcome
     });
@@ -163,22 +166,25 @@ pub async fn serve_until_signal(host: Host) -> Result<ExitStatus, HostError> {
     serve_with(host, |_| ()).await
 }
 
-/// The same, and notifies `started` once everything serves.
+/// Runs a host as [`serve_until_signal`] does, and calls `started` once everything serves.
 pub async fn serve_with(
     host: Host,
     started: impl FnOnce(&RunningHost),
 ) -> Result<ExitStatus, HostError> {
+    // Before the start, which can take minutes: the default action of a signal would kill the process half way.
     let mut signals = StopSignals::new()?;
     let running = tokio::select! {
         running = host.start() => running?,
+        // The dropped start closes what it had opened.
         () = signals.next() => return Ok(ExitStatus::Failure),
     };
     started(&running);
     signals.next().await;
+    // Also the second signal is caught, so that the exit status says that the stop was cut short.
     tokio::select! {
         status = stop_host(running) => Ok(status),
         () = signals.next() => {
-            tracing::warn!("second signal, leaving at once");
+            tracing::warn!("second signal; ending immediately");
             Ok(ExitStatus::Failure)
         }
     }
@@ -192,7 +198,7 @@ async fn stop_host(running: RunningHost) -> ExitStatus {
     }
 }
 
-/// The two signals that ask a process to end.
+/// Receivers of the two signals that ask a process to end: SIGTERM and SIGINT.
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,

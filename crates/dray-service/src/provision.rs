@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use dray_bus::{Bus, Topology, TopologyError, TopologyMismatch};
 
-/// Why the topology is not what it must be.
+/// The topology could not be read or made, or is not as it has to be.
 #[derive(Debug, thiserror::Error)]
 pub enum ProvisionError {
-    /// The bus could not be asked.
-    #[error("the topology could not be read or made")]
+    /// The bus did not answer, or refused a change.
+    #[error("could not read or create the topology")]
     Topology(#[from] TopologyError),
-    /// Streams or consumers differ.
-    #[error("the topology is not as it must be ({} differences; run `dray topology apply`): {}", .0.len(), list_mismatches(.0))]
+    /// Streams or consumers differ from what the services rely on.
+    #[error("the topology has {} differences (run `dray topology apply`): {}", .0.len(), list_mismatches(.0))]
     Differs(Vec<TopologyMismatch>),
 }
 
@@ -28,7 +28,7 @@ pub async fn apply_topology(bus: &Bus, topology: &Topology) -> Result<(), Provis
     fail_on_mismatch(bus.apply_topology(topology).await?)
 }
 
-/// Compares and changes nothing.
+/// Compares the topology and changes nothing. Fails with every difference.
 pub async fn check_topology(bus: &Bus, topology: &Topology) -> Result<(), ProvisionError> {
     fail_on_mismatch(bus.verify_topology(topology).await?)
 }
@@ -41,17 +41,18 @@ fn fail_on_mismatch(mismatches: Vec<TopologyMismatch>) -> Result<(), ProvisionEr
     }
 }
 
-/// Checks again and again until the topology is right or `patience` ran out: at the first start of a system the
+/// Checks repeatedly until the topology is right or `timeout` has passed: at the first start of a system the
 /// provisioning job may still be at work.
 pub(crate) async fn wait_until_right(
     bus: &Bus,
     topology: &Topology,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), ProvisionError> {
-    let end = tokio::time::Instant::now() + patience;
+    let end = tokio::time::Instant::now() + timeout;
     loop {
         match check_topology(bus, topology).await {
             Ok(()) => return Ok(()),
+            // At least one check is made, even with a `timeout` of zero.
             Err(error) if tokio::time::Instant::now() >= end => return Err(error),
             Err(error) => tracing::warn!(%error, "waiting for the topology"),
         }
@@ -59,5 +60,5 @@ pub(crate) async fn wait_until_right(
     }
 }
 
-/// Between two looks at the topology.
+/// Time between two checks of the topology.
 const TOPOLOGY_POLL_INTERVAL: Duration = Duration::from_secs(2);

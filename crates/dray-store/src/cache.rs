@@ -2,10 +2,10 @@
 //!
 //! Like finished content they are named by tenant and digest (platform-delivery 12, R-16), but they stand under the
 //! five minutes in which they were stored: `cache/<slot>/<tenant>/<2 hex>/<64 hex>`. Within its slot the same content
-//! is one object; later it is another one. So an object is never made young again, and a sweeper that removes an old
+//! is one object; later it is another one. So an object never gets a new lifetime, and a sweeper that removes an old
 //! one cannot meet a caller that has just been given a claim for it.
 //!
-//! The store only lists and removes. What may be removed is decided where it is known who needs it.
+//! The store only lists and removes. The part that knows who needs an object decides what may be removed.
 
 use std::fmt;
 
@@ -18,23 +18,23 @@ use crate::reader;
 use crate::request::RequestError;
 use crate::store::{ArtifactLabel, Store, StoreInner};
 
-/// First part of every key.
+/// First part of every key in the cache.
 const CACHE_PREFIX: &str = "cache/";
-/// Between the alias and the slot in the store's name of a claim. No alias has a dot.
+/// Stands between alias and slot in the store's name of a claim. No alias has a dot.
 const ALIAS_SEPARATOR: &str = ".cache-";
-/// Length of a slot.
+/// Length of a slot; a claim for a cached object is given within this time.
 const SLOT_LENGTH: Period = Period::secs(5 * 60);
 
-/// Where an object of finished content stands.
+/// The area of the bucket in which an artifact stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectArea {
-    /// Under `cas/`, for as long as a dead letter may wait.
+    /// Under `cas/`, for as long as a dead letter may wait (K-6).
     Kept,
-    /// In the cache, since this slot.
+    /// In the cache, under the slot in which it was stored.
     Cached(u64),
 }
 
-/// An artifact and where it stands.
+/// An artifact and the area in which it stands.
 #[derive(Clone, Debug)]
 pub(crate) struct ArtifactLocation {
     pub(crate) artifact: Artifact,
@@ -44,21 +44,21 @@ pub(crate) struct ArtifactLocation {
 /// An object of the cache.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CachedObject {
-    /// Its key in the bucket.
+    /// Key of the object in the bucket.
     pub key: String,
-    /// Bytes.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// Unix milliseconds from which no new claims for it are given.
+    /// Unix milliseconds from which no new claims for the object are given.
     pub closed_at_ms: u64,
 }
 
 impl ObjectArea {
-    /// The cache's slot of this moment.
+    /// The cache in its present slot.
     pub(crate) fn cached(inner: &StoreInner) -> Self {
         Self::Cached(inner.clock.now_ms() / SLOT_LENGTH.as_millis())
     }
 
-    /// Where a claim of this store says that its object is; `None` for another store.
+    /// Reads the area from a claim of this store; `None` for another store.
     pub(crate) fn of(inner: &StoreInner, claim: &Claim) -> Option<Self> {
         let rest = claim.store.strip_prefix(&inner.options.alias)?;
         if rest.is_empty() {
@@ -67,7 +67,7 @@ impl ObjectArea {
         parse_slot(rest.strip_prefix(ALIAS_SEPARATOR)?).map(Self::Cached)
     }
 
-    /// The store's name in claims.
+    /// The name of the store in claims for objects of this area.
     pub(crate) fn store(self, inner: &StoreInner) -> String {
         let alias = &inner.options.alias;
         match self {
@@ -76,19 +76,20 @@ impl ObjectArea {
         }
     }
 
-    /// The key of an artifact.
+    /// The key of an artifact in this area.
     pub(crate) fn key(self, artifact: &Artifact) -> String {
-        let kept = artifact.key();
-        match (self, kept.strip_prefix("cas/")) {
+        let object_key = artifact.key();
+        match (self, object_key.strip_prefix("cas/")) {
             (Self::Cached(slot), Some(rest)) => format!("{CACHE_PREFIX}{slot}/{rest}"),
-            _ => kept,
+            _ => object_key,
         }
     }
 
-    /// When an object ends that was last touched then.
+    /// Unix milliseconds at which an object ends that was last touched then.
     pub(crate) fn ends(self, inner: &StoreInner, touched_ms: u64) -> u64 {
         let (from, lifetime) = match self {
             Self::Kept => (touched_ms, inner.options.cas_lifetime),
+            // Counted from the end of the slot: what stands in a slot has one end, however often it is claimed.
             Self::Cached(slot) => (closed_at_ms(slot), inner.options.cache_lifetime),
         };
         from.saturating_add(lifetime.as_millis())
@@ -96,7 +97,7 @@ impl ObjectArea {
 }
 
 impl ArtifactLocation {
-    pub(crate) const fn kept(artifact: Artifact) -> Self {
+    pub(crate) const fn finished_content(artifact: Artifact) -> Self {
         Self {
             artifact,
             area: ObjectArea::Kept,
@@ -114,42 +115,44 @@ impl fmt::Display for CachedObject {
     }
 }
 
-/// The end of a slot.
+/// Unix milliseconds at which a slot ends.
 fn closed_at_ms(slot: u64) -> u64 {
     slot.saturating_add(1)
         .saturating_mul(SLOT_LENGTH.as_millis())
 }
 
-/// A slot as it is written: digits only, no zero before them.
+/// Reads a slot as it is written: digits alone, without leading zeros.
 fn parse_slot(text: &str) -> Option<u64> {
     let slot: u64 = text.parse().ok()?;
+    // One spelling for each slot: a key that the sweeper lists has to be the one that claims lead to.
     (slot.to_string() == text).then_some(slot)
 }
 
-/// The key of a claim's object when it is in the cache, in any store; `None` for kept content.
+/// Returns the key of a claim's object when it is in the cache, in any store; `None` for kept content.
 pub fn cache_key(claim: &Claim) -> Option<String> {
     let (_, digits) = claim.store.rsplit_once(ALIAS_SEPARATOR)?;
     Some(ObjectArea::Cached(parse_slot(digits)?).key(&claim.artifact))
 }
 
 impl Store {
-    /// How long what is in the cache is kept after its last use.
+    /// How long an object of the cache is kept after its last use.
     pub fn cache_lifetime(&self) -> Period {
         self.inner.options.cache_lifetime
     }
 
-    /// Most bytes that the cache is to hold.
+    /// Most bytes that the cache should hold.
     pub fn cache_size(&self) -> ByteSize {
         self.inner.options.cache_size
     }
 
-    /// Everything in the cache.
+    /// Lists all objects in the cache.
     ///
+    /// The list is as long as the cache; it is read page by page.
     /// # Errors
-    /// The store cannot be asked. Nothing is known then.
+    /// The store could not be asked, so nothing is known about the cache.
     pub async fn cached(&self) -> Result<Vec<CachedObject>, RequestError> {
         let inner = &self.inner;
-        let mut found = Vec::new();
+        let mut objects = Vec::new();
         let mut continuation = None;
         loop {
             let request = inner
@@ -164,11 +167,11 @@ impl Store {
             for object in page.contents() {
                 let Some(key) = object.key() else { continue };
                 let bytes = u64::try_from(object.size().unwrap_or_default()).unwrap_or_default();
-                found.extend(read_key(key, bytes));
+                objects.extend(read_key(key, bytes));
             }
             continuation = page.next_continuation_token().map(str::to_owned);
             if continuation.is_none() {
-                return Ok(found);
+                return Ok(objects);
             }
         }
     }
@@ -176,20 +179,20 @@ impl Store {
     /// Removes an object of the cache. A missing object is not an error.
     ///
     /// # Errors
-    /// The store cannot be asked; the object may be gone or not.
+    /// The store could not be asked; the object may be gone or not.
     pub async fn evict(&self, object: &CachedObject) -> Result<(), RequestError> {
-        // Nothing else is ever removed, even with a wrong key.
+        // The guard of the prefix: a wrong key must never remove finished content.
         if !object.key.starts_with(CACHE_PREFIX) {
             return Ok(());
         }
         object::delete_object(&self.inner, &object.key, None).await
     }
 
-    /// The claim's content for longer than the cache has it: copied inside the store to where finished content is kept.
-    /// A claim for kept content stays as it is.
+    /// Copies the claim's content inside the store to where finished content is kept, and returns the claim for it. A
+    /// claim for kept content stays as it is.
     ///
     /// # Errors
-    /// A claim of another tenant or store, an object that is gone or another one, or the store.
+    /// The claim belongs to another tenant or store, the object is gone or is another one, or the store failed.
     pub async fn keep(
         &self,
         tenant: &TenantId,
@@ -210,20 +213,21 @@ impl Store {
         }
         let staged = StagedArtifact {
             key: &key,
+            // The copy is made only of the object whose size was just compared.
             tag: head.tag,
             crc64: head.crc64,
         };
         let label = ArtifactLabel::new(artifact.media_type.as_str(), artifact.name.as_str());
         let artifact = commit::new_artifact(tenant, artifact.sha256, artifact.size, label);
-        let kept = commit::publish_staged(
+        let published = commit::publish_staged(
             inner,
             staged,
-            ArtifactLocation::kept(artifact),
+            ArtifactLocation::finished_content(artifact),
             Some(deadline),
         )
         .await;
-        kept.map_err(|error| match error {
-            // It was removed meanwhile.
+        published.map_err(|error| match error {
+            // The sweeper removed it meanwhile.
             PutError::Request(RequestError::Missing) => ReadError::Missing,
             PutError::Request(error) => ReadError::Request(error),
             _ => ReadError::Mismatch("copy"),
@@ -231,10 +235,11 @@ impl Store {
     }
 }
 
-/// An object by its key; `None` for what this crate did not put there.
+/// Reads an object by its key; `None` for what this crate did not put there.
 fn read_key(key: &str, bytes: u64) -> Option<CachedObject> {
     let (digits, rest) = key.strip_prefix(CACHE_PREFIX)?.split_once('/')?;
     let slot = parse_slot(digits)?;
+    // Below the slot a key has the same form as under `cas/`.
     let hex = rest.rsplit('/').next()?;
     (rest.split('/').count() == 3 && hex.len() == 64).then(|| CachedObject {
         key: key.to_owned(),

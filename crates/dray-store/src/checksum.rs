@@ -1,6 +1,6 @@
-//! Checksums as they travel in headers: SHA-256, which names an artifact, and CRC-64/NVME, which covers the parts of an
-//! upload where the store proves that it verifies it. Hashing everything twice would cost as much as all the rest
-//! (docs/decisions/store-part-checksums.md).
+//! Checksums as they travel in headers: SHA-256, which names an artifact, and CRC-64/NVME, which covers the parts of
+//! an upload where the store proves that it verifies it. SHA-256 over everything twice would cost as much as all the
+//! rest (docs/decisions/store-part-checksums.md).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,26 +18,26 @@ pub(crate) struct Crc64 {
 /// A checksum that the store compares with what arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectChecksum {
-    /// `x-amz-checksum-sha256`.
+    /// SHA-256, in `x-amz-checksum-sha256`.
     Sha256(Sha256Digest),
-    /// `x-amz-checksum-crc64nvme`.
+    /// CRC-64/NVME, in `x-amz-checksum-crc64nvme`.
     Crc64(Crc64),
 }
 
 impl Crc64 {
-    /// Of these bytes, one piece after the other.
+    /// The checksum of these bytes, one piece after the other.
     pub(crate) fn of(pieces: &[Bytes]) -> Self {
         let mut digest = crc_fast::Digest::new(Crc64Nvme);
-        for piece in pieces {
-            digest.update(piece);
+        for chunk in pieces {
+            digest.update(chunk);
         }
         Self {
             value: digest.finalize(),
-            length: pieces.iter().map(|piece| piece.len() as u64).sum(),
+            length: pieces.iter().map(|chunk| chunk.len() as u64).sum(),
         }
     }
 
-    /// As if `next` had followed directly.
+    /// Joins two checksums as if `next` had followed directly.
     #[must_use]
     pub(crate) fn then(self, next: Self) -> Self {
         Self {
@@ -46,14 +46,14 @@ impl Crc64 {
         }
     }
 
-    /// What a header says of a run of this length.
+    /// Reads the header's checksum of a run of this length.
     pub(crate) fn from_header(text: &str, length: u64) -> Option<Self> {
         let bytes = STANDARD.decode(text).ok()?;
         let value = u64::from_be_bytes(bytes.try_into().ok()?);
         Some(Self { value, length })
     }
 
-    /// For a header: eight bytes, highest first, in base64.
+    /// Writes the header's form: eight bytes, highest first, in base64.
     pub(crate) fn to_header(self) -> String {
         STANDARD.encode(self.value.to_be_bytes())
     }
@@ -77,13 +77,14 @@ impl ObjectChecksum {
     }
 }
 
-/// `x-amz-checksum-sha256` of a digest.
+/// The form of a digest in `x-amz-checksum-sha256`.
 pub(crate) fn sha256_to_header(sha256: &Sha256Digest) -> String {
     STANDARD.encode(sha256.as_bytes())
 }
 
-/// The digest of a whole object; `None` for the checksum of checksums that uploads in parts have (`…-3`).
+/// Reads the digest of a whole object; `None` for the checksum of checksums that uploads in parts have (`…-3`).
 pub(crate) fn sha256_from_header(text: &str) -> Option<Sha256Digest> {
+    // `-3` is not base64, so a composite checksum ends here.
     let bytes = STANDARD.decode(text).ok()?;
     Sha256Digest::try_from(bytes.as_slice()).ok()
 }

@@ -1,5 +1,5 @@
-//! Making content visible under its finished key, exactly once and only when it is checked
-//! (messaging-reliability K-4). The bytes are in memory with their digest, or at a staging key.
+//! Makes content visible under its finished key, exactly once and only when it is checked (messaging-reliability
+//! K-4). The bytes are in memory with their digest, or at a staging key.
 
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Deadline, Period, Sha256Digest, TenantId};
@@ -16,7 +16,7 @@ use crate::store::{ArtifactLabel, StoreInner};
 /// dead letter: 15 days less one are the 14 days of `DRAY_DEAD`.
 const REFRESH_AGE: Period = Period::secs(24 * 60 * 60);
 
-/// Stores bytes whose digest is computed here, without a staging place.
+/// Stores bytes whose digest is computed here, without a staging key.
 pub(crate) async fn put_known(
     inner: &StoreInner,
     tenant: &TenantId,
@@ -25,10 +25,16 @@ pub(crate) async fn put_known(
 ) -> Result<Claim, PutError> {
     let (digest, bytes) = pieces::digest_one(bytes).await;
     let artifact = new_artifact(tenant, digest, bytes.len() as u64, label);
-    create_object(inner, ArtifactLocation::kept(artifact), vec![bytes], None).await
+    create_object(
+        inner,
+        ArtifactLocation::finished_content(artifact),
+        vec![bytes],
+        None,
+    )
+    .await
 }
 
-/// An artifact from its parts.
+/// Builds an artifact from its parts.
 pub(crate) fn new_artifact(
     tenant: &TenantId,
     sha256: Sha256Digest,
@@ -44,7 +50,7 @@ pub(crate) fn new_artifact(
     }
 }
 
-/// Conditional PUT of a body whose digest is known beforehand; an object that is there already is adopted.
+/// Puts a body whose digest is known beforehand, if nothing is there; an object that is there already is adopted.
 pub(crate) async fn create_object(
     inner: &StoreInner,
     home: ArtifactLocation,
@@ -53,6 +59,7 @@ pub(crate) async fn create_object(
 ) -> Result<Claim, PutError> {
     let key = home.key();
     let sum = ObjectChecksum::Sha256(home.artifact.sha256);
+    // Shares the bytes. They are needed again only if the object exists.
     let pieces = body.clone();
     match object::put_object(inner, &key, body, sum, deadline).await {
         Ok(version) => Ok(fresh_claim(inner, home, version)),
@@ -63,7 +70,7 @@ pub(crate) async fn create_object(
     }
 }
 
-/// Bytes at a staging key that are known to be an artifact's.
+/// Bytes at a staging key that are known to be those of an artifact.
 #[derive(Clone, Debug)]
 pub(crate) struct StagedArtifact<'a> {
     pub(crate) key: &'a str,
@@ -73,7 +80,7 @@ pub(crate) struct StagedArtifact<'a> {
     pub(crate) crc64: Option<Crc64>,
 }
 
-/// Server-side copy from a staging key. An object that is there already is adopted.
+/// Copies from a staging key inside the store. An object that is there already is adopted.
 pub(crate) async fn publish_staged(
     inner: &StoreInner,
     staged: StagedArtifact<'_>,
@@ -95,6 +102,7 @@ pub(crate) async fn publish_staged(
     match object::copy_object(inner, copy, deadline).await {
         Ok(copied)
             if copied
+                // AWS computes it itself while it copies; a difference means that the staged bytes are wrong.
                 .sha256
                 .is_some_and(|sha256| sha256 != home.artifact.sha256) =>
         {
@@ -106,8 +114,8 @@ pub(crate) async fn publish_staged(
     }
 }
 
-/// The object under the artifact's key was there before: makes sure that it is the artifact and lives long enough
-/// (messaging-reliability K-4).
+/// Adopts the object that was under the artifact's key before: makes sure that it is the artifact and that it lives
+/// long enough (messaging-reliability K-4).
 async fn adopt_existing(
     inner: &StoreInner,
     home: ArtifactLocation,
@@ -115,7 +123,7 @@ async fn adopt_existing(
     deadline: Option<Deadline>,
 ) -> Result<Claim, PutError> {
     let key = home.key();
-    // A conditional write that met another one in flight may come before the other is visible.
+    // The other writer of two may have won without being visible yet; the caller can repeat.
     let head = object::head_object(inner, &key, deadline)
         .await?
         .ok_or(RequestError::Unwell {
@@ -128,10 +136,12 @@ async fn adopt_existing(
     }
     let now = inner.clock.now_ms();
     let is_young = now.saturating_sub(head.modified_ms) < REFRESH_AGE.as_millis();
-    // What is in the cache never gets another lifetime.
+    // An object of the cache never gets another lifetime.
     if is_young || home.area != ObjectArea::Kept {
         return Ok(object_claim(inner, home, head.modified_ms, head.version));
     }
+    // The copy onto itself renews the lifetime, which counts from the last write. It is the one write without
+    // `If-None-Match`, so the tag has to be the one that was looked at.
     let copy = ObjectCopy {
         from: &key,
         to: &key,
@@ -142,7 +152,7 @@ async fn adopt_existing(
     Ok(fresh_claim(inner, home, copied.version))
 }
 
-/// The claim of what is stored under the digest; `None` when nothing is.
+/// Returns the claim of what is stored under the digest, or `None` when nothing is.
 pub(crate) async fn claim_stored(
     inner: &StoreInner,
     tenant: &TenantId,
@@ -152,6 +162,7 @@ pub(crate) async fn claim_stored(
     let mut artifact = Artifact {
         tenant: tenant.clone(),
         sha256,
+        // The key does not depend on the size, which the store then reports.
         size: 0,
         media_type: label.media_type,
         name: label.name,
@@ -160,7 +171,7 @@ pub(crate) async fn claim_stored(
         return Ok(None);
     };
     artifact.size = head.size;
-    let home = ArtifactLocation::kept(artifact);
+    let home = ArtifactLocation::finished_content(artifact);
     Ok(Some(object_claim(
         inner,
         home,
@@ -169,7 +180,7 @@ pub(crate) async fn claim_stored(
     )))
 }
 
-/// Compares by what is known without reading, else by reading.
+/// Compares by what is known without reading, else by reading the object.
 async fn is_same(
     inner: &StoreInner,
     key: &str,
@@ -181,6 +192,7 @@ async fn is_same(
     if head.size != artifact.size {
         return Ok(false);
     }
+    // Objects that came in parts have no SHA-256 of the whole.
     if let Some(stored) = head.sha256 {
         return Ok(stored == artifact.sha256);
     }
@@ -206,7 +218,7 @@ fn object_claim(
     Claim {
         artifact,
         store: area.store(inner),
-        // Stores without versions say "null".
+        // Stores without versions report the text "null".
         version_id: version_id.filter(|version| version != "null"),
         created_at_ms: inner.clock.now_ms(),
         expires_at_ms: area.ends(inner, modified_ms),

@@ -1,4 +1,4 @@
-//! What each operation can fail with, and the fault for the caller.
+//! The errors of each operation, and the fault for its caller.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether it may go away by itself: the store is not there yet, or has no bucket yet.
+    /// Returns whether the failure may pass by itself: the store is not there yet, or has no bucket yet.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Bucket(error) | Self::Request(error) => matches!(
@@ -38,6 +38,7 @@ impl OpenError {
                     | RequestError::TimedOut
                     | RequestError::Busy
                     | RequestError::Unwell { .. }
+                    // A deployment may create the bucket later than the services start.
                     | RequestError::Missing
             ),
             Self::Options(_) | Self::Authorities(_) | Self::Unconditional => false,
@@ -53,7 +54,7 @@ fn list_problems(problems: &[OptionProblem]) -> String {
 /// Bytes could not be stored. Nothing is visible under the artifact's key because of this call.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
-    /// More than one object can hold.
+    /// The content is larger than one object can be.
     #[error("more than {limit} bytes do not fit one object")]
     TooLarge {
         /// Largest size in bytes.
@@ -62,13 +63,13 @@ pub enum PutError {
     /// The object under the artifact's key has another size or checksum than its name says.
     #[error("the stored object is not what its key says")]
     Conflict,
-    /// What arrived at the store is not what was sent.
+    /// The store reports another checksum than that of the bytes that were sent.
     #[error("the store holds other bytes than were sent")]
     Corrupted,
-    /// An earlier call of this writer failed; the upload was given up.
+    /// An earlier call of this writer failed, and the upload was given up.
     #[error("the writer failed before")]
     Poisoned,
-    /// A request failed.
+    /// A request to the store failed.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -88,12 +89,12 @@ pub enum ReadError {
     /// Short, long or different bytes (messaging-reliability K-5).
     #[error("the stored bytes are not what the claim says: {0}")]
     Mismatch(&'static str),
-    /// More than the caller wanted in memory.
+    /// The artifact is larger than the caller wanted in memory.
     #[error("the artifact has {size} bytes, the limit is {limit}")]
     TooLarge {
         /// Bytes of the artifact.
         size: u64,
-        /// Most that the caller takes.
+        /// Most bytes that the caller takes.
         limit: u64,
     },
     /// A request failed, or the stream broke or stood still.
@@ -116,16 +117,16 @@ pub enum PresignError {
     /// The signing credentials live for less than the shortest link.
     #[error("the credentials end too soon for a link")]
     CredentialsEnd,
-    /// More than one object can hold.
+    /// The announced size is larger than one object can be.
     #[error("more than {limit} bytes do not fit one object")]
     TooLarge {
         /// Largest size in bytes.
         limit: u64,
     },
-    /// A text that cannot stand in a header.
+    /// The media type has characters that cannot stand in a header.
     #[error("the media type cannot stand in a header")]
     MediaType,
-    /// Signing failed.
+    /// The SDK could not sign the URL.
     #[error("signing failed")]
     Signing(#[source] RequestError),
 }
@@ -142,7 +143,7 @@ pub enum ConfirmError {
     /// The finished object could not be made.
     #[error("the upload could not be finished")]
     Put(#[source] PutError),
-    /// A request failed.
+    /// A request to the store failed.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -154,6 +155,7 @@ fn unavailable_fault(detail: &str, message: &str, seconds: u64) -> Fault {
         .retry_after(Duration::from_secs(seconds))
 }
 
+/// Not retried: the stored bytes stay wrong (K-5).
 fn mismatch_fault() -> Fault {
     Fault::new(
         FaultCode::Unavailable,
@@ -164,7 +166,7 @@ fn mismatch_fault() -> Fault {
 }
 
 fn foreign_claim_fault() -> Fault {
-    Fault::new(FaultCode::Denied, "The file belongs to somebody else.").detail("foreign_tenant")
+    Fault::new(FaultCode::Denied, "The file belongs to another tenant.").detail("foreign_tenant")
 }
 
 fn unknown_store() -> Fault {
@@ -218,6 +220,7 @@ impl From<RequestError> for Fault {
                 "The file was damaged on its way to the store.",
                 1,
             ),
+            // None of these is a mistake of the caller.
             RequestError::Exists | RequestError::Refused { .. } | RequestError::Garbled(_) => {
                 Fault::internal().detail("store_refused")
             }
@@ -266,9 +269,11 @@ impl From<PresignError> for Fault {
             PresignError::ForeignTenant => foreign_claim_fault(),
             PresignError::UnknownStore(_) => unknown_store(),
             PresignError::ObjectEnds => claim_missing(),
-            PresignError::CredentialsEnd => {
-                unavailable_fault("credentials_ending", "No link can be made just now.", 60)
-            }
+            PresignError::CredentialsEnd => unavailable_fault(
+                "credentials_ending",
+                "No link can be made at the moment.",
+                60,
+            ),
             PresignError::TooLarge { limit } => too_large(limit),
             PresignError::MediaType => {
                 Fault::new(FaultCode::InvalidArgument, "The media type is not valid.")

@@ -1,11 +1,11 @@
 //! The artifact store: finished content named by its SHA-256, kept behind the S3 API.
 //!
-//! Streams both ways, checks length and digest on the way in and on the way out, mints presigned URLs and
-//! forgets what is past its lifetime. Every object belongs to one tenant; two tenants never share one.
-//! [`embedded`] is an S3 endpoint inside this process for the one-machine mode, spoken to through the same client.
+//! It streams both ways, checks length and digest on the way in and on the way out, mints presigned URLs and removes
+//! what is past its lifetime. Every object belongs to one tenant; two tenants never share one. [`embedded`] is an S3
+//! endpoint inside this process for the one-machine mode, which the same client uses.
 //!
-//! What it does not do: it takes no decision on who may see what beyond the tenant, keeps no index, and never
-//! puts a URL anywhere but into the answer of the call that asked for it.
+//! What it does not do: it takes no decision on access beyond the tenant, keeps no index, and puts a URL only into
+//! the answer of the call that asked for it.
 //!
 //! ```no_run
 //! # async fn example(options: dray_store::StoreOptions) -> Result<(), Box<dyn std::error::Error>> {
@@ -42,6 +42,7 @@ mod policy;
 mod reader;
 mod request;
 mod self_test;
+mod staged;
 mod store;
 mod sweep;
 mod upload;
@@ -57,17 +58,18 @@ pub use options::{OptionProblem, StoreOptions};
 pub use policy::StoreAccess;
 pub use reader::ArtifactReader;
 pub use request::RequestError;
+pub use staged::{MAX_SEGMENT_BYTES, StagedSegment};
 pub use store::{ArtifactLabel, Store};
 pub use sweep::SweepReport;
 pub use upload::{ExpectedUpload, UploadTicket};
 pub use writer::ArtifactWriter;
 
-/// Largest object: what one server-side copy can move (S3 allows 5 GiB).
+/// Largest object in bytes: what one server-side copy can move (S3 allows 5 GiB).
 pub const MAX_OBJECT: u64 = 5 << 30;
 
-/// Size of one part of a multipart upload: the smallest that S3 allows, so that one part on its way and the
-/// next one being filled stay within [`MAX_TRANSFER_BYTES`].
+/// Bytes of one part of a multipart upload: the smallest that S3 allows, so that one part on its way and the next one
+/// being filled stay within [`MAX_TRANSFER_BYTES`].
 pub const PART_BYTES: usize = 5 << 20;
 
-/// Most bytes a transfer holds in memory (architecture, invariant 4).
+/// Most bytes that a transfer holds in memory (architecture, invariant 4).
 pub const MAX_TRANSFER_BYTES: usize = 8 << 20;

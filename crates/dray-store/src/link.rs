@@ -1,6 +1,6 @@
-//! Presigned URLs for reading: a bearer secret for one object until it ends (messaging-reliability 11).
+//! Presigned URLs for reading: a bearer secret for one object until it expires (messaging-reliability 11).
 //!
-//! Mint them as late as possible, give them to the caller, keep them nowhere.
+//! Mint them as late as possible, give them to the caller, and keep no copy.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,19 +17,19 @@ use crate::store::{Store, StoreInner};
 pub const MIN_LIFETIME: Duration = Duration::from_mins(5);
 /// Longest lifetime that `SigV4` allows (L-2).
 pub const MAX_LIFETIME: Duration = Duration::from_hours(7 * 24);
-/// Time before the end of temporary credentials at which links end.
+/// Time before the end of temporary credentials at which links end (L-2).
 const CREDENTIALS_MARGIN: Duration = Duration::from_mins(1);
 
-/// A URL that opens one object to its holder (a bearer link). Prints without the URL.
+/// A URL that opens one object to its holder (a bearer link). Its debug form has no URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresignedLink {
-    /// The URL.
+    /// The URL itself, signature included.
     pub url: Secret,
-    /// Unix milliseconds at which it really ends; may be sooner than asked.
+    /// Unix milliseconds at which the link really ends, which may be sooner than asked.
     pub expires_at_ms: u64,
 }
 
-/// Types that browsers do not execute. Everything else is served as `application/octet-stream` (L-4).
+/// Media types that browsers do not execute. Any other is served as `application/octet-stream` (L-4).
 const INERT_MEDIA_TYPES: [&str; 14] = [
     "application/gzip",
     "application/json",
@@ -47,7 +47,8 @@ const INERT_MEDIA_TYPES: [&str; 14] = [
     "video/webm",
 ];
 
-/// What may stand in an extended header value as it is (RFC 8187 section 3.2.1, `attr-char`).
+/// Characters outside of those that may stand in an extended header value as they are (RFC 8187 section 3.2.1,
+/// `attr-char`).
 const OUTSIDE_ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -63,10 +64,10 @@ const OUTSIDE_ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 impl Store {
-    /// A URL that downloads the claim's object of `tenant`, always as an attachment under the artifact's name.
+    /// Mints a URL that downloads the claim's object of `tenant`, always as an attachment under the artifact's name.
     ///
     /// `wanted` is brought between 5 minutes and 7 days, and ends no later than the object or a minute before the
-    /// signing credentials. Who answers for an object of the cache says in the claim how long that is.
+    /// signing credentials. For an object of the cache the claim says how long it is kept.
     pub async fn presign_get(
         &self,
         tenant: &TenantId,
@@ -87,6 +88,7 @@ impl Store {
             .get_object()
             .bucket(&inner.options.bucket)
             .key(area.key(&claim.artifact))
+            // Pinned where the bucket has versions, so that the link cannot show a later object (L-4).
             .set_version_id(claim.version_id.clone())
             .response_content_disposition(download_disposition(&claim.artifact.name))
             .response_content_type(served_type(&claim.artifact.media_type))
@@ -108,8 +110,10 @@ pub(crate) fn link_lifetime(
     object_ends_ms: Option<u64>,
 ) -> Result<(PresigningConfig, u64), PresignError> {
     // Signatures count in whole seconds.
+    // Rounded down, so that the URL is not signed for the future (L-7).
     let start_ms = inner.clock.now_ms() / 1000 * 1000;
     let until = |end_ms: u64| Duration::from_secs(end_ms.saturating_sub(start_ms) / 1000);
+    // SigV4 allows 604,800 seconds and no more (L-2).
     let mut lifetime = wanted.clamp(MIN_LIFETIME, MAX_LIFETIME);
     if let Some(end_ms) = object_ends_ms {
         lifetime = lifetime.min(until(end_ms));
@@ -119,6 +123,7 @@ pub(crate) fn link_lifetime(
     }
     let credentials_end = inner.options.credentials_expire_at_ms;
     if credentials_end != 0 {
+        // With temporary credentials the URL dies with the session, however long it was signed for.
         lifetime = lifetime.min(until(credentials_end).saturating_sub(CREDENTIALS_MARGIN));
         if lifetime.is_zero() {
             return Err(PresignError::CredentialsEnd);
@@ -134,8 +139,10 @@ pub(crate) fn link_lifetime(
     Ok((config, start_ms.saturating_add(lifetime_ms)))
 }
 
-/// `Content-Disposition` that always downloads, with the last component of the name in the encoding of RFC 8187.
+/// Makes a `Content-Disposition` that always downloads, with the last component of the name in the encoding of RFC
+/// 8187.
 fn download_disposition(name: &str) -> String {
+    // A path in the name would be up to the browser.
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let visible: String = last
         .chars()
@@ -148,12 +155,13 @@ fn download_disposition(name: &str) -> String {
     format!("attachment; filename*=UTF-8''{encoded}")
 }
 
-/// The type under which browsers see it.
+/// The media type under which browsers see the object.
 fn served_type(media_type: &str) -> &'static str {
-    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    // Only the essence counts; parameters of the claim are not served.
+    let essence = dray_media_type::essence(media_type);
     INERT_MEDIA_TYPES
         .iter()
-        .find(|inert| essence.eq_ignore_ascii_case(inert))
+        .find(|inert| essence == **inert)
         .copied()
         .unwrap_or("application/octet-stream")
 }
@@ -163,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_encoded_and_lose_their_folders() {
+    fn names_are_encoded_without_their_directories() {
         for (name, expected) in [
             ("report.pdf", "attachment; filename*=UTF-8''report.pdf"),
             (

@@ -1,5 +1,5 @@
-//! Bytes that are held as the pieces in which they came: one part of an upload, sent and hashed without copying
-//! them together.
+//! Bytes that are held as the pieces in which they came: one part of an upload, sent and hashed without copying them
+//! together.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,11 +12,11 @@ use dray_types::Sha256Digest;
 use http_body::{Body, Frame, SizeHint};
 use sha2::{Digest as _, Sha256};
 
-/// Pieces shorter than this are copied together: each piece costs some bookkeeping, and a small one may keep a
-/// large buffer alive.
+/// Pieces shorter than this many bytes are copied together: each piece costs some bookkeeping, and a small one may
+/// keep a large buffer alive.
 const MAX_COPIED_CHUNK_BYTES: usize = 16 << 10;
 
-/// Up to one part, in pieces.
+/// Up to one part of an upload, in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkBuffer {
     whole: Vec<Bytes>,
@@ -25,7 +25,7 @@ pub(crate) struct ChunkBuffer {
 }
 
 impl ChunkBuffer {
-    /// Appends bytes.
+    /// Appends bytes to the buffer; short ones are copied.
     pub(crate) fn push(&mut self, bytes: Bytes) {
         self.length += bytes.len();
         if bytes.len() < MAX_COPIED_CHUNK_BYTES {
@@ -34,17 +34,18 @@ impl ChunkBuffer {
                 self.close_short();
             }
         } else {
+            // Before the long piece, to keep the order.
             self.close_short();
             self.whole.push(bytes);
         }
     }
 
-    /// Bytes held.
+    /// Number of bytes held.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Takes everything, in order.
+    /// Takes all pieces, in order.
     pub(crate) fn take(&mut self) -> Vec<Bytes> {
         self.close_short();
         self.length = 0;
@@ -58,33 +59,35 @@ impl ChunkBuffer {
     }
 }
 
-/// Length of a body, as the SDK wants it.
+/// Length of a body, as the SDK expects it.
 pub(crate) fn body_length(pieces: &[Bytes]) -> i64 {
     let length: usize = pieces.iter().map(Bytes::len).sum();
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
-/// A body that can be sent again.
+/// Makes a body that the SDK can send again for its one retry.
 pub(crate) fn retryable_body(pieces: Vec<Bytes>) -> SdkBody {
+    // Clones share the bytes, so the retry costs no memory.
     SdkBody::retryable(move || SdkBody::from_body_1_x(ChunkBody(pieces.clone().into())))
 }
 
-/// Hashes pieces on a thread for blocking work, and gives them back.
+/// Hashes pieces on a thread for blocking work, and returns them.
 pub(crate) async fn digest_all(pieces: Vec<Bytes>) -> (Sha256Digest, Vec<Bytes>) {
     let hash = move || {
         let mut hasher = Sha256::new();
-        for piece in &pieces {
-            hasher.update(piece);
+        for chunk in &pieces {
+            hasher.update(chunk);
         }
         (Sha256Digest::from_bytes(hasher.finalize().into()), pieces)
     };
     match tokio::task::spawn_blocking(hash).await {
         Ok(hashed) => hashed,
+        // Nothing aborts the task, so its error is a panic.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-/// [`digest_all`] of one piece.
+/// Hashes one piece as [`digest_all`] does.
 pub(crate) async fn digest_one(bytes: Bytes) -> (Sha256Digest, Bytes) {
     let (digest, _) = digest_all(vec![bytes.clone()]).await;
     (digest, bytes)
@@ -101,7 +104,7 @@ impl Body for ChunkBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+        Poll::Ready(self.0.pop_front().map(|chunk| Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -109,6 +112,6 @@ impl Body for ChunkBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+        SizeHint::with_exact(self.0.iter().map(|chunk| chunk.len() as u64).sum())
     }
 }

@@ -1,12 +1,12 @@
-//! What one access key may do with the bucket, as a policy document that S3-compatible servers enforce.
+//! The rights of one access key on the bucket, as a policy document that S3-compatible servers enforce.
 //!
-//! A service declares in which ways it uses the store; the actions and prefixes follow from how this crate stores:
-//! `cas/` for finished content, `cache/` for content that is needed for a while, `stage/` for uploads in progress.
-//! The document grants nothing else, and no key may delete finished content: the bucket's lifecycle rules do that.
+//! A service declares how it uses the store; the actions and prefixes follow from how this crate stores: `cas/` for
+//! finished content, `cache/` for content that is needed for a while, `stage/` for uploads in progress. The document
+//! grants nothing else, and no key may delete finished content: the lifecycle rules of the bucket do that.
 
 use serde_json::{Value, json};
 
-/// In which ways an identity uses the store. The default only opens it and asks whether it is there.
+/// How an identity uses the store. The default only opens it and asks whether it is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -20,7 +20,7 @@ pub struct StoreAccess {
 }
 
 impl StoreAccess {
-    /// Opens the store and asks whether it is there.
+    /// Opens the store and runs the self-test at start.
     pub const fn probe() -> Self {
         Self {
             reads: false,
@@ -39,8 +39,8 @@ impl StoreAccess {
         }
     }
 
-    /// Stores finished content. Finishing an upload is a copy inside the store, so this reads what it stages and what
-    /// is there already.
+    /// Stores finished content. Finishing an upload is a copy inside the store, so this also grants reading what it
+    /// stages and what is there already.
     #[must_use]
     pub const fn writes(self) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl StoreAccess {
         }
     }
 
-    /// Stores content in the cache.
+    /// Stores content in the cache for a while.
     #[must_use]
     pub const fn caches(self) -> Self {
         Self {
@@ -87,19 +87,20 @@ impl StoreAccess {
         json!({ "Version": "2012-10-17", "Statement": statements })
     }
 
-    /// Statement name, prefix and actions.
+    /// The name, prefix and actions of each statement.
     fn rights(self) -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         let stages = self.writes || self.caches;
         let staging = if stages {
             ("UploadsInProgress", "stage/")
         } else {
+            // The self-test writes there even for an identity that only reads.
             ("TheCheckAtStart", "stage/probe/")
         };
         let mut stage = vec!["s3:GetObject", "s3:PutObject", "s3:DeleteObject"];
         if stages {
             stage.push("s3:AbortMultipartUpload");
         }
-        let kept = granted_actions(&[
+        let finished_content = granted_actions(&[
             (self.reads || self.writes, "s3:GetObject"),
             (self.writes, "s3:PutObject"),
         ]);
@@ -110,7 +111,7 @@ impl StoreAccess {
         ]);
         [
             (staging.0, staging.1, stage),
-            ("FinishedContent", "cas/", kept),
+            ("FinishedContent", "cas/", finished_content),
             ("TheCache", "cache/", cached),
         ]
         .into_iter()
@@ -162,8 +163,8 @@ mod tests {
 
     #[test]
     fn an_identity_that_only_opens_the_store_touches_the_probe_alone() {
-        let found = rights(StoreAccess::default());
-        let resources: Vec<_> = found
+        let granted = rights(StoreAccess::default());
+        let resources: Vec<_> = granted
             .iter()
             .map(|(resource, _)| resource.as_str())
             .collect();
@@ -175,10 +176,12 @@ mod tests {
 
     #[test]
     fn a_writer_without_the_right_to_read_does_not_read_the_cache() {
-        let found = rights(StoreAccess::probe().writes());
+        let granted = rights(StoreAccess::probe().writes());
         assert!(
-            !found.iter().any(|(resource, _)| resource.contains("cache")),
-            "{found:?}"
+            !granted
+                .iter()
+                .any(|(resource, _)| resource.contains("cache")),
+            "{granted:?}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Reading an artifact: streamed, counted, hashed. A caller that reads to the end knows that the bytes are right.
+//! Reads an artifact: streamed, counted, hashed. A caller that reads to the end knows that the bytes are right.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::store::StoreInner;
 
 /// Age of a claim below which its object may still be on its way (messaging-reliability K-5).
 const YOUNG_CLAIM_AGE: Duration = Duration::from_secs(5);
-/// Times that a young claim's object is asked for.
+/// Most times that a young claim's object is asked for (K-5).
 const MAX_ATTEMPTS: u32 = 3;
-/// Pause between them.
+/// Pause between two of these requests.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// An artifact on its way out.
+/// One artifact on its way out, with its own permit.
 #[derive(Debug)]
 pub struct ArtifactReader {
     body: ByteStream,
@@ -29,7 +29,7 @@ pub struct ArtifactReader {
     deadline: Deadline,
     expected: Sha256Digest,
     size: u64,
-    seen: u64,
+    received: u64,
     hasher: Sha256,
     state: ReaderState,
     _permit: OwnedSemaphorePermit,
@@ -53,6 +53,7 @@ impl ArtifactReader {
         let permit = inner.reader_permit(Some(deadline)).await?;
         let artifact = &claim.artifact;
         let (body, length) = fetch_body(inner, claim, &key, deadline).await?;
+        // Before any byte is given out: the length is a part of the claim (K-5).
         if length.is_some_and(|length| length != artifact.size) {
             return Err(mismatch_error(claim, "length"));
         }
@@ -62,20 +63,54 @@ impl ArtifactReader {
             deadline,
             expected: artifact.sha256,
             size: artifact.size,
-            seen: 0,
+            received: 0,
             hasher: Sha256::new(),
             state: ReaderState::Reading,
             _permit: permit,
         })
     }
 
-    /// Bytes of the artifact.
+    /// Opens an object that no claim names, such as a segment.
+    pub(crate) async fn open_key(
+        inner: &StoreInner,
+        key: &str,
+        size: u64,
+        expected: Sha256Digest,
+        deadline: Deadline,
+    ) -> Result<Self, ReadError> {
+        let permit = inner.reader_permit(Some(deadline)).await?;
+        let request = inner
+            .clients
+            .inside
+            .get_object()
+            .bucket(&inner.options.bucket)
+            .key(key)
+            .send();
+        let answer = match inner.request(Some(deadline), Box::pin(request)).await {
+            Ok(answer) => answer,
+            Err(RequestError::Missing) => return Err(ReadError::Missing),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self {
+            body: answer.body,
+            clock: inner.clock.clone(),
+            deadline,
+            expected,
+            size,
+            received: 0,
+            hasher: Sha256::new(),
+            state: ReaderState::Reading,
+            _permit: permit,
+        })
+    }
+
+    /// Size of the artifact in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The next bytes; `None` exactly when everything was read and is what the claim says. Bytes given out before
-    /// that are not proven yet: nothing may become visible to others before `None` was seen.
+    /// Returns the next bytes, or `None` exactly when everything was read and is what the claim says. Bytes given out
+    /// before that are not proven yet: nothing may become visible to others before `None` was seen.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         match self.state {
             ReaderState::Verified => return Ok(None),
@@ -89,6 +124,7 @@ impl ArtifactReader {
         match &step {
             Ok(Some(_)) => {}
             Ok(None) => self.state = ReaderState::Verified,
+            // The digest cannot be finished after an error, so the reader must not seem to end.
             Err(_) => self.state = ReaderState::Failed,
         }
         step
@@ -104,18 +140,19 @@ impl ArtifactReader {
             .map_err(|_| RequestError::TimedOut)?;
         match next {
             Some(Ok(bytes)) => {
-                self.seen += bytes.len() as u64;
-                if self.seen > self.size {
+                self.received += bytes.len() as u64;
+                // Before more is given out: an object can be longer than its header said.
+                if self.received > self.size {
                     return Err(ReadError::Mismatch("long"));
                 }
                 self.hasher.update(&bytes);
                 Ok(Some(bytes))
             }
             Some(Err(error)) => Err(RequestError::Unreachable(ErrorSource::from(error)).into()),
-            None if self.seen < self.size => Err(ReadError::Mismatch("short")),
+            None if self.received < self.size => Err(ReadError::Mismatch("short")),
             None => {
-                let got = Sha256Digest::from_bytes(self.hasher.finalize_reset().into());
-                if got == self.expected {
+                let actual = Sha256Digest::from_bytes(self.hasher.finalize_reset().into());
+                if actual == self.expected {
                     Ok(None)
                 } else {
                     Err(ReadError::Mismatch("digest"))
@@ -124,7 +161,7 @@ impl ArtifactReader {
         }
     }
 
-    /// Everything in one buffer, verified, when it is at most `limit`.
+    /// Reads everything into one buffer, verified, if it is at most `limit` long.
     pub async fn read_all(mut self, limit: ByteSize) -> Result<Bytes, ReadError> {
         if self.size > limit.as_u64() {
             return Err(ReadError::TooLarge {
@@ -140,7 +177,7 @@ impl ArtifactReader {
     }
 }
 
-/// Whether the claim may be used here at all.
+/// Checks tenant and store of a claim, before any request.
 pub(crate) fn check_claim(
     inner: &StoreInner,
     tenant: &TenantId,
@@ -152,7 +189,7 @@ pub(crate) fn check_claim(
     ObjectArea::of(inner, claim).ok_or_else(|| ReadError::UnknownStore(claim.store.clone()))
 }
 
-/// The body and its announced length.
+/// Opens the body, and returns its announced length.
 async fn fetch_body(
     inner: &StoreInner,
     claim: &Claim,
@@ -177,6 +214,7 @@ async fn fetch_body(
             }
             Err(RequestError::Missing) => {
                 let age = inner.clock.now_ms().saturating_sub(claim.created_at_ms);
+                // A store may show an object a little later than it acknowledged it.
                 if tries == MAX_ATTEMPTS || u128::from(age) >= YOUNG_CLAIM_AGE.as_millis() {
                     return Err(ReadError::Missing);
                 }

@@ -1,41 +1,40 @@
-//! What one request to the store can fail with. Turns the SDK's errors into few words that callers can act on;
-//! decides nothing.
+//! The failures of one request to the store: the SDK's errors in few words that callers can act on. Decides nothing.
 
 use std::error::Error as StdError;
 
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_types::error::display::DisplayErrorContext;
 
-/// A cause that only the operator's log shows.
+/// A cause that is shown only in the operator's log.
 pub(crate) type ErrorSource = Box<dyn StdError + Send + Sync>;
 
-/// One request did not do what it should.
+/// One request that did not do what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// No connection, or it broke before the answer was complete.
+    /// The store could not be connected, or the connection broke before the response was complete.
     #[error("the object store cannot be reached")]
     Unreachable(#[source] ErrorSource),
-    /// Connect, request or idle limit passed, or the caller's deadline.
+    /// A limit of connect, request or idle time passed, or the caller's deadline.
     #[error("the object store did not answer in time")]
     TimedOut,
     /// All permits stayed taken until the wait was over.
     #[error("too many requests to the object store at once")]
     Busy,
-    /// The store answers, but cannot do it now (5xx, 429).
-    #[error("the object store is unwell (status {status}, {code})")]
+    /// The store answers, but cannot do it now (5xx, 408, 425, 429).
+    #[error("the object store failed with status {status} ({code})")]
     Unwell {
-        /// HTTP status.
+        /// HTTP status of the response.
         status: u16,
         /// The store's error code.
         code: String,
     },
-    /// The store has no room left.
+    /// The store has no room left; the code is the store's own.
     #[error("the object store is full ({code})")]
     Full {
         /// The store's error code.
         code: String,
     },
-    /// Nothing is stored under the key.
+    /// The key has no object.
     #[error("no such object")]
     Missing,
     /// A condition of the request did not hold: something is stored under the key already.
@@ -50,17 +49,17 @@ pub enum RequestError {
     /// The store refused: credentials, permissions, or a request that it does not understand.
     #[error("the object store refused the request (status {status}, {code})")]
     Refused {
-        /// HTTP status.
+        /// HTTP status of the response.
         status: u16,
         /// The store's error code.
         code: String,
     },
     /// The request could not be built or the answer not understood.
-    #[error("the exchange with the object store made no sense: {0}")]
+    #[error("the object store sent an invalid response: {0}")]
     Garbled(String),
 }
 
-/// Error codes that mean "no room", of S3-compatible stores.
+/// Error codes of S3-compatible stores that mean "no room".
 const STORAGE_FULL_CODES: [&str; 5] = [
     "XMinioStorageFull",
     "XMinioAdminBucketQuotaExceeded",
@@ -78,13 +77,14 @@ const CORRUPTED_BODY_CODES: [&str; 4] = [
 ];
 
 impl RequestError {
-    /// Reads what the SDK says about a failed request.
+    /// Reads the SDK's error of a failed request.
     pub(crate) fn from_sdk<E>(error: SdkError<E>) -> Self
     where
         E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
     {
         match error {
             SdkError::TimeoutError(_) => Self::TimedOut,
+            // A connection that timed out is reported as a failed dispatch.
             SdkError::DispatchFailure(failure) if failure.is_timeout() => Self::TimedOut,
             SdkError::ServiceError(answer) => {
                 let status = answer.raw().status().as_u16();
@@ -104,6 +104,7 @@ impl RequestError {
     fn from_answer(status: u16, code: &str) -> Self {
         let owned = || code.to_owned();
         match status {
+            // Codes before statuses: stores report a full disk with different statuses.
             _ if STORAGE_FULL_CODES.contains(&code) => Self::Full { code: owned() },
             507 => Self::Full { code: owned() },
             _ if CORRUPTED_BODY_CODES.contains(&code) => Self::Corrupted { code: owned() },

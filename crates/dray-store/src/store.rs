@@ -1,4 +1,4 @@
-//! The handle that services hold, and the short calls on it.
+//! The handle that services hold, and the short operations on it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -25,27 +25,28 @@ pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
 }
 
-/// What people see of an artifact: labels, never trusted and never part of its identity.
+/// The labels of an artifact for people: never trusted, and never part of its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactLabel {
-    /// Declared media type.
+    /// Media type as declared by the source.
     pub media_type: String,
-    /// File name, or empty.
+    /// File name, or empty for none.
     pub name: String,
 }
 
-/// What all handles of one store share.
+/// State that all handles of one store share.
 pub(crate) struct StoreInner {
     pub(crate) options: StoreOptions,
     pub(crate) clients: S3Clients,
     pub(crate) clock: Clock,
-    /// Requests on their way.
+    /// Permits of requests on their way.
     requests: Arc<Semaphore>,
-    /// Open readers. Apart from the requests, so that a caller that reads and writes concurrently cannot deadlock.
+    /// Permits of open readers. Apart from those of requests: with common ones, transfers that read and write
+    /// concurrently could hold all permits as readers and wait for each other as writers.
     readers: Arc<Semaphore>,
-    /// Abandoned uploads being cleaned up.
+    /// Uploads that were given up and are being removed.
     pub(crate) tasks: TaskTracker,
-    /// Found out by the self-test.
+    /// Result of the self-test, once it ran.
     abilities: OnceLock<StoreCapabilities>,
 }
 
@@ -78,11 +79,12 @@ impl Store {
                 .map_err(OpenError::Bucket)?;
         }
         let abilities = self_test::run_self_test(&store.inner).await?;
+        // After the self-test, which itself has to run with the careful assumptions.
         store.inner.abilities.get_or_init(|| abilities);
         Ok(store)
     }
 
-    /// The name that claims carry for this store.
+    /// The name of this store in claims.
     pub fn alias(&self) -> &str {
         &self.inner.options.alias
     }
@@ -104,6 +106,7 @@ impl Store {
         if bytes.len() <= object::MAX_SINGLE_REQUEST_BYTES {
             return commit::put_known(&self.inner, tenant, bytes, label).await;
         }
+        // The staging key has a random part, so the epoch may be the same for all.
         let mut writer = self.writer(tenant, operation, 0);
         writer.write(bytes).await?;
         writer.finish(label).await
@@ -121,7 +124,7 @@ impl Store {
         ArtifactReader::open(&self.inner, tenant, claim, deadline).await
     }
 
-    /// Size of the tenant's artifact with this digest, when it is stored.
+    /// Returns the size of the tenant's artifact with this digest, when it is stored.
     pub async fn find(
         &self,
         tenant: &TenantId,
@@ -135,12 +138,12 @@ impl Store {
             name: String::new(),
         }
         .key();
-        let found = object::head_object(&self.inner, &key, None).await?;
-        Ok(found.map(|object| object.size))
+        let head = object::head_object(&self.inner, &key, None).await?;
+        Ok(head.map(|object| object.size))
     }
 
-    /// The claim for the tenant's artifact with this digest, under a label of the caller's choice, when it is stored
-    /// and is what its key says.
+    /// Returns the claim for the tenant's artifact with this digest, under a label of the caller's choice, when it is
+    /// stored.
     pub async fn claim(
         &self,
         tenant: &TenantId,
@@ -150,7 +153,7 @@ impl Store {
         commit::claim_stored(&self.inner, tenant, sha256, label).await
     }
 
-    /// A key for `purpose`, derived from the secret access key: the same in all replicas of a service, and after every
+    /// Derives a key for `purpose` from the secret access key: the same in all replicas of a service, and after every
     /// restart, for as long as they share their credentials. Another purpose gives an unrelated key.
     pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
         let secret = self.inner.options.secret_key.expose();
@@ -159,16 +162,17 @@ impl Store {
         *Sha256Digest::of(material.as_bytes()).as_bytes()
     }
 
-    /// Asks for a fixed key: whether the store answers and lets us in (messaging-reliability 16).
+    /// Asks for a fixed key: whether the store answers and accepts the credentials (messaging-reliability 16).
     pub async fn probe(&self) -> Result<(), RequestError> {
         object::head_object(&self.inner, self_test::PROBE_KEY, None).await?;
         Ok(())
     }
 
-    /// Waits until the uploads that were given up are cleaned up. Called at the end of a drain.
+    /// Waits until the uploads that were given up are removed. Called at the end of a drain.
     pub async fn settle(&self) {
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+        // Uploads of this store go on after a drain.
         self.inner.tasks.reopen();
     }
 }
@@ -179,7 +183,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Short: a client of the SDK prints some hundred lines.
+/// Short, since a client of the SDK prints some hundred lines.
 impl fmt::Debug for StoreInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store")
@@ -206,7 +210,7 @@ impl Default for ArtifactLabel {
 }
 
 impl StoreInner {
-    /// What the store can do beyond what it must.
+    /// What the store can do beyond the minimum.
     pub(crate) fn abilities(&self) -> StoreCapabilities {
         self.abilities.get().copied().unwrap_or_default()
     }
@@ -224,7 +228,7 @@ impl StoreInner {
             .await
     }
 
-    /// The same with another limit for each try.
+    /// Sends one request with another limit for each attempt.
     pub(crate) async fn request_within<T, E>(
         &self,
         each: Duration,
@@ -235,7 +239,7 @@ impl StoreInner {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let _permit = self.permit(&self.requests, deadline).await?;
-        // Two attempts and the pause between them.
+        // Two attempts and the pause between them; the SDK has limits for an attempt alone.
         let limit = self.left(deadline).min(each * 2 + Duration::from_secs(3));
         match tokio::time::timeout(limit, request).await {
             Ok(answer) => answer.map_err(RequestError::from_sdk),
@@ -243,7 +247,7 @@ impl StoreInner {
         }
     }
 
-    /// A place among the readers.
+    /// Returns a place among the readers.
     pub(crate) async fn reader_permit(
         &self,
         deadline: Option<Deadline>,
@@ -251,7 +255,7 @@ impl StoreInner {
         self.permit(&self.readers, deadline).await
     }
 
-    /// Time until the deadline; a day when there is none.
+    /// Time until the deadline; a day without one.
     pub(crate) fn left(&self, deadline: Option<Deadline>) -> Duration {
         deadline.map_or(Duration::from_hours(24), |deadline| {
             deadline.remaining(self.clock.now_ms())
@@ -264,9 +268,11 @@ impl StoreInner {
         deadline: Option<Deadline>,
     ) -> Result<OwnedSemaphorePermit, RequestError> {
         let left = self.left(deadline);
+        // Before a permit is taken: a request that can no longer be answered is not sent.
         if left.is_zero() {
             return Err(RequestError::TimedOut);
         }
+        // A queue longer than this is reported as busy, which callers can act on.
         match tokio::time::timeout(left.min(IDLE_TIMEOUT), Arc::clone(permits).acquire_owned())
             .await
         {

@@ -1,8 +1,9 @@
-//! Storing bytes that come piece by piece and whose digest is known only at the end.
+//! Stores bytes that come piece by piece and whose digest is known only at the end.
 //!
-//! What fits one part is sent as one conditional create of the finished key. Anything larger goes to a staging
-//! place in parts, each with its checksum, while it is hashed as a whole; only when everything is there and checked is
-//! it copied to its finished key (messaging-reliability K-4). At no time is more than [`MAX_TRANSFER_BYTES`] held.
+//! Content that fits one part is sent as one conditional create of the finished key. Anything larger goes to a
+//! staging key in parts, each with its checksum, while it is hashed as a whole; only when everything is there and
+//! checked is it copied to its finished key (messaging-reliability K-4). At no time is more than
+//! [`MAX_TRANSFER_BYTES`] held.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::store::{ArtifactLabel, StoreInner};
 use crate::upload::parts::MultipartUpload;
 use crate::{MAX_OBJECT, MAX_TRANSFER_BYTES, PART_BYTES};
 
-/// Bytes hashed before other tasks of the thread get their turn.
+/// Bytes that are hashed before other tasks of the thread get their turn.
 const HASH_YIELD_BYTES: usize = 256 << 10;
 
 /// One artifact on its way in. Dropping it gives up; what was uploaded is removed in the background.
@@ -26,7 +27,7 @@ const HASH_YIELD_BYTES: usize = 256 << 10;
 pub struct ArtifactWriter {
     inner: Arc<StoreInner>,
     tenant: TenantId,
-    /// `stage/<operation>/<epoch>`.
+    /// Prefix of the staging key: `stage/<operation>/<epoch>`.
     stage: String,
     deadline: Option<Deadline>,
     cached: bool,
@@ -65,14 +66,14 @@ impl ArtifactWriter {
         self
     }
 
-    /// Stores it in the cache: for about an hour, and longer only while it is in use.
+    /// Stores the content in the cache: for about an hour, and longer only while it is in use.
     #[must_use]
     pub fn cached(mut self) -> Self {
         self.cached = true;
         self
     }
 
-    /// Bytes taken so far.
+    /// Number of bytes taken so far.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -91,6 +92,7 @@ impl ArtifactWriter {
             return Err(PutError::Poisoned);
         }
         let written = self.take(bytes).await;
+        // Bytes may be missing from the hash or from a part, so no later call can make the content whole.
         self.failed = written.is_err();
         written
     }
@@ -100,23 +102,26 @@ impl ArtifactWriter {
             return Err(PutError::TooLarge { limit: MAX_OBJECT });
         }
         while !bytes.is_empty() {
+            // Sent only when more comes: content of exactly one part needs no staging.
             if self.part.len() == PART_BYTES {
                 self.send_part().await?;
             }
-            let piece = bytes.split_to(
+            let chunk = bytes.split_to(
                 bytes
                     .len()
                     .min(PART_BYTES - self.part.len())
                     .min(HASH_YIELD_BYTES),
             );
             if let Some(upload) = &mut self.upload
-                && upload.on_its_way() + self.part.len() + piece.len() > MAX_TRANSFER_BYTES
+                // Waits for the part before, when both together would exceed the bound.
+                && upload.on_its_way() + self.part.len() + chunk.len() > MAX_TRANSFER_BYTES
             {
                 upload.wait().await?;
             }
-            self.whole.update(&piece);
-            self.size += piece.len() as u64;
-            self.part.push(piece);
+            self.whole.update(&chunk);
+            self.size += chunk.len() as u64;
+            self.part.push(chunk);
+            // Hashing does not await anything, so a large buffer would hold the thread.
             if bytes.len() >= HASH_YIELD_BYTES {
                 tokio::task::yield_now().await;
             }
@@ -124,11 +129,12 @@ impl ArtifactWriter {
         Ok(())
     }
 
-    /// Sends what is held as the next part of the staged upload; starts that with the first part.
+    /// Sends what is held as the next part of the staged upload, which starts with the first part.
     async fn send_part(&mut self) -> Result<(), PutError> {
         let upload = if let Some(upload) = &mut self.upload {
             upload
         } else {
+            // Two attempts with one epoch still have staging keys of their own (K-3).
             let key = format!("{}/{}", self.stage, uuid::Uuid::new_v4());
             let upload =
                 MultipartUpload::start(Arc::clone(&self.inner), key, self.deadline).await?;
@@ -138,8 +144,8 @@ impl ArtifactWriter {
         Ok(())
     }
 
-    /// Stores what was written and says where it is. The same bytes of the same tenant are the same object, regardless
-    /// of who stored them first.
+    /// Stores what was written and returns its claim. The same bytes of the same tenant are the same object,
+    /// whichever call stored them first.
     pub async fn finish(mut self, label: ArtifactLabel) -> Result<Claim, PutError> {
         if self.failed {
             return Err(PutError::Poisoned);
@@ -156,19 +162,23 @@ impl ArtifactWriter {
         let Some(upload) = &mut self.upload else {
             return Err(PutError::Poisoned);
         };
+        // Before the copy: nothing unchecked becomes visible (K-4).
         upload.complete(self.size).await?;
         let staged = StagedArtifact {
             key: upload.key(),
+            // The key is this writer's own, so no other object can be there.
             tag: None,
             crc64: upload.crc64(),
         };
         let claim = commit::publish_staged(&self.inner, staged, home, self.deadline).await?;
+        // Removes the staged object; the claim does not depend on it.
         self.abort().await;
         Ok(claim)
     }
 
-    /// Where the artifact is to stand, from now on.
+    /// The place of the artifact, from now on.
     fn home(&self, artifact: Artifact) -> ArtifactLocation {
+        // Read at the end: the slot is that in which the object becomes visible.
         let area = if self.cached {
             ObjectArea::cached(&self.inner)
         } else {
@@ -177,7 +187,7 @@ impl ArtifactWriter {
         ArtifactLocation { artifact, area }
     }
 
-    /// Gives up, and returns when what was uploaded is removed. Best effort: what stays behind is swept.
+    /// Gives up, and returns when what was uploaded is removed. Best effort: the sweep finds the rest.
     pub async fn abort(mut self) {
         if let Some(upload) = self.upload.take() {
             upload.discard().await;
@@ -191,6 +201,7 @@ impl Drop for ArtifactWriter {
             return;
         };
         // Outside a runtime only the sweep can clean up.
+        // Without a runtime nothing can be sent.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.inner.tasks.spawn_on(upload.discard(), &runtime);
         }

@@ -163,7 +163,7 @@ async fn kill_over_and_over() {
     for claim in &claims {
         read(&served.store, &tenant, claim).await;
     }
-    let mut found = 0;
+    let mut intact = 0;
     for sha256 in digests {
         let Some(size) = served.store.find(&tenant, sha256).await.unwrap() else {
             continue;
@@ -172,9 +172,9 @@ async fn kill_over_and_over() {
         claim.artifact.sha256 = sha256;
         claim.artifact.size = size;
         read(&served.store, &tenant, &claim).await;
-        found += 1;
+        intact += 1;
     }
-    assert!(found >= claims.len());
+    assert!(intact >= claims.len());
     let drafts = std::fs::read_dir(folder.path().join("tmp"))
         .unwrap()
         .count();
@@ -217,13 +217,14 @@ async fn fill() {
     read(&served.store, &tenant(), &kept).await;
     let after = put(1, 1).await.unwrap();
     read(&served.store, &tenant(), &after).await;
-    for (place, files) in [
+    for (directory, files) in [
         ("tmp", 0),
         ("uploads/drayage", 0),
         ("objects/drayage/cas/acme", 2),
     ] {
-        let found = std::fs::read_dir(folder.path().join(place)).map_or(0, Iterator::count);
-        assert_eq!(found, files, "{place}");
+        let file_count =
+            std::fs::read_dir(folder.path().join(directory)).map_or(0, Iterator::count);
+        assert_eq!(file_count, files, "{directory}");
     }
     served.kill();
 }

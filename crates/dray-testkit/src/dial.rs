@@ -18,21 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use dray_types::Sha256Digest;
 use http::HeaderMap;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+
+use crate::listen::{ConnectionServer, serve_http};
 
 pub use api::{Api, ApiTrouble, Grant};
 
 /// The server. Ends, connections included, when it is dropped.
 #[derive(Debug)]
 pub struct DialCore {
-    address: SocketAddr,
+    server: ConnectionServer,
     state: Arc<Mutex<DialState>>,
-    _tasks: JoinSet<()>,
 }
 
-/// How one file misbehaves. It holds until [`DialCore::behave`].
+/// A fault of one file. It lasts until [`DialCore::behave`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// Metadata and content answer this status.
@@ -63,14 +61,14 @@ pub enum InjectedFault {
     Encoded,
 }
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
-    /// Method.
+    /// HTTP method, such as `GET`.
     pub method: String,
     /// Path and query as sent.
     pub target: String,
-    /// All headers.
+    /// All headers as they came, the key included.
     pub headers: HeaderMap,
 }
 
@@ -84,7 +82,7 @@ impl ReceivedRequest {
     }
 }
 
-/// One stored file.
+/// One stored file; its `ETag` is the SHA-256 of the content.
 #[derive(Clone, Debug)]
 struct StoredFile {
     content: Bytes,
@@ -97,7 +95,7 @@ impl StoredFile {
     }
 }
 
-/// Everything the server knows. Paths are decoded: `bucket/folder/name`.
+/// The state of the server. Paths are decoded: `bucket/folder/name`.
 #[derive(Debug, Default)]
 struct DialState {
     /// Bucket of every key.
@@ -106,33 +104,34 @@ struct DialState {
     shared: HashSet<(String, String)>,
     files: BTreeMap<String, StoredFile>,
     troubles: HashMap<String, InjectedFault>,
-    seen: Vec<ReceivedRequest>,
+    requests: Vec<ReceivedRequest>,
     api: Api,
 }
 
 impl DialCore {
     /// Listens on a free loopback port, without keys and files.
     pub async fn start() -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(DialState::default()));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept_connections(listener, Arc::clone(&state)));
-        Ok(Self {
-            address,
-            state,
-            _tasks: tasks,
-        })
+        let shared = Arc::clone(&state);
+        let serve = move |stream| {
+            let state = Arc::clone(&shared);
+            serve_http(stream, move |request| {
+                let state = Arc::clone(&state);
+                async move { serve::answer_request(&state, request).await }
+            })
+        };
+        let server = ConnectionServer::start((Ipv4Addr::LOCALHOST, 0).into(), serve).await?;
+        Ok(Self { server, state })
     }
 
-    /// Value for `DIAL_URL`.
+    /// Base URL without a slash at the end, as `DIAL_URL` takes it.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.server.address())
     }
 
-    /// Where it listens.
+    /// Address on loopback, for clients that take no URL.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Makes `key` the owner of `bucket`.
@@ -171,13 +170,14 @@ impl DialCore {
 
     /// Every request so far.
     pub fn seen(&self) -> Vec<ReceivedRequest> {
-        self.lock().seen.clone()
+        self.lock().requests.clone()
     }
 
     /// `METHOD target` of every request so far.
     pub fn requests(&self) -> Vec<String> {
-        let shown = |seen: &ReceivedRequest| format!("{} {}", seen.method, seen.target);
-        self.lock().seen.iter().map(shown).collect()
+        let request_line =
+            |request: &ReceivedRequest| format!("{} {}", request.method, request.target);
+        self.lock().requests.iter().map(request_line).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, DialState> {
@@ -187,24 +187,4 @@ impl DialCore {
 
 fn lock_state(state: &Mutex<DialState>) -> MutexGuard<'_, DialState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn accept_connections(listener: TcpListener, state: Arc<Mutex<DialState>>) {
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        while connections.try_join_next().is_some() {}
-        let state = Arc::clone(&state);
-        connections.spawn(async move {
-            let service = hyper::service::service_fn(move |request| {
-                let state = Arc::clone(&state);
-                async move { serve::answer_request(&state, request).await }
-            });
-            let served = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "connection to the DIAL double ended early");
-            }
-        });
-    }
 }

@@ -1,4 +1,4 @@
-//! A scripted DNS server on UDP and TCP: it answers what a test says, right or wrong, and remembers the questions.
+//! A scripted DNS server on UDP and TCP: it responds as a test says, rightly or wrongly, and records the questions.
 //!
 //! One answer per question; no recursion, no zone logic.
 
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What the server does with a question.
+/// The response to a question.
 #[derive(Clone, Debug)]
 pub enum DnsReply {
     /// These records, in order: owner and data.
@@ -25,9 +25,9 @@ pub enum DnsReply {
     Code(ResponseCode),
     /// This response code together with these records.
     CodeWithRecords(ResponseCode, Vec<(String, RData)>),
-    /// Nothing at all.
+    /// No answer: the question is noted and the client runs into its timeout.
     Silence,
-    /// Over UDP these records, but only once the channel says so.
+    /// Over UDP these records, held back until the channel is true.
     Held(watch::Receiver<bool>, Vec<(String, RData)>),
     /// Bytes that are not a DNS message, after the right id.
     Garbage,
@@ -61,7 +61,7 @@ pub fn alias_record(owner: &str, target: &str) -> (String, RData) {
 pub struct DnsQuestion {
     /// Name, lower-case, with its root dot.
     pub name: String,
-    /// Type.
+    /// Record type that was asked for.
     pub kind: RecordType,
     /// Whether it came over TCP.
     pub tcp: bool,
@@ -74,7 +74,7 @@ pub struct DnsQuestion {
 #[derive(Debug, Default)]
 struct DnsZone {
     replies: Mutex<HashMap<(String, RecordType), DnsReply>>,
-    asked: Mutex<Vec<DnsQuestion>>,
+    questions: Mutex<Vec<DnsQuestion>>,
 }
 
 /// The scripted server. Ends when it is dropped.
@@ -101,12 +101,12 @@ impl FakeDnsServer {
         })
     }
 
-    /// Where it listens.
+    /// Address on loopback, the same port for UDP and TCP.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sets what `name` (with or without root dot) and `kind` are answered.
+    /// Sets the reply to questions for `name` (with or without root dot) and `kind`.
     pub fn set(&self, name: &str, kind: RecordType, reply: DnsReply) {
         let name = format!("{}.", name.trim_end_matches('.')).to_lowercase();
         lock_mutex(&self.zone.replies).insert((name, kind), reply);
@@ -125,8 +125,8 @@ impl FakeDnsServer {
     }
 
     /// Every question so far.
-    pub fn asked(&self) -> Vec<DnsQuestion> {
-        lock_mutex(&self.zone.asked).clone()
+    pub fn questions(&self) -> Vec<DnsQuestion> {
+        lock_mutex(&self.zone.questions).clone()
     }
 }
 
@@ -137,6 +137,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// One port for both transports; the kernel picks the UDP port, TCP may have to try again.
 async fn bind_sockets() -> io::Result<(UdpSocket, TcpListener)> {
     let mut last = None;
+    // The TCP port of the same number may be taken by another process.
     for _ in 0..32 {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         match TcpListener::bind(udp.local_addr()?).await {
@@ -159,6 +160,7 @@ async fn serve_udp(socket: UdpSocket, zone: Arc<DnsZone>) {
             None => send_answers(&socket, &answers, from).await,
             Some(mut held) => {
                 let socket = Arc::clone(&socket);
+                // In a task of its own, so that a held answer holds up no other question.
                 held_answers.spawn(async move {
                     if held.wait_for(|released| *released).await.is_ok() {
                         send_answers(&socket, &answers, from).await;
@@ -192,6 +194,7 @@ async fn serve_tcp(listener: TcpListener, zone: Arc<DnsZone>) {
 
 async fn serve_stream(mut stream: TcpStream, from: SocketAddr, zone: &DnsZone) -> io::Result<()> {
     loop {
+        // DNS over TCP puts the length before each message (RFC 1035, 4.2.2).
         let length = stream.read_u16().await?;
         let mut packet = vec![0; usize::from(length)];
         stream.read_exact(&mut packet).await?;
@@ -217,8 +220,9 @@ impl DnsZone {
         let Some(query) = question.queries.first() else {
             return (Vec::new(), None);
         };
+        // Lower case, because resolvers may mix the case of a question against spoofing (0x20).
         let key = (query.name().to_lowercase().to_string(), query.query_type());
-        lock_mutex(&self.asked).push(DnsQuestion {
+        lock_mutex(&self.questions).push(DnsQuestion {
             name: key.0.clone(),
             kind: key.1,
             tcp,
@@ -226,64 +230,54 @@ impl DnsZone {
             max_payload: question.max_payload(),
         });
         let reply = lock_mutex(&self.replies).get(&key).cloned();
-        let mut held = None;
-        let messages = match reply.unwrap_or(DnsReply::Code(ResponseCode::NXDomain)) {
-            DnsReply::Silence => Vec::new(),
-            DnsReply::Garbage => return (vec![garbage_message(question.id)], None),
-            DnsReply::CodeWithRecords(code, records) => {
-                vec![response_message(&question, query, code, records)]
-            }
-            DnsReply::Held(released, records) => {
-                held = Some(released);
-                vec![response_message(
-                    &question,
-                    query,
-                    ResponseCode::NoError,
-                    records,
-                )]
-            }
-            DnsReply::Code(code) => vec![response_message(&question, query, code, Vec::new())],
-            DnsReply::Truncated(_) | DnsReply::TruncatedThenWrong(_) if !tcp => {
-                let mut message =
-                    response_message(&question, query, ResponseCode::NoError, Vec::new());
+        let reply = reply.unwrap_or(DnsReply::Code(ResponseCode::NXDomain));
+        let held = match &reply {
+            DnsReply::Held(released, _) => Some(released.clone()),
+            _ => None,
+        };
+        (reply.into_packets(&question, query, tcp), held)
+    }
+}
+
+impl DnsReply {
+    /// The messages of this reply on the wire, in the order in which they are sent.
+    fn into_packets(self, question: &Message, query: &Query, tcp: bool) -> Vec<Vec<u8>> {
+        let response = |code, records| response_message(question, query, code, records);
+        let messages = match self {
+            Self::Silence => Vec::new(),
+            Self::Garbage => return vec![garbage_message(question.id)],
+            Self::CodeWithRecords(code, records) => vec![response(code, records)],
+            Self::Code(code) => vec![response(code, Vec::new())],
+            Self::Truncated(_) | Self::TruncatedThenWrong(_) if !tcp => {
+                let mut message = response(ResponseCode::NoError, Vec::new());
                 message.metadata.truncation = true;
                 vec![message]
             }
-            DnsReply::Records(records) | DnsReply::Truncated(records) => {
-                vec![response_message(
-                    &question,
-                    query,
-                    ResponseCode::NoError,
-                    records,
-                )]
+            Self::Held(_, records) | Self::Records(records) | Self::Truncated(records) => {
+                vec![response(ResponseCode::NoError, records)]
             }
-            DnsReply::WrongQuestion(records) | DnsReply::TruncatedThenWrong(records) => {
-                let other = Query::query(Name::from_str("other.test.").unwrap_or_default(), key.1);
-                vec![response_message(
-                    &question,
-                    &other,
-                    ResponseCode::NoError,
-                    records,
-                )]
+            Self::WrongQuestion(records) | Self::TruncatedThenWrong(records) => {
+                let name = Name::from_str("other.test.").unwrap_or_default();
+                let other = Query::query(name, query.query_type());
+                let code = ResponseCode::NoError;
+                vec![response_message(question, &other, code, records)]
             }
-            DnsReply::SpoofedFirst(spoofed, genuine) => {
-                let mut first = response_message(&question, query, ResponseCode::NoError, spoofed);
+            Self::SpoofedFirst(spoofed, genuine) => {
+                let mut first = response(ResponseCode::NoError, spoofed);
+                // An off-path attacker does not know the id; a resolver has to wait for the right one.
                 first.metadata.id = question.id.wrapping_add(1);
-                vec![
-                    first,
-                    response_message(&question, query, ResponseCode::NoError, genuine),
-                ]
+                vec![first, response(ResponseCode::NoError, genuine)]
             }
         };
-        let packets = messages
+        messages
             .iter()
             .filter_map(|message| message.to_vec().ok())
-            .collect();
-        (packets, held)
+            .collect()
     }
 }
 
 fn garbage_message(id: u16) -> Vec<u8> {
+    // With the right id, or a resolver would drop it before it parses the rest.
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend_from_slice(&[0x81, 0x80, 0xff, 0xff, 0xff, 0xff, 0xff]);
     bytes

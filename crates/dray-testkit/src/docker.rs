@@ -6,10 +6,11 @@
 //! test, which may kill it. [`DockerEngine::start_with_network`] has bridges and published ports, in network namespaces
 //! of its own. All need root and the Debian packages `docker.io` and `busybox-static`; the last one needs `iproute2`
 //! also.
+//!
+//! [`DockerEngine::shared_podman`] is the service of Podman that speaks the same API; package `podman`.
 
 #![expect(
     clippy::expect_used,
-    clippy::panic,
     reason = "only tests call it, and it fails the test"
 )]
 
@@ -31,27 +32,85 @@ pub use network::{Network, OUTSIDE_ADDRESS, command_in_network_of};
 
 /// How long an engine may take to be ready or to end.
 const ENGINE_TIMEOUT: Duration = Duration::from_mins(1);
-/// Pause between two looks.
+/// Pause between two checks of the engine.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Seconds without a test process after which the shared engine ends.
 const IDLE_GRACE_SECONDS: &str = "10";
-/// Changes when what stands in a shared engine does.
+/// Version of the images in a shared engine. Raise it when they change.
 const ENGINE_GENERATION: u32 = 2;
 
+/// The program that serves the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EngineProgram {
+    Dockerd,
+    Podman,
+}
+
+impl EngineProgram {
+    /// Its name in the supervisor's arguments and in folders.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Dockerd => "dockerd",
+            Self::Podman => "podman",
+        }
+    }
+
+    /// Whether the machine has it.
+    fn is_installed(self) -> bool {
+        ["/usr/sbin", "/usr/bin"]
+            .iter()
+            .any(|directory| Path::new(directory).join(self.as_str()).exists())
+    }
+
+    /// The Debian package that brings it.
+    fn package(self) -> &'static str {
+        match self {
+            Self::Dockerd => "docker.io",
+            Self::Podman => "podman",
+        }
+    }
+
+    /// The configuration file, and what it says.
+    fn configuration(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Dockerd => ("daemon.json", "{}"),
+            Self::Podman => ("containers.conf", PODMAN_CONFIGURATION),
+        }
+    }
+}
+
+/// Podman raises limits of processes by default, which a machine without the right to raise them refuses. Its events go
+/// to a file, since there need not be a journal.
+const PODMAN_CONFIGURATION: &str = r#"
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"#;
+
 /// Runs the engine for as long as a process holds a lock on `users`, then ends it and removes what it left.
-/// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace; for an engine with a network
-/// also the name of its namespace and the address outside.
+/// Arguments: folder, file of the start lock, file of the users' lock, seconds of grace, program; for an engine with a
+/// network also the name of its namespace and the address outside.
 const SUPERVISOR_SCRIPT: &str = r#"
-dir=$1 start=$2 users=$3 grace=$4 namespace=$5 outside=$6
-if [ -n "$namespace" ]; then
-  create_namespaces "$namespace" "$outside" >"$dir/log" 2>&1 || { echo "failed to start daemon" >>"$dir/log"; exit 1; }
-  set -- nsenter --net="/run/netns/$namespace" dockerd
+dir=$1 start=$2 users=$3 grace=$4 program=$5 namespace=$6 outside=$7
+if [ "$program" = podman ]; then
+  # `crun`, its default, refuses the mixed control groups of some machines; `runc` comes with Docker.
+  set -- podman --root "$dir/data" --runroot "$dir/run" --storage-driver vfs --runtime /usr/sbin/runc
+  export CONTAINERS_CONF="$dir/containers.conf"
+  "$@" system service --time 0 "unix://$dir/sock" >"$dir/log" 2>&1 </dev/null &
 else
-  set -- dockerd --bridge none --iptables=false --ip6tables=false --ip-masq=false --ip-forward=false
+  if [ -n "$namespace" ]; then
+    create_namespaces "$namespace" "$outside" >"$dir/log" 2>&1 || { echo "failed to start daemon" >>"$dir/log"; exit 1; }
+    set -- nsenter --net="/run/netns/$namespace" dockerd
+  else
+    set -- dockerd --bridge none --iptables=false --ip6tables=false --ip-masq=false --ip-forward=false
+  fi
+  "$@" --config-file "$dir/daemon.json" --data-root "$dir/data" --exec-root "$dir/exec" \
+    --pidfile "$dir/pid" -H "unix://$dir/sock" --shutdown-timeout 5 \
+    --exec-opt native.cgroupdriver=cgroupfs >"$dir/log" 2>&1 </dev/null &
 fi
-"$@" --config-file "$dir/daemon.json" --data-root "$dir/data" --exec-root "$dir/exec" \
-  --pidfile "$dir/pid" -H "unix://$dir/sock" --shutdown-timeout 5 \
-  --exec-opt native.cgroupdriver=cgroupfs >"$dir/log" 2>&1 </dev/null &
 engine=$!
 exec 8>>"$start" 9>>"$users"
 while :; do
@@ -62,6 +121,7 @@ while :; do
   flock -x -n 9 && break
   flock -u 8
 done
+[ "$program" != podman ] || "$@" rm --all --force --time 0 >>"$dir/log" 2>&1
 contained=$(cat "$dir/exec/containerd/containerd.pid" 2>/dev/null)
 kill "$engine" 2>/dev/null
 tries=0
@@ -91,9 +151,9 @@ pub struct DockerEngine {
     folder: PathBuf,
     /// Other processes must not end the engine while it is locked.
     users: Option<File>,
-    /// Only for an engine of one's own.
+    /// The supervisor, for an engine that is not shared.
     own: Option<OwnEngine>,
-    /// Only for an engine that was started with one.
+    /// The network, for an engine that was started with one.
     network: Option<Network>,
 }
 
@@ -106,16 +166,29 @@ struct OwnEngine {
 impl DockerEngine {
     /// The engine of all test processes, started by the first. Containers and volumes of other tests live in it too.
     pub fn shared() -> Self {
+        Self::shared_of(EngineProgram::Dockerd)
+    }
+
+    /// The same for the service of Podman.
+    pub fn shared_podman() -> Self {
+        Self::shared_of(EngineProgram::Podman)
+    }
+
+    fn shared_of(program: EngineProgram) -> Self {
         let user = rustix::process::getuid().as_raw();
-        let base = std::env::temp_dir().join(format!("dray-docker-{user}-{ENGINE_GENERATION}"));
+        let name = program.as_str();
+        let base = std::env::temp_dir().join(format!("dray-{name}-{user}-{ENGINE_GENERATION}"));
         std::fs::DirBuilder::new()
             .recursive(true)
+            // The socket is root on this machine for those who reach it.
             .mode(0o700)
             .create(&base)
             .expect("a folder for the engine");
         let users = lock_file(&base, "users");
+        // Before the look at a running engine: from here on none ends under our hands.
         users.lock_shared().expect("a lock on the engine");
         let start = lock_file(&base, "start");
+        // One process starts the engine; the others wait here and find it. Released when this function returns.
         start.lock().expect("a lock on the start of the engine");
         let current = base.join("current");
         if let Ok(name) = std::fs::read_to_string(&current) {
@@ -131,8 +204,8 @@ impl DockerEngine {
         }
         let name = format!("{}", std::process::id());
         let folder = base.join(&name);
-        // Its pipes lead nowhere and it ends with its last user, which need not be this process.
-        let mut supervisor = spawn_supervisor(&base, &folder, IDLE_GRACE_SECONDS, None);
+        // The supervisor is not waited for: the engine ends with its last user, which need not be this process.
+        let mut supervisor = spawn_supervisor(program, &base, &folder, IDLE_GRACE_SECONDS, None);
         let engine = Self {
             folder,
             users: Some(users),
@@ -141,6 +214,7 @@ impl DockerEngine {
         };
         engine.wait_until_ready(&mut supervisor);
         engine.import();
+        // Last, so that others find the engine only with its images in it.
         std::fs::write(&current, name).expect("the name of the engine");
         engine
     }
@@ -161,7 +235,8 @@ impl DockerEngine {
         let users = lock_file(base.path(), "users");
         users.lock_shared().expect("a lock on the engine");
         let folder = base.path().join("engine");
-        let mut supervisor = spawn_supervisor(base.path(), &folder, "0", network.as_ref());
+        let program = EngineProgram::Dockerd;
+        let mut supervisor = spawn_supervisor(program, base.path(), &folder, "0", network.as_ref());
         let mut engine = Self {
             folder,
             users: Some(users),
@@ -174,7 +249,7 @@ impl DockerEngine {
         engine
     }
 
-    /// Its Unix socket.
+    /// Unix socket of its API, for `DOCKER_HOST` or a client's configuration.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("sock")
     }
@@ -190,12 +265,12 @@ impl DockerEngine {
         network.expect("an engine that was started with a network")
     }
 
-    /// What its API says on `GET target`, for instance `/containers/json?all=1`.
+    /// The JSON response of its API to `GET target`, for instance `/containers/json?all=1`.
     pub fn get(&self, target: &str) -> serde_json::Value {
         api::expect_success(&self.socket(), "GET", target, &serde_json::Value::Null).json()
     }
 
-    /// Kills it (SIGKILL), so that every connection breaks. Only for an engine of one's own.
+    /// Kills it (SIGKILL), so that every connection breaks. Not allowed for the shared engine.
     pub fn kill9(&self) {
         let own = self.own.as_ref();
         own.expect("an engine of one's own, since others use the shared one");
@@ -228,7 +303,7 @@ impl DockerEngine {
             let failed = self.log().contains("failed to start daemon");
             assert!(
                 exited.is_none() && !failed && Instant::now() < until,
-                "dockerd is not ready (exit: {exited:?}); its log: {}",
+                "the engine is not ready (exit: {exited:?}); its log: {}",
                 self.log()
             );
             std::thread::sleep(POLL_INTERVAL);
@@ -243,6 +318,7 @@ impl DockerEngine {
 
 impl Drop for DockerEngine {
     fn drop(&mut self) {
+        // The lock first: the supervisor waits for it, and the next line waits for the supervisor.
         drop(self.users.take());
         if let Some(mut own) = self.own.take() {
             drop(own.supervisor.wait());
@@ -264,19 +340,25 @@ fn lock_file(base: &Path, name: &str) -> File {
         .expect("a lock file of the engine")
 }
 
-fn spawn_supervisor(base: &Path, folder: &Path, grace: &str, network: Option<&Network>) -> Child {
+fn spawn_supervisor(
+    program: EngineProgram,
+    base: &Path,
+    folder: &Path,
+    grace: &str,
+    network: Option<&Network>,
+) -> Child {
     assert!(
         rustix::process::getuid().is_root(),
         "a Docker Engine of one's own needs root"
     );
-    if !["/usr/sbin/dockerd", "/usr/bin/dockerd"]
-        .iter()
-        .any(|path| Path::new(path).exists())
-    {
-        panic!("install Debian package `docker.io`");
-    }
+    assert!(
+        program.is_installed(),
+        "install Debian package `{}`",
+        program.package()
+    );
     std::fs::create_dir_all(folder).expect("a folder for the engine");
-    std::fs::write(folder.join("daemon.json"), "{}").expect("the engine's configuration file");
+    let (file, text) = program.configuration();
+    std::fs::write(folder.join(file), text).expect("the engine's configuration file");
     let script = format!("{}{SUPERVISOR_SCRIPT}", network::CREATE_NAMESPACES);
     Command::new("sh")
         .args(["-c", &script, "sh"])
@@ -284,9 +366,10 @@ fn spawn_supervisor(base: &Path, folder: &Path, grace: &str, network: Option<&Ne
         .arg(base.join("start"))
         .arg(base.join("users"))
         .arg(grace)
+        .arg(program.as_str())
         .arg(network.map_or("", Network::namespace))
         .arg(OUTSIDE_ADDRESS.to_string())
-        // runc and containerd are looked up there; not everybody has all of them.
+        // runc and containerd are looked up there; the path of a test user often lacks the `sbin` directories.
         .env(
             "PATH",
             "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

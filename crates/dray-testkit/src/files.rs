@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
 
-/// Bytes per write.
+use crate::listen::ConnectionServer;
+
+/// Bytes per write: large enough that system calls do not limit the throughput.
 const BLOCK_BYTES: usize = 256 * 1024;
 
 /// The server. Ends, connections included, when it is dropped.
 #[derive(Debug)]
 pub struct FileServer {
-    address: SocketAddr,
+    server: ConnectionServer,
     next: AtomicU64,
-    _tasks: JoinSet<()>,
 }
 
 impl FileServer {
@@ -29,20 +29,17 @@ impl FileServer {
     /// # Errors
     /// The port cannot be bound.
     pub async fn start() -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept_connections(listener));
+        let block: Arc<[u8]> = vec![0x5a; BLOCK_BYTES].into();
+        let serve = move |stream| serve_file(stream, Arc::clone(&block));
         Ok(Self {
-            address,
+            server: ConnectionServer::start((Ipv4Addr::LOCALHOST, 0).into(), serve).await?,
             next: AtomicU64::new(1),
-            _tasks: tasks,
         })
     }
 
-    /// Where it listens.
+    /// Address on loopback, to be used as `http://ADDRESS/SIZE?NUMBER`.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// A query that no request had before.
@@ -51,18 +48,10 @@ impl FileServer {
     }
 }
 
-async fn accept_connections(listener: TcpListener) {
-    let block: Arc<[u8]> = vec![0x5a; BLOCK_BYTES].into();
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve_file(stream, Arc::clone(&block)));
-        while connections.try_join_next().is_some() {}
-    }
-}
-
 async fn serve_file(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
+        // A client that connects and sends nothing is not an error.
         if stream.read_buf(&mut head).await? == 0 {
             return Ok(());
         }
@@ -76,7 +65,6 @@ async fn serve_file(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
     let (size, query) = target.split_once('?').unwrap_or((target, ""));
     let size: u64 = size.parse().unwrap_or_default();
     let mark = query.parse().unwrap_or(0_u64).to_be_bytes();
-    stream.set_nodelay(true)?;
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
     let marked = usize::try_from(size).unwrap_or(usize::MAX).min(mark.len());

@@ -1,19 +1,20 @@
-//! A scripted HTTP/1 server that can send any bytes at any pace, and that remembers what it was asked.
+//! A scripted HTTP/1 server that sends any bytes at any pace and records the request heads.
 //!
 //! It is not an HTTP implementation: the answer is a list of [`ResponseStep`]s that are not validated, on purpose.
 //! [`serve_request`] plays one connection over any stream, so the same scripts run over sockets, TLS and memory.
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+
+use crate::listen::ConnectionServer;
 
 /// Longest request head that is read before the server answers anyway.
 const HEAD_LIMIT: usize = 256 * 1024;
@@ -21,11 +22,11 @@ const HEAD_LIMIT: usize = 256 * 1024;
 /// One thing that the server does after it has read a request head.
 #[derive(Clone, Debug)]
 pub enum ResponseStep {
-    /// Writes these bytes.
+    /// Writes these bytes and flushes them.
     Send(Bytes),
     /// Writes these bytes so many times; `u64::MAX` never ends.
     Repeat(Bytes, u64),
-    /// Waits.
+    /// Waits for this time with the connection open.
     Pause(Duration),
     /// Keeps the connection open without a byte until the peer closes it.
     Hold,
@@ -34,7 +35,7 @@ pub enum ResponseStep {
 }
 
 impl ResponseStep {
-    /// Writes `bytes`.
+    /// A step that writes a copy of `bytes`.
     pub fn send(bytes: impl AsRef<[u8]>) -> Self {
         Self::Send(Bytes::copy_from_slice(bytes.as_ref()))
     }
@@ -60,6 +61,7 @@ impl ResponseScript {
         let body = body.as_ref();
         let mut head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in fields {
+            // Writing to a string cannot fail.
             let _ = write!(head, "{name}: {value}\r\n");
         }
         head.push_str("\r\n");
@@ -78,7 +80,7 @@ impl ResponseScript {
         ))
     }
 
-    /// Adds a step.
+    /// Adds a step at the end of the script.
     #[must_use]
     pub fn then(mut self, step: ResponseStep) -> Self {
         self.0.push(step);
@@ -102,22 +104,22 @@ impl ReceivedRequest {
     /// First field of this name, ignoring case.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
-            let (found, value) = line.split_once(':')?;
-            found.eq_ignore_ascii_case(name).then(|| value.trim())
+            let (field, value) = line.split_once(':')?;
+            field.eq_ignore_ascii_case(name).then(|| value.trim())
         })
     }
 }
 
-/// Decides what to answer, and remembers every request head.
+/// Chooses the response to each request, and records every request head.
 #[derive(Clone)]
 pub struct ScriptedResponder {
     answer: Arc<dyn Fn(&ReceivedRequest) -> ResponseScript + Send + Sync>,
-    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl std::fmt::Debug for ScriptedResponder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Responder")
+        f.debug_struct("ScriptedResponder")
             .field("seen", &self.seen())
             .finish_non_exhaustive()
     }
@@ -130,7 +132,7 @@ impl ScriptedResponder {
     ) -> Self {
         Self {
             answer: Arc::new(answer),
-            seen: Arc::default(),
+            requests: Arc::default(),
         }
     }
 
@@ -141,18 +143,19 @@ impl ScriptedResponder {
 
     /// Every request head so far.
     pub fn seen(&self) -> Vec<ReceivedRequest> {
-        self.seen
+        self.requests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn answer(&self, seen: ReceivedRequest) -> ResponseScript {
-        let script = (self.answer)(&seen);
-        self.seen
+    fn answer(&self, request: ReceivedRequest) -> ResponseScript {
+        // Asked before the request is noted and without the lock: the closure may call `seen` itself.
+        let script = (self.answer)(&request);
+        self.requests
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(seen);
+            .push(request);
         script
     }
 }
@@ -177,8 +180,10 @@ where
             }
             ResponseStep::Pause(time) => tokio::time::sleep(time).await,
             ResponseStep::Hold => {
+                // Reads on, so that a close by the peer is noticed and ends the task.
                 tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
             }
+            // Without a `shutdown`, which would send `close_notify` over TLS.
             ResponseStep::Drop => return Ok(()),
         }
     }
@@ -187,12 +192,14 @@ where
 
 async fn write_bytes<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
+    // TLS keeps bytes back until it is flushed, and a pause would then come before them.
     stream.flush().await
 }
 
 async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     let mut chunk = [0; 4096];
+    // A client that never ends its head is answered too; tests of limits send such heads.
     while !head.windows(4).any(|window| window == b"\r\n\r\n") && head.len() < HEAD_LIMIT {
         let count = stream.read(&mut chunk).await?;
         if count == 0 {
@@ -206,9 +213,8 @@ async fn read_head<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<St
 /// The scripted server on a loopback port. Ends, connections included, when it is dropped.
 #[derive(Debug)]
 pub struct FakeHttpServer {
-    address: SocketAddr,
+    server: ConnectionServer,
     responder: ScriptedResponder,
-    _tasks: JoinSet<()>,
 }
 
 impl FakeHttpServer {
@@ -229,20 +235,17 @@ impl FakeHttpServer {
         responder: ScriptedResponder,
         acceptor: Option<TlsAcceptor>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept_connections(listener, responder.clone(), acceptor));
+        let shared = responder.clone();
+        let serve = move |stream| serve_connection(stream, shared.clone(), acceptor.clone());
         Ok(Self {
-            address,
+            server: ConnectionServer::start((Ipv4Addr::LOCALHOST, 0).into(), serve).await?,
             responder,
-            _tasks: tasks,
         })
     }
 
-    /// Where it listens.
+    /// Address on loopback, the same for plain and TLS connections.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Every request head so far.
@@ -251,27 +254,13 @@ impl FakeHttpServer {
     }
 }
 
-async fn accept_connections(
-    listener: TcpListener,
+async fn serve_connection(
+    stream: TcpStream,
     responder: ScriptedResponder,
     acceptor: Option<TlsAcceptor>,
-) {
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        while connections.try_join_next().is_some() {}
-        let responder = responder.clone();
-        let acceptor = acceptor.clone();
-        connections.spawn(async move {
-            let ended = match acceptor {
-                None => serve_request(stream, &responder).await,
-                Some(acceptor) => match acceptor.accept(stream).await {
-                    Ok(stream) => serve_request(stream, &responder).await,
-                    Err(error) => Err(error),
-                },
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "scripted connection ended early");
-            }
-        });
+) -> io::Result<()> {
+    match acceptor {
+        None => serve_request(stream, &responder).await,
+        Some(acceptor) => serve_request(acceptor.accept(stream).await?, &responder).await,
     }
 }

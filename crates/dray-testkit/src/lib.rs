@@ -1,10 +1,34 @@
 //! Test support: small real things that misbehave on purpose. Nothing in here is part of the product.
+//!
+//! - Servers with scripts: [`http::FakeHttpServer`], [`dns::FakeDnsServer`], [`dial::DialCore`] for DIAL's files API,
+//!   [`rehearsal::RehearsalServer`] for a model. Each remembers what it was asked.
+//! - A proxy with faults: [`s3::FaultyS3`].
+//! - Real programs with data and ports of their own: [`nats::NatsServer`], [`sshd::Sshd`], [`docker::DockerEngine`].
+//! - [`tls::Authority`] signs certificates, [`python`] runs clients of vendors, [`eventually`] waits for a condition.
+//!
+//! What it does not do: no server in here is complete or safe beyond loopback, and a fixture that cannot be made fails
+//! the test.
+//!
+//! ```
+//! use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let server = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::status(503))).await?;
+//! let url = format!("http://{}/report", server.address());
+//! // The code under test requests `url` here.
+//! assert!(url.starts_with("http://127.0.0.1:") && server.seen().is_empty());
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod dial;
 pub mod dns;
 pub mod docker;
+pub mod egress;
 pub mod files;
 pub mod http;
+mod listen;
 pub mod nats;
 pub mod python;
 pub mod rehearsal;

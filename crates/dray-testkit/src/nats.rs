@@ -16,10 +16,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a server may take to be ready or to end.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause between two looks.
+/// Pause between two checks of the server.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A running server.
+/// A running server with its store and configuration in a temporary directory.
 #[derive(Debug)]
 pub struct NatsServer {
     child: Child,
@@ -71,12 +71,12 @@ impl NatsServer {
         NatsServerOptions::default().start()
     }
 
-    /// Where clients connect.
+    /// URL for clients, without credentials.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Port on loopback.
+    /// Port on loopback; it stays the same over restarts.
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -103,7 +103,7 @@ impl NatsServer {
         self.wait();
     }
 
-    /// Stops it in its tracks (SIGSTOP): connections stay open and nothing answers.
+    /// Freezes it (SIGSTOP): connections stay open and get no response.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         let until = Instant::now() + SERVER_TIMEOUT;
@@ -112,7 +112,7 @@ impl NatsServer {
         }
     }
 
-    /// Whether every thread stands still; a signal takes a moment to reach them all.
+    /// Whether every thread is stopped; a signal takes a moment to reach them all.
     fn is_stopped(&self) -> bool {
         let threads = format!("/proc/{}/task", self.child.id());
         let Ok(threads) = std::fs::read_dir(threads) else {
@@ -122,14 +122,16 @@ impl NatsServer {
             std::fs::read_to_string(thread.path().join("stat"))
                 .ok()
                 .and_then(|stat| {
+                    // The name in brackets may hold blanks and brackets itself (`proc(5)`).
                     let (_, after) = stat.rsplit_once(") ")?;
                     after.chars().next()
                 })
+                // A thread that has ended since the directory was read counts as stopped.
                 .is_none_or(|state| matches!(state, 'T' | 't'))
         })
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues it (SIGCONT).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -183,16 +185,19 @@ impl NatsServer {
     }
 
     fn told_port(&self) -> Option<u16> {
+        // With port -1 the server picks a free one and writes it here; a port that we picked
+        // could be taken meanwhile.
         let name = format!("nats-server_{}.ports", self.child.id());
         let text = std::fs::read_to_string(self.folder.path().join(name)).ok()?;
-        let told: serde_json::Value = serde_json::from_str(&text).ok()?;
-        let url = told.get("nats")?.get(0)?.as_str()?;
+        let ports: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let url = ports.get("nats")?.get(0)?.as_str()?;
         url.rsplit(':').next()?.parse().ok()
     }
 }
 
 impl Drop for NatsServer {
     fn drop(&mut self) {
+        // A stopped process does not get SIGTERM until it goes on.
         self.resume();
         self.signal(Signal::TERM);
         let until = Instant::now() + Duration::from_secs(2);
@@ -241,7 +246,7 @@ fn spawn_server(options: &NatsServerOptions, folder: &Path, port: Option<u16>) -
     }
 }
 
-/// Debian keeps it in a folder that is not on everybody's path.
+/// Debian keeps it in `/usr/sbin`, which is not on the path of ordinary users.
 fn server_binary() -> &'static str {
     let debian = "/usr/sbin/nats-server";
     if Path::new(debian).exists() {
@@ -260,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_on_the_same_port_with_the_same_store() {
+    fn restarts_on_the_same_port_with_the_same_store() {
         let mut server = NatsServer::start();
         let (port, store) = (server.port(), server.store());
         assert!(connects(&server) && store.join("jetstream").exists());

@@ -16,19 +16,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderMap;
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+
+use crate::listen::{ConnectionServer, serve_http};
 
 pub use script::{Call, Fail, Reply, Rule, Script, Stage, Usage, When};
 
 /// The server. Ends, connections included, when it is dropped.
 #[derive(Debug)]
 pub struct RehearsalServer {
-    address: SocketAddr,
+    server: ConnectionServer,
     state: Arc<Mutex<RehearsalState>>,
-    _tasks: JoinSet<()>,
 }
 
 /// A request as it came.
@@ -36,7 +34,7 @@ pub struct RehearsalServer {
 pub struct RehearsedRequest {
     /// Path and query, undecoded.
     pub target: String,
-    /// Headers.
+    /// Headers as they came, the key included.
     pub headers: HeaderMap,
     /// The body; `null` if it was not JSON.
     pub body: Value,
@@ -47,7 +45,7 @@ struct RehearsalState {
     script: Script,
     /// How many times each rule answered.
     used: Vec<u32>,
-    asked: Vec<RehearsedRequest>,
+    requests: Vec<RehearsedRequest>,
 }
 
 impl RehearsalServer {
@@ -66,40 +64,42 @@ impl RehearsalServer {
     ///
     /// When it cannot be bound.
     pub async fn listen(script: Script, address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(RehearsalState {
             used: vec![0; script.rules.len()],
             script,
-            asked: Vec::new(),
+            requests: Vec::new(),
         }));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept_connections(listener, Arc::clone(&state)));
-        Ok(Self {
-            address,
-            state,
-            _tasks: tasks,
-        })
+        let shared = Arc::clone(&state);
+        let serve = move |stream| {
+            let state = Arc::clone(&shared);
+            serve_http(stream, move |request| {
+                let state = Arc::clone(&state);
+                async move { serve::answer_request(&state, request).await }
+            })
+        };
+        let server = ConnectionServer::start(address, serve).await?;
+        Ok(Self { server, state })
     }
 
-    /// `http://127.0.0.1:PORT`
+    /// Base URL without a slash at the end; the paths of `OpenAI` and DIAL are below it.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.server.address())
     }
 
     /// Every request so far, in order of arrival.
     pub fn asked(&self) -> Vec<RehearsedRequest> {
-        lock_state(&self.state).asked.clone()
+        lock_state(&self.state).requests.clone()
     }
 
     /// Forgets the requests so far, so that a long measurement does not grow by them.
     pub fn forget(&self) {
-        lock_state(&self.state).asked = Vec::new();
+        lock_state(&self.state).requests = Vec::new();
     }
 
     /// Goes on with another script.
     pub fn follow(&self, script: Script) {
         let mut state = lock_state(&self.state);
+        // Counts belong to the rules of one script.
         state.used = vec![0; script.rules.len()];
         state.script = script;
     }
@@ -107,26 +107,4 @@ impl RehearsalServer {
 
 fn lock_state(state: &Mutex<RehearsalState>) -> MutexGuard<'_, RehearsalState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn accept_connections(listener: TcpListener, state: Arc<Mutex<RehearsalState>>) {
-    let mut connections = JoinSet::new();
-    while let Ok((socket, _)) = listener.accept().await {
-        while connections.try_join_next().is_some() {}
-        // Pieces of a stream leave as they are made.
-        let _ = socket.set_nodelay(true);
-        let state = Arc::clone(&state);
-        connections.spawn(async move {
-            let service = hyper::service::service_fn(move |request| {
-                let state = Arc::clone(&state);
-                async move { serve::answer_request(&state, request).await }
-            });
-            let served = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(socket), service)
-                .await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "a rehearsed connection ended early");
-            }
-        });
-    }
 }

@@ -1,4 +1,4 @@
-//! A proxy in front of an S3 endpoint that fails on purpose: down, broken off, unwell, altered, slow.
+//! A proxy in front of an S3 endpoint that injects faults: refused, cut, failed, altered and late requests.
 //!
 //! It forwards requests as they are, the `Host` field included, so signatures stay valid. What goes wrong is said by
 //! [`FaultRule`]s: the first that matches a request and is not used up decides.
@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What goes wrong with a request.
+/// A fault that is injected into a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum S3Fault {
     /// The connection ends without an answer, and the endpoint never hears of the request.
@@ -48,7 +48,7 @@ pub enum S3Fault {
 
 type Matches = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
 
-/// Which requests get into trouble, and how often.
+/// The requests that get a fault, and how often.
 pub struct FaultRule {
     matches: Matches,
     trouble: S3Fault,
@@ -65,7 +65,7 @@ impl FaultRule {
         }
     }
 
-    /// Every request.
+    /// A rule for every request, of any method and path.
     pub fn all(trouble: S3Fault) -> Self {
         Self::new(trouble, |_| true)
     }
@@ -80,7 +80,7 @@ impl FaultRule {
 
 impl std::fmt::Debug for FaultRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rule")
+        f.debug_struct("FaultRule")
             .field("trouble", &self.trouble)
             .field("left", &self.left)
             .finish_non_exhaustive()
@@ -91,7 +91,7 @@ impl std::fmt::Debug for FaultRule {
 struct FaultScript {
     rules: Vec<FaultRule>,
     /// Method and target of every request, in the order they came.
-    seen: Vec<String>,
+    request_lines: Vec<String>,
 }
 
 /// A running proxy. Ends when dropped.
@@ -131,13 +131,14 @@ impl FaultyS3 {
                 let Ok((stream, _)) = accepted else { continue };
                 let script = Arc::clone(&script);
                 let serving = serve_proxy(stream, upstream, script, tasks.clone());
+                // Ended with the proxy: a stalled connection would otherwise live as long as the test.
                 tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
             }
         });
         Ok(proxy)
     }
 
-    /// Where clients connect.
+    /// Address on loopback that clients use in place of the endpoint's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -152,14 +153,14 @@ impl FaultyS3 {
         self.script().rules.push(rule);
     }
 
-    /// From now on nothing goes wrong.
+    /// Removes all rules, so that every request is forwarded unchanged.
     pub fn heal(&self) {
         self.script().rules.clear();
     }
 
     /// Method and target of every request so far.
     pub fn seen(&self) -> Vec<String> {
-        self.script().seen.clone()
+        self.script().request_lines.clone()
     }
 
     fn script(&self) -> std::sync::MutexGuard<'_, FaultScript> {
@@ -175,10 +176,11 @@ impl Drop for FaultyS3 {
 }
 
 impl FaultScript {
-    /// Notes the request and finds what goes wrong with it.
+    /// Records the request and returns the fault for it.
     fn judge(&mut self, request: &Parts) -> Option<S3Fault> {
-        self.seen
+        self.request_lines
             .push(format!("{} {}", request.method, request.uri));
+        // The first rule that is not used up, so a rule with `times` hides those behind it only for a while.
         let rule = self
             .rules
             .iter_mut()
@@ -188,7 +190,7 @@ impl FaultScript {
     }
 }
 
-/// What passes through: bytes, until something goes wrong.
+/// A body that is forwarded; an error breaks the connection.
 type Passing = http_body_util::combinators::BoxBody<Bytes, io::Error>;
 
 async fn serve_proxy(
@@ -208,7 +210,7 @@ async fn serve_proxy(
             pass_request(upstream, Request::from_parts(parts, body), trouble, &tasks).await
         }
     });
-    // A connection that ends in trouble is the purpose of this.
+    // The error is ignored: a connection that breaks is the purpose of this.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), answer)
         .await;
@@ -236,7 +238,7 @@ async fn pass_request(
     let response = forward_request(upstream, request, tasks).await?;
     let harm = match trouble {
         Some(S3Fault::LostAnswer) => {
-            // Heard to its end, so that what was asked is done.
+            // Read to its end, so that the endpoint has done what was asked before the connection breaks.
             let _ = response.into_body().collect().await;
             return Err(broken());
         }
@@ -266,11 +268,13 @@ async fn forward_request(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
+    // hyper needs its connection polled in a task of its own; it ends with the response.
     tasks.spawn(connection);
     sender.send_request(request).await.map_err(io::Error::other)
 }
 
 fn refusal_response(status: u16) -> Response<Passing> {
+    // The codes of S3 for these; clients decide by them whether to try again.
     let code = if status == 503 {
         "SlowDown"
     } else {
@@ -297,7 +301,7 @@ enum Harm {
     Stall,
 }
 
-/// A body that comes to harm.
+/// A body that is cut, altered or stalled on its way.
 struct Harmed {
     body: Incoming,
     harm: Harm,
@@ -341,6 +345,7 @@ impl Body for Harmed {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        // Pending without a waker, on purpose: the body never goes on.
         if self.harm == Harm::Stall {
             return Poll::Pending;
         }

@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a server may take to be ready or to end.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause between two looks.
+/// Pause between two checks of the server.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How the server offers SFTP.
@@ -32,7 +32,7 @@ pub enum Sftp {
     Internal,
     /// By a program that the login shell starts, so that what start files print gets in its way.
     Program,
-    /// Not at all.
+    /// SFTP is not offered; the subsystem request fails.
     None,
 }
 
@@ -81,7 +81,7 @@ impl Options {
     }
 }
 
-/// A running server.
+/// A running server with its keys, configuration and home directory in a temporary directory.
 #[derive(Debug)]
 pub struct Sshd {
     child: Child,
@@ -101,7 +101,7 @@ impl Sshd {
         fs::write(path.join("home/.bashrc"), &options.start_file).expect("a start file");
         fs::copy(path.join("user.pub"), path.join("authorized_keys")).expect("an authorized key");
         make_separation_folder();
-        // Another process may take the port before the server does; then there is another one.
+        // Another process may take the port before the server does; the next round tries another one.
         for _ in 0..5 {
             let port = free_port();
             fs::write(path.join("sshd_config"), server_config(options, path, port))
@@ -117,18 +117,18 @@ impl Sshd {
         panic!("sshd does not start; its log: {}", server_log(path));
     }
 
-    /// Port on loopback.
+    /// Port on loopback; it stays the same over restarts.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The user that is let in: who runs the tests.
+    /// The user that may log in: the one that runs the tests.
     pub fn user(&self) -> String {
         let output = Command::new("id").arg("-un").output().expect("id");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Private key of the user that is let in.
+    /// Private key of the user that may log in.
     pub fn key(&self) -> PathBuf {
         self.folder.path().join("user")
     }
@@ -160,14 +160,14 @@ impl Sshd {
         }
     }
 
-    /// Stops every connection and what runs in it in their tracks (SIGSTOP): nothing is closed and nothing answers.
+    /// Freezes every connection and what runs in it (SIGSTOP): nothing is closed and nothing responds.
     pub fn pause(&self) {
         for process in self.processes() {
             send_signal(process, Signal::STOP);
         }
     }
 
-    /// Lets them go on (SIGCONT).
+    /// Continues them (SIGCONT).
     pub fn resume(&self) {
         for process in self.processes() {
             send_signal(process, Signal::CONT);
@@ -222,6 +222,7 @@ fn server_config(options: &Options, folder: &Path, port: u16) -> String {
         Sftp::None => String::new(),
     };
     let mut text = format!(
+        // `StrictModes no`: the temporary directory may be writable for others, which sshd would refuse.
         "ListenAddress 127.0.0.1\nPort {port}\nHostKey {at}/host\nAuthorizedKeysFile {at}/authorized_keys\n\
          StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n\
          KbdInteractiveAuthentication no\nUseDNS no\nMaxStartups 100\nLogLevel VERBOSE\nPrintMotd no\n\
@@ -257,7 +258,7 @@ fn spawn_ready(folder: &Path, port: u16) -> Option<Child> {
         if !matches!(child.try_wait(), Ok(None)) {
             return None;
         }
-        // Whose port it is shows in whether the server still runs at the next look.
+        // The port may be another process's; then this server cannot bind it and ends, which the next round shows.
         if TcpStream::connect(("127.0.0.1", port)).is_ok()
             && server_log(folder).contains("listening")
         {
@@ -283,7 +284,7 @@ fn make_key(path: &Path) {
     );
 }
 
-/// The empty folder that a server started by root insists on.
+/// Makes the empty directory that a server started by root requires.
 fn make_separation_folder() {
     if rustix::process::geteuid().is_root() {
         fs::DirBuilder::new()
@@ -307,7 +308,7 @@ fn server_log(folder: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// All that descends from a process, itself left out.
+/// All descendants of a process, without the process itself.
 fn descendant_processes(process: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
         .expect("/proc")
@@ -315,14 +316,15 @@ fn descendant_processes(process: u32) -> Vec<u32> {
         .filter_map(|entry| {
             let id = entry.file_name().to_str()?.parse().ok()?;
             let status = fs::read_to_string(entry.path().join("stat")).ok()?;
+            // The name in brackets may hold blanks and brackets itself (`proc(5)`).
             let (_, after) = status.rsplit_once(") ")?;
             Some((id, after.split(' ').nth(1)?.parse().ok()?))
         })
         .collect();
-    let mut found = vec![process];
+    let mut processes = vec![process];
     let mut looked = 0;
-    while let Some(&parent) = found.get(looked) {
-        found.extend(
+    while let Some(&parent) = processes.get(looked) {
+        processes.extend(
             parents
                 .iter()
                 .filter(|(_, of)| *of == parent)
@@ -330,7 +332,8 @@ fn descendant_processes(process: u32) -> Vec<u32> {
         );
         looked += 1;
     }
-    found.split_off(1)
+    // The process itself is the first.
+    processes.split_off(1)
 }
 
 fn kill_tree(process: u32) {
@@ -383,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lets_in_its_user_and_nobody_else() {
+    fn accepts_its_own_user_only() {
         let server = Options::default().start();
         let output = run(&server, &server.key(), "echo $HOME");
         assert_eq!(
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_on_the_same_port_with_another_key() {
+    fn restarts_on_the_same_port_with_another_key() {
         let mut server = Options::default().start();
         let port = server.port();
         assert!(run(&server, &server.key(), "true").status.success());

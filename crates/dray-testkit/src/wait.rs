@@ -8,13 +8,13 @@ use tokio::time::{Instant, sleep};
 /// Longest wait for any condition: long enough for a busy machine, short enough to notice a hang.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Between two looks.
+/// Pause between two looks: short, so that a test takes no longer than what it waits for.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Between two looks at what takes long.
+/// Pause between two checks of what takes long.
 const LONG_PAUSE: Duration = Duration::from_millis(200);
 
-/// Looks again and again until there is something, at most for 30 seconds.
+/// Repeats `look` until it returns a value, at most for 30 seconds.
 ///
 /// # Panics
 /// When there is still nothing; `what` says what was awaited.
@@ -46,7 +46,7 @@ async fn wait_for<T>(
     look: impl AsyncFnMut() -> Option<T>,
 ) -> T {
     match poll_within(limit, pause, look).await {
-        Some(found) => found,
+        Some(value) => value,
         None => panic!("{caller}: waited {limit:?} for {what}"),
     }
 }
@@ -58,9 +58,10 @@ async fn poll_within<T>(
 ) -> Option<T> {
     let end = Instant::now() + limit;
     loop {
-        if let Some(found) = look().await {
-            return Some(found);
+        if let Some(value) = look().await {
+            return Some(value);
         }
+        // After the look, so that there is at least one even with a limit of zero.
         if Instant::now() >= end {
             return None;
         }
@@ -73,24 +74,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn gives_what_it_waited_for() {
+    async fn returns_the_awaited_value() {
         let mut looks = 0;
-        let found = eventually("the third look", async || {
+        let value = eventually("the third look", async || {
             looks += 1;
             (looks == 3).then_some(looks)
         })
         .await;
-        assert_eq!(found, 3);
+        assert_eq!(value, 3);
     }
 
     #[tokio::test]
-    async fn gives_up_in_the_end() {
+    async fn gives_up_after_its_timeout() {
         let mut looks = 0;
-        let found = poll_within(Duration::ZERO, POLL_INTERVAL, async || {
+        let value = poll_within(Duration::ZERO, POLL_INTERVAL, async || {
             looks += 1;
             None::<()>
         });
-        assert_eq!(found.await, None);
+        assert_eq!(value.await, None);
         assert_eq!(looks, 1);
     }
 }

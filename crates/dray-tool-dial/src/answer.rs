@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;
+use dray_dial::{ChunkStream, Error, ErrorKind};
 use dray_tool::{HandledFailure, StageWriter, ToolFailure, ToolOutput};
 use futures_util::StreamExt as _;
 use serde_json::{Map, Value};
 
-use crate::dial::{ChunkStream, DialError, GENERAL_MESSAGE};
+use crate::failure::{GENERAL_MESSAGE, deployment_failure};
 
 /// Longest answer, files in it included, in bytes.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
-/// Reads all of an answer; text goes to the stage immediately. Stages of the deployment are passed over.
+/// Reads a whole answer and writes its text to the stage as it arrives. Stages of the deployment itself are not
+/// shown.
 pub(crate) async fn read_answer(
     mut chunks: ChunkStream,
     deployment: &str,
@@ -21,39 +23,21 @@ pub(crate) async fn read_answer(
 ) -> Result<ToolOutput, ToolFailure> {
     let mut answer = DeploymentResponse::default();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(DialError::failure)?;
-        if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
-            return Err(stream_error(error).failure());
-        }
+        let chunk = chunk.map_err(deployment_failure)?;
         if let Some(text) = answer.take(&chunk)? {
             let told = stage.content(text).await;
             told.map_err(|gone| HandledFailure::new("The client is gone.").because(gone))?;
         }
     }
+    // Without a finish reason the answer was cut, and a part of it would look like all of it.
     if !answer.is_finished {
-        return Err(DialError::default().failure());
+        let cut = Error::new(
+            ErrorKind::Broken,
+            "the stream ended without a finish reason",
+        );
+        return Err(deployment_failure(cut));
     }
     Ok(answer.output(deployment))
-}
-
-/// An error in the middle of a stream.
-fn stream_error(error: &Value) -> DialError {
-    let text = |name| error.get(name).and_then(Value::as_str).map(str::to_owned);
-    let code = error.get("code");
-    let status = code.and_then(|code| match code {
-        Value::String(code) => code.parse().ok(),
-        other => other.as_u64().and_then(|code| u16::try_from(code).ok()),
-    });
-    DialError {
-        status: Some(
-            status
-                .filter(|code| (400..600).contains(code))
-                .unwrap_or(500),
-        ),
-        message: text("message"),
-        display_message: text("display_message"),
-        ..DialError::default()
-    }
 }
 
 #[derive(Default)]
@@ -111,7 +95,9 @@ impl DeploymentResponse {
         let Some(members) = file.as_object() else {
             return Ok(());
         };
+        // Counted piece by piece: many small pieces of one file must not pass the limit.
         self.grow(file.to_string().len())?;
+        // A file without an index is one of its own.
         let next = self
             .attachments
             .last_key_value()
@@ -129,7 +115,7 @@ impl DeploymentResponse {
         Ok(())
     }
 
-    /// Tokens: the last word counts.
+    /// Takes the tokens; later numbers replace earlier ones, since the last chunk has the final.
     fn count(&mut self, chunk: &Value) {
         let models = chunk.pointer("/statistics/usage_per_model");
         if let Some(models) = models.and_then(Value::as_array) {
@@ -153,6 +139,7 @@ impl DeploymentResponse {
             }));
         }
         let files = self.attachments.into_values();
+        // A file of another form must not cost the whole answer.
         let files = files.filter_map(|file| serde_json::from_value(Value::Object(file)).ok());
         ToolOutput {
             content: self.content,

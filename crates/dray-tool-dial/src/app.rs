@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::{AppTransport, DialApp};
+use dray_dial::DialPort;
 use dray_tool::{SetupIssue, ToolsetResult};
 use futures_util::future::join_all;
 
+use crate::DeploymentFacts;
 use crate::build::{self, ToolPrefix};
-use crate::{DeploymentFacts, DialPort};
 
-/// The tools of all entries, in their order. Entries of one deployment come one after another and share one look at
-/// its metadata; deployments go side by side. Those that speak MCP are handed to `mcp`.
+/// Builds the tools of all entries, in their order. Entries of one deployment are built one after another from one
+/// reading of its metadata; different deployments are built concurrently. `mcp` builds the entries that speak MCP.
 pub async fn app_toolsets<F, Fut>(
     entries: &[DialApp],
     dial: &Arc<dyn DialPort>,
@@ -35,7 +36,8 @@ where
     }
     let mcp = &mcp;
     let groups = groups.into_iter().map(|(id, group)| async move {
-        let facts = dial.facts(caller, id).await;
+        // Once for all entries of the deployment (quickapps 26).
+        let facts = DeploymentFacts::load(dial.as_ref(), caller, id).await;
         let mut done = Vec::new();
         for (at, entry) in group {
             let built = match &facts {
@@ -47,6 +49,7 @@ where
         done
     });
     let mut done: Vec<_> = join_all(groups).await.into_iter().flatten().collect();
+    // The groups are in the order of their ids, the tools in that of the manifest.
     done.sort_by_key(|(at, _)| *at);
     let mut all = ToolsetResult::default();
     for (_, built) in done {
@@ -118,7 +121,7 @@ fn chat_toolset(
     }
 }
 
-/// The name of the entry; the display name only where there is none.
+/// The prefix of the tool's name: the name of the entry, else the display name, else the deployment's id.
 fn entry_name<'a>(entry: &'a DialApp, facts: &'a DeploymentFacts) -> &'a str {
     let name = entry.name.as_deref().or(facts.display_name.as_deref());
     name.unwrap_or(&entry.deployment_id)

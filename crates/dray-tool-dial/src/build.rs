@@ -1,4 +1,4 @@
-//! From a manifest's set of deployments to tools (quickapps 24).
+//! Builds tools from a manifest's set of deployments (quickapps 24).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use dray_agent::caller::Caller;
 use dray_agent::manifest::call::{AttachmentRules, Fallback};
 use dray_agent::manifest::tool::{DeploymentTool, DescribedDeployment};
 use dray_agent::manifest::toolset::DialDeployment;
+use dray_dial::{DialPort, Error, ErrorKind};
 use dray_tool::{
     CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
 };
@@ -14,13 +15,13 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value, json};
 
 use crate::deployment::DialDeploymentTool;
-use crate::{DeploymentFacts, DialError, DialPort, attachment, generated};
+use crate::{DeploymentFacts, attachment, generated};
 
-/// Deployments whose metadata are asked for side by side.
+/// Deployments whose metadata are read concurrently.
 const AT_ONCE: usize = 8;
 
-/// The tools of a set, in its order. Disabled ones are passed over; one whose metadata cannot be had is an issue.
-/// Predefined ones were resolved before.
+/// Builds the tools of a set, in the order of the manifest. Disabled tools are skipped. A tool whose metadata cannot
+/// be read becomes an issue, and the others are still built. Predefined tools were resolved before.
 pub async fn build_deployments(
     set: &DialDeployment,
     dial: &Arc<dyn DialPort>,
@@ -34,6 +35,8 @@ pub async fn build_deployments(
         .iter()
         .map(|tool| build_deployment(set, tool, dial, caller))
         .collect();
+    // `buffered` keeps the order of the manifest: a list of tools that changes would miss the model's prompt cache
+    // (R16).
     let mut outcomes = stream::iter(all).buffered(AT_ONCE);
     let mut built = ToolsetResult::default();
     while let Some(outcome) = outcomes.next().await {
@@ -50,13 +53,13 @@ pub async fn build_deployments(
 ///
 /// # Errors
 ///
-/// [`DialError`] when the metadata cannot be had.
+/// [`Error`] when the metadata are not available.
 pub async fn deployment_template(
     dial: &Arc<dyn DialPort>,
     caller: &Caller,
     deployment: &str,
-) -> Result<Value, DialError> {
-    let facts = dial.facts(caller, deployment).await?;
+) -> Result<Value, Error> {
+    let facts = DeploymentFacts::load(dial.as_ref(), caller, deployment).await?;
     Ok(generated::tool_manifest(deployment, &facts))
 }
 
@@ -74,6 +77,7 @@ async fn build_deployment(
             deployment_id,
             enabled: true,
         } => (deployment_id, None),
+        // Disabled ones, and predefined ones, which were resolved before.
         _ => return None,
     };
     let told = match described {
@@ -86,7 +90,7 @@ async fn build_deployment(
         message,
         details: Vec::new(),
     };
-    let facts = match dial.facts(caller, id).await {
+    let facts = match DeploymentFacts::load(dial.as_ref(), caller, id).await {
         Ok(facts) => facts,
         Err(refused) => return Some(Err(issue(metadata_issue(id, &refused)))),
     };
@@ -106,19 +110,19 @@ async fn build_deployment(
     })
 }
 
-/// What a set gives to its tools.
+/// What the tools of a set inherit from it.
 pub(crate) struct ToolPrefix<'a> {
     pub(crate) name: &'a str,
     pub(crate) timeout_seconds: Option<f64>,
 }
 
-/// Why metadata could not be had, for the builder.
-pub(crate) fn metadata_issue(id: &str, refused: &DialError) -> String {
+/// Why metadata are not available, for the builder.
+pub(crate) fn metadata_issue(id: &str, refused: &Error) -> String {
     match refused.status {
         Some(404) => format!("Deployment '{id}' was not found."),
         Some(401 | 403) => format!("Access to deployment '{id}' is forbidden."),
         Some(status) => format!("The metadata of deployment '{id}' cannot be read: HTTP {status}."),
-        None if refused.timed_out => {
+        None if refused.kind == ErrorKind::Timeout => {
             format!("The metadata of deployment '{id}' cannot be read: the request timed out.")
         }
         None => format!("The metadata of deployment '{id}' cannot be read."),
@@ -130,6 +134,7 @@ pub(crate) fn from_metadata(
     id: &str,
     facts: &DeploymentFacts,
 ) -> Result<DescribedDeployment, String> {
+    // Through JSON, so that it takes the same way as a tool in a manifest.
     serde_json::from_value(generated::tool_manifest(id, facts))
         .map_err(|_| format!("The metadata of deployment '{id}' describe no tool."))
 }
@@ -147,6 +152,7 @@ fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
     }
     if let Some(arguments) = &mut function.parameters {
         for (name, schema) in added {
+            // A builder may have described these arguments for the purpose of this tool; that description stays.
             if arguments.properties.iter().all(|(known, _)| known != name) {
                 let parameter = serde_json::from_value(schema).ok();
                 arguments
@@ -158,7 +164,7 @@ fn with_arguments(described: &DescribedDeployment) -> DescribedDeployment {
     described
 }
 
-/// The tool.
+/// The tool of a described deployment, named by its set.
 pub(crate) fn deployment_tool(
     prefix: &ToolPrefix<'_>,
     described: DescribedDeployment,
@@ -200,7 +206,7 @@ pub(crate) fn deployment_tool(
 
 type Shown = BTreeMap<String, dray_agent::manifest::call::ParameterDisplay>;
 
-/// The schema without what only we understand, and how arguments look.
+/// Splits the arguments of a manifest into the JSON schema for the model and the rules by which a stage shows them.
 fn argument_schema(
     given: Option<dray_agent::manifest::tool::Arguments<dray_agent::manifest::tool::Parameter>>,
 ) -> (Value, Shown) {
@@ -222,7 +228,8 @@ fn argument_schema(
     (Value::Object(schema), shown)
 }
 
-/// A described tool with the files and strategies of an entry of its own.
+/// Replaces the attachment rules and the fallback of a described tool by those of its entry, where the entry has
+/// some.
 pub(crate) fn apply_overrides(
     mut described: DescribedDeployment,
     files: Option<&AttachmentRules>,

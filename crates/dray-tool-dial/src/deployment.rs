@@ -5,10 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_agent::manifest::orchestrator::Deployment as Target;
 use dray_agent::message::{Message, Role};
+use dray_dial::DialPort;
 use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
 use serde_json::Value;
 
-use crate::{DeploymentFacts, DialPort, answer, attachment, history, request};
+use crate::failure::deployment_failure;
+use crate::{DeploymentFacts, answer, attachment, history, request};
 
 /// A deployment that the model can ask.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl Tool for DialDeploymentTool {
         let asked = self.dial.chat(&turn.caller, id, headers, &body).await;
         let outcome = match asked {
             Ok(chunks) => answer::read_answer(chunks, id, &call.stage).await,
-            Err(refused) => Err(refused.failure()),
+            Err(refused) => Err(deployment_failure(refused)),
         };
         if let Err(ToolFailure::Failed(failed)) = &outcome {
             let has_settings = body.get("custom_fields").is_some();
@@ -63,6 +65,7 @@ impl DialDeploymentTool {
         let files = attachment::promote_all(&*turn.storage, &urls, direct).await?;
         let has_files = !files.is_empty();
         let query = request::query_text(&call.arguments);
+        // Allowed: the files may say what is to be done (quickapps 24.1).
         if query.is_empty() {
             tracing::warn!(
                 tool = self.declaration.name,
@@ -78,15 +81,17 @@ impl DialDeploymentTool {
         }
         messages.push(request::user_message(&query, files));
         let messages: Vec<_> = messages.iter().map(|one| serde_json::json!(one)).collect();
+        // After the arguments, which cannot contain `messages`: `request_body` refuses reserved names.
         body.insert("messages".to_owned(), messages.into());
         Ok((Value::Object(body), has_files))
     }
 }
 
-/// Whether an answer says that what is cached of the deployment is not so any more (R14).
+/// Whether an answer contradicts the cached metadata of the deployment (R14).
 const fn contradicts_cache(status: Option<u16>, uses_metadata: bool) -> bool {
     match status {
         Some(404 | 405) => true,
+        // Files or settings were sent as the metadata allow it; a refusal may mean that they have changed.
         Some(400 | 415 | 422) => uses_metadata,
         _ => false,
     }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use dray_agent::caller::Caller;
+use dray_dial::{DialPort, Error};
 use dray_tool::naming;
 use serde_json::{Map, Value, json};
 
 use crate::schema;
 
-/// What is known of a deployment.
+/// Metadata of a deployment that decide how it is called.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentFacts {
     /// Its name for people.
     pub display_name: Option<String>,
-    /// What it does.
+    /// What it does, for the model.
     pub description: Option<String>,
     /// Whether it takes files at all.
     pub takes_files: bool,
@@ -22,6 +24,30 @@ pub struct DeploymentFacts {
     pub mcp: bool,
     /// JSON schema of its settings.
     pub configuration: Option<Value>,
+}
+
+impl DeploymentFacts {
+    /// Reads them, with the schema of the settings of a deployment that has some.
+    pub(crate) async fn load(
+        dial: &dyn DialPort,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<Self, Error> {
+        let deployment = dial.deployment(caller, id).await?;
+        let configuration = if deployment.features.configuration {
+            Some(dial.deployment_configuration(caller, id).await?)
+        } else {
+            None
+        };
+        Ok(Self {
+            display_name: Some(deployment.display_name),
+            description: deployment.description,
+            takes_files: !deployment.input_attachment_types.is_empty(),
+            url_attachments: deployment.features.url_attachments,
+            mcp: deployment.features.mcp,
+            configuration,
+        })
+    }
 }
 
 /// Text of `query` for the model.
@@ -56,6 +82,7 @@ pub(crate) fn tool_manifest(id: &str, facts: &DeploymentFacts) -> Value {
 
 fn parameters_schema(facts: &DeploymentFacts) -> Value {
     let mut properties = Map::new();
+    // Sorted (quickapps 24.4).
     let mut required = BTreeSet::from(["query".to_owned()]);
     properties.insert(
         "query".to_owned(),
@@ -71,6 +98,7 @@ fn parameters_schema(facts: &DeploymentFacts) -> Value {
     if let Some(root) = &facts.configuration {
         let wanted: BTreeSet<_> = schema::required_settings(root).collect();
         for (name, property) in schema::setting_properties(root) {
+            // The two arguments of every deployment win over settings of the same names.
             if properties.contains_key(name) || name == "attachment_urls" {
                 continue;
             }
@@ -103,6 +131,7 @@ fn setting_schema(root: &Value, property: &Value) -> Value {
             .collect();
         shown.insert("enum".to_owned(), choices.into());
     }
+    // Settings are hidden in the stage (quickapps 24.4).
     shown.insert("display".to_owned(), json!({ "stage": { "ignore": true } }));
     Value::Object(shown)
 }

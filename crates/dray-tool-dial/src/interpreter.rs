@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_agent::manifest::tool::Common;
+use dray_dial::{DialPort, Error, ErrorKind, InterpreterAction};
 use dray_tool::{
     CallRules, HandledFailure, StageStyle, Tool, ToolCall, ToolDeclaration, ToolFailure,
     ToolOutput, Turn, timeout,
@@ -18,13 +19,13 @@ use dray_tool::{
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
-use crate::{DialError, DialPort, attachment};
+use crate::attachment;
 use result::ValuePage;
 
 /// Name for the model.
 const TOOL_NAME: &str = "internal_code_execution_python_interpreter";
 
-/// What the operator says about the interpreter.
+/// The operator's settings of the interpreter.
 #[derive(Clone, Debug, Default)]
 pub struct InterpreterOptions {
     /// The session that is used when a conversation has none yet.
@@ -65,11 +66,11 @@ struct InterpreterTool {
     rules: CallRules,
 }
 
-/// What this turn knows of sessions.
+/// Sessions that this turn has used.
 #[derive(Debug, Default)]
 struct SessionTable {
     open: Option<OpenSession>,
-    /// Those that turned out to be closed: they are not tried again.
+    /// Sessions that turned out to be closed; they are not tried again.
     closed: Vec<String>,
 }
 
@@ -77,7 +78,7 @@ struct SessionTable {
 #[derive(Clone, Debug, Default)]
 struct OpenSession {
     id: String,
-    /// Where the files in it came from, by name; `None` of those that were there before.
+    /// Address that each file came from, by name; `None` for files of earlier turns.
     files: HashMap<String, Option<String>>,
 }
 
@@ -85,9 +86,9 @@ struct OpenSession {
 enum InterpreterFailure {
     /// The interpreter reported it: the model gets the message.
     Said(String),
-    /// Its session is gone.
+    /// The session was closed or never existed.
     Closed,
-    /// Anything else.
+    /// Anything else; the strategies of the tool decide.
     Failed(ToolFailure),
 }
 
@@ -110,11 +111,13 @@ impl Tool for InterpreterTool {
         let urls = attachment::attachment_urls(&call.arguments)?;
         let wanted = files::requested_files(turn, &urls).await?;
         let mut outcome = self.run(turn, code, &wanted).await;
+        // Once more with another session. The code did not run in one that is closed.
         if matches!(outcome, Err(InterpreterFailure::Closed)) {
             outcome = self.run(turn, code, &wanted).await;
         }
         match outcome {
             Ok(answer) => Ok(result::result_output(answer, page, &*turn.storage).await),
+            // A result and not a failure: the loop goes on (quickapps 29).
             Err(InterpreterFailure::Said(text)) => Ok(ToolOutput::text(text, "text/markdown")),
             Err(InterpreterFailure::Closed) => {
                 Ok(ToolOutput::text(SESSION_CLOSED_MESSAGE, "text/markdown"))
@@ -133,7 +136,7 @@ impl InterpreterTool {
     ) -> Result<Value, InterpreterFailure> {
         let session = self.prepared(turn, wanted).await?;
         let body = json!({ "sessionId": session, "code": code });
-        let outcome = self.ask(turn, "execute_code", &body).await;
+        let outcome = self.ask(turn, InterpreterAction::ExecuteCode, &body).await;
         if matches!(outcome, Err(InterpreterFailure::Closed)) {
             self.forget(&session).await;
         }
@@ -143,28 +146,27 @@ impl InterpreterTool {
     async fn ask(
         &self,
         turn: &Turn,
-        operation: &str,
+        action: InterpreterAction,
         body: &Value,
     ) -> Result<Value, InterpreterFailure> {
-        let asked = self
-            .dial
-            .code_interpreter(&turn.caller, operation, body)
-            .await;
+        let asked = self.dial.interpreter(&turn.caller, action, body).await;
         asked.map_err(to_interpreter_failure)
     }
 }
 
-/// Reported when the session is gone, and gone again after a new one was opened.
+/// Reported when the session was closed, and so was the one opened in its place.
 const SESSION_CLOSED_MESSAGE: &str = "Python Code Interpreter session has been closed. Open a new session to work with Python Code \
                       Interpreter.";
 
-fn to_interpreter_failure(refused: DialError) -> InterpreterFailure {
+fn to_interpreter_failure(refused: Error) -> InterpreterFailure {
     let details = |start: &str| {
-        let said = refused.said().unwrap_or_else(|| "none".to_owned());
+        let said = refused.peer_message().unwrap_or("none");
         InterpreterFailure::Said(format!("{start} Details: {said}"))
     };
     match refused.status {
-        _ if refused.timed_out => InterpreterFailure::Failed(ToolFailure::TimedOut),
+        _ if refused.kind == ErrorKind::Timeout => {
+            InterpreterFailure::Failed(ToolFailure::TimedOut)
+        }
         Some(400) => details("Something wrong with state passed to Python Code Interpreter."),
         Some(401) => {
             details("Something wrong with the user API key passed to Python Code Interpreter.")

@@ -1,21 +1,18 @@
-//! What DIAL runs, as tools: deployments (quickapps 24), applications (26), the Python interpreter (29).
+//! Tools that DIAL runs: deployments (quickapps 24), applications (26), the Python interpreter (29).
 //!
 //! - [`build_deployments`]: the tools of a set of deployments.
 //! - [`app_toolsets`]: applications, by chat completions or by MCP.
 //! - [`new_interpreter`]: the Python interpreter of DIAL.
 //! - [`deployment_template`]: the tool that a deployment's metadata describe, as a manifest would.
-//! - [`DialPort`]: what they need of DIAL Core; `dray_dial::DialClient` is one.
 //!
-//! What it does not do: it opens no connection and holds no key; that is the business of implementations of
-//! [`DialPort`].
+//! What it does not do: it opens no connection and holds no key; that is the business of [`dray_dial::DialPort`].
 
 mod answer;
 mod app;
 mod attachment;
 mod build;
-mod core;
 mod deployment;
-mod dial;
+mod failure;
 mod generated;
 mod history;
 mod interpreter;
@@ -26,6 +23,5 @@ mod tests;
 
 pub use app::app_toolsets;
 pub use build::{build_deployments, deployment_template};
-pub use dial::{ChunkStream, DialError, DialPort};
 pub use generated::DeploymentFacts;
 pub use interpreter::{InterpreterOptions, new_interpreter};

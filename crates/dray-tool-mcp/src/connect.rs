@@ -1,4 +1,5 @@
-//! From tool sets to tools: all servers of a request concurrently, one sign-in for all that need it (quickapps 27, 28).
+//! Builds tools from tool sets: all servers of a request concurrently, one sign-in for all that need it (quickapps
+//! 27, 28).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +7,14 @@ use std::time::Duration;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::call::{AttachmentRules, Fallback};
 use dray_agent::manifest::toolset::{Common, DialApp, DialMcp, Mcp, McpProtocol};
+use dray_dial::DialPort;
+use dray_dial::signin::SignIn;
 use dray_tool::{
     CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
 };
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use crate::dial::{SignIn, ToolsetDialPort};
 use crate::error::WireError;
 use crate::options::McpOptions;
 use crate::server::{KnownToolset, PooledProgram, ServerTarget};
@@ -34,20 +36,20 @@ const DEFAULT_SET_NAME: &str = "untitled-mcp-toolset";
 /// A tool set that is an MCP server.
 #[derive(Clone, Copy, Debug)]
 pub enum McpToolset<'a> {
-    /// By address.
+    /// A server by its address, or a program of the operator.
     Mcp(&'a Mcp),
-    /// That DIAL knows.
+    /// A server that DIAL knows, at an address of DIAL.
     Dial(&'a DialMcp),
     /// An application of DIAL that speaks MCP; the caller has checked that it does (quickapps 26).
     App {
-        /// The entry.
+        /// The entry in the manifest.
         app: &'a DialApp,
         /// Its display name, for an entry without a name.
         display_name: Option<&'a str>,
     },
 }
 
-/// What a set of any kind says about its tools.
+/// What tool sets of all kinds say about their tools.
 struct ToolsetOptions<'a> {
     common: &'a Common,
     allowed: Option<&'a Vec<String>>,
@@ -58,6 +60,7 @@ struct ToolsetOptions<'a> {
 
 impl<'a> McpToolset<'a> {
     fn shared(self) -> ToolsetOptions<'a> {
+        // The three types have these fields, but no trait in common.
         macro_rules! of {
             ($set:expr) => {
                 ToolsetOptions {
@@ -88,8 +91,8 @@ impl<'a> McpToolset<'a> {
     }
 }
 
-/// Connects all sets concurrently; the outcome of each, in order. A set that is not enabled gives nothing. Sessions
-/// live as long as the tools, and nothing of a caller outlives them.
+/// Connects all sets concurrently and returns the outcome of each, in order. A set that is not enabled has neither
+/// tools nor issues. Sessions live as long as the tools, and credentials of a caller do not outlive them.
 pub async fn connect_all(
     sets: &[McpToolset<'_>],
     caller: &Caller,
@@ -97,6 +100,7 @@ pub async fn connect_all(
 ) -> Vec<ToolsetResult> {
     let first = join_all(
         sets.iter()
+            // Boxed, since the future of a whole set-up is large (`clippy::large_futures`).
             .map(|set| Box::pin(begin_set(*set, caller, options))),
     )
     .await;
@@ -105,6 +109,7 @@ pub async fn connect_all(
         .enumerate()
         .filter_map(|(at, begun)| Some((at, begun.wants_sign_in()?.id.clone())))
         .collect();
+    // One batch, so that the person is asked once for all sets (quickapps 28).
     let outcomes = sign_in(&unauthorised, caller, options).await;
     let mut begun: Vec<Option<FirstAttempt>> = first.into_iter().map(Some).collect();
     let again = unauthorised.iter().zip(outcomes).map(|((at, _), outcome)| {
@@ -133,7 +138,7 @@ pub async fn connect_all(
         .collect()
 }
 
-/// Connects one set.
+/// Connects one set, as [`connect_all`] does.
 pub async fn connect_set(
     set: McpToolset<'_>,
     caller: &Caller,
@@ -149,15 +154,15 @@ struct FirstAttempt {
     outcome: Result<(Arc<ServerTarget>, ServerOffer), ToolsetError>,
 }
 
-/// Why a set is not there.
+/// Why a set has no tools.
 enum ToolsetError {
-    /// Not enabled.
+    /// The manifest switches the set off.
     Disabled,
-    /// Said already.
+    /// A message for the builder; it names the cause.
     Said(String),
-    /// What the server, or the way to it, did.
+    /// The connection or the list of tools failed. The target is kept for the attempt after a sign-in.
     Failed(Arc<ServerTarget>, SessionError),
-    /// What went wrong before there was a server.
+    /// The credentials could not be obtained, so no server was contacted.
     Early(SessionError),
 }
 
@@ -222,6 +227,7 @@ async fn prepare_target(
             let info = &mcp.mcp_server_info;
             let headers =
                 credentials::of_server(&info.url, info.authorization.as_ref(), caller, options);
+            // A token endpoint that hangs counts as set-up of the server.
             let headers = tokio::time::timeout(options.setup, headers)
                 .await
                 .unwrap_or(Err(WireError::Idle))
@@ -233,7 +239,7 @@ async fn prepare_target(
             (target, credentials::of_dial(caller, options), Some(known))
         }
     };
-    let manners = HttpSettings {
+    let settings = HttpSettings {
         client: options
             .client
             .clone()
@@ -245,14 +251,14 @@ async fn prepare_target(
     Ok(ServerTarget::new(
         label.clone(),
         target,
-        manners,
-        options.setup,
+        settings,
+        options,
         known,
         pooled,
     ))
 }
 
-/// Where the session of a program is kept between requests, when the conversation is known.
+/// The place in the pool for the session of a program; `None` for other servers or an unknown conversation.
 fn pooled_program(target: &ServerAddress, options: &McpOptions) -> Option<PooledProgram> {
     let ServerAddress::Stdio { name, .. } = target else {
         return None;
@@ -311,6 +317,7 @@ async fn known_target(
         let known = KnownToolset {
             dial,
             id,
+            // Sign-in is for toolsets only (quickapps 28).
             has_login: false,
         };
         return Ok((ServerAddress::Streamable(url), known));
@@ -320,13 +327,13 @@ async fn known_target(
     };
     let found = dial.toolset(caller, &entry.dial_id).await;
     let found = found.map_err(|refused| ToolsetError::Said(unknown_set_text(label, &refused)))?;
-    if label == DEFAULT_SET_NAME
-        && let Some(name) = found.display_name
-    {
-        *label = name;
+    // The display name serves only where the manifest has no name (quickapps 46).
+    let is_sse = found.is_sse();
+    if label == DEFAULT_SET_NAME {
+        *label = found.display_name;
     }
     let url = app_endpoint(dial.as_ref(), &entry.dial_id, label)?;
-    let target = if found.is_sse {
+    let target = if is_sse {
         ServerAddress::Sse(url)
     } else {
         ServerAddress::Streamable(url)
@@ -342,8 +349,9 @@ async fn known_target(
     ))
 }
 
-fn app_endpoint(dial: &dyn ToolsetDialPort, id: &str, label: &str) -> Result<String, ToolsetError> {
-    dial.mcp_url(id)
+fn app_endpoint(dial: &dyn DialPort, id: &str, label: &str) -> Result<String, ToolsetError> {
+    dial.origin()
+        .mcp_url(id)
         .ok_or_else(|| ToolsetError::Said(format!("MCP error for {label}: its id is none of DIAL")))
 }
 
@@ -353,21 +361,24 @@ async fn sign_in(
     caller: &Caller,
     options: &McpOptions,
 ) -> Vec<Option<SignIn>> {
+    // A sign-in needs a channel to a client that shows it (quickapps 28).
     let dial = options.dial.as_ref().filter(|_| caller.channel.is_some());
     let (Some(dial), false) = (dial, unauthorised.is_empty()) else {
         return vec![None; unauthorised.len()];
     };
     let mut ids: Vec<String> = Vec::new();
     for (_, id) in unauthorised {
+        // Two sets may be the same toolset; the person signs in once.
         if !ids.contains(id) {
             ids.push(id.clone());
         }
     }
     tracing::info!(toolsets = ids.len(), "interactive login requested");
-    let outcomes = dial.sign_in(caller, &ids).await;
+    let outcomes = dial.sign_in(caller, &ids, options.login_timeout).await;
     tracing::info!(?outcomes, "interactive login resolved");
     let of = |id: &String| {
         let at = ids.iter().position(|known| known == id)?;
+        // A missing outcome must not count as a sign-in.
         Some(outcomes.get(at).copied().unwrap_or(SignIn::Failed))
     };
     unauthorised.iter().map(|(_, id)| of(id)).collect()
@@ -381,7 +392,7 @@ async fn after_sign_in(
 ) -> ToolsetResult {
     let label = &begun.label;
     let message = match outcome {
-        Some(SignIn::Succeeded) => {
+        Some(SignIn::Done) => {
             let Err(ToolsetError::Failed(server, _)) = begun.outcome else {
                 return begun.built(set, options);
             };
@@ -393,7 +404,9 @@ async fn after_sign_in(
                 }
             }
         }
-        None => format!("Toolset '{label}' requires sign-in, but no client channel is available"),
+        None | Some(SignIn::NoChannel) => {
+            format!("Toolset '{label}' requires sign-in, but no client channel is available")
+        }
         Some(SignIn::Denied) => format!("Sign-in was denied for toolset '{label}'"),
         Some(SignIn::TimedOut) => format!("Sign-in timed out for toolset '{label}'"),
         Some(SignIn::Failed) => format!("Sign-in failed for toolset '{label}'"),
@@ -409,6 +422,7 @@ fn set_tools(
     options: &McpOptions,
 ) -> ToolsetResult {
     let shared = set.shared();
+    // An empty list means all (quickapps 27.2).
     let allowed = shared.allowed.filter(|allowed| !allowed.is_empty());
     let mut built = ToolsetResult::default();
     for offered in listed.tools {

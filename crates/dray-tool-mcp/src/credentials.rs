@@ -11,13 +11,16 @@ use crate::error::WireError;
 use crate::options::McpOptions;
 
 /// Headers of the protocol itself, which are never forwarded.
-const PROTOCOL_HEADERS: [&str; 6] = [
+const PROTOCOL_HEADERS: [&str; 9] = [
     "accept",
     "content-type",
     "content-length",
     "host",
     "mcp-session-id",
     "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+    "last-event-id",
 ];
 
 /// Headers of a server by address: what is configured, then what the caller may give, which overrides nothing.
@@ -31,7 +34,7 @@ pub(crate) async fn of_server(
     match authorization {
         None => {}
         Some(McpAuthorization::Basic(basic)) => {
-            headers.push(bearer_like("Basic", &basic_credentials(basic)))
+            headers.push(bearer_like("Basic", &basic_credentials(basic)));
         }
         Some(McpAuthorization::Bearer(bearer)) => {
             headers.push(bearer_like("Bearer", bearer.token.expose()));
@@ -45,7 +48,8 @@ pub(crate) async fn of_server(
     let is_dial = options
         .dial
         .as_ref()
-        .is_some_and(|dial| dial.is_origin(url));
+        .is_some_and(|dial| dial.origin().owns(url));
+    // The token of the user goes to the exact origin of DIAL only (R2).
     if is_dial && let Some(own) = &caller.authorization {
         add_header(&mut headers, "authorization", own.expose());
     }
@@ -90,6 +94,7 @@ fn add_header(headers: &mut Vec<(String, Secret)>, name: &str, value: &str) {
         || PROTOCOL_HEADERS
             .iter()
             .any(|own| own.eq_ignore_ascii_case(name));
+    // In contrast to the backend, where forwarded headers override configured ones (quickapps 44.3).
     if !is_taken {
         headers.push((name.to_owned(), Secret::new(value)));
     }

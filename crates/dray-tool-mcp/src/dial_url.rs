@@ -11,8 +11,11 @@ use crate::server::KnownToolset;
 /// Beginning of a reference to a file by its address. The pipeline takes it off top-level arguments only.
 const BY_ADDRESS: &str = "file:url::";
 
-/// Most references and alternatives of a schema that are followed for one value.
+/// Most references and alternatives of a schema that are followed for one value, one below the other.
 const MAX_SCHEMA_HOPS: usize = 64;
+/// Most parts of a schema that are looked at for one call. The schema is the server's: alternatives that refer to the
+/// whole schema would otherwise multiply at each hop, and this search waits for nothing, so no timeout ends it.
+const MAX_SCHEMA_VISITS: usize = 10_000;
 
 /// The arguments of a tool that its schema marks with `"dial_url": true`: a text or a list of texts.
 pub(crate) fn dial_url_parameters(schema: &Map<String, Value>) -> Vec<String> {
@@ -34,8 +37,9 @@ pub(crate) async fn grant_files(
     storage: &Arc<dyn FileStorage>,
 ) -> Result<(), ToolFailure> {
     let mut urls = Vec::new();
+    // Moved out and back, since JSON pointers need one `Value`.
     let mut all = Value::Object(std::mem::take(arguments));
-    for (pointer, name) in file_places(schema, &all) {
+    for (pointer, name) in file_places(schema, &all)? {
         let Some(Value::String(text)) = all.pointer_mut(&pointer) else {
             continue;
         };
@@ -47,13 +51,14 @@ pub(crate) async fn grant_files(
                 "Files cannot be shared because dial_toolset_id is not configured.",
             ));
         };
-        let Some(bare) = known.dial.file(url) else {
+        let Some(bare) = known.dial.origin().file(url) else {
             return Err(unsupported_url_failure(&name, url));
         };
+        // One grant for all files, each named once (quickapps 27.5).
+        bare.as_str().clone_into(text);
         if !urls.contains(&bare) {
-            urls.push(bare.clone());
+            urls.push(bare);
         }
-        *text = bare;
     }
     if let Value::Object(all) = all {
         *arguments = all;
@@ -78,31 +83,43 @@ pub(crate) async fn grant_files(
 
 /// Where texts stand that take files, at any depth: JSON pointers in the order of the arguments, and the names of the
 /// parameters as the model knows them, such as `document.file`.
-fn file_places(schema: &Value, arguments: &Value) -> Vec<(String, String)> {
+///
+/// # Errors
+///
+/// The schema has too many parts to look at: a place that is not found would be a file that is not shared.
+fn file_places(schema: &Value, arguments: &Value) -> Result<Vec<(String, String)>, ToolFailure> {
     let mut search = UrlSearch {
         root: schema,
         found: Vec::new(),
+        visits_left: MAX_SCHEMA_VISITS,
     };
     search.visit(schema, arguments, "", "", MAX_SCHEMA_HOPS);
-    search.found
+    if search.visits_left == 0 {
+        let why = "The schema of the tool is too complex to find the files among its arguments.";
+        return Err(HandledFailure::new(why).into());
+    }
+    Ok(search.found)
 }
 
 struct UrlSearch<'a> {
     root: &'a Value,
     found: Vec<(String, String)>,
+    visits_left: usize,
 }
 
-impl UrlSearch<'_> {
+impl<'a> UrlSearch<'a> {
     /// Looks at one value with the part of the schema that describes it. Descends with the value, so a schema that
     /// refers to itself ends where the value does; `hops` bounds what is followed without descending.
-    fn visit(&mut self, schema: &Value, value: &Value, pointer: &str, name: &str, hops: usize) {
-        let Some(left) = hops.checked_sub(1) else {
+    fn visit(&mut self, schema: &'a Value, value: &Value, pointer: &str, name: &str, hops: usize) {
+        self.visits_left = self.visits_left.saturating_sub(1);
+        let Some(left) = hops.checked_sub(1).filter(|_| self.visits_left > 0) else {
             return;
         };
         let reference = schema.get("$ref").and_then(Value::as_str);
-        let target = reference.and_then(|target| self.root.pointer(target.strip_prefix('#')?));
-        if let Some(target) = target.cloned() {
-            self.visit(&target, value, pointer, name, left);
+        let root = self.root;
+        let target = reference.and_then(|target| root.pointer(target.strip_prefix('#')?));
+        if let Some(target) = target {
+            self.visit(target, value, pointer, name, left);
         }
         for key in ["anyOf", "oneOf", "allOf"] {
             let choices = schema.get(key).and_then(Value::as_array);
@@ -129,6 +146,7 @@ impl UrlSearch<'_> {
                     let Some(member) = members.get(key) else {
                         continue;
                     };
+                    // RFC 6901 section 3: `~` first, or the escape of `/` would be escaped again.
                     let segment = key.replace('~', "~0").replace('/', "~1");
                     let name = match name {
                         "" => key.clone(),
@@ -148,6 +166,7 @@ impl UrlSearch<'_> {
     }
 
     fn add(&mut self, pointer: String, name: &str) {
+        // Several alternatives of a schema can describe the same value.
         if !self.found.iter().any(|(known, _)| *known == pointer) {
             self.found.push((pointer, name.to_owned()));
         }
@@ -179,5 +198,32 @@ fn check_file_url(name: &str, url: &str, storage: &dyn FileStorage) -> Result<()
             ),
         )),
         UrlClass::Data | UrlClass::Unsupported => Err(unsupported_url_failure(name, url)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn files_are_found_through_references_and_alternatives() {
+        let schema = json!({
+            "properties": {"file": {"anyOf": [{"$ref": "#/$defs/file"}, {"type": "null"}]}},
+            "$defs": {"file": {"type": "string", "dial_url": true}},
+        });
+        let found = file_places(&schema, &json!({"file": "files/B/a"})).unwrap();
+        assert_eq!(found, [("/file".to_owned(), "file".to_owned())]);
+    }
+
+    #[test]
+    fn a_schema_that_multiplies_itself_is_refused() {
+        let schema = json!({"anyOf": [{"$ref": "#"}, {"$ref": "#"}, {"$ref": "#"}]});
+        let refused = file_places(&schema, &json!({"file": "files/B/a"})).unwrap_err();
+        let ToolFailure::Failed(refused) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(refused.to_string().contains("schema"), "{refused}");
     }
 }

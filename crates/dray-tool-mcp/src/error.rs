@@ -1,4 +1,4 @@
-//! What goes wrong on the way to a server and back.
+//! Failures on the way to a server and back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,6 +31,7 @@ pub(crate) enum WireError {
 impl WireError {
     /// Whether the server surely did nothing, so that the message may be sent again.
     pub(crate) const fn is_unsent(&self) -> bool {
+        // 404 means that the server does not know the session (MCP, streamable HTTP).
         matches!(self, Self::NotSent(_) | Self::Status(404))
     }
 }
@@ -43,6 +44,7 @@ impl From<dray_http::HttpError> for WireError {
             FailureKind::Request(_) | FailureKind::Connect(_) | FailureKind::Options(_) => {
                 Self::NotSent(error.into())
             }
+            // A server that did not get the whole message cannot have acted on it.
             _ if error.sent == RequestProgress::Incomplete => Self::NotSent(error.into()),
             _ => Self::Broken(Some(error.into())),
         }
@@ -54,15 +56,16 @@ impl From<dray_http::HttpError> for WireError {
 pub(crate) struct CloseReason(Arc<Mutex<Option<WireError>>>);
 
 impl CloseReason {
-    /// Writes the cause down, if none is there.
-    pub(crate) fn bury(&self, cause: WireError) {
-        let mut stone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stone.get_or_insert(cause);
+    /// Sets the cause, unless one is set already.
+    pub(crate) fn set(&self, cause: WireError) {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        current.get_or_insert(cause);
     }
 
     /// The cause; later callers learn only that the connection ended.
     pub(crate) fn cause(&self) -> WireError {
-        let mut stone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        stone.take().unwrap_or(WireError::Broken(None))
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Errors cannot be cloned, so the first caller gets the details.
+        current.take().unwrap_or(WireError::Broken(None))
     }
 }

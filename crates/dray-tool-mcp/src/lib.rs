@@ -4,19 +4,30 @@
 //! - [`McpToolset`]: a server by address, one that DIAL knows, or an application of DIAL.
 //! - [`McpOptions`]: what the operator decides: programs, headers that may go on, limits.
 //! - [`ProgramPool`]: programs that run, each for one conversation.
-//! - [`ToolsetDialPort`]: what is needed of DIAL.
+//! - [`LegacyServers`]: servers that are known to speak no version of MCP after 2025-11-25.
 //!
 //! A session over HTTP belongs to one request and one server, and ends with the tools that use it. A session with a
 //! program belongs to one conversation and ends when it was idle for a while. A call is made again only when the server
 //! surely did nothing with the first one.
 //!
-//! What it does not do: it offers the server no sampling, roots or elicitation, and reads no prompts or resources.
+//! What it does not do: it offers the server no sampling, roots or elicitation, follows no tasks, and reads no prompts.
+//! Of resources it reads those that the result of a call links to.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use dray_tool_mcp::ProgramPool;
+//!
+//! let programs = ProgramPool::new(Duration::from_secs(300), 32);
+//! assert!(!programs.is_running("conversation of a user"));
+//! ```
 
 mod connect;
 mod credentials;
-mod dial;
 mod dial_url;
 mod error;
+mod input;
+mod legacy_servers;
 mod options;
 mod programs;
 mod result;
@@ -29,6 +40,6 @@ mod tool;
 mod wire;
 
 pub use connect::{McpToolset, connect_all, connect_set};
-pub use dial::{DialCore, DialError, DialToolset, SignIn, ToolsetDialPort};
+pub use legacy_servers::LegacyServers;
 pub use options::{McpOptions, ProgramCommand};
 pub use programs::ProgramPool;

@@ -1,14 +1,15 @@
-//! What the operator decides about MCP.
+//! The operator's settings of MCP.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_dial::DialPort;
 use dray_http::HttpClient;
 use dray_types::{Clock, Secret};
 
-use crate::dial::ToolsetDialPort;
+use crate::legacy_servers::LegacyServers;
 use crate::programs::ProgramPool;
 
 /// Most bytes of one answer by default.
@@ -16,6 +17,9 @@ const DEFAULT_MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// Longest set-up of one server by default (quickapps 21).
 const DEFAULT_SETUP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest wait for a person who signs in, by default.
+const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long a program runs without a call by default.
 const PROGRAM_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
@@ -28,15 +32,15 @@ const MAX_PROGRAMS: usize = 32;
 pub struct ProgramCommand {
     /// The program; absolute, or found by the `PATH` of `env`, else in the system's own folders.
     pub command: String,
-    /// Its arguments.
+    /// Its arguments, without the program itself.
     pub args: Vec<String>,
     /// All of its environment: nothing of the service's own goes there.
     pub env: BTreeMap<String, Secret>,
-    /// Where it runs; where the service runs if absent.
+    /// Working directory; that of the service if absent.
     pub cwd: Option<PathBuf>,
 }
 
-/// What holds for all servers.
+/// Settings of all servers.
 #[derive(Clone, Debug)]
 pub struct McpOptions {
     /// Headers of the caller (`X-*`) that may go to servers which are not DIAL's; names in any case.
@@ -45,30 +49,36 @@ pub struct McpOptions {
     pub stdio: BTreeMap<String, ProgramCommand>,
     /// The programs that run.
     pub programs: ProgramPool,
+    /// The servers that are known to begin with `initialize`.
+    pub legacy_servers: LegacyServers,
     /// The conversation whose programs are used, with whose it is: who has the same text shares running programs.
     /// Without it a program ends with its request.
     pub conversation: Option<String>,
     /// Longest set-up of one server, listing included.
     pub setup: Duration,
+    /// Longest wait for a person who signs in.
+    pub login_timeout: Duration,
     /// Most bytes of one answer of a server.
     pub answer_limit: usize,
-    /// The way out, without redirects and proxies.
+    /// HTTP client, without redirects and proxies.
     pub client: HttpClient,
     /// DIAL, when there is one.
-    pub dial: Option<Arc<dyn ToolsetDialPort>>,
-    /// For names of files.
+    pub dial: Option<Arc<dyn DialPort>>,
+    /// Clock for the names of files.
     pub clock: Clock,
 }
 
 impl McpOptions {
-    /// No program, no DIAL, no header; 30 s for set-up and 16 MiB for an answer.
+    /// No program, no DIAL, no header; 30 s for set-up, a minute for a sign-in and 16 MiB for an answer.
     pub fn new(client: HttpClient) -> Self {
         Self {
             forward_headers: Vec::new(),
             stdio: BTreeMap::new(),
             programs: ProgramPool::new(PROGRAM_IDLE_TIMEOUT, MAX_PROGRAMS),
+            legacy_servers: LegacyServers::default(),
             conversation: None,
             setup: DEFAULT_SETUP_TIMEOUT,
+            login_timeout: DEFAULT_LOGIN_TIMEOUT,
             answer_limit: DEFAULT_MAX_RESPONSE_BYTES,
             client,
             dial: None,

@@ -63,6 +63,7 @@ fn is_idle(program: &Arc<ProgramSlot>) -> bool {
     if Arc::strong_count(program) > 1 {
         return false;
     }
+    // A lock that is held means that the program is being started or forgotten.
     program.session.try_lock().is_ok_and(|session| {
         session
             .as_ref()
@@ -100,6 +101,7 @@ impl ProgramPool {
                 () = tokio::time::sleep(interval) => self.end_idle(),
             }
         }
+        // Taken out under the lock, ended without it.
         let ended = {
             let mut state = self.state();
             state.is_closed = true;
@@ -128,9 +130,11 @@ impl ProgramPool {
         if let Some(session) = current.as_ref().filter(|session| !session.is_closed()) {
             return Ok((Arc::clone(session), false));
         }
+        // Ends the old program before the new one starts.
         *current = None;
         let started = start.await;
         program.touch();
+        // A slot without a program would count as a running one.
         let session = Arc::new(started.inspect_err(|_| self.remove(&key, &program))?);
         *current = Some(Arc::clone(&session));
         Ok((session, true))
@@ -158,6 +162,20 @@ impl ProgramPool {
         if let Some(program) = self.state().programs.get(&key) {
             program.touch();
         }
+    }
+
+    /// Whether the running program of a conversation has reported other tools than those at its start.
+    pub(crate) fn has_changed_tools(&self, conversation: &str, name: &str) -> bool {
+        let key = (conversation.to_owned(), name.to_owned());
+        let program = self.state().programs.get(&key).cloned();
+        // A lock that is held means that the program is being started or forgotten.
+        program.is_some_and(|program| {
+            let current = program.session.try_lock();
+            current.is_ok_and(|current| {
+                let session = current.as_ref().filter(|session| !session.is_closed());
+                session.is_some_and(|session| session.has_changed_tools())
+            })
+        })
     }
 
     /// The tools of a program, if they are known.
@@ -192,6 +210,7 @@ impl ProgramPool {
             session: tokio::sync::Mutex::default(),
             used: Mutex::new(Instant::now()),
         });
+        // While the service ends, the program belongs to this request alone.
         if !state.is_closed {
             state.programs.insert(key.clone(), Arc::clone(&program));
         }
@@ -206,6 +225,7 @@ impl ProgramPool {
         if state
             .programs
             .get(key)
+            // Another call may have put a new one there.
             .is_some_and(|known| Arc::ptr_eq(known, program))
         {
             state.programs.remove(key);

@@ -1,5 +1,5 @@
-//! What a call gave (quickapps 27.3): texts for the model, files kept where the client can fetch them. Nothing is lost
-//! without a word.
+//! The result of a call (quickapps 27.3): texts for the model, files kept where the client can fetch them. For
+//! content that is not taken the model gets a sentence.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -8,6 +8,11 @@ use dray_agent::manifest::call::AttachmentRules;
 use dray_agent::message::Attachment;
 use dray_tool::{FileStorage, HandledFailure, ToolFailure, ToolOutput, matching};
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
+
+use crate::server::ServerTarget;
+
+/// Most resources that are read for one result; further links remain texts.
+const MAX_LINKED_RESOURCES: usize = 16;
 
 /// Names for files of one call.
 #[derive(Debug)]
@@ -21,35 +26,12 @@ impl FileNames {
     /// `{tool}-{timestamp}{ext}`, from the second file on with a number.
     fn next(&mut self, media_type: &str) -> String {
         self.used += 1;
-        let (tool, now, ext) = (&self.tool, self.now_ms, file_extension(media_type));
+        let ext = dray_media_type::usual_extension(media_type).unwrap_or("bin");
+        let (tool, now) = (&self.tool, self.now_ms);
         match self.used {
-            1 => format!("{tool}-{now}{ext}"),
-            used => format!("{tool}-{now}-{used}{ext}"),
+            1 => format!("{tool}-{now}.{ext}"),
+            used => format!("{tool}-{now}-{used}.{ext}"),
         }
-    }
-}
-
-fn file_extension(media_type: &str) -> &'static str {
-    let essence = media_type.split(';').next().unwrap_or_default().trim();
-    match essence.to_ascii_lowercase().as_str() {
-        "image/png" => ".png",
-        "image/jpeg" => ".jpg",
-        "image/gif" => ".gif",
-        "image/webp" => ".webp",
-        "image/svg+xml" => ".svg",
-        "audio/wav" | "audio/x-wav" => ".wav",
-        "audio/mpeg" => ".mp3",
-        "audio/ogg" => ".ogg",
-        "application/pdf" => ".pdf",
-        "application/json" => ".json",
-        "application/zip" => ".zip",
-        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" => ".xlsx",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => ".docx",
-        "text/plain" => ".txt",
-        "text/csv" => ".csv",
-        "text/html" => ".html",
-        "text/markdown" => ".md",
-        _ => ".bin",
     }
 }
 
@@ -59,29 +41,43 @@ pub(crate) async fn result_output(
     mut names: FileNames,
     rules: &AttachmentRules,
     storage: &dyn FileStorage,
+    server: &ServerTarget,
 ) -> Result<ToolOutput, ToolFailure> {
     let mut texts = Vec::new();
     let mut attachments = Vec::new();
+    let mut links_left = match result.is_error {
+        Some(true) => 0,
+        _ => MAX_LINKED_RESOURCES,
+    };
     for block in result.content {
         match read_block(block, &names.tool)? {
             ResultBlock::Text(text) => texts.push(text),
             ResultBlock::File(media_type, bytes) => {
-                let supported = rules.supported();
-                if !supported
-                    .iter()
-                    .any(|pattern| matching::matches_pattern(Some(&media_type), pattern))
-                {
+                if !is_supported(rules, &media_type) {
                     texts.push(format!(
                         "(The tool also returned {media_type} content, which this agent does not take.)"
                     ));
                     continue;
                 }
+                // After the check of the type, so that numbers have no gaps.
                 let name = names.next(&media_type);
                 attachments.push(keep_file(storage, &name, &media_type, bytes).await?);
+            }
+            ResultBlock::Link(link) => {
+                texts.push(linked_text(&link));
+                let is_read = links_left > 0 && is_readable(&link, rules, server);
+                links_left -= usize::from(is_read);
+                for (media_type, bytes) in linked_files(&link, &names.tool, is_read, server).await {
+                    if is_supported(rules, &media_type) {
+                        let name = names.next(&media_type);
+                        attachments.push(keep_file(storage, &name, &media_type, bytes).await?);
+                    }
+                }
             }
         }
     }
     let mut kind = "text/plain";
+    // Servers repeat structured content as text for older clients (MCP 2025-06-18).
     if texts.is_empty()
         && let Some(structured) = result.structured_content
     {
@@ -107,6 +103,51 @@ pub(crate) async fn result_output(
     })
 }
 
+fn is_supported(rules: &AttachmentRules, media_type: &str) -> bool {
+    let supported = rules.supported();
+    supported
+        .iter()
+        .any(|pattern| matching::matches_pattern(Some(media_type), pattern))
+}
+
+/// Whether a linked resource can become a file: it is the server's own, and of a type and size that are taken.
+fn is_readable(link: &Resource, rules: &AttachmentRules, server: &ServerTarget) -> bool {
+    // An address of the web is for those who can open it; a server need not read it for us (MCP, resources).
+    let is_web =
+        url::Url::parse(&link.uri).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    let type_fits = link.mime_type.as_deref();
+    let type_fits = type_fits.is_none_or(|media_type| is_supported(rules, media_type));
+    // Base64 makes three bytes to four. A response that is too long would end the session with a program.
+    let limit = u64::try_from(server.settings.limit / 4 * 3).unwrap_or(u64::MAX);
+    let size_fits = link.size.is_none_or(|bytes| bytes < limit);
+    !is_web && type_fits && size_fits
+}
+
+/// The contents of a linked resource with their types; none when it cannot be read, since the call itself succeeded.
+async fn linked_files(
+    link: &Resource,
+    tool: &str,
+    is_read: bool,
+    server: &ServerTarget,
+) -> Vec<(String, Bytes)> {
+    if !is_read {
+        return Vec::new();
+    }
+    let contents = match Box::pin(server.read(&link.uri)).await {
+        Ok(contents) => contents,
+        Err(error) => {
+            tracing::debug!(%error, "a resource of an MCP server could not be read");
+            return Vec::new();
+        }
+    };
+    let blocks = contents.into_iter().map(|one| read_resource(one, tool));
+    let files = blocks.filter_map(|block| match block {
+        Ok(ResultBlock::File(media_type, bytes)) => Some((media_type, bytes)),
+        _ => None,
+    });
+    files.collect()
+}
+
 async fn keep_file(
     storage: &dyn FileStorage,
     name: &str,
@@ -121,45 +162,55 @@ async fn keep_file(
 enum ResultBlock {
     Text(String),
     File(String, Bytes),
+    Link(Box<Resource>),
 }
 
 fn read_block(block: ContentBlock, tool: &str) -> Result<ResultBlock, ToolFailure> {
-    let file = |media_type: String, data: &str| match BASE64_STANDARD.decode(data.trim()) {
-        Ok(bytes) => Ok(ResultBlock::File(media_type, bytes.into())),
-        Err(error) => Err(HandledFailure::new(format!(
-            "Error calling MCP tool '{tool}': a file of its answer is not base64"
-        ))
-        .because(error)
-        .into()),
-    };
     match block {
         ContentBlock::Text(text) => Ok(ResultBlock::Text(text.text)),
-        ContentBlock::Image(image) => file(image.mime_type, &image.data),
-        ContentBlock::Audio(audio) => file(audio.mime_type, &audio.data),
-        ContentBlock::Resource(embedded) => match embedded.resource {
-            ResourceContents::TextResourceContents {
-                mime_type, text, ..
-            } => {
-                let media_type = mime_type.unwrap_or_else(|| "text/plain".to_owned());
-                Ok(ResultBlock::File(media_type, text.into()))
-            }
-            ResourceContents::BlobResourceContents {
-                mime_type, blob, ..
-            } => {
-                let unknown = || "application/octet-stream".to_owned();
-                file(mime_type.unwrap_or_else(unknown), &blob)
-            }
-            _ => Ok(ResultBlock::Text(
-                "(The tool also returned a resource of an unknown form.)".to_owned(),
-            )),
-        },
-        ContentBlock::ResourceLink(link) => Ok(ResultBlock::Text(linked_text(&link))),
+        ContentBlock::Image(image) => decode_file(image.mime_type, &image.data, tool),
+        ContentBlock::Audio(audio) => decode_file(audio.mime_type, &audio.data, tool),
+        ContentBlock::Resource(embedded) => read_resource(embedded.resource, tool),
+        ContentBlock::ResourceLink(link) => Ok(ResultBlock::Link(Box::new(link))),
         _ => Ok(ResultBlock::Text(
             "(The tool also returned content of an unknown form.)".to_owned(),
         )),
     }
 }
 
+fn read_resource(contents: ResourceContents, tool: &str) -> Result<ResultBlock, ToolFailure> {
+    match contents {
+        ResourceContents::TextResourceContents {
+            mime_type, text, ..
+        } => {
+            // MCP leaves the type of a resource to the server's choice.
+            let media_type = mime_type.unwrap_or_else(|| "text/plain".to_owned());
+            Ok(ResultBlock::File(media_type, text.into()))
+        }
+        ResourceContents::BlobResourceContents {
+            mime_type, blob, ..
+        } => {
+            let unknown = || "application/octet-stream".to_owned();
+            decode_file(mime_type.unwrap_or_else(unknown), &blob, tool)
+        }
+        _ => Ok(ResultBlock::Text(
+            "(The tool also returned a resource of an unknown form.)".to_owned(),
+        )),
+    }
+}
+
+fn decode_file(media_type: String, data: &str, tool: &str) -> Result<ResultBlock, ToolFailure> {
+    match BASE64_STANDARD.decode(data.trim()) {
+        Ok(bytes) => Ok(ResultBlock::File(media_type, bytes.into())),
+        Err(error) => Err(HandledFailure::new(format!(
+            "Error calling MCP tool '{tool}': a file of its answer is not base64"
+        ))
+        .because(error)
+        .into()),
+    }
+}
+
+/// A link for the model, in contrast to the backend, which drops links (quickapps 27.3).
 fn linked_text(link: &Resource) -> String {
     let name = link.title.as_ref().unwrap_or(&link.name);
     match &link.description {

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use rmcp::model::{CallToolResult, JsonObject};
+use dray_dial::DialPort;
+use dray_dial::signin::SignIn;
+use rmcp::model::{CallToolResult, JsonObject, ResourceContents};
 use tokio::sync::Mutex;
 
-use crate::dial::{SignIn, ToolsetDialPort};
+use crate::legacy_servers::LegacyServers;
+use crate::options::McpOptions;
 use crate::programs::ProgramPool;
 use crate::session::{McpSession, ServerOffer, SessionError};
 use crate::wire::{HttpSettings, ServerAddress};
@@ -16,13 +19,13 @@ use crate::wire::{HttpSettings, ServerAddress};
 /// A tool set that DIAL knows.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownToolset {
-    pub(crate) dial: Arc<dyn ToolsetDialPort>,
+    pub(crate) dial: Arc<dyn DialPort>,
     pub(crate) id: String,
-    /// Whether people can sign in to it.
+    /// Whether it has a sign-in for users.
     pub(crate) has_login: bool,
 }
 
-/// Where the session of a program is kept.
+/// The place in the pool for the session of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct PooledProgram {
     pub(crate) pool: ProgramPool,
@@ -31,13 +34,15 @@ pub(crate) struct PooledProgram {
     pub(crate) name: String,
 }
 
-/// A server with what it takes to reach it.
+/// An MCP server and the means to reach it.
 #[derive(Debug)]
 pub(crate) struct ServerTarget {
     pub(crate) label: String,
     pub(crate) target: ServerAddress,
-    pub(crate) manners: HttpSettings,
+    pub(crate) settings: HttpSettings,
     pub(crate) setup: Duration,
+    login_timeout: Duration,
+    legacy_servers: LegacyServers,
     pub(crate) known: Option<KnownToolset>,
     pub(crate) pooled: Option<PooledProgram>,
     session: Mutex<Option<Arc<McpSession>>>,
@@ -47,16 +52,18 @@ impl ServerTarget {
     pub(crate) fn new(
         label: String,
         target: ServerAddress,
-        manners: HttpSettings,
-        setup: Duration,
+        settings: HttpSettings,
+        options: &McpOptions,
         known: Option<KnownToolset>,
         pooled: Option<PooledProgram>,
     ) -> Self {
         Self {
             label,
             target,
-            manners,
-            setup,
+            settings,
+            setup: options.setup,
+            login_timeout: options.login_timeout,
+            legacy_servers: options.legacy_servers.clone(),
             known,
             pooled,
             session: Mutex::default(),
@@ -64,8 +71,8 @@ impl ServerTarget {
     }
 
     async fn start(&self) -> Result<McpSession, SessionError> {
-        let starting = Box::pin(McpSession::start(&self.target, &self.manners));
-        tokio::time::timeout(self.setup, starting)
+        let starting = McpSession::start(&self.target, &self.settings, &self.legacy_servers);
+        tokio::time::timeout(self.setup, Box::pin(starting))
             .await
             .map_err(|_| SessionError::Late)?
     }
@@ -82,13 +89,14 @@ impl ServerTarget {
         if let Some(session) = current.as_ref().filter(|session| !session.is_closed()) {
             return Ok((Arc::clone(session), false));
         }
+        // The old session ends before another one begins.
         *current = None;
         let session = Arc::new(self.start().await?);
         *current = Some(Arc::clone(&session));
         Ok((session, true))
     }
 
-    /// Forgets a session that did not work, unless another one is there already.
+    /// Forgets a session that did not work, unless another one has replaced it.
     async fn forget(&self, broken: &Arc<McpSession>) {
         if let Some(pooled) = &self.pooled {
             let pool = &pooled.pool;
@@ -105,16 +113,22 @@ impl ServerTarget {
         }
     }
 
-    /// All tools, within the time for set-up. Those of a program that are known are not asked for again, so that it is
-    /// started by the first call.
+    /// Lists all tools, within the time for set-up. A known list of a program is used again, so that the program
+    /// starts with its first call, unless the program of this conversation has changed its tools.
     pub(crate) async fn list(&self) -> Result<ServerOffer, SessionError> {
-        let known = self.pooled.as_ref();
+        let known = self.pooled.as_ref().filter(|pooled| {
+            let has_changed = pooled
+                .pool
+                .has_changed_tools(&pooled.conversation, &pooled.name);
+            !has_changed
+        });
         if let Some(listed) = known.and_then(|pooled| pooled.pool.listed(&pooled.name)) {
             return Ok(listed);
         }
         let listing = async {
             let (session, is_new) = self.session().await?;
             let listed = session.list().await?;
+            // Only of a fresh program: a later list may depend on what a caller did with it.
             if let Some(pooled) = self.pooled.as_ref().filter(|_| is_new) {
                 pooled.pool.keep_list(&pooled.name, &listed);
             }
@@ -147,6 +161,12 @@ impl ServerTarget {
         self.attempt(tool, arguments).await
     }
 
+    /// Reads a resource that the result of a call links to. Not repeated: the link itself remains.
+    pub(crate) async fn read(&self, uri: &str) -> Result<Vec<ResourceContents>, SessionError> {
+        let (session, _) = self.session().await?;
+        session.read(uri).await
+    }
+
     async fn attempt(
         &self,
         tool: &str,
@@ -155,6 +175,7 @@ impl ServerTarget {
         let (session, _) = self.session().await?;
         let outcome = session.call(tool, arguments).await;
         if let Some(pooled) = &self.pooled {
+            // The time of the call does not count as idle.
             pooled.pool.touch(&pooled.conversation, &pooled.name);
         }
         if let Err(error) = &outcome
@@ -174,8 +195,8 @@ impl ServerTarget {
         }
         let ids = [known.id.clone()];
         tracing::info!(toolset = %self.label, "interactive login requested");
-        let outcome = known.dial.sign_in(caller, &ids).await;
+        let outcome = known.dial.sign_in(caller, &ids, self.login_timeout).await;
         tracing::info!(toolset = %self.label, ?outcome, "interactive login resolved");
-        outcome.first() == Some(&SignIn::Succeeded)
+        outcome.first() == Some(&SignIn::Done)
     }
 }

@@ -4,6 +4,7 @@ mod credentials;
 mod faults;
 mod hidden;
 mod login;
+mod modern;
 mod pool;
 mod program;
 mod python;

@@ -1,12 +1,11 @@
-//! What is said of tool sets that are not there (quickapps 27.1, 27.4).
+//! Messages for builders about tool sets that cannot be used (quickapps 27.1, 27.4).
 
 use dray_tool::{SetupIssue, ToolsetResult};
 
-use crate::dial::DialError;
 use crate::error::WireError;
 use crate::session::SessionError;
 
-/// A set that is not there.
+/// The result for a set without tools, with one issue for the builder.
 pub(crate) fn missing_set(label: &str, message: String) -> ToolsetResult {
     tracing::warn!(toolset = label, message, "an MCP tool set is missing");
     ToolsetResult {
@@ -38,8 +37,8 @@ pub(crate) fn error_text(label: &str, error: &SessionError) -> String {
     }
 }
 
-/// What is said when DIAL does not give a set.
-pub(crate) fn unknown_set_text(label: &str, refused: &DialError) -> String {
+/// The message for a set whose metadata DIAL does not give.
+pub(crate) fn unknown_set_text(label: &str, refused: &dray_dial::Error) -> String {
     let text = match refused.status {
         Some(404) => format!("Toolset '{label}' not found"),
         Some(403) => format!("Access to toolset '{label}' is forbidden"),

@@ -19,7 +19,7 @@ pub(crate) struct McpTool {
     pub(crate) declaration: ToolDeclaration,
     pub(crate) rules: CallRules,
     pub(crate) server: Arc<ServerTarget>,
-    /// What the server calls it.
+    /// Name of the tool at its server.
     pub(crate) name: String,
     pub(crate) clock: Clock,
 }
@@ -36,6 +36,7 @@ impl Tool for McpTool {
 
     async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let mut arguments = call.arguments;
+        // Before the call: the server reads the files with rights that it gets here.
         dial_url::grant_files(
             &self.declaration.parameters,
             &mut arguments,
@@ -56,6 +57,7 @@ impl Tool for McpTool {
             names,
             &self.rules.attachments,
             turn.storage.as_ref(),
+            &self.server,
         )
         .await
     }
@@ -63,6 +65,7 @@ impl Tool for McpTool {
 
 impl McpTool {
     fn failure(&self, error: SessionError) -> ToolFailure {
+        // Timeouts have rules of their own (quickapps 21).
         if error.is_late() {
             return ToolFailure::TimedOut;
         }

@@ -1,33 +1,30 @@
-//! The three ways to a server as one transport of `rmcp`. Ours rather than the library's, because every answer is
-//! bounded, no redirect or proxy is followed, and each failure says whether the server may have acted.
+//! The three ways to a server, each a transport of `rmcp`: streamable HTTP over the HTTP client of ours, programs over
+//! lines, and the server-sent events of 2024-11-05, which `rmcp` does not have. Every response is bounded, no redirect or
+//! proxy is followed, and each failure says whether the server may have acted.
 
 mod events;
 mod legacy;
+mod response_stream;
 mod stdio;
 mod streamable;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dray_http::HttpClient;
 use dray_types::Secret;
-use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
-use rmcp::transport::Transport;
+use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
-use crate::error::{CloseReason, WireError};
+pub(crate) use self::legacy::open_sse;
+pub(crate) use self::stdio::open_program;
+pub(crate) use self::streamable::open_streamable;
+use crate::error::WireError;
 use crate::options::ProgramCommand;
 
-/// Messages of a server that may wait.
-const MAX_WAITING_MESSAGES: usize = 64;
-
-/// How long leave may be taken.
+/// Longest time for closing a session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a server is.
+/// The address of a server, with its protocol.
 #[derive(Clone, Debug)]
 pub(crate) enum ServerAddress {
     /// One endpoint for all (2025-03-26 and later).
@@ -41,6 +38,16 @@ pub(crate) enum ServerAddress {
         /// How it is started.
         command: ProgramCommand,
     },
+}
+
+impl ServerAddress {
+    /// The address as a manifest writes it.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Streamable(url) | Self::Sse(url) => url.clone(),
+            Self::Stdio { name, .. } => format!("stdio:{name}"),
+        }
+    }
 }
 
 /// How HTTP servers are spoken to.
@@ -61,109 +68,20 @@ impl HttpSettings {
     }
 }
 
-#[derive(Debug)]
-enum TransportKind {
-    Streamable(streamable::StreamableTransport),
-    Legacy(legacy::SseTransport),
-    Stdio(stdio::StdioTransport),
-}
-
-/// A way to a server. Dropping it ends everything behind it, a program with its whole process group.
-#[derive(Debug)]
-pub(crate) struct McpTransport {
-    kind: Arc<TransportKind>,
-    incoming: mpsc::Receiver<ServerJsonRpcMessage>,
-    _reading: JoinSet<()>,
-}
-
-impl McpTransport {
-    /// Makes the way. What ends it later is written on the grave.
-    pub(crate) async fn open(
-        target: &ServerAddress,
-        manners: &HttpSettings,
-        grave: &CloseReason,
-    ) -> Result<Self, WireError> {
-        let (out, incoming) = mpsc::channel(MAX_WAITING_MESSAGES);
-        let mut reading = JoinSet::new();
-        let kind =
-            match target {
-                ServerAddress::Streamable(url) => TransportKind::Streamable(
-                    streamable::StreamableTransport::new(url, manners, out),
-                ),
-                ServerAddress::Sse(url) => TransportKind::Legacy(
-                    legacy::open_sse(url, manners, out, grave, &mut reading).await?,
-                ),
-                ServerAddress::Stdio { name, command } => TransportKind::Stdio(
-                    stdio::open_program(name, command, manners.limit, out, grave, &mut reading)?,
-                ),
-            };
-        Ok(Self {
-            kind: Arc::new(kind),
-            incoming,
-            _reading: reading,
-        })
-    }
-}
-
-impl Transport<RoleClient> for McpTransport {
-    type Error = WireError;
-
-    fn send(
-        &mut self,
-        item: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), WireError>> + Send + 'static {
-        let kind = Arc::clone(&self.kind);
-        async move {
-            match &*kind {
-                TransportKind::Streamable(kind) => kind.send(item).await,
-                TransportKind::Legacy(kind) => kind.send(&item).await,
-                TransportKind::Stdio(kind) => kind.send(&item).await,
-            }
-        }
-    }
-
-    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        self.incoming.recv().await
-    }
-
-    async fn close(&mut self) -> Result<(), WireError> {
-        match &*self.kind {
-            TransportKind::Streamable(kind) => kind.close().await,
-            TransportKind::Legacy(_) => {}
-            TransportKind::Stdio(kind) => kind.close(&mut self.incoming).await,
-        }
-        Ok(())
-    }
-}
-
 /// The messages in a body: one, or a batch of them.
 fn parse_messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> {
     let all = match value {
+        // Batches exist in MCP 2025-03-26 alone.
         Value::Array(all) => all,
         one => vec![one],
     };
-    all.into_iter()
-        .map(|one| {
-            serde_json::from_value(one).map_err(|_| WireError::Malformed("no message of JSON-RPC"))
-        })
-        .collect()
+    let messages = all.into_iter().map(serde_json::from_value);
+    let messages: Result<_, _> = messages.collect();
+    messages.map_err(|_| WireError::Malformed("no message of JSON-RPC"))
 }
 
 fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {
     serde_json::from_slice(bytes).map_err(|_| WireError::Malformed("not JSON"))
-}
-
-/// Whether a message is the answer to a request. Some servers make texts of numbers.
-fn is_response_to(message: &ServerJsonRpcMessage, id: &RequestId) -> bool {
-    let of = match message {
-        ServerJsonRpcMessage::Response(response) => Some(&response.id),
-        ServerJsonRpcMessage::Error(error) => match &error.id {
-            Some(of) => Some(of),
-            None => return true,
-        },
-        _ => None,
-    };
-    of.is_some_and(|of| of.to_string() == id.to_string())
 }
 
 fn is_type(answer: &dray_http::HttpResponse, wanted: &str) -> bool {

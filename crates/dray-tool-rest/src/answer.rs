@@ -26,7 +26,7 @@ pub(crate) struct ResponseRules {
     pub(crate) function: String,
     /// What the manifest says about answers as files.
     pub(crate) as_file: Option<ResponseAsAttachment>,
-    /// Most bytes.
+    /// Most bytes of an answer that are read.
     pub(crate) limit: usize,
     /// Time in the names of files.
     pub(crate) clock: Clock,
@@ -47,6 +47,7 @@ impl ResponseRules {
         if !answer.is_success() {
             return Err(refusal_failure(answer, &content_type).await);
         }
+        // No encoding was requested, and nothing here decodes one.
         let encoding = answer.header("content-encoding").unwrap_or("identity");
         if !encoding.trim().eq_ignore_ascii_case("identity") {
             let text = "The answer of the server is compressed, which was not asked for.";
@@ -54,10 +55,11 @@ impl ResponseRules {
         }
         let read = answer.bytes(self.limit).await;
         let bytes = read.map_err(|error| failure::of_transport(error, "server"))?;
-        let kind = body::media_type_essence(&content_type);
+        let kind = dray_media_type::essence(&content_type);
         let text = body::decode_text(&bytes, &content_type);
         match text {
             Some(text) if !self.wants_file(&kind) => Ok(ToolOutput::text(text, &content_type)),
+            // Binary content becomes a file even where the manifest asks for none (quickapps 23.2).
             text => self.file(bytes, kind, text, &content_type, storage).await,
         }
     }
@@ -68,7 +70,7 @@ impl ResponseRules {
             let types = &rules.content_types;
             let is_listed = types
                 .iter()
-                .any(|listed| body::media_type_essence(listed) == kind);
+                .any(|listed| dray_media_type::essence(listed) == kind);
             rules.enabled && (types.is_empty() || is_listed)
         })
     }
@@ -88,9 +90,9 @@ impl ResponseRules {
         };
         let title = self.title(&kind);
         let attachment = match storage.keep(&title, &kind, bytes.clone()).await {
-            Ok(kept) => kept,
+            Ok(stored) => stored,
             Err(error) => {
-                tracing::warn!(error = %error, size = bytes.len(), "the answer of a tool was not kept");
+                tracing::warn!(error = %error, size = bytes.len(), "could not store the response of a tool");
                 inline_attachment(&bytes, text.as_deref()).ok_or_else(|| {
                     let size = bytes.len();
                     failure::of_answer(&format!(
@@ -99,6 +101,7 @@ impl ResponseRules {
                 })?
             }
         };
+        // The storage may have chosen another name, so that nothing is overwritten.
         let title = attachment.title.clone().unwrap_or(title);
         let shows_text = self
             .as_file
@@ -124,7 +127,7 @@ impl ResponseRules {
         let now = i64::try_from(self.clock.now_ms()).unwrap_or_default();
         let now = Timestamp::from_millisecond(now).unwrap_or_default();
         let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6f");
-        let title = format!("{}-{time}{}", self.function, body::type_extension(kind));
+        let title = format!("{}-{time}.{}", self.function, body::type_extension(kind));
         title
             .chars()
             .map(|c| {
@@ -150,24 +153,24 @@ fn inline_attachment(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
     })
 }
 
-/// What a refusal says, as far as it can be read.
+/// The failure of a call that was refused, with the readable part of the answer.
 async fn refusal_failure(mut answer: HttpResponse, content_type: &str) -> ToolFailure {
     let status = answer.status();
-    let mut said = Vec::new();
-    while said.len() < MAX_REFUSAL_BYTES {
+    let mut refusal = Vec::new();
+    while refusal.len() < MAX_REFUSAL_BYTES {
         match answer.chunk().await {
-            Ok(Some(piece)) => said.extend_from_slice(&piece),
+            Ok(Some(chunk)) => refusal.extend_from_slice(&chunk),
             Ok(None) | Err(_) => break,
         }
     }
-    let is_cut = said.len() > MAX_REFUSAL_BYTES;
-    said.truncate(MAX_REFUSAL_BYTES);
+    let is_cut = refusal.len() > MAX_REFUSAL_BYTES;
+    refusal.truncate(MAX_REFUSAL_BYTES);
     let text = if is_cut {
         // A letter may have been cut in two.
-        Some(String::from_utf8_lossy(&said).into_owned())
+        Some(String::from_utf8_lossy(&refusal).into_owned())
             .filter(|_| body::decode_text(b"", content_type).is_some())
     } else {
-        body::decode_text(&said, content_type)
+        body::decode_text(&refusal, content_type)
     };
     failure::of_status(status, &text.unwrap_or_default(), content_type)
 }

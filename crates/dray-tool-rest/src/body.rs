@@ -1,37 +1,31 @@
-//! What the bytes of an answer are: text, or something that must not be touched.
+//! Separates text from other content of answers, whose bytes are kept as they are.
 
+use dray_media_type::{essence, parameter, usual_extension};
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
-/// How many bytes are looked at to tell text from other things.
+/// How many bytes decide whether content is text.
 const LOOKED_AT: usize = 64 << 10;
-
-/// The type of an answer without its parameters, in lower case; empty when it names none.
-pub(crate) fn media_type_essence(content_type: &str) -> String {
-    content_type
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase()
-}
 
 /// The text in the bytes; `None` for binary content, which stays as it is.
 pub(crate) fn decode_text(bytes: &[u8], content_type: &str) -> Option<String> {
-    let kind = media_type_essence(content_type);
+    let kind = essence(content_type);
     let is_called_text = is_text(&kind);
     if !is_called_text && !is_open(&kind) {
         return None;
     }
+    // A byte order mark wins over the header (WHATWG Encoding, section 6).
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
         return decode_with(encoding, bytes.get(mark..).unwrap_or_default());
     }
-    if let Some(label) = charset_parameter(content_type) {
+    if let Some(label) = parameter(content_type, "charset") {
+        // With an unknown label a guess would damage the content.
         let encoding = Encoding::for_label(label.as_bytes())?;
         return decode_with(encoding, bytes);
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
         return (is_called_text || is_clean(bytes)).then(|| text.to_owned());
     }
+    // JSON is always UTF-8 (RFC 8259 section 8.1), so other bytes in it are damage.
     let is_json = kind == "application/json" || kind.ends_with("+json");
     if is_called_text && !is_json && is_clean(bytes) {
         return decode_with(WINDOWS_1252, bytes);
@@ -42,16 +36,9 @@ pub(crate) fn decode_text(bytes: &[u8], content_type: &str) -> Option<String> {
 /// The text, if every byte has a meaning in the encoding.
 fn decode_with(encoding: &'static Encoding, bytes: &[u8]) -> Option<String> {
     let text = encoding.decode_without_bom_handling_and_without_replacement(bytes)?;
+    // In another encoding a NUL shows that the label was wrong.
     let is_ours = encoding == UTF_8 || !text.contains('\0');
     is_ours.then(|| text.into_owned())
-}
-
-fn charset_parameter(content_type: &str) -> Option<String> {
-    content_type.split(';').skip(1).find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        let value = value.trim().trim_matches('"').trim();
-        (name.trim().eq_ignore_ascii_case("charset") && !value.is_empty()).then(|| value.to_owned())
-    })
 }
 
 /// Types whose content is text.
@@ -93,47 +80,15 @@ fn is_clean(bytes: &[u8]) -> bool {
         .all(|byte| *byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c))
 }
 
-/// The extension of a type, with its dot; `.bin` for one that is not known.
+/// The extension of a type, without its dot; `bin` for one that is not known.
 pub(crate) fn type_extension(kind: &str) -> &'static str {
-    match kind {
-        "text/plain" => ".txt",
-        "text/csv" => ".csv",
-        "text/html" | "application/xhtml+xml" => ".html",
-        "text/markdown" => ".md",
-        "text/xml" | "application/xml" => ".xml",
-        "text/css" => ".css",
-        "text/calendar" => ".ics",
-        "text/tab-separated-values" => ".tsv",
-        "application/json" => ".json",
-        "application/x-ndjson" | "application/jsonl" | "application/ndjson" => ".jsonl",
-        "application/yaml" | "application/x-yaml" | "text/yaml" => ".yaml",
-        "application/pdf" => ".pdf",
-        "application/zip" => ".zip",
-        "application/gzip" => ".gz",
-        "application/rtf" => ".rtf",
-        "application/msword" => ".doc",
-        "application/vnd.ms-excel" => ".xls",
-        "application/vnd.ms-powerpoint" => ".ppt",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => ".docx",
-        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" => ".xlsx",
-        "application/vnd.openxmlformats-officedocument.presentationml.presentation" => ".pptx",
-        "image/png" => ".png",
-        "image/jpeg" => ".jpg",
-        "image/gif" => ".gif",
-        "image/webp" => ".webp",
-        "image/svg+xml" => ".svg",
-        "image/tiff" => ".tiff",
-        "image/bmp" => ".bmp",
-        "audio/mpeg" => ".mp3",
-        "audio/wav" => ".wav",
-        "audio/ogg" => ".ogg",
-        "video/mp4" => ".mp4",
-        "video/webm" => ".webm",
-        _ if kind.ends_with("+json") => ".json",
-        _ if kind.ends_with("+xml") => ".xml",
-        _ if kind.starts_with("text/") => ".txt",
-        _ => ".bin",
-    }
+    usual_extension(kind).unwrap_or(match kind {
+        // A structured syntax suffix names a format that any reader of it takes (RFC 6839).
+        _ if kind.ends_with("+json") => "json",
+        _ if kind.ends_with("+xml") => "xml",
+        _ if kind.starts_with("text/") => "txt",
+        _ => "bin",
+    })
 }
 
 #[cfg(test)]
@@ -158,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_not_made_one() {
+    fn bytes_that_are_not_text_are_not_decoded() {
         assert_eq!(decode_text(b"\x89PNG\r\n\x1a\n", "image/png"), None);
         assert_eq!(decode_text(b"abc", "image/png"), None);
         assert_eq!(decode_text(b"\xe9", "text/plain; charset=utf-8"), None);
@@ -169,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_says_nothing_leaves_it_to_the_bytes() {
+    fn an_unspecific_type_leaves_the_decision_to_the_bytes() {
         assert_eq!(decode_text(b"plain\n", "").as_deref(), Some("plain\n"));
         assert_eq!(
             decode_text(b"plain", "application/octet-stream").as_deref(),
@@ -180,11 +135,8 @@ mod tests {
 
     #[test]
     fn extensions_follow_the_type() {
-        assert_eq!(
-            type_extension(&media_type_essence("Application/PDF; x=y")),
-            ".pdf"
-        );
-        assert_eq!(type_extension("application/hal+json"), ".json");
-        assert_eq!(type_extension("application/x-strange"), ".bin");
+        assert_eq!(type_extension(&essence("Application/PDF; x=y")), "pdf");
+        assert_eq!(type_extension("application/hal+json"), "json");
+        assert_eq!(type_extension("application/x-strange"), "bin");
     }
 }

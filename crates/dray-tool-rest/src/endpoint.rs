@@ -8,14 +8,14 @@ use serde_json::{Map, Value, json};
 
 use crate::place::{is_header_value, is_settable};
 
-/// Where an argument goes, and what goes there when the model gives none.
+/// The place of an argument in the request, with its constant or default.
 #[derive(Clone, Debug)]
 pub(crate) struct ArgumentSlot {
     /// Name of the argument.
     pub(crate) argument: String,
     /// The part of the request.
     pub(crate) place: ParameterPlace,
-    /// Its name there.
+    /// Name of the parameter, header or member there.
     pub(crate) key: String,
     /// A value that the model cannot change.
     pub(crate) constant: Option<Value>,
@@ -23,14 +23,14 @@ pub(crate) struct ArgumentSlot {
     pub(crate) default: Option<Value>,
 }
 
-/// An endpoint.
+/// An endpoint whose entry in the manifest was checked.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedEndpoint {
     pub(crate) method: http::Method,
     /// Address with `{key}` in its path.
     pub(crate) url: String,
     pub(crate) slots: Vec<ArgumentSlot>,
-    /// Types of answers that are asked for.
+    /// Value of `Accept`: the types of answers that the tool supports.
     pub(crate) accept: String,
 }
 
@@ -69,15 +69,15 @@ impl PreparedEndpoint {
     }
 }
 
-/// What the model sees: no constants, no keys of the manifest's own.
+/// The declaration for the model, without constants and without keys that only manifests have.
 pub(crate) fn endpoint_declaration(name: String, endpoint: &RestEndpoint) -> ToolDeclaration {
     let function = &endpoint.open_ai_tool.function;
     let mut parameters = Map::new();
     parameters.insert("type".to_owned(), json!("object"));
     let mut properties = Map::new();
     if let Some(arguments) = &function.parameters {
-        let shown = arguments.properties.iter();
-        for (name, parameter) in shown.filter(|(_, parameter)| parameter.constant.is_none()) {
+        let visible = arguments.properties.iter();
+        for (name, parameter) in visible.filter(|(_, parameter)| parameter.constant.is_none()) {
             properties.insert(name.clone(), Value::Object(parameter_schema(parameter)));
         }
         for (key, value) in &arguments.rest {
@@ -86,6 +86,7 @@ pub(crate) fn endpoint_declaration(name: String, endpoint: &RestEndpoint) -> Too
         let required: Vec<_> = arguments
             .required
             .iter()
+            // Constants are not arguments of the model.
             .filter(|name| properties.contains_key(*name))
             .cloned()
             .collect();
@@ -134,11 +135,22 @@ fn check_url(text: &str) -> Result<(), String> {
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return wrong("is not an http or https URL");
     }
-    let begin = text.find("://").map_or(0, |at| at + 3);
-    let rest = text.get(begin..).unwrap_or_default();
+    // Parsers forgive spaces, tabs, other slashes and other numbers of them before a host (WHATWG URL 4.4), so the host
+    // that they see is not the one that stands in such a text.
+    let rest = text.trim().get(url.scheme().len()..).unwrap_or_default();
+    let Some(rest) = rest.strip_prefix("://") else {
+        return wrong("does not begin with `http://` or `https://`");
+    };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let authority = rest.get(..end).unwrap_or_default();
-    if authority.contains(['{', '}']) || authority.to_ascii_lowercase().contains("%7b") {
+    let is_odd = |letter: char| letter == '\\' || letter.is_whitespace() || letter.is_control();
+    if authority.is_empty() || authority.contains(is_odd) {
+        return wrong("has no plain host after `://`");
+    }
+    // In the parsed address too, which may have decoded the braces.
+    let has_braces =
+        |text: &str| text.contains(['{', '}']) || text.to_ascii_lowercase().contains("%7b");
+    if has_braces(authority) || has_braces(url.authority()) {
         return wrong("has a parameter in its host: the model does not choose hosts");
     }
     Ok(())
@@ -155,6 +167,7 @@ fn check_slot(slot: &ArgumentSlot) -> Result<(), String> {
         ));
     }
     let texts = [&slot.constant, &slot.default];
+    // Here rather than in a call, so that the builder learns of it and not a user.
     let all_fit = texts
         .into_iter()
         .flatten()

@@ -7,13 +7,14 @@ use dray_tool::{HandledFailure, ToolFailure};
 /// Longest part of a refusal that the model sees, in characters.
 const MAX_REFUSAL_CHARACTERS: usize = 2000;
 
-/// What the stage says of a failure that has no name.
+/// The text of a stage for failures without a message of their own.
 const GENERAL_MESSAGE: &str =
     "> ##### Exception:\nGeneral exception occurred while calling web API\n";
 
 /// A request that got no whole answer. `whom` is what was called.
 pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
     let (kind, text) = match &error.failure {
+        // Timeouts have rules of their own (quickapps 21).
         Cause::Idle(_) => return ToolFailure::TimedOut,
         Cause::Connect(_) => (
             "ConnectionError",
@@ -39,29 +40,35 @@ pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
                 .into();
         }
     };
-    let shown = format!("> ##### Error:\n {kind} {text}\n");
-    HandledFailure::new(text).because(error).shown(shown).into()
+    let markdown = format!("> ##### Error:\n {kind} {text}\n");
+    HandledFailure::new(text)
+        .because(error)
+        .shown(markdown)
+        .into()
 }
 
 /// An answer with a status outside 2xx, with what could be read of its body as text.
-pub(crate) fn of_status(status: u16, said: &str, content_type: &str) -> ToolFailure {
+pub(crate) fn of_status(status: u16, refusal: &str, content_type: &str) -> ToolFailure {
     let text = if (300..400).contains(&status) {
         format!(
             "The server answered with status {status}: it redirects to another address, and redirects are not followed."
         )
-    } else if said.trim().is_empty() {
+    } else if refusal.trim().is_empty() {
         format!("The server answered with status {status}.")
     } else {
-        let said = value::shorten_text(said.trim(), MAX_REFUSAL_CHARACTERS);
-        format!("The server answered with status {status}: {said}")
+        let refusal = value::shorten_text(refusal.trim(), MAX_REFUSAL_CHARACTERS);
+        format!("The server answered with status {status}: {refusal}")
     };
-    let response = body::by_type(said, content_type);
-    let shown = format!("> ##### Status Code:\n{status}\n> ##### Response:\n{response}");
-    HandledFailure::new(text).status(status).shown(shown).into()
+    let response = body::by_type(refusal, content_type);
+    let markdown = format!("> ##### Status Code:\n{status}\n> ##### Response:\n{response}");
+    HandledFailure::new(text)
+        .status(status)
+        .shown(markdown)
+        .into()
 }
 
 /// An answer that cannot be used.
 pub(crate) fn of_answer(text: &str) -> ToolFailure {
-    let shown = format!("> ##### Error:\n AnswerError {text}\n");
-    HandledFailure::new(text).shown(shown).into()
+    let markdown = format!("> ##### Error:\n AnswerError {text}\n");
+    HandledFailure::new(text).shown(markdown).into()
 }

@@ -3,7 +3,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::Value;
 
-/// What RFC 3986 section 2.3 leaves as it is; everything else is escaped.
+/// Everything but the unreserved characters of RFC 3986 section 2.3.
 const ESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -38,8 +38,8 @@ pub(crate) fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED_BYTES).to_string()
 }
 
-/// The template with values in place of `{key}`; what is put in is not looked at again. `None` as a value is one that
-/// is missing.
+/// The template with values in place of `{key}`. Braces inside of a value are not replaced again. `Some(None)` is a
+/// known key without a value.
 ///
 /// # Errors
 ///
@@ -62,6 +62,7 @@ pub(crate) fn fill_template<'a>(
             }
             Some((key, None, _)) => return Err(key.to_owned()),
             None => {
+                // A brace that is not a parameter is part of the path.
                 filled.push('{');
                 rest = after;
             }
@@ -71,32 +72,35 @@ pub(crate) fn fill_template<'a>(
     Ok(filled)
 }
 
-/// Whether a segment of the path of a URL means another place: parsers take `..` and `%2e%2e` for the same.
-pub(crate) fn has_dots(url: &str) -> bool {
+/// How many segments of the path of a URL mean another place: parsers take `..` and `%2e%2e` for the same.
+pub(crate) fn dot_segments(url: &str) -> usize {
     let path = url.split(['?', '#']).next().unwrap_or_default();
-    path.split(['/', '\\']).any(|segment| {
+    let is_dots = |segment: &&str| {
         let decoded: Vec<u8> = percent_decode_str(segment).collect();
         matches!(decoded.as_slice(), b"." | b"..")
-    })
+    };
+    path.split(['/', '\\']).filter(is_dots).count()
 }
 
-/// The URL with more in its query. What it says of the same names already gives way.
+/// The URL with these pairs added to its query. They replace pairs of the same names that the URL has.
 pub(crate) fn with_query(url: &str, pairs: &[(String, String)]) -> String {
+    // A fragment is never sent.
     let url = url.split('#').next().unwrap_or_default();
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
     let is_replaced = |pair: &str| {
+        // In a query a plus stands for a space (form encoding).
         let name = pair.split('=').next().unwrap_or_default().replace('+', " ");
         let name = percent_decode_str(&name).decode_utf8_lossy().into_owned();
         pairs.iter().any(|(replaced, _)| *replaced == name)
     };
-    let kept = query
+    let existing = query
         .split('&')
         .filter(|pair| !pair.is_empty() && !is_replaced(pair))
         .map(str::to_owned);
     let more = pairs
         .iter()
         .map(|(name, value)| format!("{}={}", percent_encode(name), percent_encode(value)));
-    let all: Vec<_> = kept.chain(more).collect();
+    let all: Vec<_> = existing.chain(more).collect();
     if all.is_empty() {
         path.to_owned()
     } else {
@@ -135,20 +139,20 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_dots_are_seen_however_they_are_spelt() {
+    fn dot_segments_are_found_in_every_spelling() {
         for dots in [
             "https://h/a/..",
             "https://h/./a",
             "https://h/%2E%2e/a?b",
             "https://h/a/.%2e",
         ] {
-            assert!(has_dots(dots), "{dots}");
+            assert_eq!(dot_segments(dots), 1, "{dots}");
         }
-        assert!(!has_dots("https://h/a.b/...?x=/../"));
+        assert_eq!(dot_segments("https://h/a.b/...?x=/../"), 0);
     }
 
     #[test]
-    fn a_query_is_merged_and_the_same_name_gives_way() {
+    fn a_query_is_merged_and_the_same_name_is_replaced() {
         let pairs = [("b c".to_owned(), "1&2".to_owned())];
         assert_eq!(
             with_query("https://h/x?a=%20&b+c=0&b%20c=9&d#f", &pairs),

@@ -41,16 +41,17 @@ impl PreparedRequest {
         prepared.set_header("accept", &endpoint.accept);
         let mut path = Vec::new();
         for slot in &endpoint.slots {
-            let given = match &slot.constant {
+            let value_sent = match &slot.constant {
                 Some(constant) => Some(constant.clone()),
                 None => arguments
                     .remove(&slot.argument)
                     .or_else(|| slot.default.clone()),
             };
             if slot.place == ParameterPlace::Url {
-                let text = given.as_ref().map(place::value_text);
+                let text = value_sent.as_ref().map(place::value_text);
+                // An empty value would make another path: `/a//b`.
                 path.push((slot, text.filter(|text| !text.is_empty())));
-            } else if let Some(value) = given {
+            } else if let Some(value) = value_sent {
                 prepared.put(slot, value)?;
             }
         }
@@ -61,6 +62,7 @@ impl PreparedRequest {
     fn put(&mut self, slot: &ArgumentSlot, value: Value) -> Result<(), ToolFailure> {
         match slot.place {
             ParameterPlace::Body => {
+                // `null` too: JSON has it as a value, whereas a query or a header leaves it out.
                 self.body.insert(slot.key.clone(), value);
             }
             ParameterPlace::Query if !value.is_null() => {
@@ -79,7 +81,7 @@ impl PreparedRequest {
         Ok(())
     }
 
-    /// Sets a header, in place of one that is there.
+    /// Sets a header; replaces one of the same name.
     pub(crate) fn set_header(&mut self, name: &str, value: &str) {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(known, _)| *known != name);
@@ -97,7 +99,7 @@ impl PreparedRequest {
         }
     }
 
-    /// Sets a parameter of the query, in place of one that is there.
+    /// Sets a parameter of the query; replaces one of the same name.
     pub(crate) fn set_query(&mut self, name: &str, value: &str) {
         self.query.retain(|(known, _)| known != name);
         self.query.push((name.to_owned(), value.to_owned()));
@@ -140,10 +142,37 @@ fn fill_address(
     };
     let url = filled
         .map_err(|key| HandledFailure::new(format!("Missing required URL parameter: {key}")))?;
-    if !place::has_dots(template) && place::has_dots(&url) {
+    // Authors may write dots, values must not add any (path traversal).
+    if place::dot_segments(&url) > place::dot_segments(template) {
         let name = path.first().map_or("", |(slot, _)| slot.argument.as_str());
         let why = "a part of the path must not be `.` or `..`";
         return Err(ToolFailure::parameter(name, why));
     }
     Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_adds_no_dots_to_a_path_that_has_some() {
+        let slot = ArgumentSlot {
+            argument: "name".to_owned(),
+            place: ParameterPlace::Url,
+            key: "name".to_owned(),
+            constant: None,
+            default: None,
+        };
+        let fill = |template: &str, value: &str| {
+            fill_address(template, &[(&slot, Some(value.to_owned()))])
+        };
+        let template = "https://h.example/v1/../v2/./{name}/x";
+        let filled = fill(template, "a").unwrap();
+        assert_eq!(filled, "https://h.example/v1/../v2/./a/x");
+        for value in [".", ".."] {
+            assert!(fill(template, value).is_err(), "{value}");
+        }
+        assert!(fill("https://h.example/./.{name}", ".").is_err());
+    }
 }

@@ -133,7 +133,7 @@ pub(crate) struct FakeResolver {
     pub(crate) text: &'static str,
     pub(crate) fails: Option<fn() -> ToolFailure>,
     pub(crate) hangs: bool,
-    pub(crate) asked: Mutex<Vec<Map<String, Value>>>,
+    pub(crate) resolved: Mutex<Vec<Map<String, Value>>>,
 }
 
 #[async_trait]
@@ -143,7 +143,7 @@ impl ArgumentResolver for FakeResolver {
         _: &str,
         mut arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, ToolFailure> {
-        self.asked.lock().unwrap().push(arguments.clone());
+        self.resolved.lock().unwrap().push(arguments.clone());
         if self.hangs {
             std::future::pending::<()>().await;
         }

@@ -1,27 +1,27 @@
-//! What is done about a call that failed (quickapps 20).
+//! Decides what follows a call that failed (quickapps 20).
 
 use dray_agent::manifest::call::{Fallback, Strategy, StrategyKind, Trigger, TriggerKind};
 
-/// What the answer says when a strategy ends the request.
+/// The text of the answer when a strategy ends the request.
 pub const STOPPED_MESSAGE: &str = "A tool encountered an error and the agent was stopped. Please try again or contact your \
                            administrator if the issue persists.";
 
-/// What a stage says when it may not say what went wrong.
+/// The text of a stage that must not show the error.
 pub const HIDDEN_ERROR_MESSAGE: &str = "An error occurred while executing the tool.";
 
-/// What is done about a failure.
+/// The consequence of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FallbackDecision {
     /// The model gets this message and goes on.
     Tell(String),
     /// The request ends with [`STOPPED_MESSAGE`].
     Stop,
-    /// No strategy applies.
+    /// No strategy applies, so the failure ends the request.
     Raise,
 }
 
-/// Asks the strategies in order; the first that applies and has something to say wins. Of a timeout only those with a
-/// trigger are asked.
+/// Tries the strategies in order; the first that applies and gives an outcome wins. After a timeout only strategies
+/// with a trigger apply.
 pub fn decide_fallback(fallback: &Fallback, error: &str, timed_out: bool) -> FallbackDecision {
     fallback
         .strategies
@@ -34,6 +34,7 @@ pub fn decide_fallback(fallback: &Fallback, error: &str, timed_out: bool) -> Fal
 fn strategy_applies(strategy: &Strategy, error: &str, timed_out: bool) -> bool {
     match &strategy.trigger_on {
         Some(trigger) => is_triggered(trigger, error),
+        // Strategies without a trigger are not asked about timeouts (quickapps 21).
         None => !timed_out,
     }
 }
@@ -60,17 +61,18 @@ fn strategy_outcome(strategy: &Strategy, error: &str) -> Option<FallbackDecision
         .filter(|text| !text.trim().is_empty());
     match strategy.kind {
         StrategyKind::Continue => {
-            let mut told = if error.is_empty() {
+            let mut message = if error.is_empty() {
                 "The tool call failed with an error.".to_owned()
             } else {
                 format!("The tool call failed with an error: {error}")
             };
             if let Some(instructions) = instructions {
-                told.push_str("\n\n");
-                told.push_str(instructions);
+                message.push_str("\n\n");
+                message.push_str(instructions);
             }
-            Some(FallbackDecision::Tell(told))
+            Some(FallbackDecision::Tell(message))
         }
+        // Without instructions there is nothing to say, and the next strategy is asked.
         StrategyKind::Retry => instructions.map(|text| FallbackDecision::Tell(text.to_owned())),
         StrategyKind::Stop | StrategyKind::HardStop => Some(FallbackDecision::Stop),
     }
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_the_model_is_told_what_went_wrong() {
+    fn by_default_the_model_gets_the_error() {
         let fallback = Fallback::default();
         assert_eq!(
             decide_fallback(&fallback, "no stock", false),

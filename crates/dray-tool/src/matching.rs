@@ -1,15 +1,15 @@
 //! Which files of a result are kept, what they are called, and which of them the user sees (quickapps 19.2).
 
 use dray_agent::manifest::call::AttachmentRules;
-pub use dray_agent::media_type::matches_pattern;
 use dray_agent::message::Attachment;
+pub use dray_media_type::matches_pattern;
 
 /// The files of a result after the rules of its tool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeptFiles {
     /// All that are kept, in order.
     pub all: Vec<Attachment>,
-    /// Those of them that the user sees too.
+    /// The kept files that the user sees too.
     pub propagate: Vec<Attachment>,
 }
 
@@ -23,6 +23,7 @@ pub fn keep_supported(attachments: Vec<Attachment>, rules: &AttachmentRules) -> 
     };
     let mut kept = KeptFiles::default();
     for mut attachment in attachments {
+        // By the original type; what the user sees goes by the new one (quickapps 19.2).
         if !is_of(attachment.kind.as_deref(), &supported) {
             continue;
         }
@@ -43,6 +44,7 @@ fn substitute_type(kind: Option<&str>, rules: &AttachmentRules) -> Option<String
         .media_type_substitution
         .as_ref()?
         .iter()
+        // Types have no case (RFC 2045 section 5.1).
         .find(|(from, _)| from.eq_ignore_ascii_case(kind))
         .map(|(_, to)| to.clone())
 }

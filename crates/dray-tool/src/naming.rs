@@ -24,6 +24,7 @@ pub fn sanitise_name(text: &str) -> String {
         }
         in_run = !fits;
     }
+    // All characters are ASCII here, so bytes are characters.
     name.truncate(MAX_NAME_CHARACTERS);
     name
 }
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn r_10_of_tools_with_one_name_the_first_stays_and_the_rest_are_told() {
+    fn r_10_of_tools_with_one_name_the_first_stays_and_the_rest_are_reported() {
         let tool = |name: &str, text: &str| -> Arc<dyn Tool> { FakeTool::named(name).says(text) };
         let mut tools = vec![tool("a", "1"), tool("b", "2"), tool("a", "3")];
         let first = Arc::clone(&tools[0]);

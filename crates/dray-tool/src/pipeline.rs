@@ -7,6 +7,7 @@ use dray_agent::event::ModelUsage;
 use dray_agent::failure;
 use dray_agent::manifest::feature::StageLevel;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
+use dray_types::fault::invalid_parameter_message;
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::time::Instant;
@@ -35,7 +36,7 @@ const PLAIN_MEDIA_TYPE: &str = "text/plain";
 /// Longest limit of a call that is reckoned with; more is the same as none.
 const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
-/// What holds for all calls of a request.
+/// Settings of all calls of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct PipelineSettings {
     /// Which stages are shown: the operator's level, else the manifest's.
@@ -53,10 +54,10 @@ pub struct ToolRequest<'a> {
     pub arguments: &'a str,
 }
 
-/// A call that has its message, be it a good one or not.
+/// A completed call with its message, whether it succeeded or failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletedCall {
-    /// For the model: role `tool`, the id of the call, text, files, state.
+    /// The message for the model: role `tool`, the id of the call, text, files, state.
     pub message: Message,
     /// The files of the message that the user sees too.
     pub propagate: Vec<Attachment>,
@@ -76,7 +77,7 @@ pub enum RequestEnd {
     /// A strategy of the tool ends the request with this text.
     #[error("{text}")]
     Stopped {
-        /// [`fallback::STOPPED_MESSAGE`].
+        /// Text for the client: [`fallback::STOPPED_MESSAGE`].
         text: String,
     },
     /// The client is gone.
@@ -123,6 +124,7 @@ pub async fn run_call(
     let mut show = CallStage::open(rules, written, settings.level, sink).await?;
     match running.result(&mut show, turn, resolve).await? {
         Ok(output) => running.succeeded(show, output).await,
+        // A tool that writes to its stage fails when the client leaves; that is not a failure of the tool.
         Err(_) if sink.is_gone() => Err(RequestEnd::Gone(ClientGone)),
         Err(failure) => running.failed(show, failure).await,
     }
@@ -130,13 +132,14 @@ pub async fn run_call(
 
 /// The answer to a call of a tool that there is not (R10).
 pub fn unknown_tool_call(id: &str, name: &str, valid: &[&str]) -> CompletedCall {
+    // The name is a model's text: it is put on one line and cut.
     let name = crate::stage::value::value_line(&Value::from(name), 64);
     let known = if valid.is_empty() {
         "There are no tools.".to_owned()
     } else {
         format!("Valid tools: {}.", valid.join(", "))
     };
-    tracing::info!(tool = %name, "the model called a tool that there is not");
+    tracing::info!(tool = %name, "the model called an unknown tool");
     answered_call(id, format!("There is no tool `{name}`. {known}"))
 }
 
@@ -158,21 +161,23 @@ impl RunningCall<'_> {
         turn: &Turn,
         resolve: &dyn ArgumentResolver,
     ) -> Result<Result<ToolOutput, ToolFailure>, ClientGone> {
+        // Cannot overflow, since the limit was cut to a year. Fetching files counts as time of the call.
         let deadline = self.begun + self.limit;
         let by_reference = &self.tool.rules().by_reference;
         let resolving =
             arguments::resolve_arguments(self.name, &show.written, by_reference, resolve);
-        let given = match run_attempt(resolving, deadline, self.sink).await? {
-            Ok(given) => given,
+        let resolved = match run_attempt(resolving, deadline, self.sink).await? {
+            Ok(resolved) => resolved,
             Err(failure) => {
+                // The stage shows the request even if a reference in it failed.
                 show.request(None).await?;
                 return Ok(Err(failure));
             }
         };
-        show.request(Some(&given)).await?;
+        show.request(Some(&resolved)).await?;
         let call = crate::ToolCall {
             id: self.id.to_owned(),
-            arguments: given,
+            arguments: resolved,
             written: show.written.clone(),
             stage: show.stage(),
             deadline,
@@ -185,8 +190,8 @@ impl RunningCall<'_> {
         show: CallStage<'_>,
         mut output: ToolOutput,
     ) -> Result<CompletedCall, RequestEnd> {
-        let found = std::mem::take(&mut output.attachments);
-        let kept = matching::keep_supported(found, &self.tool.rules().attachments);
+        let produced = std::mem::take(&mut output.attachments);
+        let kept = matching::keep_supported(produced, &self.tool.rules().attachments);
         if output.content_type.is_empty() {
             PLAIN_MEDIA_TYPE.clone_into(&mut output.content_type);
         }
@@ -219,15 +224,15 @@ impl RunningCall<'_> {
     ) -> Result<CompletedCall, RequestEnd> {
         let fallback = &self.tool.rules().fallback;
         let (text, decision) = match &failure {
+            // Bypasses the strategies of the manifest: the model can correct the call (quickapps 19.4).
             ToolFailure::Parameter { name, message } => {
-                let text = format!(
-                    "Parameter {name} is invalid, try to call the tool again with fixed exception: {message}"
-                );
+                let text = invalid_parameter_message(name, message);
                 (text.clone(), fallback::FallbackDecision::Tell(text))
             }
             ToolFailure::TimedOut => {
                 let text = timeout::timeout_message(self.name, self.limit);
                 let decision = match fallback::decide_fallback(fallback, &text, true) {
+                    // A timeout does not end the request unless a strategy says so (quickapps 21).
                     fallback::FallbackDecision::Raise => {
                         fallback::FallbackDecision::Tell(text.clone())
                     }
@@ -244,9 +249,9 @@ impl RunningCall<'_> {
         self.log(elapsed, Some(&failure));
         show.failed(&failure, &text, elapsed).await?;
         match decision {
-            fallback::FallbackDecision::Tell(told) => Ok(CompletedCall {
+            fallback::FallbackDecision::Tell(content) => Ok(CompletedCall {
                 milliseconds: elapsed_ms(elapsed),
-                ..answered_call(self.id, told)
+                ..answered_call(self.id, content)
             }),
             fallback::FallbackDecision::Stop => Err(RequestEnd::Stopped {
                 text: fallback::STOPPED_MESSAGE.to_owned(),

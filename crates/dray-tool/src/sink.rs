@@ -1,4 +1,4 @@
-//! Where the events of an answer go.
+//! The way of an answer's events to the client.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 /// Events that may wait for a slow client before their producer has to wait (back-pressure).
 const MAX_WAITING_EVENTS: usize = 64;
 
-/// The client is gone and the work should end.
+/// The client has disconnected, and the work should end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the client is gone")]
 pub struct ClientGone;
@@ -46,12 +46,12 @@ impl EventSink {
         self.events.send(event).await.map_err(|_| ClientGone)
     }
 
-    /// Ends when the client is gone.
+    /// Waits until the client has disconnected.
     pub async fn gone(&self) {
         self.events.closed().await;
     }
 
-    /// Whether the client is gone.
+    /// Whether the client has disconnected.
     pub fn is_gone(&self) -> bool {
         self.events.is_closed()
     }
@@ -62,7 +62,9 @@ impl EventSink {
     ///
     /// [`ClientGone`].
     pub async fn close_deferred(&self) -> Result<(), ClientGone> {
+        // Taken out, since the lock must not be held over an `await`.
         let deferred = {
+            // Only whole entries are pushed, so a panic under the lock leaves a usable list.
             let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *deferred)
         };
@@ -78,11 +80,12 @@ impl EventSink {
     ///
     /// [`ClientGone`].
     pub async fn open(&self, name: Option<String>) -> Result<StageWriter, ClientGone> {
+        // Only the number has to be unique; no other data depends on it.
         let number = self.stages.fetch_add(1, Ordering::Relaxed);
         let stage = number;
         self.send(Event::StageOpened { stage, name }).await?;
         Ok(StageWriter {
-            shown: Some((self.clone(), number)),
+            open_stage: Some((self.clone(), number)),
         })
     }
 }
@@ -91,18 +94,18 @@ impl EventSink {
 /// closes it.
 #[derive(Clone, Debug)]
 pub struct StageWriter {
-    shown: Option<(EventSink, u32)>,
+    open_stage: Option<(EventSink, u32)>,
 }
 
 impl StageWriter {
     /// A stage that is not shown.
     pub const fn hidden() -> Self {
-        Self { shown: None }
+        Self { open_stage: None }
     }
 
     /// Whether the client sees it.
     pub const fn is_shown(&self) -> bool {
-        self.shown.is_some()
+        self.open_stage.is_some()
     }
 
     /// Adds to the name.
@@ -148,15 +151,16 @@ impl StageWriter {
 
     /// Ends the stage with the answer, in [`EventSink::close_deferred`].
     pub fn defer_close(&self, status: StageStatus) {
-        if let Some((sink, number)) = &self.shown {
+        if let Some((sink, number)) = &self.open_stage {
             let mut deferred = sink.deferred.lock().unwrap_or_else(PoisonError::into_inner);
             deferred.push((*number, status));
         }
     }
 
     async fn send(&self, event: impl FnOnce(u32) -> Event) -> Result<(), ClientGone> {
-        match &self.shown {
+        match &self.open_stage {
             Some((sink, number)) => sink.send(event(*number)).await,
+            // Not even `ClientGone`: a hidden stage has no way to the client to ask.
             None => Ok(()),
         }
     }
@@ -174,12 +178,12 @@ mod tests {
         second.content("x").await.unwrap();
         first.close(StageStatus::Failed).await.unwrap();
         drop((sink, first, second));
-        let mut seen = Vec::new();
+        let mut received = Vec::new();
         while let Some(event) = events.recv().await {
-            seen.push(event);
+            received.push(event);
         }
         assert_eq!(
-            seen,
+            received,
             [
                 Event::StageOpened {
                     stage: 0,
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_is_gone_is_noticed_by_the_next_event() {
+    async fn a_disconnected_client_is_detected_by_the_next_event() {
         let (sink, events) = EventSink::new();
         let stage = sink.open(None).await.unwrap();
         drop(events);

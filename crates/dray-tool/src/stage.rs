@@ -1,4 +1,4 @@
-//! What the client sees of a call (quickapps 22): whether there is a stage, its name, its bodies.
+//! Stages of calls (quickapps 22): whether a call shows one, its name and its bodies.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ mod tests;
 /// Longest value in the name of a stage, in characters.
 const IN_TITLE: usize = 100;
 
-/// When the stage of a call is shown.
+/// The moment from which the stage of a call is shown, if at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageVisibility {
-    /// From its beginning.
+    /// From the beginning of the call on.
     Always,
     /// Once the call has failed.
     OnError,
-    /// Never.
+    /// Never, not even after a failure.
     Never,
 }
 
-/// When the stage of a call is shown at a level. Hiding never changes what the model sees.
+/// Decides whether and when the stage of a call is shown at a level. Hiding never changes what the model sees.
 pub fn stage_visibility(level: StageLevel, rules: &CallRules) -> StageVisibility {
     let is_hidden = rules.debug_only
         || rules
@@ -54,19 +54,20 @@ pub fn stage_title(rules: &CallRules, written: &Map<String, Value>) -> String {
         .as_ref()
         .and_then(|stage| stage.name.as_deref())
         .unwrap_or(&rules.label);
-    let shown = written.iter().find(|(argument, _)| {
+    // Only the first such argument, in the order of the model (quickapps 22.2).
+    let named_argument = written.iter().find(|(argument, _)| {
         let display = rules.parameters.get(*argument);
         display
             .and_then(|display| display.stage.as_ref())
             .is_some_and(|stage| stage.show_value_in_stage_title)
     });
-    match shown {
+    match named_argument {
         Some((_, value)) => format!("{name}{}", value::value_line(value, IN_TITLE)),
         None => name.to_owned(),
     }
 }
 
-/// What is added to the name of a stage when it closes.
+/// The duration that is added to the name of a stage when it closes.
 pub fn duration_suffix(elapsed: Duration) -> String {
     format!(" [{:.2}s]", elapsed.as_secs_f64())
 }

@@ -7,16 +7,16 @@ use dray_types::RedactedUrl;
 
 use crate::ToolFailure;
 
-/// What a URL in an argument is (quickapps 32).
+/// The class of a URL in an argument (quickapps 32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlClass {
     /// A file of DIAL: `files/…`, or an absolute URL at the exact DIAL origin.
     Dial,
     /// `http` or `https` elsewhere.
     External,
-    /// `data:`.
+    /// A `data:` URL: the content itself.
     Data,
-    /// Anything else.
+    /// Anything else: other schemes, relative paths, plain text.
     Unsupported,
 }
 
@@ -28,14 +28,14 @@ impl UrlClass {
     pub fn unsupported_sentence(url: &str) -> String {
         // `mailto:a@b.example` has no authority, so what stands before its `@` is not user info: it is shown as it was
         // written, and the model finds it again.
-        let shown = if url.contains("//") {
+        let visible_url = if url.contains("//") {
             RedactedUrl::from_text(url).to_string()
         } else {
             let visible = url.chars().filter(|character| !character.is_control());
             visible.take(SHOWN_CHARS).collect()
         };
         format!(
-            "URL scheme not supported: {shown}. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are accepted."
+            "URL scheme not supported: {visible_url}. Only DIAL file paths (e.g. files/bucket/foo.pdf) and http(s) URLs are accepted."
         )
     }
 }
@@ -44,7 +44,7 @@ impl UrlClass {
 /// store and its URL is a link that expires.
 #[async_trait]
 pub trait FileStorage: std::fmt::Debug + Send + Sync {
-    /// What a URL is, without looking at what is behind it.
+    /// The class of a URL, by its text alone.
     fn classify(&self, url: &str) -> UrlClass;
 
     /// The file behind a URL as an attachment that stays: of a DIAL file its metadata, of anything else a copy that is
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn an_unsupported_url_is_named_as_written_and_without_the_secrets_of_its_authority() {
-        for (url, shown) in [
+        for (url, visible_url) in [
             (
                 "mailto:a@b.example?subject=c",
                 "mailto:a@b.example?subject=c",
@@ -86,7 +86,9 @@ mod tests {
         ] {
             let sentence = UrlClass::unsupported_sentence(url);
             assert!(
-                sentence.starts_with(&format!("URL scheme not supported: {shown}. Only DIAL")),
+                sentence.starts_with(&format!(
+                    "URL scheme not supported: {visible_url}. Only DIAL"
+                )),
                 "{sentence}"
             );
         }

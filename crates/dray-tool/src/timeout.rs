@@ -5,6 +5,7 @@ use std::time::Duration;
 /// Message for the model, on one line.
 pub fn timeout_message(tool: &str, limit: Duration) -> String {
     format!(
+        // Triggers in manifests match on `timed out` (quickapps 21).
         "The tool call `{tool}` timed out after {} seconds. Consider retrying with a smaller or different input, \
          breaking the request into smaller pieces, or informing the user that the operation is taking longer than \
          expected.",
@@ -18,14 +19,14 @@ fn seconds_text(limit: Duration) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The limit of a call: the tool's or its set's, else the default. A limit of nothing is none of a person's making
-/// and counts as absent.
+/// The timeout of a call: that of the tool or its set, else the default. A zero timeout counts as unset.
 pub fn effective_timeout(own: Option<Duration>, default: Duration) -> Duration {
     own.filter(|own| !own.is_zero()).unwrap_or(default)
 }
 
 /// The limit that a manifest gives in seconds; `None` for what is not more than 0.
 pub fn from_seconds(seconds: f64) -> Option<Duration> {
+    // `from_secs_f64` panics on negative, infinite and undefined values.
     Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|limit| !limit.is_zero())
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_that_are_no_limit_give_none() {
+    fn seconds_without_a_limit_give_none() {
         assert_eq!(from_seconds(1.5), Some(Duration::from_millis(1500)));
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(from_seconds(wrong), None);

@@ -8,13 +8,13 @@ use std::time::Duration;
 pub enum FaultCode {
     /// The request is wrong; sending it again changes nothing.
     InvalidArgument,
-    /// What was named does not exist.
+    /// The thing that was named does not exist.
     NotFound,
     /// A policy or a permission refuses it.
     Denied,
-    /// A size limit was passed.
+    /// A size limit was passed, by the request or by what it leads to.
     TooLarge,
-    /// The kind of thing asked for is not offered.
+    /// The kind of thing that the request wants is not offered.
     Unsupported,
     /// Too much at one time; later is fine.
     RateLimited,
@@ -22,7 +22,7 @@ pub enum FaultCode {
     Timeout,
     /// A dependency did not do its part.
     Unavailable,
-    /// Our own mistake. Always the same words for the agent.
+    /// Our own mistake. The agent always reads the same words.
     Internal,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for FaultCode {
 /// Whether the same request may succeed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAdvice {
-    /// The same request fails the same way.
+    /// The same request fails in the same way.
     Never,
     /// The same request may succeed, not before the given delay.
     After(Duration),
@@ -78,7 +78,7 @@ pub enum RetryAdvice {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
-    /// One of the closed set.
+    /// The code that callers act on, one of the closed set.
     pub code: FaultCode,
     /// The precise reason, a snake-case word from the owning service's list (`ssrf_blocked`). Used in logs,
     /// audit and metrics; empty when the code says it all.
@@ -87,17 +87,27 @@ pub struct Fault {
     pub message: String,
     /// One sentence on what to do next; empty when there is nothing to advise.
     pub advice: String,
-    /// Whether and when to try again.
+    /// Whether the same request may succeed later, and how long to wait before.
     pub retry: RetryAdvice,
     /// Trace id to quote to an operator; empty outside a trace.
     pub trace_id: String,
+}
+
+/// The whole tool message for an argument that the model can correct (quickapps 19.4).
+///
+/// The resolver's `InvalidParameter.tool_message` and the loop of the agent both say it; a `Fault` holds `message`
+/// alone, so that it is said once.
+pub fn invalid_parameter_message(name: &str, message: &str) -> String {
+    format!(
+        "Parameter {name} is invalid, try to call the tool again with fixed exception: {message}"
+    )
 }
 
 /// What every internal fault says; causes belong in the log.
 pub const INTERNAL_MESSAGE: &str = "Something went wrong inside the file service.";
 
 impl Fault {
-    /// A fault that is not worth repeating.
+    /// A fault without detail or advice, not worth repeating until [`Fault::retry_after`] says otherwise.
     pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -109,35 +119,35 @@ impl Fault {
         }
     }
 
-    /// The fault for our own mistakes: always the same words.
+    /// The fault for our own mistakes: always the same words, because the cause may hold what an agent must not see.
     pub fn internal() -> Self {
         Self::new(FaultCode::Internal, INTERNAL_MESSAGE)
             .advice("Try again; if it happens again, report the trace id to the operator.")
             .retry_after(Duration::from_secs(1))
     }
 
-    /// Adds the precise reason.
+    /// Sets the precise reason, a snake-case word.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// Adds what to do next.
+    /// Sets the sentence on what to do next.
     #[must_use]
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = advice.into();
         self
     }
 
-    /// Marks it as worth repeating, not before `delay`.
+    /// Marks the fault as worth repeating, not before `delay`.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry = RetryAdvice::After(delay);
         self
     }
 
-    /// Adds the trace id.
+    /// Sets the trace id to quote to an operator.
     #[must_use]
     pub fn trace_id(mut self, trace_id: impl Into<String>) -> Self {
         self.trace_id = trace_id.into();

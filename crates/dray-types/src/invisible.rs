@@ -1,19 +1,23 @@
-//! Characters that a person does not see, in one table: names that hold them look like other names.
+//! Characters that a person does not see, in one table. A name that holds one looks like another name.
 
 /// Whether a character takes no room on the screen: soft hyphen, joiners, fillers, direction marks, variation
 /// selectors, tags, and the controls of shorthand and music.
 ///
-/// Line separators and the byte-order mark are not among them: a domain name that
-/// holds one of those is not a name at all. [`is_unprintable`] holds them.
+/// Line separators and the byte-order mark are not among them: a domain name that holds one of those is not a name at
+/// all. [`is_unprintable`] holds them.
 pub const fn is_zero_width(character: char) -> bool {
     matches!(
         character,
         '\u{ad}'
+            // The combining grapheme joiner and the Arabic letter mark.
             | '\u{34f}'
             | '\u{61c}'
+            // Fillers and vowels that are blank: Hangul and Khmer; more of Hangul below.
             | '\u{115f}'..='\u{1160}'
             | '\u{17b4}'..='\u{17b5}'
+            // Selectors and the vowel separator of Mongolian.
             | '\u{180b}'..='\u{180f}'
+            // Spaces of no width, joiners and directions, with visible punctuation in the gaps.
             | '\u{200b}'..='\u{200f}'
             | '\u{202a}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
@@ -22,6 +26,7 @@ pub const fn is_zero_width(character: char) -> bool {
             | '\u{ffa0}'
             | '\u{1bca0}'..='\u{1bca3}'
             | '\u{1d173}'..='\u{1d17a}'
+            // Tags and the further variation selectors.
             | '\u{e0000}'..='\u{e0fff}'
     )
 }
@@ -36,6 +41,7 @@ pub const fn is_unprintable(character: char) -> bool {
                 | '\u{7f}'..='\u{9f}'
                 | '\u{2028}'..='\u{2029}'
                 | '\u{feff}'
+                // Interlinear annotations and the unassigned characters before them.
                 | '\u{fff0}'..='\u{fffb}'
         )
 }
@@ -64,10 +70,10 @@ mod tests {
         ] {
             assert!(!is_zero_width(other) && is_unprintable(other), "{other:?}");
         }
-        for seen in [
+        for visible in [
             'a', ' ', '-', '\u{a0}', '\u{2027}', '\u{202f}', '港', '\u{fffd}',
         ] {
-            assert!(!is_unprintable(seen), "{seen:?}");
+            assert!(!is_unprintable(visible), "{visible:?}");
         }
     }
 

@@ -1,8 +1,23 @@
-//! The words every other crate speaks: ids, sizes, digests, deadlines, artifacts, file references,
-//! redacted URLs and faults.
+//! The values that all other crates share: ids, sizes, digests, deadlines, artifacts, file references, redacted URLs
+//! and faults.
 //!
-//! Pure values: no async runtime, no NATS, no protobuf, no I/O. What is checked here once is carried in the
-//! type and never checked again.
+//! Main types: [`Fault`] for every failure that leaves a service, [`Artifact`] and [`Claim`] for stored bytes,
+//! [`TenantId`] and [`OperationId`] for whose work it is, [`Deadline`] and [`Clock`] for time, [`Secret`] and
+//! [`RedactedUrl`] for what logs may show, [`ByteSize`] and [`Period`] for configuration.
+//!
+//! Pure values: no async runtime, no NATS, no protobuf, no I/O. What is checked here once is carried in the type and
+//! never checked again. Wire forms are in `dray-proto`.
+//!
+//! ```
+//! use dray_types::{ByteSize, Period, RedactedUrl, Secret};
+//!
+//! assert_eq!("25MiB".parse::<ByteSize>()?, ByteSize::mib(25));
+//! assert_eq!("1h30m".parse::<Period>()?, Period::secs(5400));
+//! let shown = RedactedUrl::from_text("https://user:pw@files.example.org/a.pdf?signature=x");
+//! assert_eq!(shown.as_str(), "https://files.example.org/a.pdf");
+//! assert_eq!(Secret::new("hunter2").to_string(), "***");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod artifact;
 pub mod clock;
@@ -11,6 +26,7 @@ pub mod digest;
 pub mod fault;
 pub mod id;
 pub mod invisible;
+pub mod kind;
 pub mod period;
 pub mod redact;
 pub mod reference;
@@ -24,6 +40,7 @@ pub use deadline::Deadline;
 pub use digest::Sha256Digest;
 pub use fault::{Fault, FaultCode, RetryAdvice};
 pub use id::{AppId, OperationId, SessionId, TenantId};
+pub use kind::{BackendKind, PlatformKind};
 pub use period::Period;
 pub use redact::{RedactedUrl, Secret};
 pub use reference::FileReference;

@@ -5,15 +5,17 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use crate::invisible::is_unprintable;
+
 /// A URL as it may be shown: scheme, host, port and path; no user info, query or fragment.
 ///
-/// The query may hold a signature, the user info a password (messaging-reliability L-1, quickapps R8).
+/// The query may hold a signature and the user info a password (messaging-reliability L-1, quickapps R8).
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedactedUrl(String);
 
-/// Longest shown form, in characters.
+/// Longest shown form of a URL, in characters (egress-security 17).
 const MAX_SHOWN_CHARACTERS: usize = 200;
-/// Longest shown form of a text that is not a URL, in characters.
+/// Longest shown form of a text that is not a URL, in characters (egress-security 17).
 const SHOWN_UNPARSED: usize = 80;
 
 impl RedactedUrl {
@@ -22,21 +24,25 @@ impl RedactedUrl {
         Self::from_text(url.as_str())
     }
 
-    /// Reduces the text of a URL, which stays spelt as it was written: at most 200 characters with controls
-    /// escaped; for text that does not parse as an absolute URL with a host, its first 80 characters, escaped.
+    /// Reduces the text of a URL, which keeps its spelling: at most 200 characters, with controls escaped.
+    ///
+    /// Of a text that does not parse as an absolute URL with a host, the first 80 characters remain, escaped.
     pub fn from_text(text: &str) -> Self {
+        // Decides about the length alone: a secret is cut from a text that no parser takes as well.
         let parses = Url::parse(text).is_ok_and(|url| url.has_host());
+        // Before anything else, so that no later step can bring the query back.
         let end = text.find(['?', '#']).unwrap_or(text.len());
         let visible = text.get(..end).unwrap_or_default();
-        let shown = match split_scheme(visible) {
+        let without_secrets = match split_scheme(visible) {
             Some((scheme, rest)) => format!("{scheme}:{}", without_user_info(rest)),
             None => visible
+                // Without slashes user info may stand anywhere: `http:u:p@h/x`.
                 .rsplit_once('@')
                 .map_or(visible, |(_, host)| host)
                 .to_owned(),
         };
         Self(escape_invisible(
-            &shown,
+            &without_secrets,
             if parses {
                 MAX_SHOWN_CHARACTERS
             } else {
@@ -45,7 +51,7 @@ impl RedactedUrl {
         ))
     }
 
-    /// The text to show.
+    /// The reduced text, safe to show.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -70,6 +76,7 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
         scheme
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+            // WHATWG parsers read a backslash as a slash.
             && rest.starts_with(['/', '\\'])
     })
 }
@@ -78,42 +85,39 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
 fn without_user_info(rest: &str) -> String {
     let after = rest.trim_start_matches(['/', '\\']);
     let slashes = rest.strip_suffix(after).unwrap_or_default();
+    // Only a slash ends it: a backslash may be part of the password for one parser and the end for another.
     let end = after.find('/').unwrap_or(after.len());
     let (authority, path) = after.split_at(end);
     let host = authority
+        // The last `@`, because a password may hold one.
         .rsplit_once('@')
         .map_or(authority, |(_, host)| host);
     format!("{slashes}{host}{path}")
 }
 
-/// Characters that change how a line reads without being seen: controls, separators, bidi overrides.
-fn is_invisible(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// Escapes what would not be seen, and ends before the escaped form would have more than `limit` characters.
 fn escape_invisible(text: &str, limit: usize) -> String {
-    let mut shown = String::with_capacity(text.len().min(limit));
-    let mut room = limit;
+    let mut escaped = String::with_capacity(text.len().min(limit));
+    let mut remaining = limit;
     for character in text.chars() {
-        let is_escaped = is_invisible(character);
+        let is_escaped = is_unprintable(character);
         let length = if is_escaped {
             character.escape_unicode().len()
         } else {
             1
         };
-        let Some(left) = room.checked_sub(length) else {
+        // Whole escapes only: half of one would read as text.
+        let Some(left) = remaining.checked_sub(length) else {
             break;
         };
-        room = left;
+        remaining = left;
         if is_escaped {
-            shown.extend(character.escape_unicode());
+            escaped.extend(character.escape_unicode());
         } else {
-            shown.push(character);
+            escaped.push(character);
         }
     }
-    shown
+    escaped
 }
 
 /// A credential. Prints and serialises as `***`; the value leaves only through [`Secret::expose`].
@@ -122,17 +126,17 @@ fn escape_invisible(text: &str, limit: usize) -> String {
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes the value.
+    /// Takes a value, which prints as `***` from here on.
     pub fn new(value: impl Into<String>) -> Self {
         Self(value.into())
     }
 
-    /// The value itself, for the one place that sends it.
+    /// The value itself, for the one place that sends it. Do not keep or print what it returns.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether the value is empty.
+    /// Whether the value is empty, which means that it was not set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -152,6 +156,7 @@ impl fmt::Display for Secret {
 
 impl Serialize for Secret {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // An empty value has nothing to hide, and shows that the secret is not set.
         serializer.serialize_str(if self.is_empty() { "" } else { "***" })
     }
 }
@@ -162,8 +167,9 @@ mod tests {
 
     #[test]
     fn urls_lose_user_info_query_and_fragment() {
-        let check =
-            |text: &str, shown: &str| assert_eq!(RedactedUrl::from_text(text).as_str(), shown);
+        let check = |text: &str, expected: &str| {
+            assert_eq!(RedactedUrl::from_text(text).as_str(), expected);
+        };
         check(
             "https://u:p@h.example:8443/a/b?X-Amz-Signature=s#f",
             "https://h.example:8443/a/b",
@@ -177,6 +183,10 @@ mod tests {
         check("not a url?secret", "not a url");
         check("u:p@h/x?secret", "h/x");
         check("a\u{202e}b\n", "a\\u{202e}b\\u{a}");
+        for hidden in ['\u{ad}', '\u{61c}', '\u{2060}', '\u{e0041}'] {
+            let escaped = format!("http://h/{}", hidden.escape_unicode());
+            check(&format!("http://h/{hidden}"), &escaped);
+        }
         assert_eq!(
             RedactedUrl::from_text(&format!("http://h/{}", "x".repeat(999)))
                 .as_str()
@@ -187,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shown_form_is_as_short_as_promised_after_escaping() {
+    fn the_redacted_form_is_within_its_limit_after_escaping() {
         let hidden = "\u{202e}".repeat(300);
         let parsed = RedactedUrl::from_text(&format!("http://h/{hidden}"));
         assert_eq!(parsed.as_str().chars().count(), 9 + 23 * 8);

@@ -13,7 +13,7 @@
 pub enum ReferenceForm {
     /// Standard base64 with padding and without line breaks (RFC 4648 section 4).
     Base64,
-    /// Decoded text.
+    /// Decoded text (quickapps 30.4).
     Text,
     /// The reference itself, untouched and never fetched.
     Url,
@@ -24,18 +24,18 @@ pub enum ReferenceForm {
 pub struct FileReference<'a> {
     /// What to put in place of the value.
     pub form: ReferenceForm,
-    /// What was named: everything after `::`, not trimmed.
+    /// What was named: everything behind the prefix, not trimmed and not checked.
     pub target: &'a str,
 }
 
-/// What an argument value is.
+/// What a whole argument value turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParsedReference<'a> {
     /// Not a reference: pass it on unchanged.
     Plain,
     /// `file:` without one of the prefixes: an invalid parameter.
     MissingPrefix,
-    /// A reference.
+    /// A reference with one of the prefixes.
     Reference(FileReference<'a>),
 }
 
@@ -49,8 +49,9 @@ impl<'a> FileReference<'a> {
     /// use dray_types::reference::{FileReference, ReferenceForm, ParsedReference};
     ///
     /// let parsed = FileReference::parse("file:base64::files/b/report.pdf");
-    /// assert_eq!(parsed, ParsedReference::Reference(FileReference { form: ReferenceForm::Base64, target:
-    /// "files/b/report.pdf" })); assert_eq!(FileReference::parse("see file:base64::x"), ParsedReference::Plain);
+    /// let reference = FileReference { form: ReferenceForm::Base64, target: "files/b/report.pdf" };
+    /// assert_eq!(parsed, ParsedReference::Reference(reference));
+    /// assert_eq!(FileReference::parse("see file:base64::x"), ParsedReference::Plain);
     /// assert_eq!(FileReference::parse("file:///etc/passwd"), ParsedReference::MissingPrefix);
     /// ```
     pub fn parse(value: &'a str) -> ParsedReference<'a> {
@@ -58,7 +59,9 @@ impl<'a> FileReference<'a> {
         let Some(rest) = strip_keyword(value, "file:") else {
             return ParsedReference::Plain;
         };
+        // One final LF only; CR is an ordinary character and stays (30.2).
         let rest = rest.strip_suffix('\n').unwrap_or(rest);
+        // Text over several lines names no file (30.3).
         if rest.is_empty() || rest.contains('\n') {
             return ParsedReference::Plain;
         }
@@ -68,6 +71,7 @@ impl<'a> FileReference<'a> {
             ("text::", ReferenceForm::Text),
         ] {
             match strip_keyword(rest, keyword) {
+                // `file:base64::` names nothing and is the mistake of a missing prefix (30.3).
                 Some(target) if !target.is_empty() => {
                     return ParsedReference::Reference(Self { form, target });
                 }
@@ -79,6 +83,7 @@ impl<'a> FileReference<'a> {
 }
 
 fn strip_keyword<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
+    // `None` also where the length falls inside a character, which no keyword has.
     let head = text.get(..keyword.len())?;
     head.eq_ignore_ascii_case(keyword)
         .then(|| text.get(keyword.len()..).unwrap_or_default())
@@ -138,10 +143,10 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics_and_targets_are_suffixes(value in "/{0,2}(file:)?(base64::|url::|text::|[a-z:]{0,8})?.{0,12}\n?") {
-            if let ParsedReference::Reference(found) = FileReference::parse(&value) {
+            if let ParsedReference::Reference(reference) = FileReference::parse(&value) {
                 let body = value.strip_suffix('\n').unwrap_or(&value);
-                prop_assert!(body.ends_with(found.target));
-                prop_assert!(!found.target.is_empty() && !found.target.contains('\n'));
+                prop_assert!(body.ends_with(reference.target));
+                prop_assert!(!reference.target.is_empty() && !reference.target.contains('\n'));
             }
         }
 

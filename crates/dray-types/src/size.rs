@@ -1,4 +1,4 @@
-//! Byte counts that people write.
+//! Byte counts as people write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
-/// The text is not a size.
+/// The text is not a size, or one that no `u64` holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a size; write a number of bytes or one with a unit, such as 64KiB, 25MiB or 10MB"
@@ -28,22 +28,22 @@ const SIZE_UNITS: [(&str, u64); 7] = [
 ];
 
 impl ByteSize {
-    /// `count` bytes.
+    /// A size of `count` bytes.
     pub const fn bytes(count: u64) -> Self {
         Self(count)
     }
 
-    /// `count` × 1024 bytes.
+    /// `count` × 1024 bytes, at most `u64::MAX`.
     pub const fn kib(count: u64) -> Self {
-        Self(count << 10)
+        Self(count.saturating_mul(1 << 10))
     }
 
-    /// `count` × 1024² bytes.
+    /// `count` × 1024² bytes, at most `u64::MAX`.
     pub const fn mib(count: u64) -> Self {
-        Self(count << 20)
+        Self(count.saturating_mul(1 << 20))
     }
 
-    /// The number of bytes.
+    /// The size as a number of bytes.
     pub const fn as_u64(self) -> u64 {
         self.0
     }
@@ -68,6 +68,10 @@ impl FromStr for ByteSize {
                     .map(|digits| (digits.trim_end(), *factor))
             })
             .unwrap_or((trimmed, 1));
+        // `parse` takes a plus sign, too.
+        if digits.starts_with('+') {
+            return Err(invalid());
+        }
         let count: u64 = digits.parse().map_err(|_| invalid())?;
         count.checked_mul(factor).map(Self).ok_or_else(invalid)
     }
@@ -76,6 +80,7 @@ impl FromStr for ByteSize {
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, factor) in [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
+            // Whole units only: what is printed reads as the same size.
             if self.0 >= factor && self.0.is_multiple_of(factor) {
                 return write!(f, "{}{unit}", self.0 / factor);
             }
@@ -123,7 +128,16 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(ByteSize::bytes(bytes)), "{text}");
         }
-        for wrong in ["", "-1", "1.5MiB", "5 apples", "99999999999GiB", "MiB"] {
+        for wrong in [
+            "",
+            "-1",
+            "+5MiB",
+            "+5",
+            "1.5MiB",
+            "5 apples",
+            "99999999999GiB",
+            "MiB",
+        ] {
             assert!(wrong.parse::<ByteSize>().is_err(), "{wrong}");
         }
         assert_eq!(
@@ -134,6 +148,13 @@ mod tests {
             serde_json::from_str::<ByteSize>("\"1KiB\"").unwrap(),
             ByteSize::kib(1)
         );
+    }
+
+    #[test]
+    fn counts_beyond_all_sizes_are_the_largest_size() {
+        assert_eq!(ByteSize::kib(u64::MAX >> 9), ByteSize::bytes(u64::MAX));
+        assert_eq!(ByteSize::mib(1 << 44), ByteSize::bytes(u64::MAX));
+        assert_eq!(ByteSize::mib(1 << 43), ByteSize::bytes(1 << 63));
     }
 
     proptest! {

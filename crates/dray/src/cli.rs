@@ -1,18 +1,27 @@
-//! What can be typed. The help texts here are the reference; `docs/cli.md` is generated from them.
+//! The command line. The help texts here are the reference; `docs/cli.md` is generated from them.
 
 mod chat;
+mod dlq;
+mod mcp;
+mod mcp_setup;
+mod policy;
 mod read;
+mod ticket;
 mod transfer;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use dray_bus::dead::LetterState;
-use dray_types::{ByteSize, FaultCode, Period, TenantId};
+use dray_types::{ByteSize, TenantId};
 
 pub(crate) use chat::ChatArgs;
+pub(crate) use dlq::{DeadLetterCommand, DlqFilter};
+pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
+pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
+pub(crate) use policy::{PolicyCommand, PolicyExplainArgs};
 pub(crate) use read::{ClassifyArgs, ReadArgs, ReadLimitArgs, ReadLocation};
+pub(crate) use ticket::{TicketCommand, TicketOptions};
 pub(crate) use transfer::{
     DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxGet,
     SandboxPut, SendArgs, SessionCommand, TransferOptions,
@@ -69,50 +78,58 @@ pub(crate) struct GlobalOptions {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DrayCommand {
-    /// Shows everything at work on this machine: no network, no keys.
+    /// Show everything at work on this machine: no network, no keys.
     Demo,
-    /// Runs services: all of them in one process, or some of them against NATS and S3.
+    /// Run services: all of them in one process, or some of them against NATS and S3.
     Up(UpArgs),
-    /// Talks with an agent: one message, or a conversation.
+    /// Chat with an agent: one message, or a conversation.
     Chat(Box<ChatArgs>),
-    /// Resolves the `file:` references in the arguments of one tool call.
+    /// Serve the Model Context Protocol (MCP): agents read, fetch, list, move and send files through tools.
+    Mcp(Box<McpCommand>),
+    /// Resolve the `file:` references in the arguments of one tool call.
     Resolve(ResolveArgs),
-    /// Fetches one outside URL under the operator's policy.
+    /// Fetch one outside URL under the operator's policy.
     Fetch(FetchArgs),
-    /// Reads a document as an agent would: as Markdown, framed as untrusted data.
+    /// Explain what the policy of fetching allows, without fetching.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Read a document as an agent would: as Markdown, framed as untrusted data.
     Read(Box<ReadArgs>),
-    /// Detects file types from content.
+    /// Detect file types from content.
     Classify(Box<ClassifyArgs>),
-    /// Sends files of a sandbox to a person and waits for the platform's proof.
+    /// Send files of a sandbox to a person and wait for the platform's proof.
     Send(SendArgs),
-    /// Sends files of this machine to a person and waits for the platform's proof.
+    /// Send files of this machine to a person and wait for the platform's proof.
     Deliver(DeliverArgs),
-    /// Shows what happened to files that were sent, one line for each.
+    /// Show what happened to files that were sent, one line for each.
     Receipts(ReceiptsArgs),
-    /// Sends once more what was not delivered, as a new delivery.
+    /// Send again what was not delivered, as a new delivery.
     Resend(ResendArgs),
-    /// Moves files in and out of a sandbox and looks into it.
+    /// Copy files into and out of a sandbox, list them, remove them.
     #[command(subcommand)]
     Sandbox(SandboxCommand),
-    /// Says which sandbox and which chat belong to a session.
+    /// Bind a sandbox and a chat to a session, or show what is bound.
     #[command(subcommand)]
     Session(SessionCommand),
-    /// Puts, gets and links stored files.
+    /// Put, get and link stored files.
     #[command(subcommand)]
     Artifact(ArtifactCommand),
-    /// Provisions or checks the streams and consumers on the NATS server.
+    /// Make single-use URLs through which a file comes in or goes out.
+    #[command(subcommand)]
+    Ticket(TicketCommand),
+    /// Provision or check the streams and consumers on the NATS server.
     #[command(subcommand)]
     Topology(TopologyCommand),
-    /// Shows what happens on the bus.
+    /// Show what happens on the bus.
     #[command(subcommand)]
     Events(EventsCommand),
-    /// Shows and restarts work that was given up (dead letters).
+    /// List, show and restart work that was given up (dead letters).
     #[command(subcommand)]
     Dlq(DeadLetterCommand),
-    /// Checks and shows the configuration.
+    /// Check and show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Asks a running service whether it is ready; for container health checks.
+    /// Ask a running service whether it is ready; for container health checks.
     Healthcheck(HealthcheckArgs),
     /// Print a completion script for a shell.
     ///
@@ -129,7 +146,7 @@ pub(crate) enum DrayCommand {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// Writes a generated reference page to standard output.
+    /// Write a generated reference page to standard output.
     #[command(hide = true)]
     Reference {
         /// Which one: cli, configuration, deployment, faults, metrics or subjects.
@@ -140,7 +157,7 @@ pub(crate) enum DrayCommand {
 /// `dray up`
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Runs only this service. Can be given several times. Without it, every service runs.
+    /// Run only this service. Can be given several times. Without it, every service runs.
     #[arg(long, value_name = "SERVICE")]
     pub(crate) only: Vec<String>,
     /// Log what services do, not only warnings. Twice: debug messages and every configuration value. With --only the
@@ -156,6 +173,12 @@ pub(crate) struct UpArgs {
     /// Address of the chat endpoint. Default: 127.0.0.1:5000.
     #[arg(long, value_name = "ADDR")]
     pub(crate) chat: Option<SocketAddr>,
+    /// Address of the endpoint of tickets (`dray ticket`), for example `127.0.0.1:7340`.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) tickets: Option<SocketAddr>,
+    /// Base of ticket URLs where a proxy stands before the endpoint, for example `https://files.example.org`.
+    #[arg(long, value_name = "URL", requires = "tickets")]
+    pub(crate) tickets_url: Option<String>,
     /// Folder of manifests: `NAME.json` each is an agent, the model NAME of the chat endpoint.
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: Option<PathBuf>,
@@ -163,6 +186,8 @@ pub(crate) struct UpArgs {
     /// `DRAY_ORCHESTRATOR__MODEL_KEY`.
     #[arg(long, value_name = "URL")]
     pub(crate) model_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) mcp: UpMcpArgs,
 }
 
 /// `dray resolve`
@@ -171,7 +196,7 @@ pub(crate) struct ResolveArgs {
     /// The arguments, a JSON object; `-` reads it from standard input.
     #[arg(long, value_name = "JSON")]
     pub(crate) arguments: String,
-    /// Resolves references in nested objects and arrays too.
+    /// Resolve references in nested objects and arrays too.
     #[arg(long)]
     pub(crate) nested: bool,
     /// Largest file, for example `25MiB`.
@@ -211,7 +236,7 @@ pub(crate) struct FetchArgs {
 /// `dray artifact`
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArtifactCommand {
-    /// Stores a file and prints its digest.
+    /// Store a file and print its digest.
     Put {
         /// The file; `-` is standard input.
         file: PathBuf,
@@ -222,7 +247,7 @@ pub(crate) enum ArtifactCommand {
         #[arg(long, default_value = "application/octet-stream")]
         media_type: String,
     },
-    /// Reads a stored file by its digest and checks it.
+    /// Read a stored file by its digest and check it.
     Get {
         /// SHA-256 of the content, 64 hexadecimal digits.
         sha256: String,
@@ -230,7 +255,7 @@ pub(crate) enum ArtifactCommand {
         #[arg(short, long, default_value = "-")]
         output: PathBuf,
     },
-    /// Mints a link that opens a stored file for anyone who holds it.
+    /// Create a link that opens a stored file for anyone who holds it.
     Url {
         /// SHA-256 of the content, 64 hexadecimal digits.
         sha256: String,
@@ -249,12 +274,12 @@ pub(crate) enum ArtifactCommand {
 /// `dray topology`
 #[derive(Debug, Subcommand)]
 pub(crate) enum TopologyCommand {
-    /// Creates missing streams, consumers and the ledger, and makes existing ones what they must be.
+    /// Create missing streams, consumers and the ledger, and update existing ones.
     Apply {
         #[command(flatten)]
         size: TopologySize,
     },
-    /// Compares what is there with what is needed. Changes nothing.
+    /// Compare what exists with what is needed. Changes nothing.
     Check {
         #[command(flatten)]
         size: TopologySize,
@@ -270,7 +295,7 @@ pub(crate) struct TopologySize {
     /// Size of the servers' JetStream store; all streams together stay below 70 % of it.
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub(crate) store_size: ByteSize,
-    /// Adds a durable consumer `publisher-TENANT` with the outcomes of this tenant's tool calls. Can be given several
+    /// Add a durable consumer `publisher-TENANT` with the outcomes of this tenant's tool calls. Can be given several
     /// times.
     #[arg(long = "publisher", value_name = "TENANT")]
     pub(crate) publishers: Vec<TenantId>,
@@ -279,108 +304,26 @@ pub(crate) struct TopologySize {
 /// `dray events`
 #[derive(Debug, Subcommand)]
 pub(crate) enum EventsCommand {
-    /// Prints events as they come.
+    /// Print events as they come.
     Tail {
-        /// Starts with events that are already stored.
+        /// Start with events that are already stored.
         #[arg(long)]
         all: bool,
-        /// Stops after this many.
+        /// Stop after this many.
         #[arg(long, value_name = "N")]
         count: Option<u64>,
-        /// Shows audit events instead of result events.
+        /// Show audit events instead of result events.
         #[arg(long)]
         audit: bool,
     },
 }
 
-/// `dray dlq`
-#[derive(Debug, Subcommand)]
-pub(crate) enum DeadLetterCommand {
-    /// Lists dead letters, newest last, with their state: open, restarted, resolved or unknown.
-    List {
-        /// At most this many.
-        #[arg(long, value_name = "N", default_value_t = 100)]
-        limit: usize,
-        #[command(flatten)]
-        filter: DlqFilter,
-    },
-    /// Shows one dead letter.
-    Show {
-        /// Its sequence, from `list`.
-        sequence: u64,
-    },
-    /// Starts the work of dead letters again: those named, or the open ones that a filter admits. Work that was
-    /// started again before or is done is left alone.
-    Redrive {
-        /// Their sequences, from `list`.
-        #[arg(value_name = "SEQUENCE")]
-        sequences: Vec<u64>,
-        #[command(flatten)]
-        filter: DlqFilter,
-        /// Starts every open dead letter again.
-        #[arg(long)]
-        all: bool,
-        /// Prints what would be started again, and does nothing.
-        #[arg(long)]
-        dry_run: bool,
-        /// At most this many.
-        #[arg(long, value_name = "N", default_value_t = 100)]
-        limit: usize,
-    },
-}
-
-/// Which dead letters are meant; several options must all match.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct DlqFilter {
-    /// Of this tenant.
-    #[arg(long, value_name = "TENANT")]
-    pub(crate) of_tenant: Option<TenantId>,
-    /// Of this area of work, for example `toolcall`.
-    #[arg(long, value_name = "AREA")]
-    pub(crate) area: Option<String>,
-    /// Given up with this code, for example `unavailable`.
-    #[arg(long, value_name = "CODE", value_parser = fault_code)]
-    pub(crate) code: Option<FaultCode>,
-    /// Given up with this detail, for example `no_responder`.
-    #[arg(long, value_name = "DETAIL")]
-    pub(crate) detail: Option<String>,
-    /// In this state: open, restarted, resolved or unknown. Can be given several times.
-    #[arg(long = "in-state", value_name = "STATE", value_parser = letter_state)]
-    pub(crate) states: Vec<LetterState>,
-    /// Given up within this time, for example `2h`.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) newer_than: Option<Period>,
-    /// Given up longer ago than this, for example `10m`.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) older_than: Option<Period>,
-}
-
-fn fault_code(name: &str) -> Result<FaultCode, String> {
-    let found = FaultCode::ALL_CODES
-        .into_iter()
-        .find(|code| code.as_str() == name);
-    found.ok_or_else(|| {
-        let names = FaultCode::ALL_CODES.map(FaultCode::as_str).join(", ");
-        format!("must be one of {names}")
-    })
-}
-
-fn letter_state(name: &str) -> Result<LetterState, String> {
-    let found = LetterState::ALL_STATES
-        .into_iter()
-        .find(|state| state.as_str() == name);
-    found.ok_or_else(|| {
-        let names = LetterState::ALL_STATES.map(LetterState::as_str).join(", ");
-        format!("must be one of {names}")
-    })
-}
-
 /// `dray config`
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Loads and validates; the exit code is the answer.
+    /// Load and validate the configuration; the exit code is the result.
     Check,
-    /// Prints every effective value and where it came from.
+    /// Print every effective value and where it came from.
     Show,
 }
 

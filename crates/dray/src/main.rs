@@ -1,4 +1,8 @@
 //! `dray`: all services in one binary, and the commands around them.
+//!
+//! The services themselves are libraries; this crate reads the command line (`cli`), connects a command with a bus
+//! and a store (`world`), runs it (`commands`, `demo`), and turns its result into output and an exit code
+//! (`outcome`). It has no public API: scripts use `--json` and the exit codes of `dray --help`.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -18,7 +22,8 @@ use cli::{Cli, DrayCommand};
 use outcome::CommandFailure;
 
 fn main() -> ExitCode {
-    // A conversion runs in this executable, started again.
+    // A conversion runs in this executable, started again as a worker. Before the arguments are parsed: a worker has
+    // none of these.
     if let Some(code) = dray_reading::worker::child(std::env::args_os()) {
         return code;
     }
@@ -52,8 +57,10 @@ fn command_future(cli: &Cli) -> CommandFuture<'_> {
         DrayCommand::Demo => Box::pin(demo::run(global)),
         DrayCommand::Up(up) => Box::pin(commands::up::run(global, up)),
         DrayCommand::Chat(chat) => Box::pin(commands::chat::run(global, chat)),
+        DrayCommand::Mcp(mcp) => Box::pin(commands::mcp::run(global, mcp)),
         DrayCommand::Resolve(resolve) => Box::pin(commands::resolve::run(global, resolve)),
         DrayCommand::Fetch(fetch) => Box::pin(commands::fetch::run(global, fetch)),
+        DrayCommand::Policy(policy) => Box::pin(commands::policy_explain::run(global, policy)),
         DrayCommand::Read(read) => Box::pin(commands::read::run(global, read)),
         DrayCommand::Classify(classify) => {
             Box::pin(ready(commands::read::classify_files(global, classify)))
@@ -67,6 +74,7 @@ fn command_future(cli: &Cli) -> CommandFuture<'_> {
         DrayCommand::Sandbox(sandbox) => Box::pin(commands::sandbox::run(global, sandbox)),
         DrayCommand::Session(session) => Box::pin(commands::session::run(global, session)),
         DrayCommand::Artifact(artifact) => Box::pin(commands::artifact::run(global, artifact)),
+        DrayCommand::Ticket(ticket) => Box::pin(commands::ticket::run(global, ticket)),
         DrayCommand::Topology(topology) => Box::pin(commands::topology::run(global, topology)),
         DrayCommand::Events(events) => Box::pin(commands::events::run(global, events)),
         DrayCommand::Dlq(dlq) => Box::pin(commands::dlq::run(global, dlq)),

@@ -1,17 +1,18 @@
-//! How a command ends: exit codes, and faults as what happened, why, and what to do.
+//! How a command ends: exit codes, and faults that say what happened, why, and what to do.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anstyle::AnsiColor;
+use dray_proto::export::ExportError;
 use dray_types::{Fault, FaultCode, RetryAdvice};
 use serde_json::{Value, json};
 
-/// Why a command did not succeed.
+/// Why a command did not succeed. The exit codes are part of the interface: see [`CommandFailure::exit_code`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandFailure {
-    /// Refused or failed, with a reason that can be acted on.
+    /// Refused or failed, with a reason that the user can act on.
     #[error("{0}")]
     Fault(#[from] Fault),
     /// The command line makes no sense; the text says what would.
@@ -23,42 +24,50 @@ pub(crate) enum CommandFailure {
     /// The bus or the store cannot be reached.
     #[error("{what}")]
     Unreachable {
-        /// What was tried.
+        /// What could not be reached, and why.
         what: String,
-        /// What to do about it.
+        /// What the user can do about it.
         advice: String,
     },
-    /// Anything on this machine: a file that cannot be read, a full disk.
+    /// A failure on this machine: a file that cannot be read, a full disk.
     #[error("{what}")]
     Local {
-        /// What was tried.
+        /// The operation that failed, in words.
         what: String,
-        /// The cause.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
     /// The message was already printed; only the exit code is left to set.
     #[error("reported")]
     Reported,
-    /// The message of this one was already printed.
+    /// This failure was already printed; its exit code is left to set.
     #[error("reported")]
     Told(Box<Self>),
 }
 
+impl From<ExportError> for CommandFailure {
+    fn from(error: ExportError) -> Self {
+        Self::Fault(error.into())
+    }
+}
+
 impl CommandFailure {
-    /// A failed file operation.
+    /// A conversion for `map_err`: a failed file operation with what was tried.
     pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Local { what, source }
     }
 
-    /// The documented exit code.
+    /// The exit code, as documented in `dray --help`.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Told(failure) => return failure.exit_code(),
             Self::Fault(_) | Self::Local { .. } | Self::Reported => 1,
             Self::Usage(_) => 2,
+            // `EX_UNAVAILABLE` of `sysexits.h`.
             Self::Unreachable { .. } => 69,
+            // `EX_CONFIG` of `sysexits.h`.
             Self::Configuration(_) => 78,
         })
     }
@@ -69,6 +78,7 @@ impl CommandFailure {
             return;
         }
         if as_json {
+            // On standard output, so that a script reads results and faults from one stream.
             print_line(&json!({ "fault": self.to_json() }).to_string());
         } else {
             // Without colour when standard error is not a terminal, or NO_COLOR or TERM=dumb says so.
@@ -76,7 +86,7 @@ impl CommandFailure {
         }
     }
 
-    /// Its message.
+    /// The failure as a fault, with a code for every kind: scripts see one shape.
     pub(crate) fn as_fault(&self) -> Fault {
         match self {
             Self::Fault(fault) => fault.clone(),
@@ -143,8 +153,9 @@ pub(crate) fn fault_json(fault: &Fault) -> Value {
     })
 }
 
-/// Writes one line to standard output. A closed pipe (`dray … | head`) is not an error worth telling.
+/// Writes one line to standard output. Errors are ignored: a closed pipe (`dray … | head`) is the reader's wish.
 pub(crate) fn print_line(line: &str) {
+    // One write for the line and one flush, under one lock: lines of concurrent tasks do not mix.
     let mut out = std::io::stdout().lock();
     let _ = out
         .write_all(line.as_bytes())
@@ -152,7 +163,7 @@ pub(crate) fn print_line(line: &str) {
         .and_then(|()| out.flush());
 }
 
-/// Writes one line for people to standard error.
+/// Writes one line for people to standard error, which may be closed.
 pub(crate) fn print_note(line: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out
@@ -183,7 +194,7 @@ mod tests {
     #[test]
     fn exit_codes_are_the_documented_ones() {
         let check = |failure: &CommandFailure, code: u8| {
-            assert_eq!(failure.exit_code(), ExitCode::from(code))
+            assert_eq!(failure.exit_code(), ExitCode::from(code));
         };
         check(&CommandFailure::from(Fault::internal()), 1);
         check(&CommandFailure::Usage(String::new()), 2);

@@ -1,5 +1,6 @@
-//! What a command works with: the configuration it was given, and a bus and a store to talk to.
+//! The world of a command: the configuration that it was given, a bus, and a store.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use dray_types::{Clock, Deadline, TenantId};
 use crate::cli::GlobalOptions;
 use crate::outcome::CommandFailure;
 
-/// A host that knows every service. Which of them run is said with [`Host::only`].
+/// A host that knows every service. [`Host::only`] selects those that run.
 pub(crate) fn all_services_host(sources: ConfigSources) -> Host {
     Host::new(Settings::new(sources))
         .with::<FileResolver>()
@@ -31,7 +32,7 @@ pub(crate) fn all_services_host(sources: ConfigSources) -> Host {
         .with::<SweeperService>()
 }
 
-/// The sources of configuration that the command line names.
+/// The sources of configuration that the command line names. The last value of a key counts.
 pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, CommandFailure> {
     let mut sources = ConfigSources::new(Environment::from_process());
     if let Some(file) = &global.config {
@@ -48,6 +49,7 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
     if let Some(folder) = &global.state {
         sources = sources.set("state.folder", folder.to_string_lossy());
     }
+    // After the options above: `--set` is the more exact wish.
     for text in &global.overrides {
         let flag: FieldOverride = text
             .parse()
@@ -57,12 +59,12 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
     Ok(sources)
 }
 
-/// Whether the state directory is the default one.
+/// Whether no source sets the state directory.
 fn is_default_state(sources: &ConfigSources) -> Result<bool, CommandFailure> {
     Ok(load_config(sources)?.is_default("state.folder"))
 }
 
-/// The user's home.
+/// The home directory of the user, by `HOME`; `None` where it is not set.
 pub(crate) fn home_directory() -> Option<PathBuf> {
     home_of(&Environment::from_process())
 }
@@ -71,14 +73,16 @@ fn home_of(environment: &Environment) -> Option<PathBuf> {
     environment.get("HOME").map(PathBuf::from)
 }
 
-/// Puts the state folder into the user's home unless it was set anywhere.
+/// Puts the state directory into the user's home unless a source sets it.
 pub(crate) fn with_home(sources: ConfigSources) -> Result<ConfigSources, CommandFailure> {
     let environment = &sources.environment;
     let home = environment
+        // XDG Base Directory Specification: state that survives restarts, but is not a document of the user.
         .get("XDG_STATE_HOME")
         .map(PathBuf::from)
         .or_else(|| Some(home_of(environment)?.join(".local/state")));
     match home {
+        // Only the default moves: a directory that was set anywhere stays as it is.
         Some(home) if is_default_state(&sources)? => {
             let folder = home.join("drayage");
             Ok(sources.set("state.folder", folder.to_string_lossy()))
@@ -87,15 +91,15 @@ pub(crate) fn with_home(sources: ConfigSources) -> Result<ConfigSources, Command
     }
 }
 
-/// Reads and checks the configuration.
+/// Reads the configuration and checks it for all services, also for those that will not run.
 pub(crate) fn load_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
     all_services_host(sources.clone())
         .load()
         .map_err(|error| CommandFailure::Configuration(error.to_string()))
 }
 
-/// How sandboxes are reached where the services of a command run in its own process; `None` where NATS is named and the
-/// services of a running system are asked.
+/// How sandboxes are reached where the services of a command run in its own process. `None` where NATS is named: then
+/// the services of a running system are asked.
 pub(crate) fn own_sandboxes(
     global: &GlobalOptions,
 ) -> Result<Option<dray_sandbox_transfer::Config>, CommandFailure> {
@@ -121,20 +125,20 @@ pub(crate) struct SystemConnection {
     pub(crate) bus: Bus,
     /// Where content is; `None` when the command said that it needs none.
     store: Option<Store>,
-    /// The wall clock.
+    /// The wall clock, for deadlines and the ages of events.
     pub(crate) clock: Clock,
     tenant: TenantId,
     running: Option<RunningHost>,
-    /// Removed with everything in it when the command ends.
+    /// Removed with all of its content when the command ends.
     folder: Option<tempfile::TempDir>,
 }
 
 /// Why the bus and the store cannot be opened.
 #[derive(Debug)]
 enum OpenError {
-    /// Another process serves this folder of the embedded store.
+    /// Another process serves this directory of the embedded store.
     Served(PathBuf),
-    /// Anything else.
+    /// Any other failure, ready to be shown.
     Failed(CommandFailure),
 }
 
@@ -151,23 +155,41 @@ impl From<OpenError> for CommandFailure {
     }
 }
 
-/// How long another short command is waited for.
+/// How long to wait for another command that uses the same directory: commands are short, `dray up` is not.
 const SHORT_COMMAND: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// Interval between two attempts to open the directory.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the services of one command may take to be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The failure of a command whose services are not ready in time, with each condition that fails and its reason.
+fn not_ready(failing: &BTreeMap<String, String>) -> CommandFailure {
+    let reasons: Vec<String> = failing
+        .iter()
+        .map(|(name, reason)| format!("{name}: {reason}"))
+        .collect();
+    CommandFailure::Unreachable {
+        what: format!(
+            "the services were not ready within {} s: {}",
+            READY_TIMEOUT.as_secs(),
+            reasons.join("; ")
+        ),
+        advice: "Remove the cause that is named, then run the command again.".to_owned(),
+    }
+}
+
 impl SystemConnection {
-    /// Opens what the command line names. `services` run here without NATS.
+    /// Opens what the command line names. `services` run in this process unless NATS is named.
     pub(crate) async fn open(
         global: &GlobalOptions,
         services: &[&str],
     ) -> Result<Self, CommandFailure> {
+        // Without services the command only looks at the bus.
         Self::open_with(global, services, !services.is_empty()).await
     }
 
-    /// The same for a command that reads and writes no content itself: of a running system only the bus is needed.
+    /// As [`Self::open`], for a command that reads and writes no content itself: of a running system only the bus is
+    /// needed.
     pub(crate) async fn open_to_ask(
         global: &GlobalOptions,
         services: &[&str],
@@ -190,9 +212,10 @@ impl SystemConnection {
         }
     }
 
-    /// Opens the store alone, as the artifact commands need it. Where a `dray up` serves the state folder, its
+    /// Opens the store alone, as the artifact commands need it. Where `dray up` serves the state directory, its
     /// endpoint is used.
     pub(crate) async fn open_store(global: &GlobalOptions) -> Result<Self, CommandFailure> {
+        // The bus is not used, so a configured server is not asked either.
         let sources = with_home(config_sources(global)?)?.set("bus.mode", "embedded");
         let end = Instant::now() + SHORT_COMMAND;
         loop {
@@ -201,7 +224,7 @@ impl SystemConnection {
                 Err(OpenError::Served(folder)) => folder,
                 Err(OpenError::Failed(failure)) => return Err(failure),
             };
-            // Another command may be at work for a moment; what stays is `dray up`.
+            // Another command may use the directory for a moment; only `dray up` uses it for longer.
             if Instant::now() >= end {
                 return Self::beside(sources, &busy, tenant_of(global)?).await;
             }
@@ -209,12 +232,13 @@ impl SystemConnection {
         }
     }
 
-    /// Uses the endpoint of the process that serves the state folder.
+    /// Opens the store through the process that serves the state directory.
     async fn beside(
         sources: ConfigSources,
         store: &Path,
         tenant: TenantId,
     ) -> Result<Self, CommandFailure> {
+        // That process may have ended since: its address stays in the directory.
         let found = dray_store::embedded::serving_options(store).map_err(CommandFailure::local(
             format!("cannot reach the process that serves {}", store.display()),
         ))?;
@@ -226,13 +250,14 @@ impl SystemConnection {
         Ok(Self::embedded(sources, &[], tenant).await?)
     }
 
-    /// Runs the services for one command. Unless a state folder was named, nothing is kept, and any number of such
+    /// Runs the services for one command. Unless a state directory was named, nothing is kept, and any number of such
     /// commands may run concurrently.
     async fn for_once(
         sources: ConfigSources,
         services: &[&str],
         tenant: TenantId,
     ) -> Result<Self, CommandFailure> {
+        // A named directory is wanted: its content is to be found or kept.
         if !is_default_state(&sources)? {
             return Ok(Self::embedded(sources, services, tenant).await?);
         }
@@ -244,7 +269,7 @@ impl SystemConnection {
         Ok(world)
     }
 
-    /// Opens the bus of a running system; there is nothing to see on the bus of a process that just began.
+    /// Opens the bus of a running system. The bus of a process that just began would show nothing.
     pub(crate) async fn open_bus(global: &GlobalOptions) -> Result<Self, CommandFailure> {
         let sources = config_sources(global)?;
         let loaded = load_config(&sources)?;
@@ -259,11 +284,13 @@ impl SystemConnection {
         Self::remote(&loaded, &bus, tenant_of(global)?, false).await
     }
 
-    /// The user of a command may name any chat and any sandbox, and gets files in a folder of this machine.
+    /// Settings for a command: its user may name any chat and any sandbox, and gets files in a directory of this
+    /// machine.
     pub(crate) fn as_operator(sources: ConfigSources) -> ConfigSources {
         sources
             .set("platform-delivery.allow_targets", "true")
             .set("platform-delivery.cli", "true")
+            // Messages of users belong to the running system; a command must not take them away.
             .set("platform-delivery.poll", "false")
             .set("platform-delivery.listen", "")
     }
@@ -273,16 +300,19 @@ impl SystemConnection {
         services: &[&str],
         tenant: TenantId,
     ) -> Result<Self, OpenError> {
-        // A command reports a store that is away immediately; only what stays waits for it.
+        // A command reports a missing store immediately; only `dray up` waits for it. It opens no ports either. Free
+        // space is a condition for taking on the work of others: a command ends with `no_space` where there is too little.
         let sources = sources
             .set("http.listen", "")
             .set("grpc.listen", "")
+            .set("limits.free_disk_percent", "0")
             .set("store.wait_for_server", "0s");
         let started = all_services_host(sources)
             .only(services.iter().copied())
             .start()
             .await;
         let running = started.map_err(|error| match error {
+            // Another process holds the lock of the state directory.
             HostError::State { folder, source } if source.kind() == ErrorKind::ResourceBusy => {
                 OpenError::Served(PathBuf::from(folder))
             }
@@ -292,13 +322,9 @@ impl SystemConnection {
             .await
             .is_err()
         {
-            return Err(OpenError::Failed(CommandFailure::Unreachable {
-                what: format!(
-                    "the services were not ready within {} s",
-                    READY_TIMEOUT.as_secs()
-                ),
-                advice: "Run `dray up` and look at /ready, which names what is missing.".to_owned(),
-            }));
+            return Err(OpenError::Failed(not_ready(
+                &running.health().readiness().failing,
+            )));
         }
         let context = running.context();
         Ok(Self {
@@ -340,34 +366,34 @@ impl SystemConnection {
         })
     }
 
-    /// The store.
+    /// The store, or a usage error for a command that was opened without one.
     pub(crate) fn store(&self) -> Result<&Store, CommandFailure> {
         self.store.as_ref().ok_or_else(|| {
             CommandFailure::Usage("this command needs a store: add --s3 URL".to_owned())
         })
     }
 
-    /// The configuration of what runs here; `None` beside a running system.
+    /// The configuration of the services that run here; `None` with a running system.
     pub(crate) fn config(&self) -> Option<&LoadedConfig> {
         self.running.as_ref().map(RunningHost::config)
     }
 
-    /// Whose data the command is about.
+    /// The tenant whose data the command is about.
     pub(crate) fn tenant(&self) -> &TenantId {
         &self.tenant
     }
 
-    /// The envelope of a new operation with this much time.
+    /// The envelope of a new operation, which may take this long.
     pub(crate) fn meta(&self, time: Duration) -> Meta {
         Meta::new(self.tenant.clone(), self.deadline(time))
     }
 
-    /// The instant this far from now.
+    /// The deadline that is this far from now.
     pub(crate) fn deadline(&self, time: Duration) -> Deadline {
         Deadline::after(self.clock.now_ms(), time)
     }
 
-    /// Ends what runs here, in order.
+    /// Stops the services that run here, in order, or flushes the connection to the bus.
     pub(crate) async fn close(self) {
         match self.running {
             Some(running) => {
@@ -378,7 +404,7 @@ impl SystemConnection {
     }
 }
 
-/// One section of the configuration.
+/// One section of the configuration, checked.
 pub(crate) fn config_section<S: dray_service::config::Section>(
     loaded: &LoadedConfig,
     name: &str,
@@ -388,6 +414,8 @@ pub(crate) fn config_section<S: dray_service::config::Section>(
         .map_err(|error| CommandFailure::Configuration(error.to_string()))
 }
 
+/// The content of a running system is in a store that the command line must name: an embedded one belongs to one
+/// process.
 async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, CommandFailure> {
     let store: StoreSection = config_section(loaded, "store")?;
     if store.mode == StoreMode::Embedded {
@@ -405,7 +433,7 @@ async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, Com
         })
 }
 
-/// What a host that did not start means for the exit code.
+/// The failure that shows why a host did not start, with its exit code.
 pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
     let text = format!("{}", ErrorChain(error));
     match error {
@@ -441,7 +469,7 @@ pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
     }
 }
 
-/// What to do when the bus was not connected. A refused identity is not a wrong address.
+/// Advice for a bus that was not connected. A refused identity is not a wrong address.
 fn bus_advice(error: &ConnectError, address: &str) -> String {
     if error.is_refused_identity() {
         "The server runs and refuses this identity: check `bus.nats.user`, `bus.nats.password` or \
@@ -452,7 +480,7 @@ fn bus_advice(error: &ConnectError, address: &str) -> String {
     }
 }
 
-/// What to do when the state folder cannot be used.
+/// Advice for a state directory that cannot be used.
 fn state_advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ResourceBusy => {

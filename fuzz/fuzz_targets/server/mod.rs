@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_egress_fetcher::dial::{Dialer, DialedStream};
-use dray_egress_fetcher::fetch::{Fetcher, NetworkAccess, FetchJob, FetchLimits};
-use dray_egress_fetcher::limits::{FetchAdmission, AdmissionLimits};
+use dray_egress_fetcher::dial::{DialedStream, Dialer};
+use dray_egress_fetcher::fetch::{FetchJob, FetchLimits, Fetcher, NetworkAccess};
+use dray_egress_fetcher::limits::{AdmissionLimits, FetchAdmission};
 use dray_egress_fetcher::record::FetchRecord;
 use dray_egress_fetcher::resolve::{DnsError, Resolver};
 use dray_egress_fetcher::sink::HashingSink;
 use dray_egress_fetcher::tls::TlsClient;
-use dray_guard::{AdminPolicy, DnsAnswer, CanonicalName, Judge, JudgeConfig, MaxRedirects, PinnedAddr};
+use dray_guard::{
+    AdminPolicy, CanonicalName, DnsAnswer, Judge, JudgeConfig, MaxRedirects, PinnedAddr,
+};
 use dray_types::Sha256Digest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -27,7 +29,11 @@ struct World {
 type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Resolver for World {
-    fn lookup<'a>(&'a self, name: &'a CanonicalName, _: &'a Judge) -> Boxed<'a, Result<DnsAnswer, DnsError>> {
+    fn lookup<'a>(
+        &'a self,
+        name: &'a CanonicalName,
+        _: &'a Judge,
+    ) -> Boxed<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
             Ok(DnsAnswer {
                 name: name.clone(),
@@ -96,7 +102,14 @@ fn fetcher(world: &Arc<World>) -> Fetcher {
         dialer: Arc::clone(world) as Arc<dyn Dialer>,
     };
     let judge = Judge::new(JudgeConfig::default());
-    Fetcher::new(settings, admin, judge, network, TlsClient::new(None).unwrap(), FetchAdmission::new(AdmissionLimits::default()))
+    Fetcher::new(
+        settings,
+        admin,
+        judge,
+        network,
+        TlsClient::new(None).unwrap(),
+        FetchAdmission::new(AdmissionLimits::default()),
+    )
 }
 
 /// Fetches `answer` and checks what must hold whatever it is.
@@ -120,7 +133,10 @@ pub fn check(answer: Vec<u8>, request: &FetchJob) {
     });
     let stored = sink.into_inner();
     assert!(took <= Duration::from_secs(61), "time is bounded");
-    assert!(stored.len() as u64 <= request.size_limit, "stored bytes are bounded");
+    assert!(
+        stored.len() as u64 <= request.size_limit,
+        "stored bytes are bounded"
+    );
     assert!(record.counts.stored >= stored.len() as u64);
     for dialled in world.dialled.lock().unwrap().iter() {
         assert_eq!(*dialled, PINNED, "only the pin is dialled");
@@ -133,6 +149,10 @@ pub fn check(answer: Vec<u8>, request: &FetchJob) {
             assert!(fetched.labels.media_type.len() <= 128 && fetched.labels.media_type.is_ascii());
             assert!((200..300).contains(&fetched.status));
         }
-        Err(denied) => assert_ne!(denied.code.as_str(), "internal", "no panic, no mistake of ours"),
+        Err(denied) => assert_ne!(
+            denied.code.as_str(),
+            "internal",
+            "no panic, no mistake of ours"
+        ),
     }
 }

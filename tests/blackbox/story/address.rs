@@ -6,7 +6,7 @@ use crate::range;
 use crate::world::{self, StorySetup};
 
 #[test]
-fn no_blocked_address_is_reached_by_writing_it() {
+fn no_blocked_address_is_reached_as_a_literal() {
     world::run("literal", &StorySetup::default(), |world| {
         let mut cases: Vec<_> = range::samples()
             .into_iter()

@@ -8,7 +8,7 @@ use crate::world::{self, StorySetup};
 const OK_STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";
 
 #[test]
-fn broken_and_lying_responses_are_failures_without_a_file() {
+fn broken_and_inconsistent_responses_are_failures_without_a_file() {
     world::run("response", &StorySetup::default(), |world| {
         let response = |text: &str, code| {
             (
@@ -43,10 +43,10 @@ fn broken_and_lying_responses_are_failures_without_a_file() {
             "300", "304", "401", "403", "404", "407", "429", "500", "503",
         ] {
             let line = world.check_one(&status(code), &FetchExpectation::Refused);
-            let told = line["message"]
+            let names_status = line["message"]
                 .as_str()
                 .is_some_and(|text| text.ends_with(&format!("HTTP status {code}.")));
-            world.demand(line["code"] == "http_status" && told, || {
+            world.demand(line["code"] == "http_status" && names_status, || {
                 format!("status {code}: {line}")
             });
         }
@@ -84,7 +84,7 @@ fn limits_hold_on_what_arrives_and_on_what_is_stored() {
 }
 
 #[test]
-fn servers_that_do_not_answer_are_left_in_time() {
+fn servers_that_do_not_respond_are_given_up_in_time() {
     world::run("slow", &StorySetup::default(), |world| {
         let late = FetchExpectation::Denied("timeout");
         let total = |path: &str| {

@@ -54,15 +54,18 @@ fn no_blocked_address_is_reached_by_a_name() {
                 format!("{} connection attempts", world.attempts())
             });
             for (name, _) in &names {
-                world.demand(asked(world, name) == 2, || {
-                    format!("{} questions about {name}, not 2", asked(world, name))
+                world.demand(question_count(world, name) == 2, || {
+                    format!(
+                        "{} questions about {name}, not 2",
+                        question_count(world, name)
+                    )
                 });
             }
         },
     );
 }
 
-fn asked(world: &world::StoryNetwork, name: &str) -> usize {
+fn question_count(world: &world::StoryNetwork, name: &str) -> usize {
     world
         .internet
         .questions()
@@ -214,7 +217,7 @@ pub(super) const INNER_NAMES: [&str; 25] = [
 ];
 
 #[test]
-fn names_that_are_never_fetched_are_refused_without_a_question() {
+fn names_that_are_never_fetched_are_refused_without_a_query() {
     let zone: Map<String, Value> = INNER_NAMES
         .iter()
         .map(|name| ((*name).to_owned(), json!([{"A": [PUBLIC_ADDRESSES]}])))

@@ -24,7 +24,7 @@ fn a_packet_of_the_binary_to_a_watched_range_is_a_finding() {
     ];
     for finding in expected {
         assert!(
-            findings.iter().any(|found| found == finding),
+            findings.iter().any(|reported| reported == finding),
             "not noticed: {finding}: {findings:?}"
         );
     }

@@ -107,7 +107,7 @@ fn exactly_the_opened_range_is_reached() {
 }
 
 #[test]
-fn a_public_page_leads_inside_only_by_the_operators_list() {
+fn a_public_page_leads_into_opened_ranges_only() {
     world::run("pivot", &plan(), |world| {
         let portal =
             |location: &str| opened(format!("http://portal.example.org{}", to(302, location)));
@@ -156,7 +156,7 @@ fn a_public_page_leads_inside_only_by_the_operators_list() {
 }
 
 #[test]
-fn nothing_but_exact_private_networks_can_be_opened() {
+fn only_exact_private_networks_can_be_opened() {
     world::run("unopenable", &StorySetup::default(), |world| {
         let cases: Vec<_> = [
             "8.8.8.0/24",

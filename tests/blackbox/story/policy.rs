@@ -77,7 +77,7 @@ const POLICY_ROWS: [PolicyRow; 21] = [
 ];
 
 #[test]
-fn every_row_of_the_truth_tables_holds_and_refusals_ask_nothing() {
+fn every_row_of_the_truth_tables_holds_and_refusals_send_no_query() {
     let name = |number: usize| format!("p{number}.example.com");
     let zone: Map<String, Value> = (0..POLICY_ROWS.len())
         .map(|number| (name(number), json!([{"A": [PUBLIC_ADDRESSES]}])))
@@ -101,11 +101,11 @@ fn every_row_of_the_truth_tables_holds_and_refusals_ask_nothing() {
         world.check(&cases);
         let questions = world.internet.questions();
         for (number, PolicyRow { code, .. }) in POLICY_ROWS.iter().enumerate() {
-            let asked = questions
+            let has_queried = questions
                 .iter()
                 .any(|question| question.name == name(number));
-            world.demand(asked == code.is_none(), || {
-                format!("row {number}: asked is {asked}, the code is {code:?}")
+            world.demand(has_queried == code.is_none(), || {
+                format!("row {number}: queried is {has_queried}, the code is {code:?}")
             });
         }
     });
@@ -156,14 +156,14 @@ fn an_allowlist_exempts_no_address_and_no_near_miss() {
                 (listed("http://127.0.0.1/"), outside.clone()),
                 (listed("http://localhost/"), outside),
             ]);
-            let asked: Vec<String> = world
+            let queried: Vec<String> = world
                 .internet
                 .questions()
                 .into_iter()
                 .map(|question| question.name)
                 .collect();
-            let only = asked.iter().all(|name| name == "inside.example.com");
-            world.demand(only, || format!("questions about {asked:?}"));
+            let only = queried.iter().all(|name| name == "inside.example.com");
+            world.demand(only, || format!("questions about {queried:?}"));
         },
     );
 }

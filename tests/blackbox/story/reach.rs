@@ -150,7 +150,7 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
             }
             world.check(&cases);
             // "5" means six requests.
-            let asked = |path: &str| {
+            let request_count = |path: &str| {
                 world
                     .internet
                     .requests()
@@ -158,10 +158,10 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
                     .filter(|request| request.head.contains(path))
                     .count()
             };
-            world.demand(asked("GET /chain/55 ") == 1, || {
+            world.demand(request_count("GET /chain/55 ") == 1, || {
                 "the sixth request of a long chain is missing".to_owned()
             });
-            world.demand(asked("GET /chain/54 ") == 0, || {
+            world.demand(request_count("GET /chain/54 ") == 0, || {
                 "a seventh request was sent".to_owned()
             });
         },

@@ -10,7 +10,7 @@ use crate::range;
 use crate::world::{self, StoryNetwork, StorySetup};
 
 #[test]
-fn a_name_that_turns_inside_is_never_followed() {
+fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
     let mut zone = Map::new();
     let (mut first, mut second, mut hops) = (Vec::new(), Vec::new(), Vec::new());
     for (number, address) in range::highlights().iter().enumerate() {
@@ -41,19 +41,19 @@ fn a_name_that_turns_inside_is_never_followed() {
         |world| {
             world.check(&first);
             for number in 0..names {
-                asked(world, &format!("d{number}.example.com"), 1);
+                expect_lookups(world, &format!("d{number}.example.com"), 1);
             }
             world.check(&second);
             world.check(&hops);
             for number in 0..names {
-                asked(world, &format!("h{number}.example.com"), 2);
+                expect_lookups(world, &format!("h{number}.example.com"), 2);
             }
         },
     );
 }
 
 /// Each lookup asks once for each family.
-fn asked(world: &StoryNetwork, name: &str, lookups: usize) {
+fn expect_lookups(world: &StoryNetwork, name: &str, lookups: usize) {
     let questions = world.internet.questions();
     for kind in ["A", "AAAA"] {
         let count = questions
@@ -84,7 +84,7 @@ fn a_connection_that_fails_does_not_use_another_answer() {
         world.demand((1..=3).contains(&tries), || {
             format!("{tries} connection attempts")
         });
-        asked(world, "closed.example.com", tries);
+        expect_lookups(world, "closed.example.com", tries);
         let line = world.check_one(
             &FetchCommand::new("http://turning.example.com:8000/"),
             &FetchExpectation::Refused,

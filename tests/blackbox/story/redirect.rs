@@ -118,10 +118,10 @@ fn a_redirect_goes_through_every_rule_again() {
                 ),
             ]);
             let questions = world.internet.questions();
-            let asked = questions
+            let has_queried = questions
                 .iter()
                 .any(|question| question.name == "three.example.org");
-            world.demand(!asked, || {
+            world.demand(!has_queried, || {
                 "a host outside the allowlist was asked for after a redirect".to_owned()
             });
             world.check_one(

@@ -13,7 +13,7 @@ use crate::range;
 use crate::world::{self, StorySetup};
 
 #[test]
-fn a_reference_leads_nowhere_that_a_fetch_does_not() {
+fn a_reference_reaches_only_what_a_fetch_reaches() {
     let mut zone = Map::new();
     zone.insert(
         "files.example.com".to_owned(),
@@ -76,10 +76,10 @@ fn a_reference_leads_nowhere_that_a_fetch_does_not() {
     world::run("reference", &plan, |world| {
         world.check(&cases);
         let questions = world.internet.questions();
-        let asked = questions
+        let has_queried = questions
             .iter()
             .any(|question| question.name == "unlisted.example.org");
-        world.demand(!asked, || {
+        world.demand(!has_queried, || {
             "a host outside the app's list was asked for".to_owned()
         });
     });

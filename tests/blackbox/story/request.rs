@@ -9,7 +9,7 @@ use crate::fetch::FetchCommand;
 use crate::world::{self, StorySetup};
 
 #[test]
-fn a_request_holds_nothing_but_its_six_fields() {
+fn a_request_has_only_its_six_fields() {
     let zone = json!({"one.example.com": [{"A": [PUBLIC_ADDRESSES]}], "two.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
     world::run(
         "request",

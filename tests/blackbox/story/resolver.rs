@@ -10,7 +10,7 @@ use crate::world::{self, StorySetup};
 const DNS_SERVERS_VARIABLE: &str = "EXTERNAL_URL_FETCH_DNS_SERVERS";
 
 #[test]
-fn names_are_asked_fully_qualified_and_only_of_the_configured_server() {
+fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
     let zone = json!({
         "files.example.com": [{"A": [PUBLIC_ADDRESSES]}],
         "gone.example.com.corp.example": [{"A": [PUBLIC_ADDRESSES]}],
@@ -85,11 +85,11 @@ fn served_by(world: &world::StoryNetwork, fetch: &FetchCommand, server: &str) {
     world.internet.forget();
     world.check_one(fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
     let questions = world.internet.questions();
-    let (asked, right) = (
+    let (queries, right) = (
         questions.len(),
         questions.iter().all(|question| question.server == server),
     );
-    world.demand(asked == 2 && right, || {
+    world.demand(queries == 2 && right, || {
         format!("asked, instead of {server} twice: {questions:?}")
     });
 }

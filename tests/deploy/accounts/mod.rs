@@ -72,8 +72,9 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("dray.audit.egress.v1.fetched.acme", &["egress-fetcher"]),
     (
         "dray.egress.v1.fetch",
-        &["command-line", "file-resolver", "orchestrator"],
+        &["command-line", "file-resolver", "mcp", "orchestrator"],
     ),
+    ("dray.egress.v1.explain", &["command-line", "mcp"]),
     ("dray.egress.v1.probe", &[]),
     ("dray.file.v1.resolve.more", &[]),
     ("dray.unknown.v1.verb", &[]),
@@ -89,7 +90,7 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ),
     (
         "dray.delivery.v1.send-file",
-        &["command-line", "orchestrator"],
+        &["command-line", "mcp", "orchestrator"],
     ),
     ("dray.sandbox.v1.remove", &["command-line"]),
     ("$JS.API.DIRECT.GET.KV_dray_sessions", &[]),
@@ -162,7 +163,7 @@ fn dangerous_subjects_are_for_the_named_identities_alone() {
 }
 
 #[test]
-fn no_identity_may_listen_in() {
+fn no_identity_may_subscribe_to_the_inboxes_of_others() {
     for identity in identities() {
         for (subject, queue) in EAVESDROPPING_SUBJECTS {
             assert!(
@@ -249,7 +250,7 @@ fn every_subscription_works_and_every_other_one_is_refused_for_every_identity() 
 }
 
 #[test]
-fn nobody_enters_without_an_identity() {
+fn connections_without_an_identity_are_refused() {
     let server = AccountsServer::start();
     for (user, password) in [
         ("", ""),
@@ -363,7 +364,7 @@ fn a_rollup_header_erases_nothing() {
 }
 
 #[test]
-fn nobody_but_the_provisioner_changes_streams_and_not_even_it_deletes() {
+fn only_the_provisioner_changes_streams_and_it_deletes_none() {
     let server = AccountsServer::start();
     let mut provisioner = provisioned(&server);
     let mut publisher = server.client("publisher-acme");
@@ -407,7 +408,7 @@ fn nobody_but_the_provisioner_changes_streams_and_not_even_it_deletes() {
 }
 
 #[test]
-fn work_goes_from_publisher_to_resolver_and_the_outcome_comes_back() {
+fn work_reaches_the_resolver_and_its_outcome_the_publisher() {
     let server = AccountsServer::start();
     provisioned(&server);
     let mut publisher = server.client("publisher-acme");
@@ -430,13 +431,13 @@ fn work_goes_from_publisher_to_resolver_and_the_outcome_comes_back() {
     );
     let work = work.unwrap();
     assert_eq!(work.payload, b"\"work\"");
-    let told = ask(
+    let reply = ask(
         &mut resolver,
         "dray.event.toolcall.v1.resolved.acme",
         "",
         &json!("done"),
     );
-    assert_eq!(told["stream"], "DRAY_EVENT", "{told}");
+    assert_eq!(reply["stream"], "DRAY_EVENT", "{reply}");
     assert_eq!(publisher.next().payload, b"\"done\"");
 
     // Acknowledged with an answer, as the product does it.
@@ -448,7 +449,7 @@ fn work_goes_from_publisher_to_resolver_and_the_outcome_comes_back() {
 }
 
 #[test]
-fn a_responder_answers_where_it_was_asked_and_nowhere_else() {
+fn a_responder_answers_on_the_reply_subject_only() {
     let server = AccountsServer::start();
     let mut fetcher = server.client("egress-fetcher");
     fetcher
@@ -461,10 +462,10 @@ fn a_responder_answers_where_it_was_asked_and_nowhere_else() {
     let mut resolver = server.client("file-resolver");
     std::thread::scope(|scope| {
         let answer = scope.spawn(|| resolver.request("dray.egress.v1.fetch", "", b"please"));
-        let asked = fetcher.next().reply;
-        fetcher.publish(&asked, b"here").unwrap();
+        let reply_subject = fetcher.next().reply;
+        fetcher.publish(&reply_subject, b"here").unwrap();
         assert_eq!(answer.join().unwrap().unwrap().payload, b"here");
         // Progress replies before the last one are within the bound.
-        fetcher.publish(&asked, b"one more").unwrap();
+        fetcher.publish(&reply_subject, b"one more").unwrap();
     });
 }

@@ -82,7 +82,7 @@ impl WorkHandler<v1::ToolCallRequested> for FakeResolver {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_service_may_look_at_what_it_must_verify() {
+async fn every_service_can_verify_its_topology() {
     let server = provisioned().await;
     let host = Host::new(Settings::new(ConfigSources::default()))
         .with::<FileResolver>()
@@ -102,7 +102,7 @@ async fn every_service_may_look_at_what_it_must_verify() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn published_work_is_done_told_and_shown_to_the_operator() {
+async fn published_work_is_done_reported_and_listed() {
     let server = provisioned().await;
     let resolver = bus(&server, "file-resolver").await;
     let stop = CancellationToken::new();
@@ -127,13 +127,13 @@ async fn published_work_is_done_told_and_shown_to_the_operator() {
         let published = publisher.publish_work(&meta(), &work).await.unwrap();
         assert!(!published.duplicate);
     }
-    let mut told = Vec::new();
-    while told.len() < 2 {
-        told.push(events.next().await.unwrap().subject);
+    let mut subjects = Vec::new();
+    while subjects.len() < 2 {
+        subjects.push(events.next().await.unwrap().subject);
     }
-    told.sort();
+    subjects.sort();
     assert_eq!(
-        told,
+        subjects,
         [
             "dray.event.toolcall.v1.rejected.acme",
             "dray.event.toolcall.v1.resolved.acme"
@@ -146,7 +146,7 @@ async fn published_work_is_done_told_and_shown_to_the_operator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_resolver_asks_the_fetcher_and_the_fetcher_leaves_a_trail() {
+async fn the_resolver_calls_the_fetcher_and_the_fetcher_publishes_audit_events() {
     let server = provisioned().await;
     let fetcher = bus(&server, "egress-fetcher").await;
     let mut responder = fetcher
@@ -157,15 +157,15 @@ async fn the_resolver_asks_the_fetcher_and_the_fetcher_leaves_a_trail() {
     answering.spawn({
         let fetcher = fetcher.clone();
         async move {
-            let asked = responder.next().await.unwrap();
-            let meta = asked.meta().unwrap();
+            let request = responder.next().await.unwrap();
+            let meta = request.meta().unwrap();
             let audit = v1::EgressAudit::default();
             fetcher.publish_audit(&meta, &audit).await.unwrap();
             let reply = v1::FetchReply {
                 size: 7,
                 ..v1::FetchReply::default()
             };
-            asked.answer(Ok(reply)).await;
+            request.answer(Ok(reply)).await;
         }
     });
     let resolver = bus(&server, "file-resolver").await;
@@ -180,7 +180,7 @@ async fn the_resolver_asks_the_fetcher_and_the_fetcher_leaves_a_trail() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sweeper_ends_what_nobody_finished() {
+async fn the_sweeper_ends_abandoned_work() {
     let server = provisioned().await;
     let publisher = bus(&server, "publisher-acme").await;
     let work = v1::ToolCallRequested::default();
@@ -202,7 +202,7 @@ async fn the_sweeper_ends_what_nobody_finished() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_allowed_fails_at_once_and_makes_the_process_unready() {
+async fn a_refused_subject_fails_immediately_and_makes_the_process_unready() {
     let server = provisioned().await;
     let fetcher = bus(&server, "egress-fetcher").await;
     let refused = fetcher

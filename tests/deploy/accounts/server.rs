@@ -12,6 +12,15 @@ use super::table;
 use super::wire::{Refusal, WireClient};
 use crate::support;
 
+/// The line of the shipped nats.conf that limits the store. Without it the server takes a limit from the free space of
+/// the machine's disk and, where that is little, refuses the streams, which reserve their size.
+fn store_limit() -> String {
+    let shipped = std::fs::read_to_string(support::root().join("deploy/nats/nats.conf")).unwrap();
+    let mut lines = shipped.lines().map(str::trim);
+    let limit = lines.find(|line| line.starts_with("max_file_store:"));
+    limit.expect("nats.conf limits the store").to_owned()
+}
+
 /// Ends with the value.
 pub(in crate::deploy) struct AccountsServer {
     process: Child,
@@ -33,8 +42,9 @@ impl AccountsServer {
         let accounts = support::root().join("deploy/nats/accounts.conf");
         std::fs::copy(accounts, folder.path().join("accounts.conf")).unwrap();
         let config = format!(
-            "listen: \"{listen}\"\njetstream: {{ store_dir: {:?} }}\ninclude \"accounts.conf\"\n",
-            folder.path().join("data")
+            "listen: \"{listen}\"\njetstream: {{ store_dir: {:?}, {} }}\ninclude \"accounts.conf\"\n",
+            folder.path().join("data"),
+            store_limit()
         );
         let file = folder.path().join("nats.conf");
         std::fs::write(&file, config).unwrap();
@@ -50,28 +60,30 @@ impl AccountsServer {
             .spawn()
             .expect("nats-server is installed");
         let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let mut said = Vec::new();
+        let mut log_lines = Vec::new();
         let mut address = None;
         // It tells its address, and then that it is ready.
         for line in log.by_ref().map_while(Result::ok) {
-            if let Some((_, told)) = line.split_once("Listening for client connections on ") {
-                address = told.parse().ok();
+            if let Some((_, listen_address)) =
+                line.split_once("Listening for client connections on ")
+            {
+                address = listen_address.parse().ok();
             }
             let ready = line.contains("Server is ready");
-            said.push(line);
+            log_lines.push(line);
             if ready {
                 break;
             }
         }
-        let address =
-            address.unwrap_or_else(|| panic!("nats-server did not start:\n{}", said.join("\n")));
+        let address = address
+            .unwrap_or_else(|| panic!("nats-server did not start:\n{}", log_lines.join("\n")));
         // A log that is not read stops the server.
-        let kept = Arc::new(Mutex::new(said));
+        let shared_log = Arc::new(Mutex::new(log_lines));
         let reader = std::thread::spawn({
-            let kept = Arc::clone(&kept);
+            let shared_log = Arc::clone(&shared_log);
             move || {
                 for line in log.map_while(Result::ok) {
-                    kept.lock().unwrap().push(line);
+                    shared_log.lock().unwrap().push(line);
                 }
             }
         });
@@ -79,7 +91,7 @@ impl AccountsServer {
             process,
             address,
             reader: Some(reader),
-            log: kept,
+            log: shared_log,
             _folder: folder,
         }
     }

@@ -87,11 +87,11 @@ impl WireClient {
 
     fn wait(&mut self, private: bool) -> WireMessage {
         loop {
-            let kept = self
+            let buffered = self
                 .messages
                 .iter()
                 .position(|message| message.private == private);
-            if let Some(message) = kept.and_then(|at| self.messages.remove(at)) {
+            if let Some(message) = buffered.and_then(|at| self.messages.remove(at)) {
                 return message;
             }
             let line = self.line();

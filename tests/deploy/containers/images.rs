@@ -121,8 +121,8 @@ fn sources(binary: &Path) -> String {
 fn find(program: &str) -> PathBuf {
     let directories = ["/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
     let paths = directories.map(|directory| Path::new(directory).join(program));
-    let found = paths.into_iter().find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("{program} is not installed"))
+    let program_path = paths.into_iter().find(|path| path.exists());
+    program_path.unwrap_or_else(|| panic!("{program} is not installed"))
 }
 
 /// Shared libraries of a program, with the loader; none for a static one.

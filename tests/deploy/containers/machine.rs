@@ -18,7 +18,7 @@ use crate::deploy::read;
 use crate::support;
 
 /// Time for images, containers and health checks on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(240);
+const START_TIMEOUT: Duration = Duration::from_mins(4);
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -150,10 +150,10 @@ impl OperatorMachine {
     /// The only container of a service of Compose, inspected.
     #[track_caller]
     pub(super) fn container(&self, service: &str) -> Value {
-        let mut found = self.containers();
-        found.retain(|container| service_of(container) == service);
-        assert_eq!(found.len(), 1, "{service}: {found:?}");
-        let id = found[0]["Id"].as_str().unwrap();
+        let mut containers = self.containers();
+        containers.retain(|container| service_of(container) == service);
+        assert_eq!(containers.len(), 1, "{service}: {containers:?}");
+        let id = containers[0]["Id"].as_str().unwrap();
         self.engine.get(&format!("/containers/{id}/json"))
     }
 

@@ -1,8 +1,8 @@
 //! `docker compose up` for real: the shipped Compose file and Dockerfile in a Docker Engine with a network of its own,
 //! and the operator's path of `deploy/README.md`, command by command.
 //!
-//! The images are made here ([`images`]): the programs of NATS and of this product are real, those of MinIO are a fake
-//! that enforces the shipped policies, and the compiler's puts the binary under test in its place.
+//! The images are made here ([`images`]): the programs of NATS and of this product are real, those of `MinIO` are a
+//! fake that enforces the shipped policies, and the compiler's puts the binary under test in its place.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -40,11 +40,12 @@ fn permanent() -> Vec<&'static str> {
 async fn compose_up_runs_all_services_as_the_readme_says() {
     let machine = OperatorMachine::start();
     let mut outside = OutsideServer::start(&machine);
-    let [start, publish, call] = operator_commands().try_into().unwrap();
+    let [start, publish, call, serve_mcp] = operator_commands().try_into().unwrap();
 
     let mut up = machine.start_in_foreground(&start, "first.log");
     machine.wait_until_healthy(&mut up, &permanent()).await;
     operator_commands_succeed(&machine, &publish, &call);
+    mcp_server_attaches(&machine, &serve_mcp);
     fetching_is_off(&machine, &format!("{publish}{call}"));
     only_three_services_reach_the_outside(&machine);
     nothing_was_refused(&machine);
@@ -86,6 +87,17 @@ fn operator_commands_succeed(machine: &OperatorMachine, publish: &str, call: &st
     let status = "curl --silent --output /dev/null --write-out '%{http_code}' http://127.0.0.1:5000/v1/models";
     let status = machine.run(status);
     assert_ne!(status, "000", "no HTTP response from the orchestrator");
+}
+
+/// The MCP server of the README starts as `mcp` and answers over its standard input.
+fn mcp_server_attaches(machine: &OperatorMachine, serve: &str) {
+    let client = json!({"name": "test", "version": "1"});
+    let parameters =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters});
+    let answer = machine.run(&format!("echo '{request}' | (. ./.env\n{serve})"));
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["result"]["serverInfo"]["name"], "drayage");
 }
 
 /// Runs a command as `command-line`, in place of the one that the README shows.
@@ -253,8 +265,8 @@ impl OutsideServer {
     /// Waits until so many requests for paths with this prefix have come.
     fn wait_for_requests(&mut self, prefix: &str, count: usize) {
         let lines = self.requests.by_ref().lines().map(Result::unwrap);
-        let seen = lines.filter(|line| line.starts_with(prefix)).take(count);
-        assert_eq!(seen.count(), count, "the server ended");
+        let requests = lines.filter(|line| line.starts_with(prefix)).take(count);
+        assert_eq!(requests.count(), count, "the server ended");
     }
 
     /// Lets it answer the requests that it holds, and all that follow.

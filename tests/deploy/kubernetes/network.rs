@@ -144,7 +144,7 @@ fn servers_of_the_bus_and_of_the_store_reach_their_own_kind() {
 }
 
 #[test]
-fn others_reach_only_what_their_label_says() {
+fn other_pods_reach_only_the_services_of_their_label() {
     let publisher = other("shop", "dray-publisher", "true");
     let client = other("shop", "dray-client", "true");
     let stranger = other("shop", "app", "stranger");
@@ -165,7 +165,7 @@ fn others_reach_only_what_their_label_says() {
 }
 
 #[test]
-fn services_do_not_reach_each_other_but_through_the_bus() {
+fn services_reach_each_other_through_the_bus_only() {
     for from in SERVICE_NAMES {
         for to in SERVICE_NAMES {
             for port in [5000, 9464, 50051] {

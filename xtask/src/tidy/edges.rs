@@ -1,20 +1,26 @@
-//! Who may depend on whom.
+//! The dependencies that are allowed between our crates.
 
 use crate::metadata::{CargoMetadata, CargoPackage};
 
-/// Our crates and which of ours each may be built from. What stands left never knows what stands right.
+/// Our crates but the extensions ([`CRATE_KINDS`]), and which of ours each may be built from. What stands left never
+/// knows what stands right.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("dray-types", &[]),
-    ("dray-agent", &["dray-types"]),
-    ("dray-tool", &["dray-types", "dray-agent"]),
+    ("dray-media-type", &[]),
+    ("dray-agent", &["dray-types", "dray-media-type"]),
+    (
+        "dray-tool",
+        &["dray-types", "dray-media-type", "dray-agent"],
+    ),
     ("dray-dial", &["dray-types", "dray-agent", "dray-http"]),
-    ("dray-tool-dial", TOOL_EDGES),
-    ("dray-tool-mcp", TOOL_EDGES),
-    ("dray-tool-rest", TOOL_EDGES),
+    ("dray-archive", &[]),
     ("dray-guard", &["dray-types"]),
-    ("dray-content", &["dray-types"]),
-    ("dray-context", &["dray-types"]),
-    ("dray-documents", &["dray-types"]),
+    ("dray-presentation", &["dray-types", "dray-media-type"]),
+    ("dray-file-context", &["dray-types", "dray-media-type"]),
+    (
+        "dray-documents",
+        &["dray-types", "dray-media-type", "dray-archive"],
+    ),
     ("dray-http", &["dray-types"]),
     (
         "dray-reading",
@@ -22,82 +28,197 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ),
     ("dray-proto", &["dray-types"]),
     ("dray-bus", &["dray-types", "dray-proto"]),
-    ("dray-store", &["dray-types", "dray-proto"]),
+    (
+        "dray-store",
+        &["dray-types", "dray-media-type", "dray-proto"],
+    ),
     (
         "dray-service",
         &["dray-types", "dray-proto", "dray-bus", "dray-store"],
     ),
-    ("dray-sandbox", &["dray-types", "dray-content"]),
-    ("dray-sandbox-apptainer", BACKEND_EDGES),
-    ("dray-sandbox-daytona", BACKEND_EDGES),
-    ("dray-sandbox-docker", BACKEND_EDGES),
-    ("dray-sandbox-e2b", BACKEND_EDGES),
-    ("dray-sandbox-kubernetes", BACKEND_EDGES),
-    ("dray-sandbox-modal", BACKEND_EDGES),
-    ("dray-sandbox-ssh", BACKEND_EDGES),
+    ("dray-sandbox", &["dray-types"]),
+    ("dray-sandbox-exec", &["dray-types", "dray-sandbox"]),
+    ("dray-sandbox-local", &["dray-types", "dray-sandbox"]),
+    (
+        "dray-sandbox-tree",
+        &["dray-archive", "dray-presentation", "dray-sandbox"],
+    ),
+    (
+        "dray-transfer-engine",
+        &[
+            "dray-types",
+            "dray-presentation",
+            "dray-sandbox",
+            "dray-sandbox-tree",
+        ],
+    ),
+    (
+        "dray-sandbox-conformance",
+        &[
+            "dray-types",
+            "dray-sandbox",
+            "dray-sandbox-tree",
+            "dray-transfer-engine",
+        ],
+    ),
     (
         "dray-platform",
-        &["dray-types", "dray-content", "dray-http"],
+        &[
+            "dray-types",
+            "dray-media-type",
+            "dray-presentation",
+            "dray-http",
+        ],
     ),
-    ("dray-platform-discord", PLATFORM_EDGES),
-    ("dray-platform-email", PLATFORM_EDGES),
-    ("dray-platform-matrix", PLATFORM_EDGES),
-    ("dray-platform-slack", PLATFORM_EDGES),
-    ("dray-platform-telegram", PLATFORM_EDGES),
-    ("dray-platform-webhook", PLATFORM_EDGES),
-    ("dray-platform-whatsapp", PLATFORM_EDGES),
     ("dray-egress-fetcher", SERVICE_EDGES),
     ("dray-file-resolver", FILE_RESOLVER),
+    (
+        "dray-sandbox-hosted",
+        &[
+            "dray-types",
+            "dray-http",
+            "dray-sandbox",
+            "dray-sandbox-exec",
+        ],
+    ),
     ("dray-sandbox-transfer", SANDBOX_TRANSFER),
     ("dray-platform-delivery", PLATFORM_DELIVERY),
+    ("dray-tool-files", FILE_TOOLS),
     ("dray-orchestrator", ORCHESTRATOR_EDGES),
-    ("dray-testkit", &["dray-types", "dray-proto"]),
+    (
+        "dray-mcp",
+        &[
+            "dray-types",
+            "dray-media-type",
+            "dray-presentation",
+            "dray-proto",
+            "dray-bus",
+            "dray-store",
+        ],
+    ),
+    (
+        "dray-ticket",
+        &[
+            "dray-types",
+            "dray-media-type",
+            "dray-presentation",
+            "dray-bus",
+            "dray-store",
+        ],
+    ),
+    (
+        "dray-testkit",
+        &["dray-types", "dray-archive", "dray-proto"],
+    ),
     ("dray", ALL_CRATES),
     ("dray-tests", ALL_CRATES),
     ("dray-bench", ALL_CRATES),
     ("xtask", &[]),
 ];
 
-/// What one kind of sandbox is made of; another one is not among it.
-const BACKEND_EDGES: &[&str] = &["dray-types", "dray-content", "dray-http", "dray-sandbox"];
+/// A kind of extension: crates that implement the same interface, of which none knows another.
+struct CrateKind {
+    /// What names of its crates begin with.
+    prefix: &'static str,
+    /// Its crates, without the prefix.
+    names: &'static [&'static str],
+    /// What each of them may be built from.
+    edges: &'static [&'static str],
+    /// The crate that brings all of them together, besides the program, the tests and the measurements.
+    host: &'static str,
+}
 
-/// What one chat platform is made of; another one is not among it.
-const PLATFORM_EDGES: &[&str] = &["dray-types", "dray-content", "dray-http", "dray-platform"];
+impl CrateKind {
+    /// Whether a crate is one of this kind.
+    fn has(&self, name: &str) -> bool {
+        name.strip_prefix(self.prefix)
+            .is_some_and(|name| self.names.contains(&name))
+    }
+}
 
-/// A service and all kinds of sandboxes; no platform is among it.
+/// The crates of every kind of extension. `cargo xtask new` adds a name.
+const CRATE_KINDS: &[CrateKind] = &[BACKEND_CRATES, PLATFORM_CRATES, TOOL_CRATES];
+
+const BACKEND_CRATES: CrateKind = CrateKind {
+    prefix: "dray-sandbox-",
+    names: &[
+        "apptainer",
+        "daytona",
+        "docker",
+        "e2b",
+        "kubernetes",
+        "modal",
+        "ssh",
+    ],
+    edges: &[
+        "dray-types",
+        "dray-archive",
+        "dray-presentation",
+        "dray-http",
+        "dray-sandbox",
+        "dray-sandbox-exec",
+        "dray-sandbox-hosted",
+        "dray-sandbox-local",
+        "dray-sandbox-tree",
+    ],
+    host: "dray-sandbox-transfer",
+};
+
+const PLATFORM_CRATES: CrateKind = CrateKind {
+    prefix: "dray-platform-",
+    names: &[
+        "discord", "email", "matrix", "slack", "telegram", "webhook", "whatsapp",
+    ],
+    edges: &[
+        "dray-types",
+        "dray-media-type",
+        "dray-presentation",
+        "dray-http",
+        "dray-platform",
+    ],
+    host: "dray-platform-delivery",
+};
+
+const TOOL_CRATES: CrateKind = CrateKind {
+    prefix: "dray-tool-",
+    names: &["dial", "mcp", "rest"],
+    edges: &[
+        "dray-types",
+        "dray-media-type",
+        "dray-agent",
+        "dray-http",
+        "dray-dial",
+        "dray-tool",
+    ],
+    host: "dray-orchestrator",
+};
+
+/// A service, beside all kinds of sandboxes; no platform is among it.
 const SANDBOX_TRANSFER: &[&str] = &[
     "dray-types",
-    "dray-content",
+    "dray-media-type",
+    "dray-presentation",
     "dray-proto",
     "dray-bus",
     "dray-store",
     "dray-service",
     "dray-sandbox",
-    "dray-sandbox-apptainer",
-    "dray-sandbox-daytona",
-    "dray-sandbox-docker",
-    "dray-sandbox-e2b",
-    "dray-sandbox-kubernetes",
-    "dray-sandbox-modal",
-    "dray-sandbox-ssh",
+    "dray-sandbox-exec",
+    "dray-sandbox-local",
+    "dray-sandbox-tree",
+    "dray-transfer-engine",
 ];
 
-/// A service and all platforms; no sandbox is among it.
+/// A service, beside all platforms; no sandbox is among it.
 const PLATFORM_DELIVERY: &[&str] = &[
     "dray-types",
-    "dray-content",
+    "dray-media-type",
+    "dray-presentation",
     "dray-proto",
     "dray-bus",
     "dray-store",
     "dray-service",
     "dray-platform",
-    "dray-platform-discord",
-    "dray-platform-email",
-    "dray-platform-matrix",
-    "dray-platform-slack",
-    "dray-platform-telegram",
-    "dray-platform-webhook",
-    "dray-platform-whatsapp",
 ];
 
 /// What a service is made of; another service is not among it.
@@ -119,26 +240,34 @@ const FILE_RESOLVER: &[&str] = &[
     "dray-store",
     "dray-service",
     "dray-http",
+    "dray-agent",
+    "dray-dial",
     "dray-documents",
     "dray-reading",
-    "dray-context",
+    "dray-file-context",
 ];
 
-/// What one kind of tool is made of; another one is not among it.
-const TOOL_EDGES: &[&str] = &[
+/// The tools for files, which ask the other services over the bus; no service is among it.
+const FILE_TOOLS: &[&str] = &[
     "dray-types",
+    "dray-media-type",
+    "dray-guard",
     "dray-agent",
+    "dray-presentation",
+    "dray-proto",
+    "dray-bus",
+    "dray-store",
     "dray-http",
     "dray-dial",
     "dray-tool",
 ];
 
-/// A service and all kinds of tools; no reader, sandbox or platform is among it.
+/// A service, beside all kinds of tools; no reader, sandbox or platform is among it.
 const ORCHESTRATOR_EDGES: &[&str] = &[
     "dray-types",
+    "dray-media-type",
     "dray-guard",
     "dray-agent",
-    "dray-content",
     "dray-proto",
     "dray-bus",
     "dray-store",
@@ -146,21 +275,21 @@ const ORCHESTRATOR_EDGES: &[&str] = &[
     "dray-http",
     "dray-dial",
     "dray-tool",
-    "dray-tool-dial",
-    "dray-tool-mcp",
-    "dray-tool-rest",
+    "dray-tool-files",
 ];
 
-/// What stands at the right end.
+/// What stands at the right end, beside every extension.
 const ALL_CRATES: &[&str] = &[
     "dray-types",
+    "dray-media-type",
+    "dray-archive",
     "dray-agent",
     "dray-dial",
     "dray-orchestrator",
+    "dray-mcp",
+    "dray-ticket",
     "dray-tool",
-    "dray-tool-dial",
-    "dray-tool-mcp",
-    "dray-tool-rest",
+    "dray-tool-files",
     "dray-guard",
     "dray-proto",
     "dray-bus",
@@ -168,35 +297,38 @@ const ALL_CRATES: &[&str] = &[
     "dray-service",
     "dray-egress-fetcher",
     "dray-file-resolver",
-    "dray-content",
-    "dray-context",
+    "dray-presentation",
+    "dray-file-context",
     "dray-documents",
     "dray-http",
     "dray-reading",
     "dray-sandbox",
-    "dray-sandbox-apptainer",
-    "dray-sandbox-daytona",
-    "dray-sandbox-docker",
-    "dray-sandbox-e2b",
-    "dray-sandbox-kubernetes",
-    "dray-sandbox-modal",
-    "dray-sandbox-ssh",
+    "dray-sandbox-conformance",
+    "dray-sandbox-exec",
+    "dray-sandbox-hosted",
+    "dray-sandbox-local",
     "dray-sandbox-transfer",
+    "dray-sandbox-tree",
+    "dray-transfer-engine",
     "dray-platform",
-    "dray-platform-discord",
-    "dray-platform-email",
-    "dray-platform-matrix",
-    "dray-platform-slack",
-    "dray-platform-telegram",
-    "dray-platform-webhook",
-    "dray-platform-whatsapp",
     "dray-platform-delivery",
+    "dray-mcp",
     "dray-testkit",
     "dray",
 ];
 
+/// Crates that know every extension.
+const EXTENSION_USERS: &[&str] = &["dray", "dray-tests", "dray-bench"];
+
 /// Every crate may test itself with this one.
 const TESTKIT_CRATE: &str = "dray-testkit";
+
+/// What all crates for sandboxes may test themselves with. The suite stands above what it tests, the engine among it.
+const SANDBOX_TEST_CRATES: &[&str] = &[
+    "dray-sandbox-conformance",
+    "dray-sandbox-local",
+    "dray-transfer-engine",
+];
 
 /// Libraries of others that only some of ours may name.
 const RESERVED_LIBRARIES: &[(&str, &[&str])] = &[
@@ -204,15 +336,7 @@ const RESERVED_LIBRARIES: &[(&str, &[&str])] = &[
     ("async-nats", &["dray-bus", "dray-tests", "dray-bench"]),
     ("aws-sdk-s3", &["dray-store", "dray-tests", "dray-bench"]),
     // Trusted endpoints only; nothing that dials what others chose may have it.
-    (
-        "reqwest",
-        &[
-            "dray-file-resolver",
-            "dray-http",
-            "dray-tests",
-            "dray-bench",
-        ],
-    ),
+    ("reqwest", &["dray-http", "dray-tests", "dray-bench"]),
 ];
 
 /// Libraries that must not be in what a crate is built from, at any depth.
@@ -238,6 +362,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata) -> Vec<String> {
         breaches.extend(reserved_breaches(package));
     }
     for (name, absent, reason) in ABSENT_LIBRARIES {
+        // At any depth: a client with a resolver would come in through a library that uses it.
         let tree = metadata.normal_tree(name);
         for library in absent.iter().filter(|library| tree.contains(**library)) {
             breaches.push(format!("{name} is built from {library}: {reason}"));
@@ -248,7 +373,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata) -> Vec<String> {
 
 /// Edges between our own crates.
 fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
-    let Some((_, allowed)) = ALLOWED_EDGES.iter().find(|(name, _)| *name == package.name) else {
+    let Some(allowed) = allowed_edges(&package.name) else {
         return vec![format!(
             "{} has no line in xtask/src/tidy/edges.rs: say what it may depend on",
             package.name
@@ -258,11 +383,38 @@ fn own_edges(metadata: &CargoMetadata, package: &CargoPackage) -> Vec<String> {
     package
         .declared
         .iter()
+        // A crate may name itself under `[dev-dependencies]`, to test with a feature of its own.
         .filter(|declared| is_ours(&declared.name) && declared.name != package.name)
-        .filter(|declared| !allowed.contains(&declared.name.as_str()))
-        .filter(|declared| !(declared.dev && declared.name == TESTKIT_CRATE))
+        .filter(|declared| {
+            !allowed.contains(&declared.name.as_str())
+                && !brings_together(&package.name, &declared.name)
+        })
+        // Only as a development dependency: the product is never built from it.
+        .filter(|declared| !(declared.dev && may_test_with(&package.name, &declared.name)))
         .map(|declared| format!("{} must not depend on {}", package.name, declared.name))
         .collect()
+}
+
+/// Whether the tests of `user` may use the crate `name`.
+fn may_test_with(user: &str, name: &str) -> bool {
+    let is_of_sandboxes = user.starts_with("dray-sandbox") || user == "dray-transfer-engine";
+    name == TESTKIT_CRATE || (is_of_sandboxes && SANDBOX_TEST_CRATES.contains(&name))
+}
+
+/// What a crate may be built from, extensions that it brings together left out.
+fn allowed_edges(name: &str) -> Option<&'static [&'static str]> {
+    let extension = CRATE_KINDS.iter().find(|kind| kind.has(name));
+    let listed = ALLOWED_EDGES.iter().find(|(listed, _)| *listed == name);
+    extension
+        .map(|kind| kind.edges)
+        .or_else(|| listed.map(|(_, allowed)| *allowed))
+}
+
+/// Whether `user` may depend on the extension `name`, because it brings all of the kind together.
+fn brings_together(user: &str, name: &str) -> bool {
+    CRATE_KINDS
+        .iter()
+        .any(|kind| kind.has(name) && (user == kind.host || EXTENSION_USERS.contains(&user)))
 }
 
 /// Libraries that belong to other crates.
@@ -285,143 +437,4 @@ fn reserved_breaches(package: &CargoPackage) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::metadata::DeclaredDependency;
-
-    /// A workspace from lines `crate: dependency, (dev-dependency)`; unknown names are others' libraries.
-    fn workspace(lines: &[&str]) -> CargoMetadata {
-        let mut packages = BTreeMap::new();
-        for line in lines {
-            let (name, rest) = line.split_once(':').unwrap();
-            let declared: Vec<_> = rest
-                .split(',')
-                .map(str::trim)
-                .filter(|word| !word.is_empty())
-                .map(|word| DeclaredDependency {
-                    name: word.trim_matches(['(', ')']).to_owned(),
-                    rename: None,
-                    dev: word.starts_with('('),
-                })
-                .collect();
-            for other in &declared {
-                packages.entry(other.name.clone()).or_insert(CargoPackage {
-                    name: other.name.clone(),
-                    ..CargoPackage::default()
-                });
-            }
-            let normal = declared
-                .iter()
-                .filter(|other| !other.dev)
-                .map(|other| other.name.clone())
-                .collect();
-            packages.insert(
-                name.to_owned(),
-                CargoPackage {
-                    name: name.to_owned(),
-                    member: true,
-                    declared,
-                    normal,
-                    ..CargoPackage::default()
-                },
-            );
-        }
-        CargoMetadata { packages }
-    }
-
-    fn check(lines: &[&str], expected: &[&str]) {
-        assert_eq!(breaches(&workspace(lines)), expected);
-    }
-
-    #[test]
-    fn left_never_knows_right() {
-        check(
-            &["dray-types: dray-bus", "dray-bus: dray-types"],
-            &["dray-types must not depend on dray-bus"],
-        );
-    }
-
-    #[test]
-    fn the_services_do_not_know_each_other() {
-        check(
-            &[
-                "dray-egress-fetcher:",
-                "dray-file-resolver: dray-egress-fetcher",
-            ],
-            &["dray-file-resolver must not depend on dray-egress-fetcher"],
-        );
-    }
-
-    #[test]
-    fn the_testkit_is_for_tests_and_the_demo() {
-        check(
-            &[
-                "dray-testkit:",
-                "dray-store: (dray-testkit)",
-                "dray: dray-testkit",
-                "dray-bus: dray-testkit",
-            ],
-            &["dray-bus must not depend on dray-testkit"],
-        );
-    }
-
-    #[test]
-    fn a_new_crate_must_say_where_it_stands() {
-        check(
-            &["dray-surprise:"],
-            &["dray-surprise has no line in xtask/src/tidy/edges.rs: say what it may depend on"],
-        );
-    }
-
-    #[test]
-    fn the_nats_client_has_one_home() {
-        check(
-            &["dray-bus: async-nats", "dray-service: async-nats"],
-            &["dray-service names async-nats, which is for dray-bus, dray-tests, dray-bench alone"],
-        );
-    }
-
-    #[test]
-    fn i_2_the_fetcher_has_no_client_with_a_resolver_at_any_depth() {
-        check(
-            &[
-                "dray-service: reqwest-like",
-                "dray-egress-fetcher: dray-service",
-            ],
-            &[],
-        );
-        let mut deep = workspace(&[
-            "dray-service: innocent",
-            "dray-egress-fetcher: dray-service",
-        ]);
-        let id = "innocent".to_owned();
-        deep.packages
-            .entry(id)
-            .or_default()
-            .normal
-            .insert("native-tls".to_owned());
-        deep.packages.insert(
-            "native-tls".to_owned(),
-            CargoPackage {
-                name: "native-tls".to_owned(),
-                ..CargoPackage::default()
-            },
-        );
-        let found = breaches(&deep);
-        assert_eq!(found.len(), 1);
-        assert!(found[0].starts_with("dray-egress-fetcher is built from native-tls"));
-    }
-
-    #[test]
-    fn types_and_guard_hold_no_machinery() {
-        check(
-            &["dray-guard: tokio", "dray-types: prost"],
-            &[
-                "dray-types is built from prost: types hold no machinery",
-                "dray-guard is built from tokio: decisions do no I/O",
-            ],
-        );
-    }
-}
+mod tests;

@@ -19,12 +19,13 @@ pub(crate) fn breaches(root: &Path, sources: &[SourceFile]) -> anyhow::Result<Ve
 fn missing_places(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
     let mut breaches = Vec::new();
     for (at, line) in glossary.lines().enumerate() {
-        let Some(place) = last_column(line) else {
+        let Some(location) = last_column(line) else {
             continue;
         };
         let mut home = "";
-        for name in backticked_parts(place) {
+        for name in backticked_parts(location) {
             if name.starts_with("dray") && !name.contains(' ') {
+                // The names that follow belong to this crate, until another one is named.
                 home = name;
             }
             if !is_there(home, name, sources) {
@@ -63,6 +64,7 @@ fn is_there(home: &str, name: &str, sources: &[SourceFile]) -> bool {
             kinds.iter().any(|kind| {
                 let definition = format!("pub {kind} {name}");
                 source.text.match_indices(&definition).any(|(at, _)| {
+                    // A longer name that begins the same is another type.
                     let after = source.text[at + definition.len()..].chars().next();
                     !after.is_some_and(|next| next.is_alphanumeric() || next == '_')
                 })

@@ -33,7 +33,7 @@ pub(crate) fn breaches(metadata: &CargoMetadata, deny_toml: &str) -> anyhow::Res
     Ok(breaches)
 }
 
-/// `licenses.allow` of `deny.toml`.
+/// The list `licenses.allow` of `deny.toml`, as SPDX identifiers.
 fn allow_list(deny_toml: &str) -> anyhow::Result<Vec<String>> {
     let table: toml::Table = deny_toml.parse()?;
     let list = table
@@ -57,10 +57,11 @@ fn is_satisfied(expression: &str, allowed: &[String]) -> bool {
         .replace(')', " ) ");
     let words: Vec<_> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
+    // Words that are left over mean that it was not understood.
     any_of(&mut rest, allowed).is_some_and(|met| met && rest.is_empty())
 }
 
-/// `a OR b`
+/// Reads `a OR b`, the weakest operator; `None` for what cannot be read.
 fn any_of(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
     let mut met = all_of(words, allowed)?;
     while words.first() == Some(&"OR") {
@@ -71,7 +72,7 @@ fn any_of(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
     Some(met)
 }
 
-/// `a AND b`
+/// Reads `a AND b`, which binds tighter than `OR`.
 fn all_of(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
     let mut met = parse_term(words, allowed)?;
     while words.first() == Some(&"AND") {
@@ -81,7 +82,7 @@ fn all_of(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
     Some(met)
 }
 
-/// `( … )`, `id` or `id WITH exception`
+/// Reads `( … )`, `id` or `id WITH exception`.
 fn parse_term(words: &mut &[&str], allowed: &[String]) -> Option<bool> {
     let (first, rest) = words.split_first()?;
     *words = rest;
@@ -141,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_licence_expressions_are_refused() {
         for broken in ["", "MIT OR", "(MIT", "MIT MIT", "AND", ") MIT"] {
             check(broken, false);
         }
     }
 
     #[test]
-    fn origin_and_licence_are_both_told() {
+    fn origin_and_licence_are_both_reported() {
         let package = CargoPackage {
             name: "odd".to_owned(),
             version: "1.0.0".to_owned(),

@@ -21,17 +21,7 @@ use source::SourceFile;
 
 /// Prints every breach and fails when there is one.
 pub(crate) fn run_tidy(root: &Path) -> anyhow::Result<()> {
-    let metadata = CargoMetadata::read(root)?;
-    let sources = read_sources(root)?;
-    let allowed = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
-
-    let mut breaches = edges::breaches(&metadata);
-    breaches.extend(licences::breaches(&metadata, &allowed)?);
-    breaches.extend(unused::breaches(&metadata, &sources));
-    breaches.extend(sources.iter().flat_map(source::breaches));
-    breaches.extend(rules::breaches(&sources));
-    breaches.extend(glossary::breaches(root, &sources)?);
-    breaches.extend(words::breaches(&sources, &words::WordRules::read(root)?));
+    let breaches = find_breaches(root)?;
     if breaches.is_empty() {
         return Ok(());
     }
@@ -39,6 +29,23 @@ pub(crate) fn run_tidy(root: &Path) -> anyhow::Result<()> {
         eprintln!("tidy: {breach}");
     }
     bail!("{} breaches of the source rules", breaches.len());
+}
+
+/// Every breach of a rule, in one sentence each.
+pub(crate) fn find_breaches(root: &Path) -> anyhow::Result<Vec<String>> {
+    let metadata = CargoMetadata::read(root)?;
+    let sources = read_sources(root)?;
+    let allowed = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
+
+    // Every rule runs, so that one call shows everything that is to be corrected.
+    let mut breaches = edges::breaches(&metadata);
+    breaches.extend(licences::breaches(&metadata, &allowed)?);
+    breaches.extend(unused::breaches(&metadata, &sources));
+    breaches.extend(sources.iter().flat_map(source::breaches));
+    breaches.extend(rules::breaches(&sources));
+    breaches.extend(glossary::breaches(root, &sources)?);
+    breaches.extend(words::breaches(&sources, &words::WordRules::read(root)?));
+    Ok(breaches)
 }
 
 /// Every Rust file that a person wrote.
@@ -50,11 +57,12 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
             collect_sources(root, &top, &mut sources)?;
         }
     }
+    // So that two runs report breaches in the same order on every machine.
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(sources)
 }
 
-/// Walks one folder.
+/// Adds the Rust files below one folder, generated and built ones left out.
 fn collect_sources(
     root: &Path,
     folder: &Path,

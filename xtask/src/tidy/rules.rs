@@ -51,6 +51,7 @@ fn named_rules(sources: &[SourceFile]) -> BTreeSet<(char, u32)> {
     sources
         .iter()
         .filter(|source| homes.iter().any(|home| source.path.starts_with(home)))
+        // This file names the rules in its own tests.
         .filter(|source| !source.path.ends_with("tidy/rules.rs"))
         .flat_map(SourceFile::test_lines)
         .flat_map(|(_, line)| rule_ids(line))
@@ -79,13 +80,14 @@ fn scan_ids(
     letter: impl Fn(char) -> Option<char>,
 ) -> Vec<(char, u32)> {
     let characters: Vec<char> = text.chars().collect();
-    let mut found = Vec::new();
+    let mut ids = Vec::new();
     for (at, window) in characters.windows(3).enumerate() {
         let [first, second, third] = *window else {
             continue;
         };
         let Some(group) = letter(first) else { continue };
         let before = at.checked_sub(1).and_then(|at| characters.get(at));
+        // `max_4` and `UTF-8` are not rules.
         let inside_word = before.is_some_and(char::is_ascii_alphanumeric);
         if inside_word || second != separator || !third.is_ascii_digit() {
             continue;
@@ -96,10 +98,10 @@ fn scan_ids(
             .take_while(|character| character.is_ascii_digit())
             .collect();
         if let Ok(number) = digits.parse() {
-            found.push((group, number));
+            ids.push((group, number));
         }
     }
-    found
+    ids
 }
 
 #[cfg(test)]
@@ -133,19 +135,20 @@ mod tests {
             path: path.to_owned(),
             text: text.to_owned(),
         };
-        let found = named_rules(&[
+        let named = named_rules(&[
             source("crates/dray-guard/src/a.rs"),
             source("crates/dray-bus/src/a.rs"),
         ]);
-        assert_eq!(found, BTreeSet::from([('X', 2)]));
+        assert_eq!(named, BTreeSet::from([('X', 2)]));
     }
 
     #[test]
-    fn a_rule_without_a_test_is_told_by_name() {
-        let told = breaches(&[]);
-        assert_eq!(told.len(), 83);
+    fn a_rule_without_a_test_is_reported_by_name() {
+        let missing = breaches(&[]);
+        assert_eq!(missing.len(), 83);
         assert!(
-            told.contains(&"no test names rule X-6 (redirects) of the egress envelope".to_owned())
+            missing
+                .contains(&"no test names rule X-6 (redirects) of the egress envelope".to_owned())
         );
     }
 }

@@ -1,6 +1,6 @@
-//! What every Rust file keeps to.
+//! Rules for every Rust file.
 
-/// One Rust file.
+/// A Rust file that a person wrote, read as a whole.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceFile {
     /// Relative to the workspace, with `/`.
@@ -109,6 +109,7 @@ fn sleep_breaches(source: &SourceFile) -> Vec<String> {
                 line.trim()
             ));
         }
+        // The marker may stand above the call, where a long line leaves no room for it.
         above = line;
     }
     breaches
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_first_what_it_is_for() {
+    fn a_file_begins_with_its_purpose() {
         check("crates/a/src/lib.rs", "//! Why.\nfn a() {}\n", &[]);
         check(
             "crates/a/src/lib.rs",
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_an_end() {
+    fn a_file_has_a_maximum_length() {
         let longest = format!("//! Why.\n{}", "\n".repeat(MAX_LINES - 1));
         check("xtask/src/a.rs", &longest, &[]);
         check(
@@ -170,11 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn tests_wait_for_conditions() {
+    fn sleeping_tests_are_reported() {
         let text = format!(
             "//! Why.\nfn a() {{ {SLEEP_CALLS}1); }}\n#[cfg(test)]\nmod t {{ {SLEEP_CALLS}2); }}\n"
         );
-        let told = |path: &str, at: usize, line: &str| {
+        let complaint = |path: &str, at: usize, line: &str| {
             format!(
                 "{path}:{at} sleeps in a test: `{line}`; wait for the condition (dray_testkit::eventually), or pause \
                  the clock and say `{PAUSED_MARKER}`"
@@ -184,21 +185,21 @@ mod tests {
         check(
             "crates/a/src/b.rs",
             &text,
-            &[&told("crates/a/src/b.rs", 4, &last)],
+            &[&complaint("crates/a/src/b.rs", 4, &last)],
         );
         let first = format!("fn a() {{ {SLEEP_CALLS}1); }}");
         check(
             "crates/a/src/tests/b.rs",
             &text,
             &[
-                &told("crates/a/src/tests/b.rs", 2, &first),
-                &told("crates/a/src/tests/b.rs", 4, &last),
+                &complaint("crates/a/src/tests/b.rs", 2, &first),
+                &complaint("crates/a/src/tests/b.rs", 4, &last),
             ],
         );
     }
 
     #[test]
-    fn a_double_may_be_slow_under_a_paused_clock() {
+    fn a_marked_sleep_under_a_paused_clock_is_allowed() {
         let text = format!(
             "//! Why.\n{PAUSED_MARKER}: the peer answers late\n{SLEEP_CALLS}1);\n{SLEEP_CALLS}2); {PAUSED_MARKER}\n"
         );

@@ -1,8 +1,8 @@
 //! The words of the source: names that say too little, and phrases that have a plain equivalent.
 //!
-//! `xtask/words.toml` lists what is refused, with the word to write instead, and the shares that names and comments may
-//! not exceed. Shares are counted as a reader would count them, so that the limits can only go down over time. Files of
-//! tests count for types and constants only.
+//! `xtask/words.toml` lists what is refused, with the word to write instead, and the limits of the shares of names and
+//! comments. Shares are counted as a reader would count them, so that the limits can only become stricter over time. Files
+//! of tests count for types and constants only.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,28 +12,80 @@ use serde_json::Value;
 
 use super::source::SourceFile;
 
-/// What `xtask/words.toml` says.
+/// The refused words and the limits, as `xtask/words.toml` has them.
 #[derive(Debug, Default)]
 pub(crate) struct WordRules {
     /// Names of types and constants that are refused, with the name to use instead.
     identifiers: BTreeMap<String, String>,
     /// Phrases of comments that are counted, in lower case, with the phrase to use instead.
     phrases: BTreeMap<String, String>,
-    limits: WordLimits,
+    /// One for each of [`SHARE_RULES`], in their order.
+    limits: Vec<f64>,
 }
 
-/// Largest shares that are accepted.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub(crate) struct WordLimits {
-    /// Percent of the types whose name is one word.
-    one_word_types: f64,
-    /// Percent of the constants whose name is one word.
-    one_word_constants: f64,
-    /// Percent of the functions outside tests whose name is one word.
-    one_word_functions: f64,
-    /// Lines with a refused phrase among 1,000 comment lines.
-    odd_phrases: f64,
+/// A share that has a limit.
+struct ShareRule {
+    /// Its key in `xtask/words.toml`.
+    key: &'static str,
+    /// What is counted, and in what unit.
+    what: &'static str,
+    bound: ShareBound,
+    count: fn(&WordCounts) -> &ShareCount,
+    /// Percent or thousandths.
+    scale: f64,
 }
+
+/// The side on which a share is accepted.
+#[derive(PartialEq)]
+enum ShareBound {
+    AtMost,
+    AtLeast,
+}
+
+const SHARE_RULES: [ShareRule; 6] = [
+    ShareRule {
+        key: "one_word_types",
+        what: "types of one word (percent)",
+        bound: ShareBound::AtMost,
+        count: |counts| &counts.types,
+        scale: 100.0,
+    },
+    ShareRule {
+        key: "one_word_constants",
+        what: "constants of one word (percent)",
+        bound: ShareBound::AtMost,
+        count: |counts| &counts.constants,
+        scale: 100.0,
+    },
+    ShareRule {
+        key: "one_word_functions",
+        what: "functions of one word (percent)",
+        bound: ShareBound::AtMost,
+        count: |counts| &counts.functions,
+        scale: 100.0,
+    },
+    ShareRule {
+        key: "odd_phrases",
+        what: "odd phrases per 1,000 comment lines",
+        bound: ShareBound::AtMost,
+        count: |counts| &counts.odd_phrases,
+        scale: 1000.0,
+    },
+    ShareRule {
+        key: "short_docs",
+        what: "one-line docs of three words or fewer (percent)",
+        bound: ShareBound::AtMost,
+        count: |counts| &counts.short_docs,
+        scale: 100.0,
+    },
+    ShareRule {
+        key: "inline_comments",
+        what: "lines that are inline comments (percent)",
+        bound: ShareBound::AtLeast,
+        count: |counts| &counts.inline_comments,
+        scale: 100.0,
+    },
+];
 
 impl WordRules {
     /// Reads the rules of the workspace at `root`.
@@ -53,26 +105,23 @@ impl WordRules {
                 .filter_map(|(word, instead)| Some((word.clone(), instead.as_str()?.to_owned())))
                 .collect()
         };
-        let limit = |name: &str| {
-            let value = document.get("limits").and_then(|limits| limits.get(name));
+        let limit = |rule: &ShareRule| {
+            let value = document
+                .get("limits")
+                .and_then(|limits| limits.get(rule.key));
             value
                 .and_then(Value::as_f64)
-                .with_context(|| format!("limits.{name} is missing or is not a number"))
+                .with_context(|| format!("limits.{} is missing or is not a number", rule.key))
         };
         Ok(Self {
             identifiers: table("identifiers"),
             phrases: table("phrases"),
-            limits: WordLimits {
-                one_word_types: limit("one_word_types")?,
-                one_word_constants: limit("one_word_constants")?,
-                one_word_functions: limit("one_word_functions")?,
-                odd_phrases: limit("odd_phrases")?,
-            },
+            limits: SHARE_RULES.iter().map(limit).collect::<Result<_, _>>()?,
         })
     }
 }
 
-/// Refused identifiers, and shares above their limits.
+/// Refused identifiers, and shares beyond their limits.
 pub(crate) fn breaches(sources: &[SourceFile], rules: &WordRules) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut counts = WordCounts::default();
@@ -90,35 +139,21 @@ pub(crate) fn breaches(sources: &[SourceFile], rules: &WordRules) -> Vec<String>
         }
         counts.add(source, rules);
     }
-    let (found, limits) = (counts.shares(), rules.limits);
-    let shares = [
-        (
-            "types of one word (percent)",
-            found.one_word_types,
-            limits.one_word_types,
-        ),
-        (
-            "constants of one word (percent)",
-            found.one_word_constants,
-            limits.one_word_constants,
-        ),
-        (
-            "functions of one word (percent)",
-            found.one_word_functions,
-            limits.one_word_functions,
-        ),
-        (
-            "odd phrases per 1,000 comment lines",
-            found.odd_phrases,
-            limits.odd_phrases,
-        ),
-    ];
-    for (what, share, limit) in shares {
-        if share > limit {
-            breaches.push(format!(
-                "{what}: {share:.1}, more than the limit of {limit:.1} in xtask/words.toml; the last odd phrase is {}",
-                counts.last_phrase
-            ));
+    for (rule, limit) in SHARE_RULES.iter().zip(&rules.limits) {
+        let count = (rule.count)(&counts);
+        let Some(share) = count.share(rule.scale) else {
+            continue;
+        };
+        let what = rule.what;
+        match rule.bound {
+            ShareBound::AtMost if share > *limit => breaches.push(format!(
+                "{what}: {share:.1}, more than the limit of {limit:.1} in xtask/words.toml; the last one is {}",
+                count.last
+            )),
+            ShareBound::AtLeast if share < *limit => breaches.push(format!(
+                "{what}: {share:.1}, less than the limit of {limit:.1} in xtask/words.toml"
+            )),
+            _ => {}
         }
     }
     breaches
@@ -126,65 +161,95 @@ pub(crate) fn breaches(sources: &[SourceFile], rules: &WordRules) -> Vec<String>
 
 #[derive(Debug, Default)]
 struct WordCounts {
-    types: NameCount,
-    constants: NameCount,
-    functions: NameCount,
-    comment_lines: usize,
-    odd_lines: usize,
-    /// Where the last odd phrase stands, and what to write instead.
-    last_phrase: String,
+    types: ShareCount,
+    constants: ShareCount,
+    functions: ShareCount,
+    /// Among comment lines.
+    odd_phrases: ShareCount,
+    /// Among docs of one line.
+    short_docs: ShareCount,
+    /// Among lines that are not empty.
+    inline_comments: ShareCount,
 }
 
 #[derive(Debug, Default)]
-struct NameCount {
+struct ShareCount {
     all: usize,
-    one_word: usize,
+    counted: usize,
+    /// The last one that counted, and where it stands.
+    last: String,
+}
+
+impl ShareCount {
+    fn add(&mut self, counts: bool, describe: impl FnOnce() -> String) {
+        self.all += 1;
+        if counts {
+            self.counted += 1;
+            self.last = describe();
+        }
+    }
+
+    /// `None` for a tree that has nothing of the kind.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the numbers of lines and names are small"
+    )]
+    fn share(&self, scale: f64) -> Option<f64> {
+        (self.all > 0).then(|| self.counted as f64 * scale / self.all as f64)
+    }
 }
 
 impl WordCounts {
     fn add(&mut self, source: &SourceFile, rules: &WordRules) {
         let is_test = source.is_test_file();
-        for (at, line) in source.text.lines().enumerate() {
+        let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
+        for (at, line) in lines.iter().enumerate() {
+            let location = || format!("{}:{}", source.path, at + 1);
             for (kind, name) in line_definitions(line) {
+                let named = || format!("`{name}` at {}", location());
+                let is_one_word = !name.contains('_');
                 match kind {
-                    DefinitionKind::Type => self.types.add(!name[1..].contains(char::is_uppercase)),
-                    DefinitionKind::Constant => self.constants.add(!name.contains('_')),
-                    DefinitionKind::Function if !is_test => self.functions.add(!name.contains('_')),
+                    DefinitionKind::Type => {
+                        let is_one_word = !name[1..].contains(char::is_uppercase);
+                        self.types.add(is_one_word, named);
+                    }
+                    DefinitionKind::Constant => self.constants.add(is_one_word, named),
+                    DefinitionKind::Function if !is_test => self.functions.add(is_one_word, named),
                     DefinitionKind::Function => {}
                 }
             }
-            if !is_test && line.trim_start().starts_with("//") {
-                self.comment_lines += 1;
-                if let Some((phrase, instead)) = odd_phrase(line, rules) {
-                    self.odd_lines += 1;
-                    self.last_phrase =
-                        format!("`{phrase}` ({instead}) at {}:{}", source.path, at + 1);
-                }
+            if is_test || line.is_empty() {
+                continue;
             }
-        }
-    }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "the numbers of lines and names are small"
-    )]
-    fn shares(&self) -> WordLimits {
-        let thousandths = |part: usize, all: usize| part as f64 * 1000.0 / all.max(1) as f64;
-        let percent = |count: &NameCount| thousandths(count.one_word, count.all) / 10.0;
-        WordLimits {
-            one_word_types: percent(&self.types),
-            one_word_constants: percent(&self.constants),
-            one_word_functions: percent(&self.functions),
-            odd_phrases: thousandths(self.odd_lines, self.comment_lines),
+            let is_inline =
+                line.starts_with("//") && !line.starts_with("///") && !line.starts_with("//!");
+            self.inline_comments.add(is_inline, location);
+            if line.starts_with("//") {
+                let odd = odd_phrase(line, rules);
+                self.odd_phrases.add(odd.is_some(), || {
+                    let (phrase, instead) = odd.unwrap_or_default();
+                    format!("`{phrase}` ({instead}) at {}", location())
+                });
+            }
+            if let Some(doc) = one_line_doc(&lines, at) {
+                let is_short = doc.split_whitespace().count() <= MAX_SHORT_DOC_WORDS;
+                self.short_docs.add(is_short, location);
+            }
         }
     }
 }
 
-impl NameCount {
-    fn add(&mut self, is_one_word: bool) {
-        self.all += 1;
-        self.one_word += usize::from(is_one_word);
-    }
+/// A doc of so many words says what the name says.
+const MAX_SHORT_DOC_WORDS: usize = 3;
+
+/// The text of a doc comment that has no other line.
+fn one_line_doc<'a>(lines: &[&'a str], at: usize) -> Option<&'a str> {
+    let is_doc = |at: Option<usize>| {
+        let line = at.and_then(|at| lines.get(at));
+        line.is_some_and(|line| line.starts_with("///"))
+    };
+    let doc = lines.get(at)?.strip_prefix("///")?;
+    (!is_doc(at.checked_sub(1)) && !is_doc(at.checked_add(1))).then_some(doc)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,6 +261,7 @@ enum DefinitionKind {
 
 /// The names that a line of code defines.
 fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
+    // Comments may speak of a name that code must not define.
     let code = line.split("//").next().unwrap_or_default();
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     let mut words = code
@@ -209,6 +275,7 @@ fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
             "fn" => DefinitionKind::Function,
             _ => continue,
         };
+        // On a copy: in `const fn name` the next word is the next keyword.
         let Some(name) = words.clone().next() else {
             break;
         };
@@ -227,16 +294,17 @@ fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
 
 /// The first refused phrase of a comment, with the phrase to use instead.
 fn odd_phrase<'a>(line: &str, rules: &'a WordRules) -> Option<(&'a str, &'a str)> {
+    // A phrase may begin a sentence.
     let lower = line.to_lowercase();
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
-    let found = rules.phrases.iter().find(|(phrase, _)| {
+    let matched = rules.phrases.iter().find(|(phrase, _)| {
         lower.match_indices(phrase.as_str()).any(|(at, _)| {
             let before = lower[..at].chars().next_back();
             let after = lower[at + phrase.len()..].chars().next();
             !before.is_some_and(is_word) && !after.is_some_and(is_word)
         })
     });
-    found.map(|(phrase, instead)| (phrase.as_str(), instead.as_str()))
+    matched.map(|(phrase, instead)| (phrase.as_str(), instead.as_str()))
 }
 
 #[cfg(test)]
@@ -253,15 +321,20 @@ mod tests {
         one_word_constants = 50
         one_word_functions = 50
         odd_phrases = 500
+        short_docs = 50
+        inline_comments = 0
     "#;
 
-    fn check(text: &str, expected: &[&str]) {
+    fn findings(text: &str, rules: &str) -> Vec<String> {
         let source = SourceFile {
             path: "a.rs".to_owned(),
             text: text.to_owned(),
         };
-        let rules = WordRules::parse(TEST_RULES).unwrap();
-        assert_eq!(breaches(&[source], &rules), expected);
+        breaches(&[source], &WordRules::parse(rules).unwrap())
+    }
+
+    fn check(text: &str, expected: &[&str]) {
+        assert_eq!(findings(text, TEST_RULES), expected);
     }
 
     #[test]
@@ -273,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_shares_above_their_limits() {
+    fn refuses_shares_above_their_limits_with_the_last_example() {
         check(
             "const LONGEST: u8 = 1;\nconst MAX_BYTES: u8 = 1;\nconst fn max_bytes() {}\nenum TwoWords {}\n",
             &[],
@@ -281,13 +354,37 @@ mod tests {
         check(
             "const LONGEST: u8 = 1;\n/// Ends At once.\nfn run() {}\n",
             &[
-                "constants of one word (percent): 100.0, more than the limit of 50.0 in xtask/words.toml; the last odd \
-                 phrase is `at once` (immediately, or concurrently) at a.rs:2",
-                "functions of one word (percent): 100.0, more than the limit of 50.0 in xtask/words.toml; the last odd \
-                 phrase is `at once` (immediately, or concurrently) at a.rs:2",
+                "constants of one word (percent): 100.0, more than the limit of 50.0 in xtask/words.toml; the last one \
+                 is `LONGEST` at a.rs:1",
+                "functions of one word (percent): 100.0, more than the limit of 50.0 in xtask/words.toml; the last one \
+                 is `run` at a.rs:3",
                 "odd phrases per 1,000 comment lines: 1000.0, more than the limit of 500.0 in xtask/words.toml; the \
-                 last odd phrase is `at once` (immediately, or concurrently) at a.rs:2",
+                 last one is `at once` (immediately, or concurrently) at a.rs:2",
+                "one-line docs of three words or fewer (percent): 100.0, more than the limit of 50.0 in \
+                 xtask/words.toml; the last one is a.rs:2",
             ],
+        );
+    }
+
+    #[test]
+    fn docs_of_several_lines_or_four_words_are_not_short() {
+        check("/// Its four words here.\n", &[]);
+        check("/// Its name.\n/// Its use.\n", &[]);
+    }
+
+    #[test]
+    fn refuses_a_tree_with_too_few_inline_comments() {
+        let rules = TEST_RULES.replace("inline_comments = 0", "inline_comments = 40");
+        let code = "fn two_words() {\n    // Why it is odd.\n}\n";
+        assert_eq!(
+            findings(code, &rules),
+            [
+                "lines that are inline comments (percent): 33.3, less than the limit of 40.0 in xtask/words.toml"
+            ]
+        );
+        assert_eq!(
+            findings(&code.replace("}\n", "// More.\n}\n"), &rules),
+            [""; 0]
         );
     }
 

@@ -46,9 +46,11 @@ pub fn apply_patch(
 }
 
 fn find_refusals(key: &str, change: &Value, at: &str, refusals: &mut Vec<RefusedPatch>) {
+    // RFC 6901 section 3: `~` first, or the escape of `/` would be escaped again.
     let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
     if key == "type" {
         refusals.push(RefusedPatch { pointer });
+        // What is below it is refused with it.
         return;
     }
     match change {
@@ -68,6 +70,7 @@ fn find_refusals(key: &str, change: &Value, at: &str, refusals: &mut Vec<Refused
 
 fn merge_patch(target: &mut Value, patch: &Map<String, Value>) {
     if !target.is_object() {
+        // RFC 7396 section 2: a target that is not an object becomes an empty one.
         *target = Value::Object(Map::new());
     }
     let Some(members) = target.as_object_mut() else {
@@ -76,10 +79,12 @@ fn merge_patch(target: &mut Value, patch: &Map<String, Value>) {
     for (key, change) in patch {
         match change {
             Value::Null => {
+                // `remove` would move the last member into the gap, and the order of arguments reaches the model.
                 members.shift_remove(key);
             }
             Value::Object(inner) => {
-                merge_patch(members.entry(key.clone()).or_insert(Value::Null), inner)
+                // Merged even where nothing is yet: a `null` inside deletes, it is not inserted.
+                merge_patch(members.entry(key.clone()).or_insert(Value::Null), inner);
             }
             other => {
                 members.insert(key.clone(), other.clone());

@@ -29,7 +29,7 @@ use crate::topology::{ConsumerSpec, ConsumerState, StreamSpec, StreamState};
 /// The server's default `max_payload` (F-13).
 const MAX_PAYLOAD: usize = 1024 * 1024;
 
-/// A world of its own; clones share it.
+/// A bus of its own in this process; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalBackend {
     world: Arc<LocalServer>,
@@ -52,6 +52,7 @@ struct ServerState {
 
 impl LocalServer {
     fn lock(&self) -> MutexGuard<'_, ServerState> {
+        // No code under this lock calls back or awaits; a poisoned state is still the state that a server would have.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,7 +74,7 @@ impl LocalBackend {
         }
     }
 
-    /// Another user of the same world, who meets with the plan's faults.
+    /// A client of the same bus to which the plan's faults happen.
     #[cfg(test)]
     pub(crate) fn faulty(&self, plan: &Arc<FaultPlan>) -> Self {
         Self {
@@ -91,6 +92,8 @@ impl LocalBackend {
         let now_ms = self.world.clock.now_ms();
         let mut state = self.world.lock();
         let captured = state.capture(message, now_ms);
+        // A stream that takes the subject counts as a listener, as on the server: no 503 notice
+        // goes to the caller (F-17).
         state.routes.deliver(reply, message, captured.is_some());
         drop(state);
         self.world.wake();
@@ -111,7 +114,9 @@ impl LocalBackend {
         let outcome = state
             .capture(message, now_ms)
             .unwrap_or_else(|| Err(TransportError::NotProvisioned(message.subject.clone())));
+        // Core subscribers see a message even when its stream refuses it, as on the server.
         state.routes.deliver(None, message, true);
+        // Woken waiters take the lock themselves.
         drop(state);
         self.world.wake();
         outcome
@@ -128,6 +133,7 @@ impl LocalBackend {
             .logs
             .get_mut(stream)
             .ok_or_else(|| TransportError::NotProvisioned(stream.to_owned()))?;
+        // No timer removes old messages; each access drops what a server would have dropped by then.
         log.expire(now_ms);
         Ok(read(log, now_ms))
     }
@@ -158,6 +164,7 @@ impl LocalBackend {
         start: CursorStart,
     ) -> Result<LocalCursor, TransportError> {
         let next = self.with_log(stream, |log, _| match start {
+            // The place is fixed here, so messages between this call and the first `next` are not missed.
             CursorStart::New => log.last_sequence() + 1,
             CursorStart::Sequence(sequence) => sequence,
         })?;
@@ -214,6 +221,7 @@ impl LocalBackend {
     pub(crate) async fn provision_stream(&self, spec: &StreamSpec) -> Result<(), TransportError> {
         let mut state = self.world.lock();
         match state.logs.get_mut(&spec.name) {
+            // An update keeps the messages; a new configuration applies to what is appended from now on.
             Some(log) => log.reconfigure(spec.clone()),
             None => {
                 state
@@ -254,6 +262,7 @@ impl ServerState {
         let log = self
             .logs
             .values_mut()
+            // One stream at most: the server refuses streams whose subjects overlap.
             .find(|log| log.takes(&message.subject))?;
         log.expire(now_ms);
         Some(log.append(message, now_ms))
@@ -286,7 +295,13 @@ pub(crate) struct LocalCursor {
 }
 
 impl LocalCursor {
+    /// Sequence of the stream at which it was made to begin; asked before the first message.
+    pub(crate) fn begins_at(&self) -> u64 {
+        self.next
+    }
+
     pub(crate) async fn next(&mut self) -> Result<StoredMessage, TransportError> {
+        // Subscribed before the log is read: a message between the two wakes the wait below instead of being missed.
         let mut changed = self.local.world.changed.subscribe();
         loop {
             let found = self

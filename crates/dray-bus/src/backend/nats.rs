@@ -49,10 +49,14 @@ impl NatsBackend {
         health: &ConnectionHealth,
     ) -> Result<Self, ConnectError> {
         let mux = InboxMux::default();
+        // The client's `drain` returns before the connection has ended; its `Closed` event is
+        // the only sign of the end.
         let (closing, closed) = watch::channel(false);
         let watcher = connect::ConnectionWatcher {
             metrics: metrics.clone(),
             health: health.clone(),
+            // Weak: the client owns the watcher, and a strong reference would keep the client's
+            // inboxes alive through itself.
             mux: mux.downgrade(),
             closing,
         };
@@ -107,7 +111,8 @@ impl NatsBackend {
             None => self.client.subscribe(subject).await,
         }
         .map_err(TransportError::other)?;
-        // The server must know it before anyone learns that it exists.
+        // The caller announces itself as ready after this. Without the round trip its first requests could meet a
+        // server that does not know the subscription yet (`NoResponders`).
         self.flush(API_WAIT).await?;
         Ok(NatsSubscription { subscriber })
     }
@@ -121,6 +126,7 @@ impl NatsBackend {
     }
 
     async fn flush(&self, wait: Duration) -> Result<(), TransportError> {
+        // Without a timeout a flush waits for the whole outage.
         match tokio::time::timeout(wait, self.client.flush()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(match error.kind() {
@@ -133,6 +139,7 @@ impl NatsBackend {
     }
 
     pub(crate) async fn close(&self) {
+        // Flushed first: after the drain has begun, acknowledgements fail with "channel closed".
         if let Err(error) = self.flush(FLUSH_WAIT).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -144,6 +151,7 @@ impl NatsBackend {
         }
         let mut closed = self.closed.clone();
         let ended = async {
+            // An error means that the client has dropped its end: then the connection is over as well.
             let _ = closed.wait_for(|closed| *closed).await;
             self.mux.ended().await;
         };
@@ -153,7 +161,7 @@ impl NatsBackend {
     }
 }
 
-/// A listener's end.
+/// The receiving end of a subscription; dropping it unsubscribes.
 #[derive(Debug)]
 pub(crate) struct NatsSubscription {
     subscriber: async_nats::Subscriber,
@@ -179,6 +187,7 @@ fn to_nats(headers: &MessageHeaders) -> Result<async_nats::HeaderMap, TransportE
     let mut map = async_nats::HeaderMap::new();
     for (name, value) in headers.iter() {
         let refused = || TransportError::Header(name.to_owned());
+        // `insert` and `append` take text too, and panic on CR or LF.
         let parsed: async_nats::HeaderName = name.parse().map_err(|_| refused())?;
         let value: async_nats::HeaderValue = value.parse().map_err(|_| refused())?;
         map.append(parsed, value);
@@ -208,6 +217,7 @@ fn from_nats(message: async_nats::Message) -> CoreMessage {
 
 /// Unix milliseconds of the server's time.
 fn unix_millis(time: async_nats::datetime::DateTime) -> u64 {
+    // A time before 1970 is a mistake of the server's.
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
 }
 
@@ -218,7 +228,7 @@ mod tests {
     use opentelemetry::metrics::MeterProvider as _;
 
     use super::*;
-    use crate::bus::Bus;
+    use crate::bus_core::Bus;
 
     /// A drain waits for tracked tasks, so a task that lives as long as the connection would hold up every stop.
     #[tokio::test]

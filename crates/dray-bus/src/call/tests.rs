@@ -7,6 +7,10 @@ use dray_types::{Clock, Deadline, Fault, FaultCode};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
+use dray_proto::MESSAGE_LIMIT;
+use opentelemetry::trace::TracerProvider as _;
+use tracing_subscriber::layer::SubscriberExt as _;
+
 use super::HEARTBEAT_TIMEOUT;
 use crate::conformance::{call_meta, noop_meter};
 use crate::{Bus, CallError, IncomingRequest, Meta, Responder};
@@ -184,4 +188,25 @@ async fn nobody_is_watched_without_being_asked_to() {
     let asking = world.bus.call(&world.meta, &request);
     let (answered, ()) = tokio::join!(asking, serving);
     assert_eq!(answered.unwrap().name, "quiet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_headers_of_the_trace_count_towards_the_size_of_a_request() {
+    let world = world().await;
+    let request = |bytes: usize| v1::FetchRequest {
+        url: "x".repeat(bytes),
+        ..v1::FetchRequest::default()
+    };
+    let size_of = async |bytes: usize| {
+        let called = world.bus.call(&world.meta, &request(bytes)).await;
+        match called {
+            Err(CallError::TooLarge { size, .. }) => size,
+            other => panic!("{other:?}"),
+        }
+    };
+    let overhead = size_of(MESSAGE_LIMIT).await - MESSAGE_LIMIT;
+    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    let _recorded = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    assert!(size_of(MESSAGE_LIMIT - overhead).await > MESSAGE_LIMIT);
 }

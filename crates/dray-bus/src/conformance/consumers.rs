@@ -279,7 +279,7 @@ async fn a_stop_ends_a_pull(world: World) {
     let stop = CancellationToken::new();
     let begun = Instant::now();
     let (pulled, ()) = tokio::join!(puller.fetch(5, PULL_TIMEOUT * 6, &stop), async {
-        stop.cancel()
+        stop.cancel();
     });
     assert!(pulled.unwrap().is_empty());
     assert!(begun.elapsed() < PULL_TIMEOUT);

@@ -47,7 +47,7 @@ async fn one_deviating_field_of_a_stream_is_told_and_left_alone(world: World) {
     type Change = fn(&mut StreamSpec);
     let changes: [(&str, Change); 7] = [
         ("retention", |spec| {
-            spec.retention = StreamRetention::Interest
+            spec.retention = StreamRetention::Interest;
         }),
         ("discard", |spec| spec.discard = FullStreamPolicy::Old),
         ("max_age", |spec| spec.max_age += Duration::from_secs(1)),

@@ -1,4 +1,4 @@
-//! Looking at dead letters and starting them again: an operator's tools, never done by a service on its own.
+//! Reading and restarting dead letters: tools of an operator, never used by a service on its own.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_types::{Deadline, Fault, OperationId};
 use prost::Message as _;
 
-use super::state::{LetterFilter, LetterState};
+use super::state::{DeadLetterSummary, LetterFilter, LetterState};
 use crate::backend::{OutgoingMessage, StoredMessage};
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::error::{PublishError, TransportError};
 use crate::headers::{self, MessageHeaders};
 use crate::ids;
@@ -17,7 +17,7 @@ use crate::publish::PublishReceipt;
 use crate::subject::{self, SubjectParts};
 use crate::topology::{DEAD_LETTER_STREAM, WORK_STREAM};
 
-/// Time that redriven work gets when nothing else is said.
+/// Time that redriven work gets without a deadline of the operator's.
 const DEFAULT_TIME: Duration = Duration::from_mins(10);
 
 /// The dead letters of a bus. Reads with `$JS.API.STREAM.MSG.GET`, which is an operator's right.
@@ -26,37 +26,12 @@ pub struct DeadLetters {
     bus: Bus,
 }
 
-/// One line about a dead letter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetterSummary {
-    /// Its sequence in the dead-letter stream: what `show` and `redrive` take.
-    pub sequence: u64,
-    /// Subject of the original.
-    pub subject: String,
-    /// Operation id of the original, as sent; empty when it had none.
-    pub operation: String,
-    /// Why it was given up.
-    pub fault: Fault,
-    /// Real attempts.
-    pub attempts: u32,
-    /// How often the server handed it out.
-    pub delivered: u64,
-    /// Unix milliseconds of the first failure.
-    pub first_error_ms: u64,
-    /// Unix milliseconds at which it was given up.
-    pub last_error_ms: u64,
-    /// Whether the letter holds the whole original.
-    pub complete: bool,
-    /// Where the work stands now.
-    pub state: LetterState,
-}
-
 /// A dead letter with everything in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetterDetails {
     /// The line about it.
     pub summary: DeadLetterSummary,
-    /// The letter.
+    /// The decoded letter with the original's headers and payload.
     pub letter: v1::DeadLetter,
 }
 
@@ -69,7 +44,7 @@ pub enum LetterError {
     /// The message is not a dead letter.
     #[error("message {sequence} of the dead-letter stream does not decode")]
     Corrupt {
-        /// Its sequence.
+        /// Sequence in the dead-letter stream.
         sequence: u64,
         /// The cause.
         #[source]
@@ -92,7 +67,7 @@ pub enum LetterError {
     /// The original was not work with an operation id; nothing can be started again.
     #[error("the original of dead letter {0} cannot be started again: its envelope is not valid")]
     NotWork(u64),
-    /// The bus failed.
+    /// The bus failed; nothing was started again.
     #[error("the dead letters cannot be reached")]
     Transport(#[source] TransportError),
     /// The restart was not (provably) published.
@@ -130,6 +105,7 @@ impl DeadLetters {
     ) -> Result<Vec<DeadLetterSummary>, LetterError> {
         let subject = filter.subject();
         let mut summaries = Vec::new();
+        // Sequences begin at 1.
         let mut next = from.max(1);
         while summaries.len() < limit {
             let found = self
@@ -142,6 +118,7 @@ impl DeadLetters {
             let Some(stored) = found else { break };
             next = stored.sequence + 1;
             match open_letter(&stored) {
+                // The ledger is read only for letters that pass the cheap tests: it costs a request for each.
                 Ok(mut show) if filter.admits(&show.summary) => {
                     show.summary.state = self.state(&show.letter).await?;
                     if filter.admits_state(show.summary.state) {
@@ -202,6 +179,7 @@ impl DeadLetters {
     ) -> Result<PublishReceipt, LetterError> {
         let DeadLetterDetails { summary, letter } = self.show(sequence).await?;
         match summary.state {
+            // Not a lock: two operators may pass here together. The fixed id of the restart makes their messages one.
             LetterState::Restarted => return Err(LetterError::AlreadyRestarted(sequence)),
             LetterState::Resolved => return Err(LetterError::AlreadyResolved(sequence)),
             LetterState::Open | LetterState::Unknown => {}
@@ -237,6 +215,7 @@ impl DeadLetters {
             .await
             .map_err(LetterError::Transport)?;
         stored
+            // A stream that was made again counts from 1 again, so the sequence alone may name another message.
             .filter(|stored| {
                 stored.subject == letter.subject && stored.payload.starts_with(&letter.payload)
             })
@@ -302,6 +281,7 @@ fn restart_headers(
         ids::message_id(parts.tenant, &operation, &step, before.saturating_add(1)),
     );
     for (name, value) in original.iter() {
+        // `Nats-Msg-Id` is replaced above, and others of the server's headers would make the restart poison (E-1).
         let steers = name.to_ascii_lowercase().starts_with("nats-");
         if !steers && name != headers::DEADLINE_HEADER {
             restart.append(name, value);

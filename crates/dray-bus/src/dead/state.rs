@@ -1,9 +1,7 @@
 //! Where the work of a dead letter stands now, and which letters an operator asks for.
 
 use dray_proto::v1::{self, TerminalState};
-use dray_types::{FaultCode, TenantId};
-
-use super::letters::DeadLetterSummary;
+use dray_types::{Fault, FaultCode, TenantId};
 
 /// Where the work of a dead letter stands, as the ledger knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,8 +16,33 @@ pub enum LetterState {
     Unknown,
 }
 
+/// One line about a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetterSummary {
+    /// Its sequence in the dead-letter stream: what `show` and `redrive` take.
+    pub sequence: u64,
+    /// Subject of the original.
+    pub subject: String,
+    /// Operation id of the original, as sent; empty when it had none.
+    pub operation: String,
+    /// Why it was given up.
+    pub fault: Fault,
+    /// Real attempts: redeliveries that did no work are not counted.
+    pub attempts: u32,
+    /// How often the server handed it out.
+    pub delivered: u64,
+    /// Unix milliseconds of the first failure.
+    pub first_error_ms: u64,
+    /// Unix milliseconds at which it was given up.
+    pub last_error_ms: u64,
+    /// Whether the letter holds the whole original.
+    pub complete: bool,
+    /// Where the work stands now.
+    pub state: LetterState,
+}
+
 impl LetterState {
-    /// Every state.
+    /// Every state, in the order in which the command line lists them.
     pub const ALL_STATES: [Self; 4] = [Self::Open, Self::Restarted, Self::Resolved, Self::Unknown];
 
     /// The name used on the command line and in JSON.
@@ -36,6 +59,7 @@ impl LetterState {
     pub(super) fn of(redrives: u32, record: Option<&v1::LedgerRecord>) -> Self {
         match record {
             None => Self::Unknown,
+            // First, because a later restart that succeeded also has a higher count.
             Some(record) if record.terminal() == TerminalState::Done => Self::Resolved,
             Some(record) if record.redrives > redrives => Self::Restarted,
             Some(_) => Self::Open,
@@ -43,7 +67,7 @@ impl LetterState {
     }
 }
 
-/// Which letters are meant. The default means all of them.
+/// A selection of letters. The default selects all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LetterFilter {
     /// Of this tenant only.
@@ -63,18 +87,20 @@ pub struct LetterFilter {
 }
 
 impl LetterFilter {
-    /// The subject filter that finds at least the letters that are meant.
+    /// The narrowest subject filter that covers all selected letters.
     pub(super) fn subject(&self) -> String {
         let area = self
             .area
             .as_deref()
+            // An area with wildcards or dots would search elsewhere; `admits` compares the text
+            // and finds nothing for it.
             .filter(|area| dray_types::id::is_subject_token(area))
             .unwrap_or("*");
         let tenant = self.tenant.as_ref().map(TenantId::token);
         format!("dray.dead.{area}.v1.*.{}", tenant.as_deref().unwrap_or("*"))
     }
 
-    /// Whether the letter is meant, going by everything but its state, which costs a look into the ledger.
+    /// Whether the letter is selected by everything but its state, which costs a request to the ledger.
     pub(super) fn admits(&self, letter: &DeadLetterSummary) -> bool {
         let matches_area = |area: &String| {
             let work = format!("dray.work.{area}.");
@@ -92,7 +118,7 @@ impl LetterFilter {
                 .is_none_or(|until| letter.last_error_ms < until)
     }
 
-    /// Whether letters in this state are meant.
+    /// Whether letters in this state are selected.
     pub(super) fn admits_state(&self, state: LetterState) -> bool {
         self.states.is_empty() || self.states.contains(&state)
     }

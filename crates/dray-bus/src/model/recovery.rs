@@ -89,7 +89,7 @@ async fn start_worker(bus: Bus, handler: impl WorkHandler<v1::ToolCallRequested>
 }
 
 async fn publish_work(stage: &ModelStage, number: usize) -> crate::Meta {
-    let deadline = Deadline::after(stage.clock.now_ms(), Duration::from_secs(240));
+    let deadline = Deadline::after(stage.clock.now_ms(), Duration::from_mins(4));
     let meta = call_meta(&format!("op-{number}"), deadline);
     stage
         .bus

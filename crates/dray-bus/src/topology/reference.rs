@@ -106,6 +106,7 @@ mod tests {
             "`file-resolver`",
             "`sweeper-work`",
             "`dray.egress.v1.fetch`",
+            "`dray.egress.v1.explain`",
             "`dray.file.v1.cancel`",
             "| DRAY_DEAD | `dray.dead.>` | refuses new | 14d | 1d | 512KiB |",
         ] {

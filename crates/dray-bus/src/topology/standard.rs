@@ -1,15 +1,16 @@
-//! The streams and consumers of messaging-reliability 3.1 and 3.3. Which service uses which follows from what it
-//! declares: see [`crate::Permissions`].
+//! The streams and consumers of messaging-reliability 3.1 and 3.3. The queues of work come from [`dray_proto::queue`];
+//! which service uses which stream follows from what it declares: see [`crate::Permissions`].
 
 use std::time::Duration;
 
+use dray_proto::queue::{WorkQueue, work_queues};
 use dray_types::TenantId;
 
 use super::{
     ADVISORY_STREAM, AUDIT_STREAM, CONVERSION_STREAM, ConsumerSpec, DEAD_LETTER_STREAM,
     DELIVERY_STREAM, EVENT_STREAM, FullStreamPolicy, LEDGER_STREAM, PLATFORM_STREAM,
-    SESSION_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, StreamRetention, StreamSpec, Topology,
-    UPLOAD_STREAM, WORK_STREAM,
+    SESSION_STREAM, SWEEPER_ADVISORY, SWEEPER_WORK, StreamRetention, StreamSpec, TICKET_STREAM,
+    Topology, UPLOAD_STREAM, WORK_STREAM,
 };
 
 const MINUTE_SECONDS: u64 = 60;
@@ -17,199 +18,149 @@ const HOUR_SECONDS: u64 = 60 * MINUTE_SECONDS;
 const DAY_SECONDS: u64 = 24 * HOUR_SECONDS;
 const KIB_BYTES: u32 = 1024;
 
-/// What is said of a stream in the table: name, subjects, discard, age and window in seconds, message size,
-/// share of the store in percent.
-struct StreamRow(
-    &'static str,
-    &'static [&'static str],
-    FullStreamPolicy,
-    u64,
-    u64,
-    u32,
-    u64,
-);
+/// One stream as it stands in the table.
+struct StreamRow {
+    name: &'static str,
+    subjects: &'static [&'static str],
+    when_full: FullStreamPolicy,
+    max_age_seconds: u64,
+    duplicate_window_seconds: u64,
+    /// Largest message, headers included.
+    max_message_bytes: u32,
+    /// Share of the whole store, in percent.
+    store_percent: u64,
+}
 
 /// All shares together stay below 70 % of the store.
 ///
 /// The ledger takes messages of 256 KiB, not 64: an entry holds the event that is to be published, and an event
 /// may carry 64 KiB of content (docs/decisions/bus-ledger-entry-size.md).
-const STREAM_ROWS: [StreamRow; 11] = [
-    StreamRow(
-        WORK_STREAM,
-        &["dray.work.>"],
-        FullStreamPolicy::New,
-        6 * HOUR_SECONDS,
-        30 * MINUTE_SECONDS,
-        256 * KIB_BYTES,
-        18,
-    ),
-    StreamRow(
-        EVENT_STREAM,
-        &["dray.event.>"],
-        FullStreamPolicy::Old,
-        72 * HOUR_SECONDS,
-        30 * MINUTE_SECONDS,
-        256 * KIB_BYTES,
-        15,
-    ),
-    StreamRow(
-        DEAD_LETTER_STREAM,
-        &["dray.dead.>"],
-        FullStreamPolicy::New,
-        14 * DAY_SECONDS,
-        24 * HOUR_SECONDS,
-        512 * KIB_BYTES,
-        8,
-    ),
-    StreamRow(
-        AUDIT_STREAM,
-        &["dray.audit.>"],
-        FullStreamPolicy::Old,
-        30 * DAY_SECONDS,
-        30 * MINUTE_SECONDS,
-        64 * KIB_BYTES,
-        8,
-    ),
-    StreamRow(
-        ADVISORY_STREAM,
-        &[
+const STREAM_ROWS: [StreamRow; 12] = [
+    StreamRow {
+        name: WORK_STREAM,
+        subjects: &["dray.work.>"],
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 6 * HOUR_SECONDS,
+        duplicate_window_seconds: 30 * MINUTE_SECONDS,
+        max_message_bytes: 256 * KIB_BYTES,
+        store_percent: 18,
+    },
+    StreamRow {
+        name: EVENT_STREAM,
+        subjects: &["dray.event.>"],
+        when_full: FullStreamPolicy::Old,
+        max_age_seconds: 72 * HOUR_SECONDS,
+        duplicate_window_seconds: 30 * MINUTE_SECONDS,
+        max_message_bytes: 256 * KIB_BYTES,
+        store_percent: 14,
+    },
+    StreamRow {
+        name: DEAD_LETTER_STREAM,
+        subjects: &["dray.dead.>"],
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 14 * DAY_SECONDS,
+        duplicate_window_seconds: 24 * HOUR_SECONDS,
+        max_message_bytes: 512 * KIB_BYTES,
+        store_percent: 8,
+    },
+    StreamRow {
+        name: AUDIT_STREAM,
+        subjects: &["dray.audit.>"],
+        when_full: FullStreamPolicy::Old,
+        max_age_seconds: 30 * DAY_SECONDS,
+        duplicate_window_seconds: 30 * MINUTE_SECONDS,
+        max_message_bytes: 64 * KIB_BYTES,
+        store_percent: 8,
+    },
+    StreamRow {
+        name: ADVISORY_STREAM,
+        subjects: &[
             "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>",
             "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>",
         ],
-        FullStreamPolicy::Old,
-        14 * DAY_SECONDS,
-        2 * MINUTE_SECONDS,
-        64 * KIB_BYTES,
-        2,
-    ),
-    StreamRow(
-        LEDGER_STREAM,
-        &["$KV.dray_ledger.>"],
-        FullStreamPolicy::New,
-        72 * HOUR_SECONDS,
-        2 * MINUTE_SECONDS,
-        256 * KIB_BYTES,
-        8,
-    ),
-    StreamRow(
-        SESSION_STREAM,
-        &["$KV.dray_sessions.>"],
-        FullStreamPolicy::New,
-        90 * DAY_SECONDS,
-        2 * MINUTE_SECONDS,
-        64 * KIB_BYTES,
-        2,
-    ),
-    StreamRow(
-        UPLOAD_STREAM,
-        &["$KV.dray_uploads.>"],
-        FullStreamPolicy::New,
-        14 * DAY_SECONDS,
-        2 * MINUTE_SECONDS,
-        256 * KIB_BYTES,
-        2,
-    ),
-    StreamRow(
-        DELIVERY_STREAM,
-        &["$KV.dray_deliveries.>"],
-        FullStreamPolicy::New,
-        14 * DAY_SECONDS,
-        2 * MINUTE_SECONDS,
-        256 * KIB_BYTES,
-        4,
-    ),
-    StreamRow(
-        PLATFORM_STREAM,
-        &["$KV.dray_platform.>"],
-        FullStreamPolicy::New,
-        30 * DAY_SECONDS,
-        2 * MINUTE_SECONDS,
-        64 * KIB_BYTES,
-        1,
-    ),
-    StreamRow(
-        CONVERSION_STREAM,
-        &["$KV.dray_conversions.>"],
-        FullStreamPolicy::Old,
-        DAY_SECONDS,
-        2 * MINUTE_SECONDS,
-        4 * KIB_BYTES,
-        1,
-    ),
+        when_full: FullStreamPolicy::Old,
+        max_age_seconds: 14 * DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 64 * KIB_BYTES,
+        store_percent: 2,
+    },
+    StreamRow {
+        name: LEDGER_STREAM,
+        subjects: &["$KV.dray_ledger.>"],
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 72 * HOUR_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 256 * KIB_BYTES,
+        store_percent: 8,
+    },
+    StreamRow {
+        name: SESSION_STREAM,
+        subjects: &["$KV.dray_sessions.>"],
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 90 * DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 64 * KIB_BYTES,
+        store_percent: 2,
+    },
+    StreamRow {
+        name: UPLOAD_STREAM,
+        subjects: &["$KV.dray_uploads.>"],
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 14 * DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 256 * KIB_BYTES,
+        store_percent: 2,
+    },
+    StreamRow {
+        name: DELIVERY_STREAM,
+        subjects: &["$KV.dray_deliveries.>"],
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 14 * DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 256 * KIB_BYTES,
+        store_percent: 4,
+    },
+    StreamRow {
+        name: PLATFORM_STREAM,
+        subjects: &["$KV.dray_platform.>"],
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 30 * DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 64 * KIB_BYTES,
+        store_percent: 1,
+    },
+    StreamRow {
+        name: TICKET_STREAM,
+        subjects: &["$KV.dray_tickets.>"],
+        when_full: FullStreamPolicy::New,
+        max_age_seconds: 3 * DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 256 * KIB_BYTES,
+        store_percent: 1,
+    },
+    StreamRow {
+        name: CONVERSION_STREAM,
+        subjects: &["$KV.dray_conversions.>"],
+        when_full: FullStreamPolicy::Old,
+        max_age_seconds: DAY_SECONDS,
+        duplicate_window_seconds: 2 * MINUTE_SECONDS,
+        max_message_bytes: 4 * KIB_BYTES,
+        store_percent: 1,
+    },
 ];
 
-/// Stream, durable, filter, `ack_wait` in seconds, `max_ack_pending`, `max_batch`, `max_deliver`.
-type ConsumerRow = (&'static str, &'static str, &'static str, u64, u64, u64, i64);
-
-/// Seconds after which work is handed out again whose worker gives no sign of life. Workers give one every third of
+/// Time after which work is handed out again whose worker gives no sign of life. Workers give one every third of
 /// it, so this bounds the recovery from a killed worker and not the time that work may take.
-const ACK_WAIT: u64 = 6;
+const WORK_ACK_WAIT: Duration = Duration::from_secs(6);
 /// Deliveries after which the server gives a message up. Only a fuse: attempts are counted in the ledger, and work that
 /// is parked is handed out about every 7 s until its deadline, at most an hour.
-const MAX_DELIVER: i64 = 1_000;
+const MAX_WORK_DELIVERIES: i64 = 1_000;
 
 /// How long a publisher may take to acknowledge an event; it gives no signs of life.
 const PUBLISHER_ACK_WAIT: Duration = Duration::from_secs(30);
 
-const CONSUMER_ROWS: [ConsumerRow; 14] = [
-    (
-        WORK_STREAM,
-        "file-resolver",
-        "dray.work.toolcall.>",
-        ACK_WAIT,
-        256,
-        32,
-        MAX_DELIVER,
-    ),
-    (
-        WORK_STREAM,
-        "sandbox-transfer",
-        "dray.work.sandbox.>",
-        ACK_WAIT,
-        128,
-        16,
-        MAX_DELIVER,
-    ),
-    (
-        WORK_STREAM,
-        "platform-delivery",
-        "dray.work.delivery.>",
-        ACK_WAIT,
-        64,
-        8,
-        MAX_DELIVER,
-    ),
-    platform_row(
-        "platform-delivery-telegram",
-        "dray.work.delivery-telegram.>",
-    ),
-    platform_row("platform-delivery-discord", "dray.work.delivery-discord.>"),
-    platform_row("platform-delivery-slack", "dray.work.delivery-slack.>"),
-    platform_row(
-        "platform-delivery-whatsapp",
-        "dray.work.delivery-whatsapp.>",
-    ),
-    platform_row("platform-delivery-matrix", "dray.work.delivery-matrix.>"),
-    platform_row("platform-delivery-email", "dray.work.delivery-email.>"),
-    platform_row("platform-delivery-webhook", "dray.work.delivery-webhook.>"),
-    platform_row("platform-delivery-cli", "dray.work.delivery-cli.>"),
-    (
-        WORK_STREAM,
-        "inbound",
-        "dray.work.inbound.>",
-        ACK_WAIT,
-        64,
-        8,
-        MAX_DELIVER,
-    ),
-    (WORK_STREAM, SWEEPER_WORK, "dray.work.>", 60, 256, 64, -1),
-    (ADVISORY_STREAM, SWEEPER_ADVISORY, "", 60, 256, 64, -1),
-];
-
-/// One platform's queue of deliveries.
-const fn platform_row(durable: &'static str, filter: &'static str) -> ConsumerRow {
-    (WORK_STREAM, durable, filter, ACK_WAIT, 64, 8, MAX_DELIVER)
-}
+/// How long the sweeper may take over what it pulled.
+const SWEEPER_ACK_WAIT: Duration = Duration::from_mins(1);
 
 /// Bytes of store for which streams are sized unless set otherwise.
 pub const DEFAULT_STORE: u64 = 4 * 1024 * 1024 * 1024;
@@ -222,7 +173,14 @@ impl Topology {
                 .iter()
                 .map(|row| row.spec(replicas, store_bytes))
                 .collect(),
-            consumers: CONSUMER_ROWS.iter().map(consumer_spec).collect(),
+            consumers: work_queues()
+                .into_iter()
+                .map(work_consumer)
+                .chain([
+                    sweeper_consumer(WORK_STREAM, SWEEPER_WORK, "dray.work.>"),
+                    sweeper_consumer(ADVISORY_STREAM, SWEEPER_ADVISORY, ""),
+                ])
+                .collect(),
         }
     }
 
@@ -255,20 +213,27 @@ impl Default for Topology {
 
 impl StreamRow {
     fn spec(&self, replicas: usize, store_bytes: u64) -> StreamSpec {
-        let Self(name, subjects, discard, age, window, message, share) = *self;
-        let is_bucket = name.starts_with("KV_");
+        let is_bucket = self.name.starts_with("KV_");
         StreamSpec {
-            name: name.to_owned(),
-            subjects: subjects.iter().map(|&subject| subject.to_owned()).collect(),
+            name: self.name.to_owned(),
+            subjects: self
+                .subjects
+                .iter()
+                .map(|&subject| subject.to_owned())
+                .collect(),
+            // Not a work queue: an acknowledged message stays, so its id stays a duplicate after a restart (F-11).
             retention: StreamRetention::Limits,
-            discard,
-            max_age: Duration::from_secs(age),
-            duplicate_window: Duration::from_secs(window),
-            max_message_size: message,
-            max_bytes: store_bytes / 100 * share,
+            discard: self.when_full,
+            max_age: Duration::from_secs(self.max_age_seconds),
+            duplicate_window: Duration::from_secs(self.duplicate_window_seconds),
+            max_message_size: self.max_message_bytes,
+            max_bytes: store_bytes / 100 * self.store_percent,
+            // A bucket keeps the last value of each key, one message per subject.
             max_per_subject: u64::from(is_bucket),
             replicas,
+            // Services read keys with direct gets, which need no right beyond the key (18).
             allow_direct: is_bucket,
+            // With rollup any publisher of one subject could erase the whole stream (F-16).
             allow_rollup: false,
             deny_delete: true,
             deny_purge: true,
@@ -276,16 +241,32 @@ impl StreamRow {
     }
 }
 
-fn consumer_spec(line: &ConsumerRow) -> ConsumerSpec {
-    let (stream, durable, filter, ack_wait, max_ack_pending, max_batch, max_deliver) = *line;
+/// The consumer that hands out one queue of work.
+fn work_consumer(queue: WorkQueue) -> ConsumerSpec {
+    ConsumerSpec {
+        stream: WORK_STREAM.to_owned(),
+        durable: queue.durable,
+        filter: format!("dray.work.{}.>", queue.area),
+        ack_wait: WORK_ACK_WAIT,
+        max_ack_pending: queue.max_ack_pending,
+        max_batch: queue.max_batch,
+        max_deliver: MAX_WORK_DELIVERIES,
+        ack_explicit: true,
+        backoff: Vec::new(),
+    }
+}
+
+/// A consumer of the sweeper. It gives no message up, because no other service ends what it leaves.
+fn sweeper_consumer(stream: &str, durable: &str, filter: &str) -> ConsumerSpec {
     ConsumerSpec {
         stream: stream.to_owned(),
         durable: durable.to_owned(),
         filter: filter.to_owned(),
-        ack_wait: Duration::from_secs(ack_wait),
-        max_ack_pending,
-        max_batch,
-        max_deliver,
+        ack_wait: SWEEPER_ACK_WAIT,
+        max_ack_pending: 256,
+        max_batch: 64,
+        // The sweeper looks at unfinished messages again and again, so its deliveries have no bound.
+        max_deliver: -1,
         ack_explicit: true,
         backoff: Vec::new(),
     }

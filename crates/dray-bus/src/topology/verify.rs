@@ -14,7 +14,7 @@ pub struct TopologyMismatch {
     pub field: &'static str,
     /// What it must be.
     pub expected: String,
-    /// What it is.
+    /// What the server reports; `absent` for a missing object.
     pub found: String,
 }
 
@@ -53,6 +53,7 @@ pub fn call_subjects() -> Vec<String> {
         call_subject::<v1::PrepareUploadRequest>(),
         call_subject::<v1::FinishUploadRequest>(),
         call_subject::<v1::FetchRequest>(),
+        call_subject::<v1::ExplainRequest>(),
         call_subject::<v1::ReadAttachmentRequest>(),
         call_subject::<v1::BuildContextRequest>(),
         call_subject::<v1::ReadFilesRequest>(),
@@ -68,6 +69,7 @@ pub fn call_subjects() -> Vec<String> {
         .iter()
         .filter_map(|name| subject::call_area(name).map(str::to_owned))
         .collect();
+    // The subjects of cancellations belong to no method of the contracts.
     subjects.extend(areas.iter().map(|area| subject::cancel_subject(area)));
     subjects
 }
@@ -147,10 +149,12 @@ pub(super) fn compare_stream(
     comparison.field("deny_purge", &wanted.deny_purge, &found.deny_purge);
     comparison.rule(
         "max_bytes",
+        // The server writes "unbounded" as -1, which reads as 0 here. Any bound of the operator's will do.
         (1..=i64::MAX.unsigned_abs()).contains(&found.max_bytes),
         &"a bound",
         &found.max_bytes,
     );
+    // A stream over a call subject would answer the caller with its acknowledgement, before the service can (F-17).
     for call in call_subjects() {
         let covered = found
             .subjects
@@ -225,7 +229,7 @@ mod tests {
         };
         check("subjects", |spec| spec.subjects.push("other.>".into()));
         check("retention", |spec| {
-            spec.retention = StreamRetention::WorkQueue
+            spec.retention = StreamRetention::WorkQueue;
         });
         check("discard", |spec| spec.discard = FullStreamPolicy::Old);
         check("max_age", |spec| spec.max_age += Duration::from_secs(1));

@@ -73,6 +73,7 @@ impl From<&PoisonMessage> for Fault {
 impl WorkEnvelope {
     /// Reads everything but the payload's type.
     pub(crate) fn read(message: &StoredMessage) -> Result<Self, PoisonMessage> {
+        // Before anything is parsed: permissions do not bind sizes, and the stream takes twice as much (E-3).
         if message.headers.wire_size() + message.payload.len() > MESSAGE_LIMIT {
             return Err(PoisonMessage::TooLarge);
         }
@@ -80,6 +81,7 @@ impl WorkEnvelope {
             area, verb, tenant, ..
         } = subject::subject_parts(&message.subject).ok_or(PoisonMessage::Subject)?;
         let meta = Meta::from_headers(&message.headers)?;
+        // Any publisher may write any header, but the server has checked its right to the subject (18).
         if meta.tenant.token() != tenant {
             return Err(PoisonMessage::TenantMismatch);
         }
@@ -107,6 +109,7 @@ impl WorkEnvelope {
 pub(crate) fn is_schema(found: Option<&str>, wanted: &str) -> bool {
     found
         .and_then(|found| found.split_once('/'))
+        // Revisions only add fields, and unknown fields are ignored (E-2).
         .is_some_and(|(name, revision)| name == wanted && revision.parse::<u32>().is_ok())
 }
 
@@ -165,7 +168,7 @@ mod tests {
         );
         check(
             message(WORK_SUBJECT, |message| {
-                message.headers.remove(headers::DEADLINE_HEADER)
+                message.headers.remove(headers::DEADLINE_HEADER);
             }),
             PoisonMessage::Envelope(InvalidEnvelope::Missing(headers::DEADLINE_HEADER)),
         );

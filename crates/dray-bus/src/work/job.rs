@@ -1,4 +1,4 @@
-//! One operation's way through the ledger, for all kinds of work: claim, end, report, acknowledge.
+//! The steps of one operation in the ledger, for all kinds of work: claim, end, report, acknowledge.
 //!
 //! Used by the work loop and by the sweeper. Every step can be the last before a crash; the next delivery
 //! continues after it (the table of messaging-reliability 6.2).
@@ -11,7 +11,7 @@ use dray_types::Fault;
 use super::{WorkEnvelope, WorkSettings};
 use crate::backend::{AckAction, PulledMessage, StoredMessage};
 use crate::backoff::park_delay;
-use crate::bus::Bus;
+use crate::bus_core::Bus;
 use crate::dead;
 use crate::error::PublishError;
 use crate::ledger::record::{self, ClaimDecision, ClaimRequest};
@@ -57,8 +57,9 @@ impl<'a> WorkJob<'a> {
         Ok(self.held.as_ref().map(|held| &held.record))
     }
 
-    /// What may be done now, over the entry as last read.
+    /// Decides what may be done now, by the entry as last read.
     pub(crate) fn decide(&self, settings: &WorkSettings) -> ClaimDecision {
+        // The suffix makes two claims of one process differ; equal entries would both count as written.
         let owner = format!("{}{}", settings.owner, self.owner_suffix());
         let claimant = ClaimRequest {
             owner: &owner,
@@ -113,6 +114,7 @@ impl<'a> WorkJob<'a> {
             found.record.owner == known.owner
                 && found.record.epoch == known.epoch
                 && found.record.state() == known.state()
+                // A lease of 0 was released: its delivery has been handed back and may be with another worker.
                 && found.record.lease_until_ms > 0
         });
         let is_own = own.is_some();
@@ -126,7 +128,7 @@ impl<'a> WorkJob<'a> {
         format!("/{:016x}", self.nonce)
     }
 
-    /// Records the end with the event that will tell of it (step 6).
+    /// Records the end with the event that will report it (step 6).
     pub(crate) async fn end(
         &mut self,
         terminal: TerminalState,
@@ -157,6 +159,8 @@ impl<'a> WorkJob<'a> {
             fault,
             service_version,
         };
+        // In this order a crash in between repeats the letter under its fixed id; the reverse
+        // could lose the message (9).
         dead::publish_dead_letter(self.bus, &letter, Some(self.envelope)).await?;
         self.end(TerminalState::DeadLettered, event, Some(fault))
             .await?;
@@ -166,6 +170,7 @@ impl<'a> WorkJob<'a> {
     /// Publishes the recorded event and records that (steps 7 and 8).
     pub(crate) async fn report(&mut self) -> Result<(), JobError> {
         let record = self.record();
+        // The recorded bytes and not the event of this attempt, so that a repetition is the same message.
         if let Some(event) = record.result.clone() {
             publish_recorded(self.bus, self.envelope, event).await?;
         }

@@ -16,10 +16,9 @@ use super::job::{self, JobError, WorkJob};
 use super::retry::{FailedAttempt, NextStep};
 use super::supervise::{HandlerEnd, supervise_handler};
 use super::verdicts::{expiry_fault, last_fault, unknown_outcome_fault};
-use super::{PoisonMessage, RESULT_LIMIT, WorkEnvelope, WorkerContext};
+use super::{PoisonMessage, RESULT_LIMIT, WorkEnvelope, WorkerContext, poison};
 use crate::backend::{AckAction, PulledMessage};
 use crate::backoff::work_delay;
-use crate::dead;
 use crate::headers;
 use crate::ledger::LedgerError;
 use crate::ledger::record::{self, ClaimDecision};
@@ -31,7 +30,7 @@ const MAX_LEDGER_READS: u32 = 5;
 /// Detail of a fault that stands for a panic.
 const PANIC_DETAIL: &str = "panic";
 
-/// Does everything that one delivery asks for. Never fails: what cannot be done now comes again.
+/// Processes one delivery. It never fails: what cannot be done now is handed out again.
 pub(super) async fn process_delivery<W: Work, H: WorkHandler<W>>(
     shop: &Arc<WorkerContext<H>>,
     pulled: PulledMessage,
@@ -75,6 +74,7 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
         Ok(envelope) => envelope,
         Err(poison) => return handle_poison(shop, pulled, None, &poison).await,
     };
+    // The payload is not decoded by guess: protobuf reads one message type as another without an error.
     if !is_schema(message.headers.get(headers::SCHEMA_HEADER), &W::full_name())
         || !W::serves(&envelope.area)
         || envelope.verb != W::VERB
@@ -92,6 +92,7 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
     };
     match task.claim().await? {
         ClaimOutcome::Ours => task.work().await,
+        // Not counted as an attempt; the message comes again when the other lease can have run out (7.1).
         ClaimOutcome::Held(left) => {
             job::retry_delivery_later(pulled, left).await;
             Ok("held")
@@ -108,7 +109,7 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
     }
 }
 
-/// What a delivery is to us.
+/// What the ledger allows for a delivery.
 enum ClaimOutcome {
     Ours,
     Held(Duration),
@@ -130,6 +131,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         for _ in 0..MAX_LEDGER_READS {
             self.job.read().await?;
             match self.try_claim().await {
+                // Another worker wrote between the read and the claim; the entry is read again.
                 Err(JobError::Ledger(LedgerError::Moved)) => {}
                 other => return other,
             }
@@ -149,6 +151,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
                     .await?;
                 Ok(ClaimOutcome::Ended("unknown"))
             }
+            // After the states that need no work: an effect that happened is reported even after its deadline.
             ClaimDecision::Work(_) | ClaimDecision::Exhausted if expired => {
                 self.end(TerminalState::Expired, &expiry_fault(), None)
                     .await?;
@@ -162,6 +165,8 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             ClaimDecision::Work(record) => {
                 let is_new = self.job.held.is_none();
                 let metrics = &self.shop.bus.inner.metrics;
+                // An earlier delivery should have left an entry: the ledger lost it, or that
+                // worker died before its claim.
                 if is_new && self.pulled.delivered > 1 {
                     metrics.ledger_regression_total.add(1, &[]);
                 }
@@ -286,6 +291,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
     async fn panicked(&mut self) -> Result<Option<&'static str>, JobError> {
         tracing::error!("a handler panicked");
         let record = self.job.record();
+        // The second panic in a row is poison: a message that breaks the handler would only burn attempts (8).
         let before = record
             .last_error
             .as_ref()
@@ -308,6 +314,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
     ) -> Result<(), JobError> {
         let released =
             record::released_record(&self.job.record(), fault, self.shop.bus.now_ms(), counted);
+        // The lease first: the next worker may get the message the moment it is handed back.
         self.job.write(released).await?;
         job::retry_delivery_later(self.pulled, delay).await;
         Ok(())
@@ -319,6 +326,7 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
         fault: &Fault,
         own: Option<RecordedEvent>,
     ) -> Result<(), JobError> {
+        // A handler's own event that is too large is replaced by the usual one; the failure is reported in any case.
         let event = match own.filter(|event| event.len() <= RESULT_LIMIT) {
             Some(event) => self.addressed(event),
             None => self.rejected(terminal, fault),
@@ -363,7 +371,7 @@ async fn handle_poison<H>(
         error = poison as &dyn std::error::Error,
         "a message is poison"
     );
-    dead::dead_letter_poison(
+    poison::dead_letter_poison(
         &shop.bus,
         pulled,
         envelope,
@@ -392,6 +400,7 @@ fn process_span(durable: &str, pulled: &PulledMessage) -> tracing::Span {
         messaging.message.delivery_count = pulled.delivered,
         dray.operation_id = header(headers::OPERATION_HEADER),
         dray.tenant = header(headers::TENANT_HEADER),
+        // The 32 hexadecimal digits after `00-`, for log lines without a tracing backend.
         trace_id = header(headers::TRACEPARENT_HEADER).get(3..35).unwrap_or_default(),
         dray.attempt = tracing::field::Empty,
         dray.code = tracing::field::Empty,

@@ -1,4 +1,4 @@
-//! What becomes of work whose attempt failed: another attempt, parking until a dependency is back, or an end
+//! The decision after a failed attempt of work: another attempt, parking until a dependency is back, or an end
 //! (messaging-reliability 8). Pure decisions; the ledger and the acknowledgement are written elsewhere.
 
 use std::time::Duration;
@@ -57,7 +57,9 @@ impl FailedAttempt<'_> {
         let RetryAdvice::After(wanted) = self.fault.retry else {
             return NextStep::Fail;
         };
+        // The advice may come from a web server's `Retry-After` (8: capped at 10 minutes).
         let wanted = wanted.min(MAX_DELAY);
+        // Before the attempts are counted: parked work ends by its deadline and is never a dead letter.
         if did_no_work(self.fault) {
             return self.park(wanted);
         }
@@ -80,6 +82,7 @@ impl FailedAttempt<'_> {
         if self.remaining < MIN_REMAINING || wanted >= self.remaining {
             return NextStep::Fail;
         }
+        // The ledger does not count parked deliveries, but the server counts them all.
         let parked = self.delivered.saturating_sub(u64::from(self.attempts));
         let delay = wanted.max(park_delay(parked).min(self.remaining / 2));
         NextStep::Release {
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn parking_ends_with_the_deadline_and_is_no_dead_letter() {
         let fault = fault("no_responder");
-        let mut remaining = Duration::from_secs(60);
+        let mut remaining = Duration::from_mins(1);
         let mut deliveries = 0;
         loop {
             deliveries += 1;

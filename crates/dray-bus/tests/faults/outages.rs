@@ -6,6 +6,7 @@ use dray_bus::{Bus, EventFilter, Meta};
 use dray_proto::v1;
 use dray_testkit::{eventually, nats::NatsServer};
 use dray_types::{Clock, Deadline, Fault, FaultCode, TenantId};
+use futures_util::TryStreamExt as _;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -117,6 +118,41 @@ async fn a_reader_of_events_goes_on_after_an_outage() {
         assert_eq!(read.headers.get("Dray-Operation"), Some(operation));
         rig.server.kill9();
         rig.server.restart();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_new_events_misses_none_when_the_server_forgets_it_before_the_first() {
+    let rig = FaultRig::start(NatsServer::start()).await;
+    let event = v1::ToolCallResolved::default();
+    let before = rig.bus.publish_event(&rig.meta("before"), &event).await;
+    before.unwrap();
+    let filter = EventFilter::new("dray.event.>");
+    let mut events = rig.bus.events(filter).await.unwrap();
+    // As after an outage that is longer than the server remembers an idle reader.
+    forget_readers(&rig.server, "DRAY_EVENT").await;
+    let during = rig.bus.publish_event(&rig.meta("during"), &event).await;
+    during.unwrap();
+    let read = tokio::time::timeout(Duration::from_mins(1), events.next())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(read.headers.get("Dray-Operation"), Some("during"));
+}
+
+/// Deletes the consumers of a stream that are not durable.
+async fn forget_readers(server: &NatsServer, stream: &str) {
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let context = async_nats::jetstream::new(client);
+    let stream = context.get_stream(stream).await.unwrap();
+    let consumers: Vec<_> = stream.consumers().try_collect().await.unwrap();
+    let readers: Vec<_> = consumers
+        .iter()
+        .filter(|consumer| consumer.config.durable_name.is_none())
+        .collect();
+    assert!(!readers.is_empty(), "{consumers:?}");
+    for reader in readers {
+        stream.delete_consumer(&reader.name).await.unwrap();
     }
 }
 

@@ -7,10 +7,10 @@ use thiserror::Error as ThisError;
 
 use crate::error::{Error, ErrorKind, cut_text};
 
-/// What kind of failure it is.
+/// The kind of a failure of a chat completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChatKind {
-    /// No connection.
+    /// The connection could not be made.
     Connect,
     /// Nothing came in time.
     Timeout,
@@ -26,17 +26,17 @@ pub enum ChatKind {
 #[derive(Debug, ThisError)]
 #[error("chat completion: {message}")]
 pub struct ChatError {
-    /// What kind.
+    /// Kind of the failure, for decisions.
     pub kind: ChatKind,
     /// Code of the service, `content_filter` for instance.
     pub code: Option<String>,
-    /// What the service says, else what happened.
+    /// Message of the service, else a description of the failure.
     pub message: String,
-    /// What the service wants the user to see; at most 500 characters.
+    /// Message of the service for the user; at most 500 characters.
     pub display_message: Option<String>,
-    /// When to come back, as the service says.
+    /// Wait before another attempt, by the service's `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// What is behind it.
+    /// The error of the HTTP call behind it.
     #[source]
     pub source: Option<Box<Error>>,
 }
@@ -53,7 +53,7 @@ impl ChatError {
         }
     }
 
-    /// Of an error event or an error in a whole answer.
+    /// Makes the error from an error event or from an error in a whole answer.
     pub(super) fn told(error: &Value) -> Self {
         let text = |name| {
             error
@@ -67,8 +67,10 @@ impl ChatError {
             Some(Value::Number(code)) => Some(code.to_string()),
             _ => None,
         };
+        // Some services put the HTTP status into `code` alone (quickapps 41).
         let status = code.as_deref().and_then(|code| code.parse().ok());
         let kind = match status {
+            // Other numbers are codes of the service's own.
             Some(status) if (400..600).contains(&status) => ChatKind::Status(status),
             _ => ChatKind::Broken,
         };
@@ -108,5 +110,31 @@ impl From<Error> for ChatError {
             retry_after: error.retry_after,
             source: Some(Box::new(error)),
         }
+    }
+}
+
+impl From<ChatError> for Error {
+    fn from(error: ChatError) -> Self {
+        let ChatError {
+            kind,
+            code,
+            message,
+            display_message,
+            source,
+            ..
+        } = error;
+        if let Some(source) = source {
+            return *source;
+        }
+        let mut made = match kind {
+            ChatKind::Status(status) => Self::refused(status).with_messages(Some(&message), None),
+            ChatKind::Connect => Self::new(ErrorKind::Connect, message),
+            ChatKind::Timeout => Self::new(ErrorKind::Timeout, message),
+            ChatKind::Broken => Self::new(ErrorKind::Broken, message),
+            ChatKind::Malformed => Self::new(ErrorKind::Malformed, message),
+        };
+        made.code = code;
+        made.display_message = display_message;
+        made
     }
 }

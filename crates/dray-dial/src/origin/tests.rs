@@ -91,8 +91,9 @@ fn origins_carry_no_credentials_and_no_query() {
         "http://u:p@h",
         "http://h?x",
         "http://h#x",
+        "unix:/run/dial",
     ] {
-        assert_eq!(DialOrigin::parse(text), None, "{text}");
+        assert_eq!(DialOrigin::parse(text), Err(InvalidOrigin), "{text}");
     }
     assert_eq!(
         origin().url("v1/bucket"),

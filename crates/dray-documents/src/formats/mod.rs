@@ -63,26 +63,59 @@ pub type Convert = fn(&mut dyn Input, &Hint, &mut Markdown) -> Result<(), Failur
 pub struct Converter {
     /// Short, for logs: `docx`, `pdf`, `csv`.
     pub name: &'static str,
-    /// The function.
+    /// Reads the document and writes it; called once for each conversion.
     pub convert: Convert,
 }
 
+/// Formats that one module reads.
+#[derive(Clone, Copy, Debug)]
+pub struct FormatFamily {
+    /// Name of its module.
+    pub name: &'static str,
+    /// Pages of `docs/documents` that say what its formats yield.
+    pub pages: &'static [&'static str],
+    /// The converter for a media type; nothing when the family does not read it.
+    converter: fn(&Hint) -> Option<Converter>,
+}
+
+impl FormatFamily {
+    const fn new(
+        name: &'static str,
+        pages: &'static [&'static str],
+        converter: fn(&Hint) -> Option<Converter>,
+    ) -> Self {
+        Self {
+            name,
+            pages,
+            converter,
+        }
+    }
+}
+
+/// Every family of formats. The first that has a converter for a media type reads it.
+pub const FORMAT_FAMILIES: &[FormatFamily] = &[
+    FormatFamily::new("text", &["text"], text::converter),
+    FormatFamily::new("web", &["web"], web::converter),
+    FormatFamily::new("mail", &["mail"], mail::converter),
+    FormatFamily::new("rtf", &["rtf"], rtf::converter),
+    FormatFamily::new(
+        "office",
+        &["doc", "docx", "odf", "ppt", "pptx"],
+        office::converter,
+    ),
+    FormatFamily::new("sheet", &["sheets"], sheet::converter),
+    FormatFamily::new("book", &["epub"], book::converter),
+    FormatFamily::new("pdf", &["pdf"], pdf::converter),
+    FormatFamily::new("archive", &["zip"], archive::converter),
+    // What pictures yield depends on the recognising program: docs/reading.md.
+    FormatFamily::new("picture", &[], picture::converter),
+];
+
 /// The converter for a media type; nothing when there is none.
 pub fn converter(hint: &Hint) -> Option<Converter> {
-    [
-        text::converter,
-        web::converter,
-        mail::converter,
-        rtf::converter,
-        office::converter,
-        sheet::converter,
-        book::converter,
-        pdf::converter,
-        archive::converter,
-        picture::converter,
-    ]
-    .iter()
-    .find_map(|family| family(hint))
+    FORMAT_FAMILIES
+        .iter()
+        .find_map(|family| (family.converter)(hint))
 }
 
 /// Whether a document is plain text, code or Markdown. When it is UTF-8 nothing but code of this crate reads it: no
@@ -134,12 +167,14 @@ pub fn convert(
     let (found, result) = match unpacked {
         Ok(Some(mut file)) => run_converter(&mut file.input, &file.hint, &mut out),
         Ok(None) => run_converter(input, hint, &mut out),
+        // A file that was compressed alone and cannot be unpacked is still a matter of the archive converter.
         Err(failure) => (archive::converter(hint), Err(failure)),
     };
     let empty = out.is_empty();
     let written = out.finish();
     let (stopped, failure) = match result {
         Ok(()) => (None, None),
+        // A limit after some text is a shorter document; before any text it is the reason that there is none.
         Err(Failure::Stopped(limit)) if !empty => (Some(limit), None),
         Err(failure) => (None, Some(failure)),
     };
@@ -165,5 +200,43 @@ fn run_converter(
     match converter(hint) {
         Some(found) => (Some(found), (found.convert)(input, hint, out)),
         None => (None, Err(Failure::Unsupported)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Names of the entries of a directory below this crate, without extension.
+    fn names(directory: &str) -> BTreeSet<String> {
+        std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_module_of_formats_is_a_family_in_the_list() {
+        let mut modules = names("src/formats");
+        modules.remove("mod");
+        let listed: BTreeSet<_> = FORMAT_FAMILIES
+            .iter()
+            .map(|family| family.name.to_owned())
+            .collect();
+        assert_eq!(listed, modules);
+    }
+
+    #[test]
+    fn every_page_of_formats_belongs_to_a_family() {
+        let listed: BTreeSet<_> = FORMAT_FAMILIES
+            .iter()
+            .flat_map(|family| family.pages)
+            .map(|page| (*page).to_owned())
+            .collect();
+        assert_eq!(listed, names("../../docs/documents"));
     }
 }

@@ -1,4 +1,4 @@
-//! Makes the event from the record.
+//! Makes the audit event from the record, in a size that the stream takes.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use sha2::{Digest as _, Sha256};
 use crate::coding::ContentCoding;
 use crate::record::{FetchEnd, FetchRecord, HopRecord, RequestedOrigin};
 
-/// Most addresses that are reported, over all hops.
+/// Most addresses in an event, over all hops.
 const MOST_ANSWERS: usize = 256;
-/// Most bytes of an event, well below what the stream takes.
+/// Most bytes of an encoded event, well below what the stream takes.
 const MOST_BYTES: usize = 60 * 1024;
 
 /// The event of a fetch that ended, or was cancelled, at `now_ms`.
@@ -79,22 +79,23 @@ pub(super) fn audit_event(
         private_cidrs: private_cidrs.to_vec(),
         fetcher_version: env!("CARGO_PKG_VERSION").to_owned(),
         table_edition: TABLE_EDITION.to_owned(),
+        lookup_only: record.lookup_only,
     };
     fit_event_size(&mut event);
     event
 }
 
-/// Verdict, code and phase.
+/// Verdict, code and phase of the event.
 fn outcome_fields(end: Option<FetchEnd>) -> (&'static str, &'static str, &'static str) {
     match end {
-        Some(FetchEnd::Stored) => ("allow", "", ""),
+        Some(FetchEnd::Stored | FetchEnd::Judged) => ("allow", "", ""),
         Some(FetchEnd::Failed { code, phase }) => ("deny", code.as_str(), phase.as_str()),
         Some(FetchEnd::Cancelled { phase }) => ("deny", "cancelled", phase.as_str()),
         None => ("deny", "cancelled", ""),
     }
 }
 
-/// Bytes on the wire.
+/// Size of the event on the wire.
 fn encoded_bytes<A: Audit>(event: &A) -> usize {
     event.encoded_len()
 }
@@ -128,25 +129,27 @@ fn reported_addresses(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
             .map(|hop| hop.answers.iter().collect())
             .collect();
     }
-    let mut told: Vec<Vec<&ClassifiedAddress>> = vec![Vec::new(); hops.len()];
-    let mut room = MOST_ANSWERS;
+    let mut reported: Vec<Vec<&ClassifiedAddress>> = vec![Vec::new(); hops.len()];
+    let mut remaining = MOST_ANSWERS;
+    // Refused addresses are what an investigation looks for.
     for is_blocked in [true, false] {
-        for (hop, told) in hops.iter().zip(&mut told) {
+        for (hop, reported) in hops.iter().zip(&mut reported) {
             let wanted = hop
                 .answers
                 .iter()
                 .filter(|judged| judged.class.is_blocked() == is_blocked)
-                .take(room);
-            let before = told.len();
-            told.extend(wanted);
-            room -= told.len() - before;
+                .take(remaining);
+            let before = reported.len();
+            reported.extend(wanted);
+            remaining -= reported.len() - before;
         }
     }
-    told
+    reported
 }
 
 /// Shortens what a hostile server or a long configuration can make long, so that the stream always takes the event.
 fn fit_event_size(event: &mut v1::EgressAudit) {
+    // Every turn shortens a list, so the loop ends.
     while encoded_bytes(event) > MOST_BYTES {
         let longest = event
             .hops
@@ -207,7 +210,7 @@ fn audit_hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
     }
 }
 
-/// `public`, `opened:<cidr>` or the name of the block.
+/// The label of a class: `public`, `opened:<cidr>` or the name of the block.
 fn class_label(class: Class) -> String {
     class.to_string()
 }
@@ -216,6 +219,7 @@ fn class_label(class: Class) -> String {
 /// without it.
 pub(super) fn path_hash(key: &[u8; 32], url: &CanonicalUrl) -> String {
     let pad = |byte: u8| {
+        // The block of SHA-256; a key of 32 bytes is padded to it (RFC 2104, section 2).
         let mut block = [byte; 64];
         for (slot, key) in block.iter_mut().zip(key) {
             *slot ^= key;
@@ -283,8 +287,8 @@ mod tests {
             "{}",
             encoded_bytes(&event)
         );
-        let told: usize = event.hops.iter().map(|hop| hop.answers.len()).sum();
-        assert_eq!(told, MOST_ANSWERS);
+        let reported: usize = event.hops.iter().map(|hop| hop.answers.len()).sum();
+        assert_eq!(reported, MOST_ANSWERS);
         for hop in &event.hops {
             assert_eq!(hop.answers[0].class, "loopback");
         }

@@ -1,9 +1,9 @@
-//! Writes the event down as one line of JSON, complete, in the names of egress-security 18.
+//! Writes the event as one line of JSON, complete, in the names of egress-security 18.
 
 use dray_proto::v1;
 use serde_json::{Value, json};
 
-/// The event as JSON. Destructured, so that a new field cannot be forgotten.
+/// Converts the event to JSON. Destructured, so that a new field cannot be forgotten.
 pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
     let v1::EgressAudit {
         event_id,
@@ -40,6 +40,7 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         private_cidrs,
         fetcher_version,
         table_edition,
+        lookup_only,
     } = event;
     json!({
         "event_id": event_id, "time": time_ms, "operation_id": operation_id, "app_id": app_id,
@@ -52,6 +53,7 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         "length_verified": length_verified, "duration_ms": duration_ms, "dns_ms": dns_ms,
         "connect_ms": connect_ms, "tls_ms": tls_ms, "head_ms": head_ms, "body_ms": body_ms,
         "private_cidrs": private_cidrs, "fetcher_version": fetcher_version, "table_edition": table_edition,
+        "lookup_only": lookup_only,
     })
 }
 

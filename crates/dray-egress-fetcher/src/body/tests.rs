@@ -64,16 +64,16 @@ async fn get_into<S: ByteSink>(
 
 async fn get(script: ResponseScript, bounds: BodyLimits) -> BodyResult {
     let mut sink = HashingSink::new(Vec::new());
-    let mut got = get_into(script, bounds, &mut sink).await;
-    got.stored = sink.into_inner();
-    got
+    let mut outcome = get_into(script, bounds, &mut sink).await;
+    outcome.stored = sink.into_inner();
+    outcome
 }
 
 fn chunked(body: &[u8]) -> ResponseScript {
     let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
-    for piece in body.chunks(100) {
-        bytes.extend(format!("{:x}\r\n", piece.len()).into_bytes());
-        bytes.extend_from_slice(piece);
+    for chunk in body.chunks(100) {
+        bytes.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
+        bytes.extend_from_slice(chunk);
         bytes.extend_from_slice(b"\r\n");
     }
     bytes.extend_from_slice(b"0\r\n\r\n");
@@ -104,13 +104,13 @@ async fn b_2_exactly_the_limit_passes_and_one_more_does_not() {
         until_close,
         gzipped,
     ] {
-        let got = get(make(&exact), BODY_LIMITS).await;
-        assert_eq!(got.result, Ok(""));
-        assert_eq!((got.stored.len(), got.counts.stored), (1000, 1000));
-        let got = get(make(&over), BODY_LIMITS).await;
-        assert_eq!(got.result.unwrap_err().0, Code::TooLarge);
+        let outcome = get(make(&exact), BODY_LIMITS).await;
+        assert_eq!(outcome.result, Ok(""));
+        assert_eq!((outcome.stored.len(), outcome.counts.stored), (1000, 1000));
+        let outcome = get(make(&over), BODY_LIMITS).await;
+        assert_eq!(outcome.result.unwrap_err().0, Code::TooLarge);
         assert!(
-            got.stored.len() <= 1000,
+            outcome.stored.len() <= 1000,
             "I-7: nothing beyond the limit is stored"
         );
     }
@@ -129,17 +129,17 @@ async fn b_2_the_limit_counts_wire_bytes_too() {
         ]
         .concat(),
     );
-    let got = get(script, BODY_LIMITS).await;
-    assert_eq!(got.result, Err((Code::TooLarge, FetchPhase::Body)));
-    assert_eq!(got.counts.stored, 0);
+    let outcome = get(script, BODY_LIMITS).await;
+    assert_eq!(outcome.result, Err((Code::TooLarge, FetchPhase::Body)));
+    assert_eq!(outcome.counts.stored, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn b_3_a_lying_length_is_truncated() {
     let script = ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\nshort");
-    let got = get(script, BODY_LIMITS).await;
-    assert_eq!(got.result, Err((Code::Truncated, FetchPhase::Body)));
-    assert_eq!(got.counts.wire, 5);
+    let outcome = get(script, BODY_LIMITS).await;
+    assert_eq!(outcome.result, Err((Code::Truncated, FetchPhase::Body)));
+    assert_eq!(outcome.counts.wire, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,9 +154,9 @@ async fn r_5_a_whole_206_needs_every_byte_it_names() {
         b"0123456789"
     );
     for wrong in ["bytes 0-10/11", "bytes 0-8/9"] {
-        let got = get(script(wrong), BODY_LIMITS).await;
+        let outcome = get(script(wrong), BODY_LIMITS).await;
         assert_eq!(
-            got.result,
+            outcome.result,
             Err((Code::UnexpectedPartial, FetchPhase::Body)),
             "{wrong}"
         );
@@ -169,9 +169,9 @@ async fn b_5_decoding_stops_at_the_limit_and_at_the_ratio() {
         limit: 1 << 20,
         ..BODY_LIMITS
     };
-    let got = get(gzipped(&vec![0; 2 << 20]), bounds).await;
-    assert_eq!(got.result, Err((Code::TooLarge, FetchPhase::Body)));
-    assert!(got.stored.len() <= 1 << 20);
+    let outcome = get(gzipped(&vec![0; 2 << 20]), bounds).await;
+    assert_eq!(outcome.result, Err((Code::TooLarge, FetchPhase::Body)));
+    assert!(outcome.stored.len() <= 1 << 20);
     let bounds = BodyLimits {
         limit: 1 << 30,
         ..BODY_LIMITS
@@ -180,9 +180,12 @@ async fn b_5_decoding_stops_at_the_limit_and_at_the_ratio() {
     encoder.write_all(&vec![0; 16 << 20]).unwrap();
     let bomb =
         ResponseScript::with_fields(&[("Content-Encoding", "gzip")], encoder.finish().unwrap());
-    let got = get(bomb, bounds).await;
-    assert_eq!(got.result, Err((Code::DecodeError, FetchPhase::Body)));
-    assert!(got.stored.len() < 4 << 20, "stopped long before the end");
+    let outcome = get(bomb, bounds).await;
+    assert_eq!(outcome.result, Err((Code::DecodeError, FetchPhase::Body)));
+    assert!(
+        outcome.stored.len() < 4 << 20,
+        "stopped long before the end"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,9 +193,9 @@ async fn b_5_a_broken_coding_is_a_decode_error() {
     let whole = gzip(b"content");
     for length in [5, 12, whole.len() - 1] {
         let script = ResponseScript::with_fields(&[("Content-Encoding", "gzip")], &whole[..length]);
-        let got = get(script, BODY_LIMITS).await;
+        let outcome = get(script, BODY_LIMITS).await;
         assert_eq!(
-            got.result,
+            outcome.result,
             Err((Code::DecodeError, FetchPhase::Body)),
             "{length}"
         );
@@ -202,21 +205,21 @@ async fn b_5_a_broken_coding_is_a_decode_error() {
 #[tokio::test(start_paused = true)]
 async fn b_6_a_compressed_file_is_stored_as_it_is() {
     let file = gzip(b"archive");
-    let got = get(
+    let outcome = get(
         ResponseScript::with_fields(&[("Content-Type", "application/gzip")], &file),
         BODY_LIMITS,
     )
     .await;
-    assert_eq!(got.stored, file);
+    assert_eq!(outcome.stored, file);
     assert_eq!(
-        got.result,
+        outcome.result,
         Ok("application/gzip"),
         "B-7: recognised by its bytes"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_7_the_type_is_recognised_after_decoding_and_across_pieces() {
+async fn b_7_the_type_is_recognised_after_decoding_and_across_chunks() {
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
     assert_eq!(get(gzipped(png), BODY_LIMITS).await.result, Ok("image/png"));
     let dripped = png.iter().fold(
@@ -234,9 +237,9 @@ async fn b_7_the_type_is_recognised_after_decoding_and_across_pieces() {
 async fn b_8_a_silent_peer_ends_at_the_idle_limit() {
     let script = ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
         .then(ResponseStep::Hold);
-    let got = get(script, BODY_LIMITS).await;
-    assert_eq!(got.result, Err((Code::Timeout, FetchPhase::Body)));
-    assert_eq!(got.took, Duration::from_secs(15));
+    let outcome = get(script, BODY_LIMITS).await;
+    assert_eq!(outcome.result, Err((Code::Timeout, FetchPhase::Body)));
+    assert_eq!(outcome.took, Duration::from_secs(15));
 }
 
 fn drip(pause: u64) -> ResponseScript {
@@ -252,15 +255,15 @@ fn drip(pause: u64) -> ResponseScript {
 
 #[tokio::test(start_paused = true)]
 async fn b_8_a_dripping_peer_ends_when_the_grace_is_over() {
-    let got = get(drip(1), BODY_LIMITS).await;
-    assert_eq!(got.result, Err((Code::Timeout, FetchPhase::Body)));
-    assert_eq!(got.took, Duration::from_secs(20));
-    assert!(got.counts.wire >= 20);
+    let outcome = get(drip(1), BODY_LIMITS).await;
+    assert_eq!(outcome.result, Err((Code::Timeout, FetchPhase::Body)));
+    assert_eq!(outcome.took, Duration::from_secs(20));
+    assert!(outcome.counts.wire >= 20);
 }
 
 #[tokio::test(start_paused = true)]
 async fn b_8_a_floor_of_zero_leaves_only_the_other_limits() {
-    let got = get(
+    let outcome = get(
         drip(1),
         BodyLimits {
             floor: 0,
@@ -269,21 +272,21 @@ async fn b_8_a_floor_of_zero_leaves_only_the_other_limits() {
     )
     .await;
     assert_eq!(
-        got.result,
+        outcome.result,
         Err((Code::Timeout, FetchPhase::Total)),
         "section 14: total"
     );
-    assert_eq!(got.took, Duration::from_mins(5));
+    assert_eq!(outcome.took, Duration::from_mins(5));
 }
 
 /// A sink that needs longer for every piece than a peer may be silent.
 struct SlowSink(HashingSink<Vec<u8>>);
 
 impl ByteSink for SlowSink {
-    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
+    async fn write(&mut self, chunk: Bytes) -> Result<(), SinkError> {
         // paused clock: a store that is slow
         tokio::time::sleep(Duration::from_secs(25)).await;
-        self.0.write(piece).await
+        self.0.write(chunk).await
     }
     async fn finish(&mut self, labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
         self.0.finish(labels).await
@@ -296,8 +299,8 @@ async fn b_8_a_slow_store_is_not_blamed_on_the_peer() {
     let script = ResponseScript::raw("HTTP/1.1 200 OK\r\n\r\na")
         .then(ResponseStep::Pause(Duration::from_secs(30)));
     let mut sink = SlowSink(HashingSink::new(Vec::new()));
-    let got = get_into(script.then(ResponseStep::send("b")), BODY_LIMITS, &mut sink).await;
-    assert_eq!(got.result, Ok(""));
+    let outcome = get_into(script.then(ResponseStep::send("b")), BODY_LIMITS, &mut sink).await;
+    assert_eq!(outcome.result, Ok(""));
     assert_eq!(sink.0.into_inner(), b"ab");
 }
 
@@ -316,8 +319,8 @@ impl ByteSink for FailingSink {
 
 #[tokio::test(start_paused = true)]
 async fn a_sink_that_fails_ends_the_fetch() {
-    let got = get_into(ResponseScript::ok("x"), BODY_LIMITS, &mut FailingSink).await;
-    assert_eq!(got.result, Err((Code::SinkFailed, FetchPhase::Sink)));
+    let outcome = get_into(ResponseScript::ok("x"), BODY_LIMITS, &mut FailingSink).await;
+    assert_eq!(outcome.result, Err((Code::SinkFailed, FetchPhase::Sink)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,7 +335,7 @@ async fn b_9_an_empty_body_is_an_empty_file() {
             "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n",
         ),
     ] {
-        let got = get(script, BODY_LIMITS).await;
-        assert_eq!((got.result, got.counts.stored), (Ok(""), 0));
+        let outcome = get(script, BODY_LIMITS).await;
+        assert_eq!((outcome.result, outcome.counts.stored), (Ok(""), 0));
     }
 }

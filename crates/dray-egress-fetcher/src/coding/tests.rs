@@ -19,22 +19,22 @@ fn zlib(content: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Decodes with pieces of `piece` input bytes and an output buffer of `room` bytes.
+/// Decodes with input chunks of `chunk_bytes` and an output buffer of `buffer_bytes`.
 fn decode(
     coding: ContentCoding,
     input: &[u8],
-    piece: usize,
-    room: usize,
+    chunk_bytes: usize,
+    buffer_bytes: usize,
 ) -> Result<Vec<u8>, DecodeError> {
     let mut decoder = BodyDecoder::new(coding);
-    let mut output = vec![0; room];
+    let mut output = vec![0; buffer_bytes];
     let mut decoded = Vec::new();
-    for mut rest in input.chunks(piece) {
+    for mut rest in input.chunks(chunk_bytes) {
         loop {
             let progress = decoder.step(rest, &mut output)?;
             decoded.extend_from_slice(&output[..progress.written]);
             rest = &rest[progress.read..];
-            if progress.written < room {
+            if progress.written < buffer_bytes {
                 assert!(
                     rest.is_empty(),
                     "short output means that all input was used"
@@ -50,23 +50,28 @@ fn decode(
 #[test]
 fn b_5_the_number_of_members_is_bounded() {
     let member = gzip(b"");
-    let most = MOST_MEMBERS as usize;
+    let limit = MOST_MEMBERS as usize;
     assert_eq!(
-        decode(ContentCoding::Gzip, &member.repeat(most), 1 << 16, 4096),
+        decode(ContentCoding::Gzip, &member.repeat(limit), 1 << 16, 4096),
         Ok(Vec::new())
     );
     assert_eq!(
-        decode(ContentCoding::Gzip, &member.repeat(most + 1), 1 << 16, 4096),
+        decode(
+            ContentCoding::Gzip,
+            &member.repeat(limit + 1),
+            1 << 16,
+            4096
+        ),
         Err(DecodeError::Members)
     );
 }
 
 fn check(coding: ContentCoding, input: &[u8], expected: Result<&[u8], DecodeError>) {
-    for (piece, room) in [(1, 1), (1, 4096), (7, 3), (4096, 1), (1 << 20, 1 << 16)] {
+    for (chunk_bytes, buffer_bytes) in [(1, 1), (1, 4096), (7, 3), (4096, 1), (1 << 20, 1 << 16)] {
         assert_eq!(
-            decode(coding, input, piece, room).as_deref(),
+            decode(coding, input, chunk_bytes, buffer_bytes).as_deref(),
             expected.as_ref().map(|bytes| *bytes),
-            "pieces of {piece}, room for {room}"
+            "chunks of {chunk_bytes} bytes, a buffer of {buffer_bytes}"
         );
     }
 }
@@ -80,7 +85,7 @@ fn b_4_gzip_and_zlib_are_decoded_however_they_are_split() {
 }
 
 #[test]
-fn b_9_an_empty_body_is_an_empty_file_whatever_the_coding() {
+fn b_9_an_empty_body_is_an_empty_file_in_every_coding() {
     check(ContentCoding::Gzip, b"", Ok(b""));
     check(ContentCoding::Deflate, b"", Ok(b""));
 }
@@ -94,7 +99,7 @@ fn b_5_all_members_are_read() {
 }
 
 #[test]
-fn b_5_optional_header_fields_are_read_over() {
+fn b_5_optional_header_fields_are_skipped() {
     let plain = gzip(b"content");
     let mut full = vec![0x1f, 0x8b, 8, 0x1e, 0, 0, 0, 0, 0, 255];
     full.extend_from_slice(&[3, 0, 1, 2, 3]);

@@ -1,4 +1,5 @@
-//! From text to what the fetcher works with; all problems are reported together.
+//! Compiles the text of the configuration into the types that the fetcher works with. All problems are reported
+//! together.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -18,19 +19,21 @@ use crate::resolve::parse_servers;
 
 /// Longest total time that an operator may configure (egress-security 14).
 const TOTAL_CEILING: Period = Period::secs(300);
+/// Longest time for connecting that an operator may configure (egress-security 20).
 const LONGEST_CONNECT: Period = Period::secs(30);
+/// Longest `User-Agent` in bytes (egress-security 20).
 const LONGEST_USER_AGENT: usize = 128;
 
 /// A checked configuration in the types that the fetcher uses.
 #[derive(Clone, Debug)]
 pub struct CompiledConfig {
-    /// The operator's policy.
+    /// The operator's switches, allowlist, ports and ranges: the cap that no message can widen (I-5).
     pub admin: AdminPolicy,
     /// What the judge knows without looking at the machine.
     pub judge: JudgeConfig,
-    /// Limits of time and size.
+    /// Time and size of one fetch.
     pub settings: FetchLimits,
-    /// How much concurrently.
+    /// How many fetches and connections run or wait concurrently.
     pub sizes: AdmissionLimits,
     /// Configured DNS servers; `None` for those of the system's file.
     pub servers: Option<Vec<SocketAddr>>,
@@ -38,24 +41,25 @@ pub struct CompiledConfig {
     pub protected_hosts: Vec<String>,
 }
 
-/// Gathers problems.
+/// Collects the problems of all fields, so that one start shows every mistake.
 #[derive(Default)]
 struct ProblemCollector(Vec<ConfigProblem>);
 
 impl ProblemCollector {
     /// The value, or its default and a problem with `field`.
     fn read<T: Default, E: Display>(&mut self, field: &str, value: Result<T, E>) -> T {
+        // The default only lets the checks go on: with a problem recorded, the result is thrown away.
         value.unwrap_or_else(|error| {
             self.0.push(ConfigProblem::new(field, error.to_string()));
             T::default()
         })
     }
 
-    fn period(&mut self, field: &str, value: Period, most: Period) -> Duration {
-        if value == Period::default() || value > most {
+    fn period(&mut self, field: &str, value: Period, limit: Period) -> Duration {
+        if value == Period::default() || value > limit {
             self.0.push(ConfigProblem::new(
                 field,
-                format!("must be more than 0 and at most {most}"),
+                format!("must be more than 0 and at most {limit}"),
             ));
         }
         value.as_duration()
@@ -101,6 +105,7 @@ impl Config {
                 parse_blocked_networks(&self.extra_blocked_cidrs.join(",")),
             ),
             extra_blocked_hosts: admin.blocked_hosts.clone(),
+            // The service reads the interfaces itself, at start and again later (8.4).
             own_addresses: Vec::new(),
             protected: checks.read("protected", parse_blocked_networks(&networks.join(","))),
             private_ranges: admin.private_ranges.clone(),
@@ -128,6 +133,7 @@ impl Config {
 
     fn admin(&self, checks: &mut ProblemCollector) -> AdminPolicy {
         let host_allowlist = match self.host_allowlist.as_deref() {
+            // An empty list could mean "none" as well as "all"; neither guess is safe (P-4).
             Some([]) => {
                 checks.0.push(ConfigProblem::new(
                     "host_allowlist",
@@ -161,6 +167,7 @@ impl Config {
     /// Protected addresses and networks, and protected names.
     fn protected(&self) -> (Vec<String>, Vec<String>) {
         let is_network = |item: &String| {
+            // A URL has slashes too; its host has to be looked up.
             item.parse::<IpAddr>().is_ok() || item.contains('/') && !item.contains("://")
         };
         self.protected
@@ -208,6 +215,7 @@ impl Config {
             head: checks.period("head_timeout", self.head_timeout, TOTAL_CEILING),
             total: checks.period("total_timeout", self.total_timeout, TOTAL_CEILING),
             idle: checks.period("idle_timeout", self.idle_timeout, TOTAL_CEILING),
+            // Read together with `grace`: the average counts only when it has passed (B-8).
             floor: self.min_rate.as_u64(),
             grace: self.min_rate_after.as_duration(),
             size: self.max_bytes.as_u64(),
@@ -221,12 +229,15 @@ impl Config {
         let printable = agent.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         let trimmed = agent.trim() == agent && !agent.is_empty();
         match HeaderValue::from_str(agent) {
+            // `HeaderValue` alone would accept a tab, and blanks at the ends, which recipients strip (RFC 9110,
+            // section 5.5).
             Ok(value) if printable && trimmed && agent.len() <= LONGEST_USER_AGENT => value,
             _ => {
                 checks.0.push(ConfigProblem::new(
                     "user_agent",
                     "must be 1 to 128 printable ASCII characters without blanks around them",
                 ));
+                // Stands in until `compile` returns the problem; it is never sent.
                 HeaderValue::from_static("dray")
             }
         }

@@ -96,9 +96,9 @@ fn p_4_blank_allowlists_are_unset_and_others_must_name_a_host() {
         "example.org, *.EXAMPLE.net",
         r#"["*.example.net", "example.org."]"#,
     ] {
-        let mut found = accepts("HOST_ALLOWLIST", text).host_allowlist;
-        found.as_mut().unwrap().sort();
-        assert_eq!(found, expected);
+        let mut hosts = accepts("HOST_ALLOWLIST", text).host_allowlist;
+        hosts.as_mut().unwrap().sort();
+        assert_eq!(hosts, expected);
     }
     // An address is an entry that refuses what it would allow (P-2), not a process that does not start.
     let address = accepts("HOST_ALLOWLIST", "10.0.0.1").host_allowlist;
@@ -307,13 +307,13 @@ fn s_5_the_effective_configuration_hides_user_info_of_protected_names() {
         kubernetes_api: Some("https://user:hunter2@api:6443".to_owned()),
         ..Config::default()
     };
-    let shown = serde_json::to_string(&config).unwrap();
-    assert!(!shown.contains("hunter2"), "{shown}");
-    assert!(shown.contains("nats://nats:4222") && shown.contains("https://api:6443"));
+    let json = serde_json::to_string(&config).unwrap();
+    assert!(!json.contains("hunter2"), "{json}");
+    assert!(json.contains("nats://nats:4222") && json.contains("https://api:6443"));
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn every_invalid_setting_is_reported() {
     let config = Config {
         max_redirects: 11,
         allowed_ports: "22".to_owned(),

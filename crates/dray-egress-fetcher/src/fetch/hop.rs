@@ -1,10 +1,11 @@
-//! One hop: resolve, judge, connect, shake hands, ask, and say what the head leads to.
+//! One hop: resolves, judges, connects, shakes hands, asks, and returns what the head leads to.
 
 use std::io;
 use std::sync::Arc;
 
 use dray_guard::{
-    CanonicalUrl, Chain, Code, Host, Judge, NextHop, PinnedAddr, PinnedAddresses, RefusedHop,
+    CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, NextHop, PinnedAddr,
+    PinnedAddresses, PolicyStep, RefusedHop, RuleOwner, StepObserver as _,
 };
 
 use super::{FetchContext, Fetcher, PartialBody, breaker_key, record_refusal};
@@ -17,36 +18,36 @@ use crate::record::{FetchRecord, RequestedOrigin};
 use crate::resume::BodyResumption;
 use crate::wire::MeteredIo;
 
-/// What a hop leads to.
+/// What the response head of a hop leads to.
 pub(super) enum HopOutcome {
-    /// The chain moved on.
+    /// A redirect was accepted; the chain stands at its target.
     Redirected,
-    /// A body follows.
+    /// A body follows, which nothing has read yet.
     Body(Box<HopResponse>),
 }
 
-/// A response whose body follows.
+/// A response whose body follows, and the slots that it occupies.
 pub(super) struct HopResponse {
     pub(super) plan: BodyPlan,
     pub(super) wire: WireBody,
-    /// Held until the body is received.
+    /// Both are held until the body is received.
     pub(super) slots: (FetchSlot, AddressSlot),
 }
 
-/// A connection, ready for the request.
+/// A connection, ready for the request; its address slot goes with it.
 struct HopConnection {
     io: Box<dyn Io>,
     address: AddressSlot,
 }
 
-/// A hop that has its turn, and the addresses it may connect to.
+/// A hop that has its turn, and the addresses to which it may connect.
 struct HopAdmission {
     slot: FetchSlot,
     address: AddressSlot,
     pinned: PinnedAddresses,
 }
 
-fn overloaded_error(full: QueueFull) -> FetchError {
+pub(super) fn overloaded_error(full: QueueFull) -> FetchError {
     FetchError::new(Code::Overloaded, FetchPhase::Policy).because(full)
 }
 
@@ -63,8 +64,8 @@ impl Fetcher {
         let url = chain.current().clone();
         record.enter(chain.hop(), Some(&url));
         let resume = partial.and_then(|partial| partial.resume(&url, &record.counts));
-        let asked = self.ask(chain, &url, context, resume.as_ref(), record);
-        let (parts, wire, slots) = asked.await?;
+        let response = self.ask(chain, &url, context, resume.as_ref(), record);
+        let (parts, wire, slots) = response.await?;
         record.hop().status = Some(parts.status.as_u16());
         let judged = match &resume {
             Some(resume) => judge_rest(&parts, context.limit, resume),
@@ -105,13 +106,14 @@ impl Fetcher {
                 record.redirect_count = chain.followed();
                 match next {
                     NextHop::Follow => Ok(HopOutcome::Redirected),
+                    // `judge_head` lets no other status come here.
                     NextHop::Answer => Err(FetchError::new(Code::Internal, FetchPhase::Head)),
                 }
             }
         }
     }
 
-    /// Up to the response head.
+    /// Takes the hop up to its response head, with everything that may be done before a byte of the body.
     async fn ask(
         &self,
         chain: &mut Chain,
@@ -120,15 +122,14 @@ impl Fetcher {
         resume: Option<&BodyResumption>,
         record: &mut FetchRecord,
     ) -> Result<(http::response::Parts, WireBody, (FetchSlot, AddressSlot)), FetchError> {
-        if self.limits.breaker().is_open(&breaker_key(url)) {
-            let overloaded = FetchError::new(Code::Overloaded, FetchPhase::Policy);
-            return Err(overloaded.because("the breaker of this target is open"));
-        }
+        // Before a slot is taken: a dead host must not keep others waiting (section 15).
+        self.check_breaker(url)?;
         let HopAdmission {
             slot,
             address,
             pinned,
         } = self.admit(chain, url, context, record).await?;
+        // The next redirect is judged by where this hop went (8.6).
         chain.note(&pinned);
         let won = self.connect(&pinned, address, context, record).await?;
         let connected = self.secure(won, url, context, record).await?;
@@ -154,6 +155,30 @@ impl Fetcher {
         Ok((parts, wire, (slot, connected.address)))
     }
 
+    /// Refuses a target whose breaker is open.
+    pub(super) fn check_breaker(&self, url: &CanonicalUrl) -> Result<(), FetchError> {
+        if self.limits.breaker().is_open(&breaker_key(url)) {
+            let overloaded = FetchError::new(Code::Overloaded, FetchPhase::Policy);
+            return Err(overloaded.because("the breaker of this target is open"));
+        }
+        Ok(())
+    }
+
+    /// The slot that a hop to `url` needs.
+    pub(super) fn slot_request(
+        url: &CanonicalUrl,
+        context: &FetchContext<'_>,
+        continues: bool,
+    ) -> SlotRequest {
+        SlotRequest {
+            tenant: context.request.tenant.clone(),
+            app: context.request.app.clone(),
+            host: url.host().to_string(),
+            turn: context.turn,
+            continues,
+        }
+    }
+
     /// Waits for the turn of this hop, resolves and judges. A hop that waits, also for its address, holds nothing.
     async fn admit(
         &self,
@@ -162,13 +187,8 @@ impl Fetcher {
         context: &FetchContext<'_>,
         record: &mut FetchRecord,
     ) -> Result<HopAdmission, FetchError> {
-        let mut request = SlotRequest {
-            tenant: context.request.tenant.clone(),
-            app: context.request.app.clone(),
-            host: url.host().to_string(),
-            turn: context.turn,
-            continues: chain.hop() > 0 || record.retries > 0,
-        };
+        let continues = chain.hop() > 0 || record.retries > 0;
+        let mut request = Self::slot_request(url, context, continues);
         let slot = context
             .budget
             .whole(self.limits.slot(request.clone()))
@@ -176,6 +196,7 @@ impl Fetcher {
         let slot = slot.map_err(overloaded_error)?;
         let judge = self.current_judge()?;
         let pinned = self.pin(chain, url, &judge, context, record).await?;
+        // All addresses are of a family that is switched off.
         let Some(first) = pinned.addresses().first() else {
             return Err(FetchError::new(Code::ConnectFailed, FetchPhase::Dns));
         };
@@ -188,6 +209,7 @@ impl Fetcher {
             });
         }
         drop(slot);
+        // It was admitted once; a full queue must not refuse it now.
         request.continues = true;
         let granted = self.limits.slot_with_address(request, ip);
         let (slot, address) = context
@@ -210,7 +232,7 @@ impl Fetcher {
     }
 
     /// Resolves and judges: the only way to an address that may be dialled.
-    async fn pin(
+    pub(super) async fn pin(
         &self,
         chain: &Chain,
         url: &CanonicalUrl,
@@ -221,28 +243,22 @@ impl Fetcher {
         let judged = match url.host() {
             Host::Ip(ip) => judge.judge_literal(*ip, url.port(), chain.context()),
             Host::Name(name) => {
-                record.at(FetchPhase::Dns);
-                let asked = context
-                    .budget
-                    .within(
-                        FetchPhase::Dns,
-                        self.settings.dns,
-                        self.network.resolver.lookup(name, judge),
-                    )
-                    .await;
-                record.at(FetchPhase::Policy);
-                let answer = asked
-                    .inspect_err(|_| record.dns_errors.push("timeout"))?
-                    .map_err(|error| {
-                        record.dns_errors.push(error.kind());
-                        FetchError::new(error.code(), FetchPhase::Dns).because(error)
-                    })?;
-                record.hop().cnames.clone_from(&answer.cnames);
-                judge.judge_answer(&answer, url.port(), chain.context())
+                let looked = self.look_up(name, judge, context, record).await;
+                let verdict = looked.as_ref().map(|_| ()).map_err(|error| error.code);
+                // The refusal itself is returned below, with its cause.
+                let _ = record
+                    .steps
+                    .observe(PolicyStep::Resolution, RuleOwner::BuiltIn, verdict);
+                judge.judge_answer(&looked?, url.port(), chain.context())
             }
         };
+        let verdict = judged.as_ref().map(|_| ()).map_err(|refused| refused.code);
+        let _ = record
+            .steps
+            .observe(PolicyStep::Addresses, RuleOwner::Operator, verdict);
         match judged {
             Ok(pinned) => {
+                // Every address of the answer, not only those that are dialled, is in the audit event (section 18).
                 record.hop().answers = pinned.judged().to_vec();
                 Ok(pinned)
             }
@@ -253,7 +269,36 @@ impl Fetcher {
         }
     }
 
-    /// T-1: one budget for all addresses. Waiting for a place of the first one does not count.
+    /// Asks DNS within the time of its phase.
+    async fn look_up(
+        &self,
+        name: &CanonicalName,
+        judge: &Judge,
+        context: &FetchContext<'_>,
+        record: &mut FetchRecord,
+    ) -> Result<DnsAnswer, FetchError> {
+        record.at(FetchPhase::Dns);
+        let lookup = context
+            .budget
+            .within(
+                FetchPhase::Dns,
+                self.settings.dns,
+                self.network.resolver.lookup(name, judge),
+            )
+            .await;
+        record.at(FetchPhase::Policy);
+        let answer = lookup
+            .inspect_err(|_| record.dns_errors.push("timeout"))?
+            // The cause may hold words of the resolver; only the log gets it (I-8).
+            .map_err(|error| {
+                record.dns_errors.push(error.kind());
+                FetchError::new(error.code(), FetchPhase::Dns).because(error)
+            })?;
+        record.hop().cnames.clone_from(&answer.cnames);
+        Ok(answer)
+    }
+
+    /// Connects with one budget for all addresses (T-1). Waiting for a slot of the first one does not count.
     async fn connect(
         &self,
         pinned: &PinnedAddresses,
@@ -284,7 +329,7 @@ impl Fetcher {
         })
     }
 
-    /// T-2, then TLS where the URL says so: nothing is written before the peer was checked.
+    /// Checks the peer (T-2), then does TLS where the URL says so. Nothing is written before the check.
     async fn secure(
         &self,
         won: DialWinner,
@@ -313,6 +358,7 @@ impl Fetcher {
             }
             return Err(FetchError::new(code, FetchPhase::Connect));
         }
+        // Below TLS, so that handshake and records count as well (I-7).
         let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, context.wire.clone()));
         if !url.https() {
             return Ok(HopConnection { io, address: slot });

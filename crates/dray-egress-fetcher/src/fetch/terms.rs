@@ -1,4 +1,4 @@
-//! What a fetch is asked for, what it is done with, and what comes of it.
+//! The terms of a fetch: its request, its limits, its network, and its results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,45 +13,45 @@ use crate::label::ResponseLabels;
 use crate::resolve::Resolver;
 use crate::sink::StoredFile;
 
-/// The way to the network. Injected by tests and the demo; no setting replaces it (I-9).
+/// Access to DNS and TCP. Tests and the demo inject their own; no setting replaces it (I-9).
 #[derive(Clone)]
 pub struct NetworkAccess {
-    /// Asks DNS.
+    /// Resolves host names; literal addresses never reach it.
     pub resolver: Arc<dyn Resolver>,
-    /// Connects.
+    /// Connects to pinned addresses alone.
     pub dialer: Arc<dyn Dialer>,
 }
 
 impl std::fmt::Debug for NetworkAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Network").finish_non_exhaustive()
+        f.debug_struct("NetworkAccess").finish_non_exhaustive()
     }
 }
 
 /// Limits of time and size of a fetch (egress-security 13 and 14).
 #[derive(Clone, Debug)]
 pub struct FetchLimits {
-    /// Resolving, per hop.
+    /// Time for resolving, per hop.
     pub dns: Duration,
-    /// Connecting, all addresses together, per hop.
+    /// Time for connecting, all addresses together, per hop.
     pub connect: Duration,
-    /// The TLS handshake, per hop.
+    /// Time for the TLS handshake, per hop.
     pub tls: Duration,
-    /// From the request to the final head, per hop.
+    /// Time from the request to the final head, per hop.
     pub head: Duration,
-    /// The whole fetch at most, an upper bound for requests.
+    /// Time for the whole fetch, an upper bound for requests.
     pub total: Duration,
-    /// Between two pieces of the body.
+    /// Longest silence between two pieces of the body (B-8).
     pub idle: Duration,
-    /// Least bytes per second of the body; 0 for none.
+    /// Least bytes per second of the body on average; 0 for none.
     pub floor: u64,
-    /// Time before the floor counts.
+    /// Time before the average counts.
     pub grace: Duration,
-    /// Most bytes, when the request does not say.
+    /// Most bytes of a file, when the request does not say.
     pub size: u64,
-    /// Most bytes, an upper bound for requests.
+    /// Most bytes of a file, an upper bound for requests (C-2).
     pub size_ceiling: u64,
-    /// `User-Agent`.
+    /// Value of `User-Agent` in every request.
     pub user_agent: HeaderValue,
 }
 
@@ -60,9 +60,9 @@ pub struct FetchLimits {
 pub struct FetchJob {
     /// The URL as the agent wrote it.
     pub url: String,
-    /// What the app allows.
+    /// What the app allows; it can only narrow the operator's policy (C-3).
     pub app_policy: AppPolicy,
-    /// Whose slots are used.
+    /// The tenant whose slots are used.
     pub tenant: String,
     /// The app of the tenant; every app has slots of its own.
     pub app: String,
@@ -83,7 +83,7 @@ pub struct FetchedFile {
     pub labels: ResponseLabels,
     /// Media type found by magic bytes; empty when none matched.
     pub sniffed: &'static str,
-    /// Whether the end of the file was certain.
+    /// Whether the end of the file was certain; `false` for a cleartext body that ended with its connection (B-3).
     pub length_verified: bool,
     /// Body bytes that came over the wire.
     pub wire_size: u64,
@@ -97,15 +97,15 @@ pub struct FetchedFile {
     pub status: u16,
 }
 
-/// A fetch that brought nothing.
+/// A fetch that brought no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchFailure {
-    /// Why.
+    /// The reason, for logs, audit and metrics.
     pub code: Code,
-    /// During what.
+    /// The phase that was under way.
     pub phase: FetchPhase,
-    /// Number of the hop.
+    /// Number of the hop that failed, 0 for the first URL.
     pub hop: u32,
-    /// The message for the agent.
+    /// The message for the agent, without addresses or words of a peer.
     pub fault: Fault,
 }

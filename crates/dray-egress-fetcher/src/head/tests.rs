@@ -121,7 +121,7 @@ fn r_4_a_length_above_the_limit_is_refused_before_the_body() {
 }
 
 #[test]
-fn r_5_every_status_has_its_way() {
+fn r_5_every_status_is_read_redirected_or_refused() {
     for status in 200..=999 {
         let judged = judge_head(&head(status, &[("location", b"/next")]), HEAD_LIMIT_BYTES);
         match status {

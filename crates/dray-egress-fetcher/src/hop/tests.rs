@@ -58,7 +58,7 @@ async fn check(answer: impl AsRef<[u8]>, expected: Result<(u16, &[u8]), Code>) {
 
 #[tokio::test(start_paused = true)]
 async fn q_1_the_request_is_exactly_six_lines_in_order() {
-    let (fetched, seen) = exchange(ResponseScript::ok("body")).await;
+    let (fetched, requests) = exchange(ResponseScript::ok("body")).await;
     assert_eq!(fetched, Ok((200, b"body".to_vec())));
     let expected = "GET /a%20b?x=1 HTTP/1.1\r\n\
         Host: files.example.org:8080\r\n\
@@ -67,8 +67,9 @@ async fn q_1_the_request_is_exactly_six_lines_in_order() {
         Accept-Encoding: identity\r\n\
         Connection: close\r\n\r\n";
     assert_eq!(
-        seen.iter()
-            .map(|seen| seen.head.as_str())
+        requests
+            .iter()
+            .map(|request| request.head.as_str())
             .collect::<Vec<_>>(),
         [expected]
     );
@@ -152,7 +153,7 @@ async fn r_1_an_endless_head_ends_at_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r_1_informational_heads_are_passed_over_up_to_their_limit() {
+async fn r_1_informational_heads_are_skipped_up_to_their_limit() {
     check(
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
         Ok((200, b"ok")),

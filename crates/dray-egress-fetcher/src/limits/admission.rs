@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 
 use super::{AdmissionLimits, QueueFull};
 
-/// What a slot is for.
+/// The hop for which a slot is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotRequest {
-    /// Who asks.
+    /// The tenant who asks.
     pub tenant: String,
     /// The app of the tenant.
     pub app: String,
-    /// The host of the URL.
+    /// The host of the hop's URL.
     pub host: String,
     /// When the fetch arrived, from [`super::FetchAdmission::next_turn`].
     pub turn: u64,
@@ -28,7 +28,7 @@ pub struct SlotRequest {
     pub continues: bool,
 }
 
-/// A tenant, an app of a tenant, or a host for an app of a tenant.
+/// Key of a tenant, of an app of a tenant, or of a host for an app of a tenant.
 type ShareKey = (String, Option<String>, Option<String>);
 
 type SlotGrant = (FetchSlot, Option<AddressSlot>);
@@ -44,17 +44,17 @@ pub(super) struct SlotTable {
 struct SlotState {
     running: usize,
     shares: HashMap<ShareKey, ShareCounts>,
-    /// Running, by host, for all tenants.
+    /// Hops that run, by host, for all tenants.
     hosts: HashMap<String, usize>,
-    /// Connections, by address.
+    /// Number of open connections, by address.
     addresses: HashMap<IpAddr, usize>,
-    /// Waiting, by arrival.
+    /// Hops that wait, by their turn.
     queue: BTreeMap<u64, QueuedFetch>,
     turns: u64,
     grants: u64,
 }
 
-/// What one tenant, app or host of an app has.
+/// Counts of one tenant, app or host of an app.
 #[derive(Clone, Copy, Debug, Default)]
 struct ShareCounts {
     running: usize,
@@ -69,10 +69,10 @@ struct QueuedFetch {
     grant: oneshot::Sender<SlotGrant>,
 }
 
-/// Everything that a hop needs to run.
+/// Everything that a hop needs to run, as one claim.
 #[derive(Clone, Debug)]
 struct SlotClaim {
-    /// Tenant, app, host.
+    /// Keys of tenant, app and host, in the order of fairness.
     keys: [ShareKey; 3],
     host: String,
     address: Option<IpAddr>,
@@ -155,7 +155,7 @@ impl SlotTable {
         self.lock().queue.len()
     }
 
-    /// A slot now, or when the turn comes.
+    /// Returns a slot now, or when the turn comes. Dropping the future leaves the queue.
     pub(super) async fn admit(
         self: Arc<Self>,
         request: SlotRequest,
@@ -165,6 +165,8 @@ impl SlotTable {
         let claim = SlotClaim::new(request, address);
         let (grant, granted) = oneshot::channel();
         let displaced = {
+            // One lock from the check to the entry: a slot that becomes free in between finds this waiter in the
+            // queue.
             let mut state = self.lock();
             if state.is_admissible(&claim, &self.sizes) {
                 state.take(&claim);
@@ -180,7 +182,7 @@ impl SlotTable {
             state.queue.insert(turn, QueuedFetch { claim, grant });
             displaced
         };
-        // Dropping its sender refuses it.
+        // Outside the lock. Dropping its sender refuses the hop that waits on it.
         drop(displaced);
         let _guard = QueueGuard {
             admission: &self,
@@ -199,12 +201,12 @@ impl SlotTable {
     }
 
     fn grant(self: &Arc<Self>, claim: SlotClaim) -> SlotGrant {
-        let place = claim.address.map(|address| self.address_slot(address));
+        let address_slot = claim.address.map(|address| self.address_slot(address));
         let slot = FetchSlot {
             admission: Arc::clone(self),
             claim,
         };
-        (slot, place)
+        (slot, address_slot)
     }
 
     fn address_slot(self: &Arc<Self>, address: IpAddr) -> AddressSlot {
@@ -214,9 +216,10 @@ impl SlotTable {
         }
     }
 
-    /// Gives something back and lets everyone run who can run now.
+    /// Gives something back and lets every waiter run that can run now.
     fn release(self: &Arc<Self>, give_back: impl FnOnce(&mut SlotState)) {
         let mut granted = Vec::new();
+        // The lock ends with this block: a grant that is not taken is dropped below, which locks again.
         {
             let mut state = self.lock();
             give_back(&mut state);
@@ -269,20 +272,22 @@ impl SlotState {
         Some(waiter)
     }
 
-    /// Makes room for one more in a full queue: the newest waiter of the tenant that waits most goes, and within a
-    /// tenant that of the app that waits most, if that one still waits as much as the newcomer's then.
+    /// Makes room for one more in a full queue. The candidate is the newest waiter of the tenant that waits most, and
+    /// within a tenant of the app that waits most. It goes only if its tenant (or app, within one tenant) still has
+    /// as many waiters afterwards as the newcomer's.
     fn make_room(
         &mut self,
         claim: &SlotClaim,
-        most: usize,
+        limit: usize,
     ) -> Result<Option<QueuedFetch>, QueueFull> {
-        if self.queue.len() < most {
+        if self.queue.len() < limit {
             return Ok(None);
         }
         let waiting = |claim: &SlotClaim| {
             let [tenant, app, _] = claim.keys.each_ref().map(|key| self.share(key).waiting);
             (tenant, app)
         };
+        // The scan is as long as the queue, which is bounded.
         let (turn, heaviest) = self
             .queue
             .iter()
@@ -321,7 +326,7 @@ impl SlotState {
         }
     }
 
-    /// The address has a guard of its own.
+    /// Gives back everything but the address, which has a guard of its own.
     fn give_back(&mut self, claim: &SlotClaim) {
         self.running = self.running.saturating_sub(1);
         decrement_count(&mut self.hosts, &claim.host);
@@ -342,11 +347,12 @@ impl SlotState {
         });
     }
 
-    /// Changes the shares of a claim; unused ones are forgotten.
+    /// Changes the shares of a claim and removes unused ones.
     fn change(&mut self, claim: &SlotClaim, change: impl Fn(&mut ShareCounts)) {
         for key in &claim.keys {
             if let Some(share) = self.shares.get_mut(key) {
                 change(share);
+                // Hosts are named by agents: kept shares would grow with every host ever fetched.
                 if share.running == 0 && share.waiting == 0 {
                     self.shares.remove(key);
                 }

@@ -18,7 +18,7 @@ const OPEN_DURATION: Duration = Duration::from_secs(30);
 /// Entries that are kept; beyond, those that no longer matter are removed, then the oldest.
 const MAX_ENTRIES: usize = 4096;
 
-/// Failures in a row, by host and port. Clones share them.
+/// Consecutive failures, by host and port. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct CircuitBreaker {
     hosts: Arc<Mutex<HashMap<String, HostFailures>>>,
@@ -51,6 +51,7 @@ impl HostFailures {
     fn failed(&mut self, now: Instant) {
         self.last = now;
         self.failures.push_back(now);
+        // Failures older than the window do not count, even if nothing succeeded since.
         while self.failures.len() > FAILURE_THRESHOLD
             || self
                 .failures
@@ -79,12 +80,14 @@ impl CircuitBreaker {
     pub fn failed(&self, target: &str) {
         let now = Instant::now();
         let mut hosts = self.lock();
+        // Targets are named by agents, so their number has to be bounded.
         if hosts.len() >= MAX_ENTRIES && !hosts.contains_key(target) {
             make_room(&mut hosts, now);
         }
         let record = hosts
             .entry(target.to_owned())
             .or_insert_with(|| HostFailures::new(now));
+        // An open time that is over starts a new count.
         if !record.matters(now) {
             *record = HostFailures::new(now);
         }
@@ -93,10 +96,11 @@ impl CircuitBreaker {
 
     /// A response came, and its body to its end where it was wanted.
     pub fn succeeded(&self, target: &str) {
+        // Failures have to be consecutive, so one success clears them.
         self.lock().remove(target);
     }
 
-    /// How many are open.
+    /// Number of targets that are refused now.
     pub fn open(&self) -> usize {
         let now = Instant::now();
         self.lock()
@@ -110,7 +114,7 @@ impl CircuitBreaker {
     }
 }
 
-/// Forgets what no longer matters; when that is nothing, the oldest that is not open, or else the oldest.
+/// Removes entries that no longer matter. If all do, the oldest closed one goes, or else the oldest open one.
 fn make_room(hosts: &mut HashMap<String, HostFailures>, now: Instant) {
     hosts.retain(|_, record| record.matters(now));
     if hosts.len() < MAX_ENTRIES {
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn entries_are_bounded_however_many_names_fail() {
+    async fn entries_are_bounded_for_any_number_of_failing_names() {
         let breaker = CircuitBreaker::default();
         for _ in 0..FAILURE_THRESHOLD {
             breaker.failed("dead:80");

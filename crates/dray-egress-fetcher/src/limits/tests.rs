@@ -119,7 +119,7 @@ async fn section_15_the_tenant_then_the_app_then_the_host_that_runs_least_is_nex
 }
 
 #[tokio::test]
-async fn section_15_equal_tenants_take_turns_however_many_wait() {
+async fn section_15_equal_tenants_take_turns_with_any_number_of_waiters() {
     let limits = FetchAdmission::new(AdmissionLimits {
         global: 1,
         queue: 10,
@@ -201,7 +201,7 @@ async fn section_15_a_hop_that_waits_for_its_address_holds_no_slot_either() {
         ..sizes()
     });
     let address = IpAddr::from([1, 1, 1, 1]);
-    let place = limits.try_address(address).unwrap();
+    let address_slot = limits.try_address(address).unwrap();
     assert!(limits.try_address(address).is_none());
     let turn = limits.next_turn();
     let mut waiting = Box::pin(limits.slot_with_address(request(turn, "t", "a", "h"), address));
@@ -209,7 +209,7 @@ async fn section_15_a_hop_that_waits_for_its_address_holds_no_slot_either() {
     let (_, other) = ask(&limits, "t", "a", "h");
     assert!(other.is_some());
     drop(other);
-    drop(place);
+    drop(address_slot);
     let granted = waiting.now_or_never();
     assert!(matches!(granted, Some(Ok(_))));
     assert!(limits.try_address(address).is_none());
@@ -218,7 +218,7 @@ async fn section_15_a_hop_that_waits_for_its_address_holds_no_slot_either() {
 }
 
 #[tokio::test]
-async fn keys_that_nobody_uses_are_forgotten() {
+async fn keys_without_users_are_removed() {
     let limits = FetchAdmission::new(sizes());
     let held = [
         ask(&limits, "t", "a", "h").1.unwrap(),

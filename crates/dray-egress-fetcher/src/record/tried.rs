@@ -19,11 +19,13 @@ pub struct RequestedOrigin {
 impl RequestedOrigin {
     /// Reads the shown form of `text`, which has no user info and no query.
     pub fn from_text(text: &str) -> Self {
-        let shown = RedactedUrl::from_text(text);
-        let (scheme, rest) = match shown.as_str().split_once(':') {
+        // Without user info and query before anything is kept (S-5).
+        let redacted = RedactedUrl::from_text(text);
+        let (scheme, rest) = match redacted.as_str().split_once(':') {
             Some((scheme, rest)) if is_scheme(scheme, rest) => (scheme.to_ascii_lowercase(), rest),
-            _ => (String::new(), shown.as_str()),
+            _ => (String::new(), redacted.as_str()),
         };
+        // Browsers read any number of slashes and backslashes before the host, so the probable target is behind them.
         let after = rest.trim_start_matches(['/', '\\']);
         let is_opaque =
             !scheme.is_empty() && after.len() == rest.len() && default_port(&scheme) == 0;
@@ -62,7 +64,7 @@ impl RequestedOrigin {
     }
 }
 
-/// Whether a text before a colon is a scheme and not a host before its port.
+/// Returns whether a text before a colon is a scheme and not a host before its port.
 fn is_scheme(scheme: &str, rest: &str) -> bool {
     scheme.starts_with(|first: char| first.is_ascii_alphabetic())
         && scheme
@@ -79,7 +81,7 @@ fn default_port(scheme: &str) -> u16 {
     }
 }
 
-/// Host and port; what stands behind the colon of a host may be anything and is only kept as a number.
+/// Splits host and port; the port may be any text, of which only a number is kept.
 fn split_port(authority: &str) -> (&str, &str) {
     match authority.rfind(']') {
         Some(end) => {
@@ -95,12 +97,12 @@ mod tests {
     use super::*;
 
     fn check(tried: &RequestedOrigin, scheme: &str, host: &str, port: u16) {
-        let found = (tried.scheme.as_str(), tried.host.as_str(), tried.port);
-        assert_eq!(found, (scheme, host, port));
+        let parsed = (tried.scheme.as_str(), tried.host.as_str(), tried.port);
+        assert_eq!(parsed, (scheme, host, port));
     }
 
     #[test]
-    fn section_18_scheme_and_host_are_told_as_written() {
+    fn section_18_scheme_and_host_are_recorded_as_written() {
         for (text, scheme, host, port) in [
             ("http://2130706433/", "http", "2130706433", 80),
             ("HTTPS://0x7f.1:8443/x?y#z", "https", "0x7f.1", 8443),
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn section_18_redirect_targets_are_told_against_their_base() {
+    fn section_18_redirect_targets_are_recorded_against_their_base() {
         let base = CanonicalUrl::parse("https://files.example.org:8443/a").unwrap();
         for (location, scheme, host, port) in [
             (b"http://2130706433/".as_slice(), "http", "2130706433", 80),

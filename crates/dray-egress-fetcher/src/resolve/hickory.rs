@@ -1,4 +1,4 @@
-//! The real resolver: A and AAAA asked by ourselves, CNAME targets judged before they are asked for.
+//! The resolver of the product: asks for A and AAAA itself, and has CNAME targets judged before it asks for them.
 //!
 //! Uses the UDP client and the messages of hickory and not its resolver: one question, one answer, without search list,
 //! hosts file, cache, special names or CNAME following (D-1, D-7, section 22). Servers are asked beside each other when
@@ -20,18 +20,18 @@ use tokio::time::{Instant, sleep_until};
 use super::question::{exchange_tcp, exchange_udp};
 use super::{DnsError, Resolver};
 
-/// Time after which a further server is asked beside those that have not answered.
+/// Time after which one more server is asked, beside those that have not answered.
 const HEDGE_DELAY: Duration = Duration::from_millis(400);
-/// What is kept of the DNS phase, so that one silent family cannot hide the other (D-3).
+/// Time that is left of the DNS phase when a family gives up, so that one silent family cannot hide the other (D-3).
 const MAX_MARGIN: Duration = Duration::from_millis(50);
 
 /// Resolves over UDP and TCP with the servers that it was given, and no others.
 #[derive(Debug)]
 pub struct HickoryResolver {
     servers: Vec<SocketAddr>,
-    /// The server that answered last.
+    /// Index of the server that answered last.
     preferred: AtomicUsize,
-    /// For one family with its CNAME steps.
+    /// Longest time for one family with its CNAME steps.
     family_timeout: Duration,
 }
 
@@ -48,7 +48,7 @@ impl HickoryResolver {
         })
     }
 
-    /// One family of addresses, following aliases as long as the judge lets it.
+    /// Asks for one family of addresses, following aliases as long as the judge allows it.
     async fn family(
         &self,
         name: &Name,
@@ -64,6 +64,7 @@ impl HickoryResolver {
                 return Ok(family);
             }
             family.addresses = owned_addresses(&response, &owner);
+            // The code of an answer with aliases is that of the last name (RFC 6604, section 3).
             let ended = response.response_code == ResponseCode::NXDomain;
             if !moved || ended || !family.addresses.is_empty() {
                 family.missing |= ended && family.addresses.is_empty();
@@ -72,32 +73,36 @@ impl HickoryResolver {
         }
     }
 
-    /// One question: to the server that answered last, beside it to the next one after [`HEDGE_DELAY`] or as soon as
-    /// one failed, and so on. The first valid answer of any server counts; without deadline: that is the caller's.
+    /// Asks one question: the server that answered last, beside it the next one after [`HEDGE_DELAY`] or as soon as
+    /// one failed, and so on. The first valid answer of any server counts. It has no deadline of its own; the caller
+    /// sets one.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<DnsResponse, DnsError> {
+        // A hint alone, which orders the servers and publishes no other data.
         let first = self.preferred.load(Ordering::Relaxed);
         let servers = self.servers.iter().enumerate();
         let mut waiting = servers.clone().skip(first).chain(servers.take(first));
         let mut left = self.servers.len();
-        let mut asked = FuturesUnordered::new();
+        let mut queries = FuturesUnordered::new();
         let mut failure = None;
         let mut next_at = Instant::now();
         loop {
             tokio::select! {
                 biased;
-                Some((index, answered)) = asked.next(), if !asked.is_empty() => match answered {
+                // Polled first (`biased`): an answer that is there makes a further question needless.
+                Some((index, answered)) = queries.next(), if !queries.is_empty() => match answered {
                     Ok(response) => {
                         self.preferred.store(index, Ordering::Relaxed);
                         return Ok(response);
                     }
                     Err(error) => {
                         failure.get_or_insert(error);
+                        // A failed server leaves the next one nothing to wait for.
                         next_at = Instant::now();
                     }
                 },
                 () = sleep_until(next_at), if left > 0 => {
                     left -= 1;
-                    asked.extend(waiting.next().map(async |(index, server)| {
+                    queries.extend(waiting.next().map(async |(index, server)| {
                         (index, ask_one(*server, name, kind).await)
                     }));
                     next_at = Instant::now() + HEDGE_DELAY;
@@ -108,7 +113,7 @@ impl HickoryResolver {
     }
 }
 
-/// One question to one server; only an answer that can be used is one.
+/// Asks one server one question. An answer counts only when it is complete, of class IN, and for this question.
 async fn ask_one(
     server: SocketAddr,
     name: &Name,
@@ -116,15 +121,17 @@ async fn ask_one(
 ) -> Result<DnsResponse, DnsError> {
     let query = Query::query(name.clone(), kind);
     let mut response = exchange_udp(server, query.clone()).await?;
+    // All addresses have to be known, since one blocked address refuses the whole answer (D-4).
     if response.truncation {
         response = exchange_tcp(server, query.clone()).await?;
     }
     let failed = |what: &str| Err(DnsError::Failure(what.to_owned()));
+    // D-10. The UDP client drops such answers itself; over TCP nothing else compares the question.
     if response.queries.as_slice() != [query] {
-        return failed("an answer to another question");
+        return failed("a response to another query");
     }
     if response.truncation {
-        return failed("an answer that is truncated over TCP");
+        return failed("a truncated response over TCP");
     }
     let mut records = response.answers.iter();
     if records.any(|record| record.dns_class != DNSClass::IN) {
@@ -135,14 +142,13 @@ async fn ask_one(
         .iter()
         .any(|record| record.data.ip_addr().is_some());
     match response.response_code {
-        ResponseCode::NoError => Ok(response),
         ResponseCode::NXDomain if has_address => failed("NXDOMAIN with an address"),
-        ResponseCode::NXDomain => Ok(response),
+        ResponseCode::NoError | ResponseCode::NXDomain => Ok(response),
         code => failed(&code.to_string()),
     }
 }
 
-/// What one family of addresses brought.
+/// Addresses and aliases that the answers for one family brought.
 #[derive(Debug, Default)]
 struct FamilyResult {
     cnames: Vec<String>,
@@ -158,9 +164,11 @@ impl FamilyResult {
     /// never one that the judge refuses, and never beyond a chain that is too long anyway (D-8).
     fn follow(&mut self, response: &DnsResponse, owner: &mut Name, judge: &Judge) -> bool {
         let mut moved = false;
+        // A loop of aliases ends at the limit of the chain.
         while let Some(target) = cname_target(response, owner) {
             let text = target.to_ascii();
             let refused = judge.check_cname(&text).is_err();
+            // A refused target is kept: the judge refuses the whole answer by it, and the audit event shows it.
             self.cnames.push(text);
             if refused || self.cnames.len() > MOST_CNAMES {
                 self.stopped = true;
@@ -183,7 +191,7 @@ fn cname_target(response: &DnsResponse, owner: &Name) -> Option<Name> {
         })
 }
 
-/// The different addresses that belong to `owner`; those of other names were not asked for (D-10).
+/// Returns the different addresses that belong to `owner`; those of other names were not asked for (D-10).
 fn owned_addresses(response: &DnsResponse, owner: &Name) -> Vec<IpAddr> {
     let mut seen = HashSet::new();
     response
@@ -202,13 +210,14 @@ impl Resolver for HickoryResolver {
         judge: &'a Judge,
     ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>> {
         Box::pin(async move {
+            // `from_ascii` takes names with an underscore (section 22); the root dot rules out search lists (D-1).
             let fqdn = Name::from_ascii(name.fqdn())
                 .map_err(|error| DnsError::Failure(error.to_string()))?;
             let family = async |kind| {
-                let asked =
+                let response =
                     tokio::time::timeout(self.family_timeout, self.family(&fqdn, kind, judge))
                         .await;
-                asked.unwrap_or(Err(DnsError::Timeout))
+                response.unwrap_or(Err(DnsError::Timeout))
             };
             let (v4, v6) = tokio::join!(family(RecordType::A), family(RecordType::AAAA));
             combine_families(name, v4, v6)
@@ -216,7 +225,7 @@ impl Resolver for HickoryResolver {
     }
 }
 
-/// D-3: one family is enough; without any address the more certain failure is reported.
+/// Applies D-3: one family is enough; without any address the more certain failure is reported.
 fn combine_families(
     name: &CanonicalName,
     v4: Result<FamilyResult, DnsError>,
@@ -257,6 +266,7 @@ fn combine_families(
     if !answer.addresses.is_empty() || stopped {
         return Ok(answer);
     }
+    // NXDOMAIN holds for all types of a name, so it outweighs a failure of the other family.
     let failure = if missing {
         None
     } else {

@@ -15,13 +15,14 @@ use tokio::net::TcpSocket;
 
 use super::DnsError;
 
-/// Largest UDP answer that is asked for (D-10).
+/// Largest UDP answer that is asked for, in bytes (D-10): with its headers it fits an IPv6 packet of 1,280 bytes,
+/// which no path fragments.
 const MAX_UDP_PAYLOAD_BYTES: u16 = 1232;
-/// Between two repetitions of a question over UDP; an answer to an earlier one still counts.
+/// Time between two repetitions of a question over UDP; an answer to an earlier one still counts.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(800);
 /// Most times that a question is sent over UDP.
 const MAX_UDP_SENDS: u8 = 8;
-/// The resolver has a deadline of its own, which is always earlier.
+/// Longest wait of the UDP client; the resolver has a deadline of its own, which is always earlier.
 const MAX_UDP_TIME: Duration = Duration::from_mins(5);
 
 fn dns_request(query: Query) -> DnsRequest {
@@ -32,8 +33,8 @@ fn dns_request(query: Query) -> DnsRequest {
     DnsRequest::from_query(query, options)
 }
 
-/// Asks over UDP, from a random port each time, until an answer comes. Datagrams of other senders, with another id or for
-/// another question are dropped. Without deadline: that is the caller's.
+/// Asks over UDP, from a random port each time, until an answer comes. Datagrams of other senders, with another id or
+/// for another question are dropped. It has no deadline of its own; the caller sets one.
 pub(super) async fn exchange_udp(
     server: SocketAddr,
     query: Query,
@@ -50,7 +51,8 @@ pub(super) async fn exchange_udp(
     }
 }
 
-/// Asks over TCP: one connection, one question. A message has at most 64 KiB. Without deadline: that is the caller's.
+/// Asks over TCP: one connection, one question. A message has at most 64 KiB. It has no deadline of its own; the
+/// caller sets one.
 pub(super) async fn exchange_tcp(
     server: SocketAddr,
     query: Query,
@@ -64,8 +66,9 @@ pub(super) async fn exchange_tcp(
         .map_err(|error| DnsError::Failure(error.to_string()))?;
     let response =
         DnsResponse::from_buffer(answer).map_err(|error| DnsError::Failure(error.to_string()))?;
+    // The UDP client compares ids by itself; over TCP nothing below does.
     if response.id != request.id {
-        return Err(DnsError::Failure("an answer with another id".to_owned()));
+        return Err(DnsError::Failure("a response with another id".to_owned()));
     }
     Ok(response)
 }
@@ -76,7 +79,9 @@ async fn exchange_bytes(server: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
     let mut stream = socket.connect(server).await?;
+    // Over TCP each message follows its length in two bytes (RFC 1035, section 4.2.2).
     let length = u16::try_from(packet.len()).map_err(io::Error::other)?;
+    // One write for both, so that they leave in one segment (RFC 7766, section 8).
     stream
         .write_all(&[&length.to_be_bytes(), packet].concat())
         .await?;

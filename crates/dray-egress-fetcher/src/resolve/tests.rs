@@ -41,21 +41,25 @@ async fn lookup(server: &FakeDnsServer, name: &str) -> Result<DnsAnswer, DnsErro
 
 /// The addresses in order of their text, or the kind of failure.
 async fn check(server: &FakeDnsServer, expected: Result<&[&str], &str>) {
-    let found = lookup(server, HOST_NAME).await;
-    let found = found.map(|answer| {
+    let resolved = lookup(server, HOST_NAME).await;
+    let resolved = resolved.map(|answer| {
         let mut addresses: Vec<_> = answer.addresses.iter().map(ToString::to_string).collect();
         addresses.sort();
         addresses
     });
-    match (found, expected) {
-        (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+    match (resolved, expected) {
+        (Ok(resolved), Ok(expected)) => assert_eq!(resolved, expected),
         (Err(error), Err(kind)) => assert_eq!(error.kind(), kind, "{error}"),
-        (found, expected) => panic!("{found:?} is not {expected:?}"),
+        (resolved, expected) => panic!("{resolved:?} is not {expected:?}"),
     }
 }
 
 fn names(server: &FakeDnsServer) -> Vec<String> {
-    let mut names: Vec<_> = server.asked().into_iter().map(|asked| asked.name).collect();
+    let mut names: Vec<_> = server
+        .questions()
+        .into_iter()
+        .map(|question| question.name)
+        .collect();
     names.dedup();
     names
 }
@@ -72,18 +76,22 @@ async fn d_3_both_families_are_asked_always() {
         Ok(&["2606:4700::1111", "8.8.8.8", "93.184.215.14"]),
     )
     .await;
-    let kinds: HashSet<_> = server.asked().iter().map(|asked| asked.kind).collect();
+    let kinds: HashSet<_> = server
+        .questions()
+        .iter()
+        .map(|question| question.kind)
+        .collect();
     assert_eq!(kinds, HashSet::from([RecordType::A, RecordType::AAAA]));
 }
 
 #[tokio::test]
 async fn d_1_names_are_asked_fully_qualified_and_nothing_else_is() {
     let server = FakeDnsServer::start().await.unwrap();
-    let found = lookup(&server, "a.b").await;
-    assert!(matches!(found, Err(DnsError::NotFound)));
+    let answer = lookup(&server, "a.b").await;
+    assert!(matches!(answer, Err(DnsError::NotFound)));
     assert_eq!(names(&server), ["a.b."]);
-    let found = lookup(&server, "under_score.example.org").await;
-    assert!(matches!(found, Err(DnsError::NotFound)));
+    let answer = lookup(&server, "under_score.example.org").await;
+    assert!(matches!(answer, Err(DnsError::NotFound)));
     assert_eq!(names(&server), ["a.b.", "under_score.example.org."]);
 }
 
@@ -94,13 +102,16 @@ async fn d_10_questions_ask_for_1232_bytes_from_different_ports() {
     for _ in 0..4 {
         check(&server, Ok(&["8.8.8.8"])).await;
     }
-    let asked = server.asked();
+    let questions = server.questions();
     assert!(
-        asked
+        questions
             .iter()
-            .all(|asked| asked.max_payload == 1232 && !asked.tcp)
+            .all(|question| question.max_payload == 1232 && !question.tcp)
     );
-    let ports: HashSet<_> = asked.iter().map(|asked| asked.from.port()).collect();
+    let ports: HashSet<_> = questions
+        .iter()
+        .map(|question| question.from.port())
+        .collect();
     assert!(
         ports.len() >= 6,
         "eight questions from {} ports",
@@ -129,7 +140,7 @@ async fn d_3_one_family_is_enough() {
 }
 
 #[tokio::test]
-async fn d_3_when_both_fail_the_reason_is_told() {
+async fn d_3_when_both_families_fail_the_reason_is_returned() {
     let server = FakeDnsServer::start().await.unwrap();
     for (reply, kind) in [
         (DnsReply::Code(ResponseCode::NXDomain), "not_found"),
@@ -156,9 +167,9 @@ async fn d_10_a_truncated_answer_is_asked_for_again_over_tcp() {
     assert_eq!(answer.addresses.len(), 256, "D-4: all of them");
     assert!(
         server
-            .asked()
+            .questions()
             .iter()
-            .any(|asked| asked.tcp && asked.kind == RecordType::A)
+            .any(|question| question.tcp && question.kind == RecordType::A)
     );
 }
 
@@ -332,8 +343,8 @@ async fn d_7_nothing_is_cached() {
 #[tokio::test]
 async fn section_22_localhost_is_not_answered_from_within() {
     let server = FakeDnsServer::start().await.unwrap();
-    let found = lookup(&server, "a.localhost").await;
-    assert!(matches!(found, Err(DnsError::NotFound)));
+    let answer = lookup(&server, "a.localhost").await;
+    assert!(matches!(answer, Err(DnsError::NotFound)));
     assert_eq!(names(&server), ["a.localhost."]);
 }
 
@@ -348,20 +359,20 @@ async fn d_2_the_next_server_is_asked_when_one_is_dead() {
     let resolver = HickoryResolver::new(&[dead.address(), server.address()], DNS_TIMEOUT).unwrap();
     let judge = Judge::new(JudgeConfig::default());
     for _ in 0..2 {
-        let found = resolver
+        let answer = resolver
             .lookup(&canonical(HOST_NAME), &judge)
             .await
             .unwrap();
-        assert_eq!(found.addresses, [ip("8.8.8.8")]);
+        assert_eq!(answer.addresses, [ip("8.8.8.8")]);
     }
-    let asked = dead.asked().len();
+    let questions = dead.questions().len();
     resolver
         .lookup(&canonical(HOST_NAME), &judge)
         .await
         .unwrap();
     assert_eq!(
-        dead.asked().len(),
-        asked,
+        dead.questions().len(),
+        questions,
         "the one that answers is asked first from then on"
     );
 }
@@ -397,12 +408,12 @@ fn d_2_servers_come_from_the_configuration_or_the_nameserver_lines() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let text = "# nameserver 192.0.2.9\nsearch svc.cluster.local\noptions ndots:5\nnameserver 192.0.2.1\n  nameserver 2001:db8::1  # two\nnameserver broken\n";
     file.write_all(text.as_bytes()).unwrap();
-    let found: Vec<_> = name_servers(file.path())
+    let servers: Vec<_> = name_servers(file.path())
         .unwrap()
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(found, ["192.0.2.1:53", "[2001:db8::1]:53"]);
+    assert_eq!(servers, ["192.0.2.1:53", "[2001:db8::1]:53"]);
 }
 
 #[test]

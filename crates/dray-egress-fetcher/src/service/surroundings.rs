@@ -1,4 +1,4 @@
-//! What the judge must know of the machine and of the product's own parts (egress-security 8.4): own interface
+//! What the judge has to know of the machine and of the product's own parts (egress-security 8.4): own interface
 //! addresses, DNS servers, and the addresses of protected names. Read at start and every 60 s.
 
 use std::collections::HashMap;
@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use crate::fetch::Fetcher;
 use crate::own;
 
-/// Between two looks.
+/// Time between two reads of interfaces and names.
 const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
-/// Longest wait for one name.
+/// Longest time for looking up one name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Makes judges that know the surroundings.
+/// Builds judges with the current addresses of the machine and of protected names.
 #[derive(Debug)]
 pub(super) struct OwnAddresses {
     base: JudgeConfig,
@@ -40,6 +40,7 @@ impl OwnAddresses {
         peers: Vec<String>,
     ) -> Self {
         base.protected
+            // The judge sees IPv4-mapped addresses only unwrapped (8.3), so the entries have to match that form.
             .extend(servers.into_iter().map(|ip| IpNet::from(ip.to_canonical())));
         Self {
             base,
@@ -49,18 +50,18 @@ impl OwnAddresses {
         }
     }
 
-    /// Looks, and fails when anything cannot be learnt (I-4) and was not known before.
+    /// Reads everything and builds a judge. It fails when anything cannot be learnt that was not known before (I-4).
     pub(super) async fn look(&mut self) -> Result<Judge, StartError> {
         let mut config = self.base.clone();
         // Loopback is blocked as what it is; the audit event should say loopback.
         config.own_addresses =
             own::interface_addresses(Path::new(own::PROC_NET)).map_err(|error| {
-                StartError::with_source("the addresses of this machine cannot be read", error)
+                StartError::with_source("could not read the addresses of this machine", error)
             })?;
         for host in &self.hosts {
             let name = host_of(host);
             if let Err(error) = learn_addresses(&mut self.known, name).await {
-                let message = format!("the protected host {name} cannot be looked up");
+                let message = format!("could not look up the protected host {name}");
                 return Err(StartError::with_source(message, error));
             }
         }
@@ -68,14 +69,14 @@ impl OwnAddresses {
             let name = host_of(peer);
             if let Err(error) = learn_addresses(&mut self.known, name).await {
                 // One of several servers may be gone; those that are there are what we talk to.
-                tracing::warn!(name, %error, "a peer cannot be looked up");
+                tracing::warn!(name, %error, "could not look up a peer");
             }
         }
         config.protected.extend(self.known.values().flatten());
         Ok(Judge::new(config))
     }
 
-    /// Looks again and again until `stop`; what cannot be learnt stays as it was.
+    /// Reads everything again each minute until `stop`; what cannot be learnt stays as it was.
     pub(super) async fn watch(mut self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
         while stop
             .run_until_cancelled(tokio::time::sleep(REFRESH_INTERVAL))
@@ -84,38 +85,39 @@ impl OwnAddresses {
         {
             match self.look().await {
                 Ok(judge) => fetcher.set_judge(judge),
-                Err(error) => tracing::warn!(%error, "the surroundings could not be read again"),
+                Err(error) => tracing::warn!(%error, "could not refresh the protected addresses"),
             }
         }
     }
 }
 
-/// Looks `name` up and keeps what was found; what was known before stays when nothing can be learnt.
+/// Looks `name` up and remembers its addresses; when that fails, the ones known before stay.
 async fn learn_addresses(
     known: &mut HashMap<String, Vec<IpNet>>,
     name: &str,
 ) -> std::io::Result<()> {
     match look_up(name).await {
-        Ok(found) => {
-            known.insert(name.to_owned(), found);
+        Ok(addresses) => {
+            known.insert(name.to_owned(), addresses);
         }
         Err(error) if known.contains_key(name) => {
-            tracing::warn!(name, %error, "a name cannot be looked up; its last addresses stay protected");
+            tracing::warn!(name, %error, "could not look up a name; its last addresses stay protected");
         }
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// The addresses of a trusted, configured name, as the system resolves it.
+/// Looks up a trusted, configured name, as the system resolves it.
 async fn look_up(name: &str) -> std::io::Result<Vec<IpNet>> {
-    let found = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((name, 0))).await??;
-    Ok(found
+    let addresses =
+        tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((name, 0))).await??;
+    Ok(addresses
         .map(|address| IpNet::from(address.ip().to_canonical()))
         .collect())
 }
 
-/// The host in a name, `host:port` or URL.
+/// Finds the host in a name, `host:port` or URL.
 fn host_of(text: &str) -> &str {
     let text = text.split_once("://").map_or(text, |(_, rest)| rest);
     let text = text.split(['/', '?', '#']).next().unwrap_or_default();
@@ -124,6 +126,7 @@ fn host_of(text: &str) -> &str {
         return inside;
     }
     match text.rsplit_once(':') {
+        // More than one colon without brackets is an IPv6 address.
         Some((host, _)) if !host.contains(':') => host,
         _ => text,
     }

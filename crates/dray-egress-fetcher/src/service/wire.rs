@@ -1,4 +1,4 @@
-//! Between the messages of the contract and the pipeline's terms.
+//! Converts between the messages of the contract and the pipeline's types.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::audit::PUBLISH_TIMEOUT;
 use crate::fetch::{FetchJob, FetchedFile};
 use crate::staging::StagedFile;
 
-/// The request in the pipeline's terms. A little of the time is kept for the audit event and the reply.
+/// Converts the request. A little of the time is kept for the audit event and the reply.
 pub(super) fn fetch_job(
     meta: &Meta,
     body: v1::FetchRequest,
@@ -42,6 +42,26 @@ pub(super) fn fetch_job(
     }
 }
 
+/// Converts a request that fetches nothing: the same command, without a size and a sink.
+pub(super) fn explain_job(
+    meta: &Meta,
+    body: v1::ExplainRequest,
+    until: Deadline,
+    now_ms: u64,
+) -> FetchJob {
+    let v1::ExplainRequest {
+        url,
+        app_policy,
+        resolve_names: _,
+    } = body;
+    let request = v1::FetchRequest {
+        url,
+        app_policy,
+        ..v1::FetchRequest::default()
+    };
+    fetch_job(meta, request, until, now_ms)
+}
+
 fn to_app_policy(policy: v1::AppPolicy) -> AppPolicy {
     let v1::AppPolicy {
         enabled,
@@ -49,6 +69,7 @@ fn to_app_policy(policy: v1::AppPolicy) -> AppPolicy {
     } = policy;
     AppPolicy {
         enabled,
+        // An absent list and an empty one differ (P-1), so the option stays.
         host_allowlist: host_allowlist.map(|list| list.patterns),
     }
 }

@@ -3,22 +3,24 @@
 use dray_testkit::http::ResponseScript;
 use dray_types::Sha256Digest;
 
-use super::house::*;
+use super::test_service::*;
 use super::world::*;
 
 #[tokio::test]
 async fn section_18_every_fetch_has_one_complete_audit_event() {
     let world = hello();
-    world.serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+    world.serve_with(PUBLIC_ADDRESS, |received| match received.target() {
         "/start?token=secret" => ResponseScript::redirect(302, "/end?signature=hidden"),
         _ => ResponseScript::with_fields(&[("Content-Type", "text/plain")], "hello"),
     });
-    let mut house = house(&world, &[]).await;
-    house
-        .call(&asking("http://files.example.org/start?token=secret#part"))
+    let mut service = start_service(&world, &[]).await;
+    service
+        .call(&fetch_request(
+            "http://files.example.org/start?token=secret#part",
+        ))
         .await
         .unwrap();
-    let event = house.event().await;
+    let event = service.event().await;
     assert_eq!((event.verdict.as_str(), event.code.as_str()), ("allow", ""));
     assert_eq!(event.app_id, "reporter");
     assert_eq!(event.trace_id, TRACE_ID);
@@ -56,12 +58,12 @@ async fn section_18_every_fetch_has_one_complete_audit_event() {
 async fn section_18_refusals_are_audited_with_what_was_judged() {
     let world = hello();
     world.name("inside.example.org", &["10.0.0.1", PUBLIC_ADDRESS]);
-    let mut house = house(&world, &[]).await;
-    house
-        .call(&asking("http://inside.example.org/"))
+    let mut service = start_service(&world, &[]).await;
+    service
+        .call(&fetch_request("http://inside.example.org/"))
         .await
         .unwrap_err();
-    let event = house.event().await;
+    let event = service.event().await;
     assert_eq!(
         (
             event.verdict.as_str(),
@@ -78,11 +80,11 @@ async fn section_18_refusals_are_audited_with_what_was_judged() {
     assert_eq!(answers, ["private_use", "public"]);
     assert_eq!(event.hops[0].code, "ssrf_blocked");
     assert_eq!(event.hops[0].chosen_address, "");
-    house
-        .call(&asking("http://user:hunter2@files.example.org/"))
+    service
+        .call(&fetch_request("http://user:hunter2@files.example.org/"))
         .await
         .unwrap_err();
-    let event = house.event().await;
+    let event = service.event().await;
     assert_eq!(
         (
             event.code.as_str(),
@@ -99,15 +101,15 @@ async fn section_18_opened_ranges_are_visible_in_every_event() {
     let world = hello();
     world.name("inside.example.org", &["10.1.2.3"]);
     world.serve("10.1.2.3", ResponseScript::ok("inside"));
-    let mut house = house(&world, &[("private_cidrs", r#"["10.1.0.0/16"]"#)]).await;
-    house
-        .call(&asking("http://inside.example.org/"))
+    let mut service = start_service(&world, &[("private_cidrs", r#"["10.1.0.0/16"]"#)]).await;
+    service
+        .call(&fetch_request("http://inside.example.org/"))
         .await
         .unwrap();
-    let event = house.event().await;
+    let event = service.event().await;
     assert_eq!(event.private_cidrs, ["10.1.0.0/16"]);
     assert_eq!(event.hops[0].answers[0].class, "opened:10.1.0.0/16");
-    let metrics = house.running.metrics().unwrap();
+    let metrics = service.running.metrics().unwrap();
     assert_eq!(
         sample(&metrics, "dray_egress_opened_range_fetches_total", &[]),
         Some(1.0),
@@ -126,8 +128,8 @@ fn sample(metrics: &str, name: &str, labels: &[&str]) -> Option<f64> {
 
 #[tokio::test]
 async fn section_19_counters_start_at_zero() {
-    let house = house(&hello(), &[]).await;
-    let metrics = house.running.metrics().unwrap();
+    let service = start_service(&hello(), &[]).await;
+    let metrics = service.running.metrics().unwrap();
     let rows: &[(&str, &[&str])] = &[
         ("fetch_total{", &["verdict=\"allow\"", "code=\"ok\""]),
         (
@@ -147,21 +149,24 @@ async fn section_19_counters_start_at_zero() {
         ("retries_total", &[]),
     ];
     for (name, labels) in rows {
-        let found = sample(&metrics, &format!("dray_egress_{name}"), labels);
-        assert_eq!(found, Some(0.0), "{name} {labels:?}\n{metrics}");
+        let value = sample(&metrics, &format!("dray_egress_{name}"), labels);
+        assert_eq!(value, Some(0.0), "{name} {labels:?}\n{metrics}");
     }
 }
 
 #[tokio::test]
-async fn section_19_metrics_tell_verdicts_classes_and_bytes_and_no_host() {
+async fn section_19_metrics_have_verdicts_classes_and_bytes_and_no_host() {
     let world = hello();
     world.name("inside.example.org", &["10.0.0.1"]);
-    let house = house(&world, &[]).await;
+    let service = start_service(&world, &[]).await;
     for host in ["files", "inside", "nowhere"] {
         let url = format!("http://{host}.example.org/");
-        assert_eq!(house.call(&asking(&url)).await.is_ok(), host == "files");
+        assert_eq!(
+            service.call(&fetch_request(&url)).await.is_ok(),
+            host == "files"
+        );
     }
-    let metrics = house.running.metrics().unwrap();
+    let metrics = service.running.metrics().unwrap();
     let edition = dray_guard::TABLE_EDITION;
     let rows: &[(&str, &[&str], f64)] = &[
         ("fetch_total{", &["verdict=\"allow\"", "code=\"ok\""], 1.0),
@@ -194,8 +199,8 @@ async fn section_19_metrics_tell_verdicts_classes_and_bytes_and_no_host() {
         ("fetch_duration_seconds_count{", &["phase=\"total\""], 3.0),
     ];
     for (name, labels, expected) in rows {
-        let found = sample(&metrics, &format!("dray_egress_{name}"), labels);
-        assert_eq!(found, Some(*expected), "{name} {labels:?}\n{metrics}");
+        let value = sample(&metrics, &format!("dray_egress_{name}"), labels);
+        assert_eq!(value, Some(*expected), "{name} {labels:?}\n{metrics}");
     }
     let ours = metrics
         .lines()
@@ -214,13 +219,13 @@ async fn section_19_an_impostor_raises_the_alarm() {
         80,
         FakePeer::Impostor("93.184.215.15:80".parse().unwrap()),
     );
-    let house = house(&world, &[]).await;
-    let fault = house
-        .call(&asking("http://files.example.org/"))
+    let service = start_service(&world, &[]).await;
+    let fault = service
+        .call(&fetch_request("http://files.example.org/"))
         .await
         .unwrap_err();
     assert_eq!(fault.detail, "internal");
-    let metrics = house.running.metrics().unwrap();
+    let metrics = service.running.metrics().unwrap();
     assert!(
         metrics
             .lines()

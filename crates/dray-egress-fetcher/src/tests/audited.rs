@@ -13,7 +13,7 @@ use dray_types::{Fault, Sha256Digest};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::house::*;
+use super::test_service::*;
 use super::world::*;
 use crate::config::Config;
 use crate::service::EgressFetcher;
@@ -26,7 +26,7 @@ struct CustomHost {
     _folder: tempfile::TempDir,
 }
 
-async fn odd(
+async fn start_customised(
     world: &FakeNetwork,
     set: &[(&str, &str)],
     change: fn(ServiceContext) -> ServiceContext,
@@ -59,7 +59,7 @@ fn deaf(cx: ServiceContext) -> ServiceContext {
 impl CustomHost {
     async fn call(&self, url: &str) -> Result<v1::FetchReply, Fault> {
         let cx = self.running.context();
-        let called = cx.bus.call(&meta(&cx.clock), &asking(url)).await;
+        let called = cx.bus.call(&meta(&cx.clock), &fetch_request(url)).await;
         called.map_err(Into::into)
     }
 
@@ -79,7 +79,7 @@ fn sample(metrics: &str, name: &str, labels: &str) -> u64 {
 
 #[tokio::test]
 async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure() {
-    let strict = odd(&hello(), &[("audit_required", "true")], deaf).await;
+    let strict = start_customised(&hello(), &[("audit_required", "true")], deaf).await;
     let fault = strict.call(FILE_URL).await.unwrap_err();
     assert_eq!(fault.detail, "sink_failed");
     assert_eq!(strict.sample("fetch_total{", "verdict=\"allow\""), 0);
@@ -93,7 +93,7 @@ async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure()
 
 #[tokio::test]
 async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
-    let lax = odd(&hello(), &[], deaf).await;
+    let lax = start_customised(&hello(), &[], deaf).await;
     assert!(lax.call(FILE_URL).await.is_ok());
     assert_eq!(lax.sample("fetch_total{", "verdict=\"allow\""), 1);
     // Publishing goes on for a moment after the reply.
@@ -105,12 +105,12 @@ async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
 }
 
 #[tokio::test]
-async fn section_19_an_open_breaker_is_shown() {
+async fn section_19_an_open_breaker_is_in_the_metrics() {
     let world = hello();
     world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let folder = tempfile::tempdir().unwrap();
     let network = world.network();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, handed_over) = std::sync::mpsc::channel();
     let running = Host::new(Settings::embedded(folder.path()))
         .with_start::<EgressFetcher, _, _>(move |config, cx| async move {
             let config = Config {
@@ -124,7 +124,7 @@ async fn section_19_an_open_breaker_is_shown() {
         .start()
         .await
         .unwrap();
-    let fetcher = told.recv().unwrap();
+    let fetcher = handed_over.recv().unwrap();
     for expected in [0, 0, 0, 0, 0, 1] {
         let metrics = running.metrics().unwrap();
         assert_eq!(sample(&metrics, "host_breaker_open", ""), expected);
@@ -135,12 +135,12 @@ async fn section_19_an_open_breaker_is_shown() {
 #[tokio::test]
 async fn s_4_what_the_process_itself_talks_to_cannot_be_fetched() {
     let world = hello();
-    let house = odd(&world, &[], |cx| ServiceContext {
+    let service = start_customised(&world, &[], |cx| ServiceContext {
         peers: vec![format!("nats://{PUBLIC_ADDRESS}:4222")],
         ..cx
     })
     .await;
-    let fault = house.call(FILE_URL).await.unwrap_err();
+    let fault = service.call(FILE_URL).await.unwrap_err();
     assert_eq!(fault.detail, "ssrf_blocked");
     assert_eq!(world.dialled(), Vec::<String>::new());
 }
@@ -168,30 +168,30 @@ fn late(authority: &Authority, world: &FakeNetwork) {
         FakePeer::Tls(acceptor, ScriptedResponder::always(script)),
     );
     world.slow("files.example.org", Duration::from_millis(20));
-    let said = answer(
+    let dns_answer = answer(
         "files.example.org",
         &["cdn.example.net."],
         &[PUBLIC_ADDRESS],
     );
-    world.says("files.example.org", vec![Ok(said)]);
+    world.set_dns_answers("files.example.org", vec![Ok(dns_answer)]);
 }
 
 #[tokio::test]
-async fn section_18_the_event_tells_who_when_how_and_how_long() {
+async fn section_18_the_event_has_caller_times_coding_and_tls() {
     let authority = Authority::new().unwrap();
     let mut bundle = tempfile::NamedTempFile::new().unwrap();
     bundle.write_all(authority.pem().as_bytes()).unwrap();
     let world = hello();
     late(&authority, &world);
     let path = bundle.path().to_str().unwrap();
-    let mut house = house(&world, &[("ca_bundle", path)]).await;
-    let before = house.running.context().clock.now_ms();
-    house
-        .call(&asking("https://files.example.org/a"))
+    let mut service = start_service(&world, &[("ca_bundle", path)]).await;
+    let before = service.running.context().clock.now_ms();
+    service
+        .call(&fetch_request("https://files.example.org/a"))
         .await
         .unwrap();
-    let event = house.event().await;
-    let after = house.running.context().clock.now_ms();
+    let event = service.event().await;
+    let after = service.running.context().clock.now_ms();
     assert!(uuid::Uuid::parse_str(&event.event_id).is_ok());
     assert!((before..=after).contains(&event.time_ms));
     assert!(!event.operation_id.is_empty());
@@ -217,30 +217,30 @@ async fn section_18_the_event_tells_who_when_how_and_how_long() {
     assert_eq!(hop.certificate_sha256.len(), 64);
     assert_eq!((hop.scheme.as_str(), hop.port), ("https", 443));
     // Another fetch has other identifiers.
-    house
-        .call(&asking("https://files.example.org/a"))
+    service
+        .call(&fetch_request("https://files.example.org/a"))
         .await
         .unwrap();
-    let other = house.event().await;
+    let other = service.event().await;
     assert_ne!(other.event_id, event.event_id);
     assert_ne!(other.operation_id, event.operation_id);
     assert_eq!(other.url_path_hash, event.url_path_hash);
 }
 
 #[tokio::test]
-async fn section_18_a_redirect_to_what_cannot_be_read_tells_what_was_tried() {
+async fn section_18_an_invalid_redirect_target_is_recorded() {
     let world = hello();
     world.serve(
         PUBLIC_ADDRESS,
         ResponseScript::redirect(302, "http://2130706433/?key=hunter2"),
     );
-    let mut house = house(&world, &[]).await;
+    let mut service = start_service(&world, &[]).await;
     for (url, first) in [
         (FILE_URL, "files.example.org"),
         ("http://2130706433/", "2130706433"),
     ] {
-        house.call(&asking(url)).await.unwrap_err();
-        let event = house.event().await;
+        service.call(&fetch_request(url)).await.unwrap_err();
+        let event = service.event().await;
         assert_eq!(event.code, "ambiguous_host");
         assert_eq!((event.url_scheme.as_str(), event.url_port), ("http", 80));
         assert_eq!(event.url_host, first);

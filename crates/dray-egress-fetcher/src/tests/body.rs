@@ -14,9 +14,14 @@ async fn check(answer: impl AsRef<[u8]>, expected: &str) -> FetchResult {
     fixture
         .world
         .serve(PUBLIC_ADDRESS, ResponseScript::raw(answer.as_ref()));
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.code(), expected, "{}", answer.as_ref().escape_ascii());
-    got
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(
+        outcome.code(),
+        expected,
+        "{}",
+        answer.as_ref().escape_ascii()
+    );
+    outcome
 }
 
 /// A response that begins like this and then repeats `bytes` without end.
@@ -38,10 +43,10 @@ async fn i_7_chunk_framing_counts_against_the_byte_budget() {
             size_limit: 200_000,
             ..request("http://files.example.org/")
         };
-        let got = run(&fixture.fetcher(), &request).await;
-        assert_eq!(got.end(), ("too_large", "body"));
+        let outcome = run(&fixture.fetcher(), &request).await;
+        assert_eq!(outcome.end(), ("too_large", "body"));
         assert!(
-            got.record.counts.wire < 200_000,
+            outcome.record.counts.wire < 200_000,
             "less than the limit of the body"
         );
     }
@@ -57,8 +62,8 @@ async fn i_7_a_chunked_body_of_the_whole_limit_passes() {
         ResponseStep::send("0\r\n\r\n"),
     ]);
     fixture.world.serve(PUBLIC_ADDRESS, script);
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!((got.code(), got.body.len()), ("ok", 10 << 20));
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!((outcome.code(), outcome.body.len()), ("ok", 10 << 20));
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,13 +82,13 @@ async fn r_1_interim_responses_are_bounded() {
     for endless in [one, large.as_str()] {
         let fixture = FetcherFixture::default();
         fixture.world.serve(PUBLIC_ADDRESS, flood("", endless));
-        let got = fixture.fetch("http://files.example.org/").await;
-        assert_eq!(got.end(), ("malformed_response", "head"));
+        let outcome = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(outcome.end(), ("malformed_response", "head"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_7_the_result_tells_size_digest_types_and_way() {
+async fn b_7_the_result_has_size_digest_types_and_final_url() {
     let content = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR and so on";
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(content).unwrap();
@@ -92,7 +97,7 @@ async fn b_7_the_result_tells_size_digest_types_and_way() {
     let body = wire.clone();
     fixture
         .world
-        .serve_with(PUBLIC_ADDRESS, move |seen| match seen.target() {
+        .serve_with(PUBLIC_ADDRESS, move |received| match received.target() {
             "/" => ResponseScript::redirect(302, "/picture?signature=x"),
             _ => ResponseScript::with_fields(
                 &[
@@ -108,9 +113,9 @@ async fn b_7_the_result_tells_size_digest_types_and_way() {
                 &body,
             ),
         });
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.body, content);
-    let fetched = got.result.unwrap();
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.body, content);
+    let fetched = outcome.result.unwrap();
     assert_eq!(fetched.stored.sha256, Sha256Digest::of(content));
     assert_eq!(fetched.stored.size, content.len() as u64);
     assert_eq!(fetched.wire_size, wire.len() as u64);
@@ -133,14 +138,14 @@ async fn b_7_the_result_tells_size_digest_types_and_way() {
 
 #[tokio::test(start_paused = true)]
 async fn b_3_a_close_delimited_cleartext_body_is_flagged() {
-    let got = check("HTTP/1.1 200 OK\r\n\r\nall of it", "ok").await;
-    assert!(!got.result.unwrap().length_verified);
-    let got = check(
+    let outcome = check("HTTP/1.1 200 OK\r\n\r\nall of it", "ok").await;
+    assert!(!outcome.result.unwrap().length_verified);
+    let outcome = check(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
         "ok",
     )
     .await;
-    assert!(got.result.unwrap().length_verified);
+    assert!(outcome.result.unwrap().length_verified);
     check(
         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nlies",
         "truncated",
@@ -150,14 +155,14 @@ async fn b_3_a_close_delimited_cleartext_body_is_flagged() {
 
 #[tokio::test(start_paused = true)]
 async fn r_4_a_declared_size_above_the_limit_is_refused_before_the_body() {
-    let got = check(
+    let outcome = check(
         "HTTP/1.1 200 OK\r\nContent-Length: 10485761\r\n\r\n",
         "too_large",
     )
     .await;
-    assert_eq!(got.record.counts.wire, 0);
+    assert_eq!(outcome.record.counts.wire, 0);
     assert_eq!(
-        got.message(),
+        outcome.message(),
         "External URL http://files.example.org/ exceeds the configured file-size limit."
     );
     check(
@@ -181,13 +186,13 @@ async fn r_5_the_body_of_an_error_is_neither_read_nor_returned() {
         (418, false),
         (700, false),
     ] {
-        let got = check(
+        let outcome = check(
             format!("HTTP/1.1 {status} X\r\nContent-Length: 8\r\n\r\ninternal"),
             "http_status",
         )
         .await;
-        assert_eq!(got.body, b"");
-        let denied = got.result.unwrap_err();
+        assert_eq!(outcome.body, b"");
+        let denied = outcome.result.unwrap_err();
         assert_eq!(denied.fault.is_retryable(), retry, "{status}");
         assert!(!denied.fault.message.contains("internal"), "I-8");
     }
@@ -220,7 +225,7 @@ async fn section_17_every_failure_of_a_response_has_its_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i_6_nothing_of_ours_goes_out() {
+async fn i_6_only_five_fields_are_sent() {
     let fixture = FetcherFixture::default();
     let server = fixture
         .world

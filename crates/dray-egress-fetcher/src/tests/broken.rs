@@ -11,7 +11,7 @@ use dray_store::embedded::EmbeddedS3;
 use dray_testkit::http::{ResponseScript, ResponseStep};
 use dray_types::{Clock, Fault};
 
-use super::house::*;
+use super::test_service::*;
 use super::world::*;
 use crate::config::Config;
 use crate::service::EgressFetcher;
@@ -62,21 +62,21 @@ impl BareService {
 
     /// Files of uploads that are not finished.
     fn files(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        walk(self.folder.path(), &mut found);
-        found.retain(|path| path.contains("stage") || path.contains("upload"));
-        found
+        let mut files = Vec::new();
+        walk(self.folder.path(), &mut files);
+        files.retain(|path| path.contains("stage") || path.contains("upload"));
+        files
     }
 }
 
-fn walk(folder: &Path, found: &mut Vec<String>) {
+fn walk(folder: &Path, files: &mut Vec<String>) {
     // Folders come and go while uploads are under way.
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            walk(&path, found);
+            walk(&path, files);
         } else {
-            found.push(path.to_string_lossy().into_owned());
+            files.push(path.to_string_lossy().into_owned());
         }
     }
 }
@@ -84,14 +84,21 @@ fn walk(folder: &Path, found: &mut Vec<String>) {
 #[tokio::test]
 async fn section_18_without_the_stream_the_reply_still_goes_out_unless_audit_is_required() {
     let lax = bare(&hello(), false).await;
-    assert!(lax.fetch(asking("http://files.example.org/")).await.is_ok());
+    assert!(
+        lax.fetch(fetch_request("http://files.example.org/"))
+            .await
+            .is_ok()
+    );
     let strict = bare(&hello(), true).await;
     let fault = strict
-        .fetch(asking("http://files.example.org/"))
+        .fetch(fetch_request("http://files.example.org/"))
         .await
         .unwrap_err();
     assert_eq!(fault.detail, "sink_failed");
-    let fault = strict.fetch(asking("http://127.0.0.1/")).await.unwrap_err();
+    let fault = strict
+        .fetch(fetch_request("http://127.0.0.1/"))
+        .await
+        .unwrap_err();
     assert_eq!(fault.detail, "ssrf_blocked", "a refusal stays what it is");
 }
 
@@ -108,7 +115,7 @@ async fn b_2_the_partial_object_of_a_broken_transfer_is_removed() {
         ]),
     );
     let bare = bare(&world, false).await;
-    let mut request = asking("http://files.example.org/");
+    let mut request = fetch_request("http://files.example.org/");
     request.size_limit_bytes = 50 << 20;
     let fault = bare.fetch(request).await.unwrap_err();
     assert_eq!(fault.detail, "truncated");
@@ -132,7 +139,7 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
     bare.cx.bus.apply_topology(&topology).await.unwrap();
     let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
     let mut audit = bare.cx.bus.events(filter).await.unwrap();
-    let mut request = asking("http://files.example.org/");
+    let mut request = fetch_request("http://files.example.org/");
     request.size_limit_bytes = 50 << 20;
     let fetching = Box::pin(bare.fetch(request));
     // The upload and its first part: one that is only just being begun is left to the sweep.
@@ -164,7 +171,7 @@ async fn a_store_that_is_down_fails_the_fetch_and_not_the_service() {
         folder: _folder,
     } = bare(&world, false).await;
     s3.stop().await;
-    let mut request = asking("http://files.example.org/");
+    let mut request = fetch_request("http://files.example.org/");
     request.set_sink(v1::Sink::ClaimOnly);
     request.tool_timeout_ms = 3_000;
     let fault = Arc::clone(&service)
@@ -175,7 +182,7 @@ async fn a_store_that_is_down_fails_the_fetch_and_not_the_service() {
         ["sink_failed", "timeout"].contains(&fault.detail.as_str()),
         "{fault:?}"
     );
-    let request = Request::new(meta(&cx.clock), asking("http://files.example.org/"));
+    let request = Request::new(meta(&cx.clock), fetch_request("http://files.example.org/"));
     assert!(
         service.fetch(request).await.is_ok(),
         "small files need no store"

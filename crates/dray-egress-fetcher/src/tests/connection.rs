@@ -40,8 +40,8 @@ async fn t_1_the_next_address_is_tried_after_250_ms() {
     fixture.world.peer("93.184.215.1", 80, FakePeer::Hangs);
     fixture.world.peer("93.184.215.2", 80, FakePeer::Hangs);
     let started = Instant::now();
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.code(), "ok");
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.code(), "ok");
     assert_eq!(started.elapsed(), Duration::from_millis(500));
     assert_eq!(
         fixture.world.dialled(),
@@ -75,10 +75,10 @@ async fn t_1_the_first_connection_wins_even_when_it_began_first() {
         FakePeer::Late(Duration::from_millis(400), hello()),
     );
     fixture.world.peer("93.184.215.1", 80, FakePeer::Hangs);
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.code(), "ok");
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.code(), "ok");
     assert_eq!(
-        got.record.hops[0].chosen.unwrap().to_string(),
+        outcome.record.hops[0].chosen.unwrap().to_string(),
         "93.184.215.14:80"
     );
 }
@@ -92,8 +92,8 @@ async fn t_1_one_budget_for_all_addresses() {
         fixture.world.peer(address, 80, FakePeer::Hangs);
     }
     let started = Instant::now();
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.end(), ("timeout", "connect"));
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.end(), ("timeout", "connect"));
     assert_eq!(started.elapsed(), Duration::from_secs(5));
 }
 
@@ -106,10 +106,10 @@ async fn t_2_another_peer_than_the_pinned_one_gets_no_byte() {
             80,
             FakePeer::Impostor(other.parse().unwrap()),
         );
-        let got = fixture.fetch("http://files.example.org/").await;
-        assert_eq!(got.end(), ("internal", "connect"), "{other}");
-        assert_eq!(got.record.pin_mismatches, 1);
-        assert_eq!(got.record.hops[0].peer.unwrap().to_string(), other);
+        let outcome = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(outcome.end(), ("internal", "connect"), "{other}");
+        assert_eq!(outcome.record.pin_mismatches, 1);
+        assert_eq!(outcome.record.hops[0].peer.unwrap().to_string(), other);
     }
 }
 
@@ -121,13 +121,13 @@ async fn t_2_an_address_that_was_blocked_meanwhile_gets_no_byte() {
     fixture.world.peer(PUBLIC_ADDRESS, 80, late);
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
-    let (got, ()) = tokio::join!(run(&fetcher, &request), async {
+    let (outcome, ()) = tokio::join!(run(&fetcher, &request), async {
         // paused clock: while the connection is under way
         tokio::time::sleep(Duration::from_millis(500)).await;
         let own = vec![PUBLIC_ADDRESS.parse().unwrap()];
         fetcher.set_judge(fetcher.judge().with_own_addresses(own));
     });
-    assert_eq!(got.end(), ("ssrf_blocked", "connect"));
+    assert_eq!(outcome.end(), ("ssrf_blocked", "connect"));
     assert_eq!(server.seen(), []);
 }
 
@@ -138,8 +138,8 @@ async fn t_2_a_connection_to_this_machine_gets_no_byte() {
     fixture
         .world
         .peer(PUBLIC_ADDRESS, 80, FakePeer::Itself(server.clone()));
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.end(), ("ssrf_blocked", "connect"));
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.end(), ("ssrf_blocked", "connect"));
     assert_eq!(server.seen(), []);
 }
 
@@ -166,8 +166,8 @@ async fn i_4_interfaces_that_cannot_be_read_refuse_the_fetch() {
     let fetcher = fixture
         .fetcher()
         .with_interfaces(|| Err(std::io::Error::other("no /proc")));
-    let got = run(&fetcher, &request("http://files.example.org/")).await;
-    assert_eq!(got.code(), "internal");
+    let outcome = run(&fetcher, &request("http://files.example.org/")).await;
+    assert_eq!(outcome.code(), "internal");
     assert_eq!(fixture.world.dialled().len(), 0);
 }
 
@@ -176,7 +176,7 @@ async fn t_4_every_hop_has_a_connection_of_its_own() {
     let fixture = FetcherFixture::default();
     let server = fixture
         .world
-        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+        .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
             "/" => ResponseScript::redirect(302, "/next"),
             _ => ResponseScript::with_fields(
                 &[("Alt-Svc", "h3=\":443\""), ("Connection", "keep-alive")],
@@ -196,7 +196,7 @@ async fn t_4_every_hop_has_a_connection_of_its_own() {
         server
             .seen()
             .iter()
-            .all(|seen| seen.field("connection") == Some("close"))
+            .all(|received| received.field("connection") == Some("close"))
     );
 }
 
@@ -209,9 +209,9 @@ async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
             ..Offer::default()
         };
         let fixture = secured("files.example.org", offer, ResponseScript::ok("secret"));
-        let got = fixture.fetch("https://files.example.org/").await;
-        assert_eq!((got.code(), got.body), ("ok", b"secret".to_vec()));
-        let session = got.record.hops[0].tls.clone().unwrap();
+        let outcome = fixture.fetch("https://files.example.org/").await;
+        assert_eq!((outcome.code(), outcome.body), ("ok", b"secret".to_vec()));
+        let session = outcome.record.hops[0].tls.clone().unwrap();
         let expected = if version == &TLS12 {
             "TLSv1.2"
         } else {
@@ -287,26 +287,26 @@ async fn t_5_a_server_that_speaks_no_tls_is_a_tls_error_or_a_closed_connection()
     fixture
         .world
         .peer(PUBLIC_ADDRESS, 443, FakePeer::Plain(hello()));
-    let got = fixture.fetch("https://files.example.org/").await;
+    let outcome = fixture.fetch("https://files.example.org/").await;
     assert!(
-        ["tls_error", "timeout"].contains(&got.code()),
+        ["tls_error", "timeout"].contains(&outcome.code()),
         "{}",
-        got.code()
+        outcome.code()
     );
-    assert_eq!(got.end().1, "tls");
+    assert_eq!(outcome.end().1, "tls");
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_3_a_close_delimited_body_over_tls_needs_the_farewell() {
+async fn b_3_a_close_delimited_body_over_tls_needs_close_notify() {
     let body = "HTTP/1.1 200 OK\r\n\r\nhalf of it";
     let fixture = secured(
         "files.example.org",
         Offer::default(),
         ResponseScript::raw(body),
     );
-    let got = fixture.fetch("https://files.example.org/").await;
-    assert_eq!(got.code(), "ok");
-    assert!(got.result.unwrap().length_verified);
+    let outcome = fixture.fetch("https://files.example.org/").await;
+    assert_eq!(outcome.code(), "ok");
+    assert!(outcome.result.unwrap().length_verified);
     let torn = ResponseScript::raw(body).then(ResponseStep::Drop);
     let fixture = secured("files.example.org", Offer::default(), torn);
     assert_eq!(
@@ -381,7 +381,7 @@ async fn q_3_the_request_comes_from_the_canonical_url_only() {
 async fn a_bug_in_a_fetch_does_not_end_the_process() {
     let fixture = FetcherFixture::default();
     fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.code(), "internal");
-    assert!(got.result.unwrap_err().fault.is_retryable());
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.code(), "internal");
+    assert!(outcome.result.unwrap_err().fault.is_retryable());
 }

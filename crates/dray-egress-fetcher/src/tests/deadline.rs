@@ -12,8 +12,8 @@ use crate::sink::HashingSink;
 
 async fn check(fixture: &FetcherFixture, expected: (&str, &str), seconds: u64) {
     let started = Instant::now();
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.end(), expected);
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.end(), expected);
     assert_eq!(started.elapsed(), Duration::from_secs(seconds));
 }
 
@@ -38,8 +38,8 @@ async fn section_14_tls_has_five_seconds() {
     let fixture = FetcherFixture::default();
     fixture.world.peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
     let started = Instant::now();
-    let got = fixture.fetch("https://files.example.org/").await;
-    assert_eq!(got.end(), ("timeout", "tls"));
+    let outcome = fixture.fetch("https://files.example.org/").await;
+    assert_eq!(outcome.end(), ("timeout", "tls"));
     assert_eq!(started.elapsed(), Duration::from_secs(5));
 }
 
@@ -101,11 +101,11 @@ async fn i_5_the_total_timeout_is_a_cap_that_tool_and_deadline_only_shorten() {
             ..request("http://files.example.org/")
         };
         let started = Instant::now();
-        let got = run(&fixture.fetcher(), &request).await;
-        assert_eq!(got.end(), ("timeout", "total"));
+        let outcome = run(&fixture.fetcher(), &request).await;
+        assert_eq!(outcome.end(), ("timeout", "total"));
         assert_eq!(started.elapsed(), seconds(expected));
         assert_eq!(
-            got.message(),
+            outcome.message(),
             "External URL http://files.example.org/ timed out."
         );
     }
@@ -118,10 +118,13 @@ async fn section_14_a_passed_deadline_is_answered_without_network_activity() {
         remaining: Duration::ZERO,
         ..request("http://files.example.org/")
     };
-    let got = run(&fixture.fetcher(), &request).await;
-    assert_eq!(got.code(), "deadline_expired");
+    let outcome = run(&fixture.fetcher(), &request).await;
+    assert_eq!(outcome.code(), "deadline_expired");
     assert_eq!(
-        (fixture.world.asked().len(), fixture.world.dialled().len()),
+        (
+            fixture.world.queried_names().len(),
+            fixture.world.dialled().len()
+        ),
         (0, 0)
     );
 }

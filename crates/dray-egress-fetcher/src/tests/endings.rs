@@ -63,8 +63,8 @@ async fn section_15_finished_bodies_refused_heads_and_redirects_are_successes() 
             } else {
                 fixture.world.serve(PUBLIC_ADDRESS, answer.clone());
             }
-            let got = run(&fetcher, &request(FILE_URL)).await;
-            assert_ne!(got.code(), "overloaded");
+            let outcome = run(&fetcher, &request(FILE_URL)).await;
+            assert_ne!(outcome.code(), "overloaded");
         }
     }
 }
@@ -73,8 +73,8 @@ async fn section_15_finished_bodies_refused_heads_and_redirects_are_successes() 
 struct StuckSink(HashingSink<Vec<u8>>);
 
 impl ByteSink for StuckSink {
-    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
-        self.0.write(piece).await
+    async fn write(&mut self, chunk: Bytes) -> Result<(), SinkError> {
+        self.0.write(chunk).await
     }
 
     async fn finish(&mut self, labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
@@ -115,32 +115,32 @@ async fn section_14_removing_a_part_does_not_outlast_the_fetch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_18_what_was_tried_is_kept_when_a_url_cannot_be_read() {
+async fn section_18_the_origin_of_an_invalid_url_is_recorded() {
     let fixture = FetcherFixture::default();
     for (url, host, port) in [
         ("http://2130706433/", "2130706433", 80),
         ("http://0x7f.1:8080/?token=hunter2", "0x7f.1", 8080),
         ("http://hunter2:hunter2@h.example/", "h.example", 80),
     ] {
-        let got = fixture.fetch(url).await;
-        let first = got.record.tried.clone().unwrap();
+        let outcome = fixture.fetch(url).await;
+        let first = outcome.record.tried.clone().unwrap();
         assert_eq!((first.scheme.as_str(), first.host.as_str()), ("http", host));
         assert_eq!(first.port, port);
-        assert_eq!(got.record.hops[0].tried, Some(first));
-        assert!(!format!("{:?}", got.record).contains("hunter2"), "S-5");
+        assert_eq!(outcome.record.hops[0].tried, Some(first));
+        assert!(!format!("{:?}", outcome.record).contains("hunter2"), "S-5");
         fixture
             .world
             .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, url));
-        let got = fixture.fetch(FILE_URL).await;
-        assert!(got.record.tried.is_none());
-        let hop = got.record.hops.last().unwrap();
+        let outcome = fixture.fetch(FILE_URL).await;
+        assert!(outcome.record.tried.is_none());
+        let hop = outcome.record.hops.last().unwrap();
         assert_eq!(hop.index, 1);
         assert_eq!(hop.tried.as_ref().unwrap().host, host);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_18_a_fetch_that_is_dropped_tells_phase_and_times() {
+async fn section_18_a_dropped_fetch_is_recorded_with_phase_and_times() {
     let fixture = FetcherFixture::default();
     fixture
         .world
@@ -166,12 +166,12 @@ async fn section_18_a_fetch_that_is_dropped_tells_phase_and_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_18_a_failed_connection_tells_what_was_dialled() {
+async fn section_18_a_failed_connection_records_the_dialled_addresses() {
     let fixture = FetcherFixture::default();
     fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
-    let got = fixture.fetch(FILE_URL).await;
-    assert_eq!(got.code(), "connect_failed");
-    let hop = &got.record.hops[0];
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(outcome.code(), "connect_failed");
+    let hop = &outcome.record.hops[0];
     assert_eq!(
         hop.chosen,
         Some(format!("{PUBLIC_ADDRESS}:80").parse().unwrap())
@@ -187,9 +187,9 @@ async fn garble(
     read: oneshot::Receiver<()>,
 ) -> io::Result<DuplexStream> {
     let mut tls = acceptor.accept(far).await?;
-    let mut seen = Vec::new();
-    while !seen.ends_with(b"\r\n\r\n") {
-        tls.read_buf(&mut seen).await?;
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\n") {
+        tls.read_buf(&mut received).await?;
     }
     tls.write_all(head.as_bytes()).await?;
     tls.flush().await?;
@@ -218,12 +218,12 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
     ] {
         let (near, far) = tokio::io::duplex(1 << 16);
         let acceptor = authority.acceptor("files.example.org").unwrap();
-        let (told, read) = oneshot::channel();
+        let (head_read, read) = oneshot::channel();
         let (code, raw) = tokio::join!(
             async {
                 let (io, _) = tls.handshake(Box::new(near), &name).await.unwrap();
                 let (_, mut wire) = send_request(io, ask).await.unwrap();
-                told.send(()).unwrap();
+                head_read.send(()).unwrap();
                 wire.next().await.unwrap_err().code()
             },
             garble(far, acceptor, head, read)
@@ -253,8 +253,8 @@ impl ByteSink for FullSink {
 struct LargestChunkSink(usize);
 
 impl ByteSink for LargestChunkSink {
-    async fn write(&mut self, piece: Bytes) -> Result<(), SinkError> {
-        self.0 = self.0.max(piece.len());
+    async fn write(&mut self, chunk: Bytes) -> Result<(), SinkError> {
+        self.0 = self.0.max(chunk.len());
         Ok(())
     }
 
@@ -266,7 +266,7 @@ impl ByteSink for LargestChunkSink {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_1_bodies_come_in_pieces_of_at_most_64_kib() {
+async fn b_1_bodies_come_in_chunks_of_at_most_64_kib() {
     let body = vec![b'x'; 1 << 20];
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(&body).unwrap();
@@ -309,7 +309,7 @@ async fn i_7_b_2_only_what_was_stored_is_counted_as_stored() {
     fixture
         .world
         .serve(PUBLIC_ADDRESS, ResponseScript::raw(coded));
-    let got = run(&fixture.fetcher(), &small).await;
-    assert_eq!(got.code(), "too_large");
-    assert_eq!(got.record.counts.stored, 0);
+    let outcome = run(&fixture.fetcher(), &small).await;
+    assert_eq!(outcome.code(), "too_large");
+    assert_eq!(outcome.record.counts.stored, 0);
 }

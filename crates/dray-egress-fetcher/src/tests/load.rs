@@ -54,7 +54,7 @@ async fn section_15_four_at_a_time_per_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_15_eight_at_a_time_per_address_whatever_the_name() {
+async fn section_15_eight_at_a_time_per_address_under_all_names() {
     let fixture = FetcherFixture::default();
     slow(&fixture);
     let requests: Vec<_> = (0..9)
@@ -140,7 +140,7 @@ async fn section_15_slow_hosts_of_two_tenants_leave_room_for_a_third() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_15_an_app_has_its_own_places() {
+async fn section_15_an_app_has_its_own_slots() {
     let fixture = FetcherFixture {
         sizes: AdmissionLimits {
             per_app: 1,
@@ -207,10 +207,10 @@ async fn section_15_a_dead_host_is_refused_for_a_while() {
     for _ in 0..5 {
         assert_eq!(run(&fetcher, &request).await.code(), "connect_failed");
     }
-    let got = run(&fetcher, &request).await;
-    assert_eq!(got.code(), "overloaded");
+    let outcome = run(&fetcher, &request).await;
+    assert_eq!(outcome.code(), "overloaded");
     assert_eq!(
-        got.message(),
+        outcome.message(),
         "External URL fetching is busy; try again shortly."
     );
     assert_eq!(fixture.world.dialled().len(), 5 * 3, "a fetch counts once");

@@ -15,10 +15,10 @@ const SECRET_URL: &str = "http://files.example.org/a.txt?q=secret#part";
 /// The sentence that transport failures begin with.
 const FAILURE_PREFIX: &str = "External URL http://files.example.org/a.txt could not be fetched.";
 
-fn check(got: &FetchResult, code: &str, message: &str) {
-    assert_eq!(got.code(), code);
-    assert_eq!(got.message(), message, "{code}");
-    let Err(denied) = &got.result else {
+fn check(outcome: &FetchResult, code: &str, message: &str) {
+    assert_eq!(outcome.code(), code);
+    assert_eq!(outcome.message(), message, "{code}");
+    let Err(denied) = &outcome.result else {
         panic!("{code} was not denied");
     };
     assert_eq!(denied.fault.detail, code);
@@ -160,7 +160,11 @@ async fn section_17_redirect_sentences() {
 #[tokio::test(start_paused = true)]
 async fn section_17_network_sentences() {
     let fixture = FetcherFixture::default();
-    let say = |said| fixture.world.says("files.example.org", vec![Err(said)]);
+    let say = |error| {
+        fixture
+            .world
+            .set_dns_answers("files.example.org", vec![Err(error)]);
+    };
     say(DnsError::NotFound);
     check(
         &fixture.fetch(SECRET_URL).await,

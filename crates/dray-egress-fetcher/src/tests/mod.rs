@@ -11,7 +11,7 @@ mod connection;
 mod deadline;
 mod endings;
 #[cfg(feature = "service")]
-mod house;
+mod explained;
 mod load;
 mod messages;
 mod policy;
@@ -22,4 +22,6 @@ mod retry;
 mod service;
 #[cfg(feature = "service")]
 mod start;
+#[cfg(feature = "service")]
+mod test_service;
 pub(crate) mod world;

@@ -29,10 +29,10 @@ async fn section_3_2_the_switches_decide_before_everything_else() {
     for (enabled, app_enabled, expected) in rows {
         let mut fixture = FetcherFixture::default();
         fixture.admin.enabled = enabled;
-        let got = fixture
+        let outcome = fixture
             .fetch_for("http://files.example.org/", app(app_enabled, None))
             .await;
-        assert_eq!(got.code(), expected, "{enabled} {app_enabled:?}");
+        assert_eq!(outcome.code(), expected, "{enabled} {app_enabled:?}");
         let invalid = fixture
             .fetch_for("no url at all", app(app_enabled, None))
             .await;
@@ -83,13 +83,13 @@ async fn section_3_3_the_allowlists_decide_without_a_dns_query() {
         fixture.admin.host_allowlist = admin.map(|host| patterns(&[host]));
         let list: Option<Vec<&str>> =
             app_host.map(|host| if host.is_empty() { vec![] } else { vec![host] });
-        let got = fixture
+        let outcome = fixture
             .fetch_for("http://files.example.org/", app(None, list.as_deref()))
             .await;
-        assert_eq!(got.code(), expected, "{admin:?} {app_host:?}");
+        assert_eq!(outcome.code(), expected, "{admin:?} {app_host:?}");
         if expected != "ok" {
             assert_eq!(
-                fixture.world.asked(),
+                fixture.world.queried_names(),
                 Vec::<String>::new(),
                 "3.1: nothing was resolved"
             );
@@ -102,13 +102,13 @@ async fn section_3_3_the_allowlists_decide_without_a_dns_query() {
 async fn c_3_an_app_cannot_widen_and_absence_says_nothing() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.host_allowlist = Some(patterns(&["other.example.org"]));
-    let got = fixture
+    let outcome = fixture
         .fetch_for(
             "http://files.example.org/",
             app(Some(true), Some(&["files.example.org"])),
         )
         .await;
-    assert_eq!(got.code(), "host_not_in_admin_allowlist", "I-5");
+    assert_eq!(outcome.code(), "host_not_in_admin_allowlist", "I-5");
     assert_eq!(
         FetcherFixture::default()
             .fetch_for("http://files.example.org/", AppPolicy::default())
@@ -121,13 +121,13 @@ async fn c_3_an_app_cannot_widen_and_absence_says_nothing() {
 #[tokio::test(start_paused = true)]
 async fn p_4_an_invalid_app_pattern_refuses_every_fetch() {
     let fixture = FetcherFixture::default();
-    let got = fixture
+    let outcome = fixture
         .fetch_for(
             "http://files.example.org/",
             app(None, Some(&["files.example.org", "*"])),
         )
         .await;
-    assert_eq!(got.end(), ("policy_invalid", "policy"));
+    assert_eq!(outcome.end(), ("policy_invalid", "policy"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn i_1_no_spelling_of_a_blocked_address_is_dialled() {
         assert_eq!(fixture.fetch(url).await.code(), expected, "{url}");
     }
     assert_eq!(fixture.world.dialled(), Vec::<String>::new());
-    assert_eq!(fixture.world.asked(), Vec::<String>::new());
+    assert_eq!(fixture.world.queried_names(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,19 +206,19 @@ async fn c_2_the_size_limit_is_clamped_and_zero_means_the_default() {
         (u64::MAX, 8, "ok"),
         (u64::MAX, 9, "too_large"),
     ];
-    for (asked, size, expected) in rows {
+    for (wanted, size, expected) in rows {
         fixture.world.serve(
             PUBLIC_ADDRESS,
             dray_testkit::http::ResponseScript::ok(vec![b'x'; size]),
         );
         let request = crate::fetch::FetchJob {
-            size_limit: asked,
+            size_limit: wanted,
             ..request("http://files.example.org/")
         };
         assert_eq!(
             run(&fetcher, &request).await.code(),
             expected,
-            "{asked} {size}"
+            "{wanted} {size}"
         );
     }
 }
@@ -235,10 +235,10 @@ async fn section_8_6_an_opened_range_opens_exactly_itself() {
     fixture
         .world
         .serve("10.1.2.3", dray_testkit::http::ResponseScript::ok("inside"));
-    let got = fixture.fetch("http://inside.example.org/").await;
-    assert_eq!(got.code(), "ok");
+    let outcome = fixture.fetch("http://inside.example.org/").await;
+    assert_eq!(outcome.code(), "ok");
     assert_eq!(
-        got.record.hops[0].answers[0].class.to_string(),
+        outcome.record.hops[0].answers[0].class.to_string(),
         "opened:10.1.0.0/16"
     );
     assert_eq!(fixture.fetch("http://10.1.2.3/").await.code(), "ok");
@@ -262,23 +262,23 @@ async fn section_8_6_an_opened_range_opens_exactly_itself() {
 async fn section_17_messages_name_the_url_and_never_an_address() {
     let mut fixture = FetcherFixture::default();
     fixture.world.name("inside.example.org", &["10.11.12.13"]);
-    let got = fixture
+    let outcome = fixture
         .fetch("http://inside.example.org/a?token=secret#part")
         .await;
     assert_eq!(
-        got.message(),
+        outcome.message(),
         "External URL http://inside.example.org/a resolves to a blocked address \
          (loopback, private, link-local, or cloud-metadata)."
     );
-    let got = fixture.fetch("http://nowhere.example.org/").await;
+    let outcome = fixture.fetch("http://nowhere.example.org/").await;
     assert_eq!(
-        got.message(),
+        outcome.message(),
         "External URL http://nowhere.example.org/ could not be fetched. could not resolve host nowhere.example.org."
     );
     fixture.admin = AdminPolicy::default();
-    let got = fixture.fetch("http://files.example.org/").await;
+    let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(
-        got.message(),
+        outcome.message(),
         "External URL fetching is disabled by operator policy (EXTERNAL_URL_FETCH_ENABLED)."
     );
 }

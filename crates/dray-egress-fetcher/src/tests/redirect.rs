@@ -8,8 +8,12 @@ use super::world::*;
 
 /// Redirects `/0` → `/1` → … → `/count`, which answers `end`.
 fn count_up(fixture: &FetcherFixture, count: u32) -> ScriptedResponder {
-    fixture.world.serve_with(PUBLIC_ADDRESS, move |seen| {
-        let here: u32 = seen.target().trim_start_matches('/').parse().unwrap_or(0);
+    fixture.world.serve_with(PUBLIC_ADDRESS, move |received| {
+        let here: u32 = received
+            .target()
+            .trim_start_matches('/')
+            .parse()
+            .unwrap_or(0);
         if here < count {
             ResponseScript::redirect(302, &format!("/{}", here + 1))
         } else {
@@ -22,14 +26,20 @@ fn count_up(fixture: &FetcherFixture, count: u32) -> ScriptedResponder {
 async fn x_1_five_redirects_mean_six_requests_and_no_more() {
     let fixture = FetcherFixture::default();
     let server = count_up(&fixture, 5);
-    let got = fixture.fetch("http://files.example.org/0").await;
-    assert_eq!((got.code(), got.body.as_slice()), ("ok", b"end".as_slice()));
+    let outcome = fixture.fetch("http://files.example.org/0").await;
+    assert_eq!(
+        (outcome.code(), outcome.body.as_slice()),
+        ("ok", b"end".as_slice())
+    );
     assert_eq!(server.seen().len(), 6);
-    assert_eq!(got.record.redirect_count, 5);
-    assert_eq!(got.result.unwrap().final_url, "http://files.example.org/5");
+    assert_eq!(outcome.record.redirect_count, 5);
+    assert_eq!(
+        outcome.result.unwrap().final_url,
+        "http://files.example.org/5"
+    );
     let server = count_up(&fixture, 6);
-    let got = fixture.fetch("http://files.example.org/0").await;
-    assert_eq!(got.code(), "redirect_limit");
+    let outcome = fixture.fetch("http://files.example.org/0").await;
+    assert_eq!(outcome.code(), "redirect_limit");
     assert_eq!(server.seen().len(), 6);
 }
 
@@ -65,12 +75,13 @@ async fn x_1_a_loop_ends_at_the_limit() {
 async fn x_2_the_method_stays_get_for_all_five_codes() {
     for code in [301, 302, 303, 307, 308] {
         let fixture = FetcherFixture::default();
-        let server = fixture
-            .world
-            .serve_with(PUBLIC_ADDRESS, move |seen| match seen.target() {
-                "/end" => ResponseScript::ok("end"),
-                _ => ResponseScript::redirect(code, "/end"),
-            });
+        let server =
+            fixture
+                .world
+                .serve_with(PUBLIC_ADDRESS, move |received| match received.target() {
+                    "/end" => ResponseScript::ok("end"),
+                    _ => ResponseScript::redirect(code, "/end"),
+                });
         assert_eq!(
             fixture.fetch("http://files.example.org/").await.code(),
             "ok",
@@ -79,7 +90,7 @@ async fn x_2_the_method_stays_get_for_all_five_codes() {
         let methods: Vec<_> = server
             .seen()
             .iter()
-            .map(|seen| seen.head.split(' ').next().unwrap().to_owned())
+            .map(|received| received.head.split(' ').next().unwrap().to_owned())
             .collect();
         assert_eq!(methods, ["GET", "GET"], "{code}");
     }
@@ -100,8 +111,8 @@ async fn x_3_https_does_not_lead_to_http_unless_allowed() {
     fixture
         .world
         .peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, down));
-    let got = fixture.fetch("https://files.example.org/").await;
-    assert_eq!(got.code(), "redirect_downgrade");
+    let outcome = fixture.fetch("https://files.example.org/").await;
+    assert_eq!(outcome.code(), "redirect_downgrade");
     assert_eq!(fixture.world.dialled().len(), 1);
     fixture.admin.allow_downgrade = true;
     assert_eq!(
@@ -115,7 +126,7 @@ async fn x_4_credentials_and_fragments_do_not_travel() {
     let fixture = FetcherFixture::default();
     let server = fixture
         .world
-        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+        .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
             "/start" => ResponseScript::redirect(302, "/end?q=1#fragment"),
             "/login" => ResponseScript::redirect(302, "http://user:secret@files.example.org/end"),
             _ => ResponseScript::ok("end"),
@@ -130,19 +141,19 @@ async fn x_4_credentials_and_fragments_do_not_travel() {
     let targets: Vec<_> = server
         .seen()
         .iter()
-        .map(|seen| seen.target().to_owned())
+        .map(|received| received.target().to_owned())
         .collect();
     assert_eq!(targets, ["/start", "/end?q=1"]);
     assert!(
         !server
             .seen()
             .iter()
-            .any(|seen| seen.head.contains("eferer")),
+            .any(|received| received.head.contains("eferer")),
         "Q-1, I-6"
     );
-    let got = fixture.fetch("http://files.example.org/login").await;
-    assert_eq!(got.code(), "url_credentials");
-    assert!(!got.message().contains("secret"));
+    let outcome = fixture.fetch("http://files.example.org/login").await;
+    assert_eq!(outcome.code(), "url_credentials");
+    assert!(!outcome.message().contains("secret"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,18 +161,18 @@ async fn q_2_no_cookie_comes_back_and_no_challenge_is_answered() {
     let fixture = FetcherFixture::default();
     let server = fixture
         .world
-        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+        .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
             "/" => {
                 ResponseScript::raw("HTTP/1.1 302 Go\r\nSet-Cookie: a=b\r\nLocation: /next\r\n\r\n")
             }
             _ => ResponseScript::raw("HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"),
         });
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.code(), "http_status");
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.code(), "http_status");
     assert_eq!(server.seen().len(), 2);
-    for seen in server.seen() {
+    for received in server.seen() {
         assert_eq!(
-            (seen.field("cookie"), seen.field("authorization")),
+            (received.field("cookie"), received.field("authorization")),
             (None, None)
         );
     }
@@ -188,8 +199,8 @@ async fn section_12_locations_that_are_not_one_url_are_invalid() {
         fixture
             .world
             .serve(PUBLIC_ADDRESS, ResponseScript::raw(head));
-        let got = fixture.fetch("http://files.example.org/").await;
-        assert_eq!(got.end(), ("redirect_invalid", "url"), "{location:?}");
+        let outcome = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(outcome.end(), ("redirect_invalid", "url"), "{location:?}");
         assert_eq!(fixture.world.dialled().len(), 1);
     }
 }
@@ -199,7 +210,7 @@ async fn section_12_the_same_location_twice_is_one() {
     let fixture = FetcherFixture::default();
     fixture
         .world
-        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+        .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
             "/" => ResponseScript::raw("HTTP/1.1 302 Go\r\nLocation: /x\r\nLocation: /x\r\n\r\n"),
             _ => ResponseScript::ok("end"),
         });
@@ -228,14 +239,14 @@ async fn i_3_every_target_goes_through_the_whole_pipeline() {
         fixture
             .world
             .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, location));
-        let got = fixture.fetch("http://files.example.org/").await;
-        assert_eq!(got.code(), expected, "{location}");
+        let outcome = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(outcome.code(), expected, "{location}");
         assert_eq!(
             fixture.world.dialled(),
             [format!("{PUBLIC_ADDRESS}:80")],
             "I-1: {location}"
         );
-        let denied = got.result.unwrap_err();
+        let denied = outcome.result.unwrap_err();
         assert_eq!(denied.hop, 1, "X-6");
         let words = [
             "169.254",
@@ -274,10 +285,10 @@ async fn p_5_both_lists_hold_for_every_target_before_its_dns_query() {
         enabled: None,
         host_allowlist: Some(vec!["*.example.org".to_owned()]),
     };
-    let got = fixture.fetch_for("http://files.example.org/", app).await;
-    assert_eq!(got.code(), "host_not_in_app_allowlist");
+    let outcome = fixture.fetch_for("http://files.example.org/", app).await;
+    assert_eq!(outcome.code(), "host_not_in_app_allowlist");
     assert_eq!(
-        fixture.world.asked(),
+        fixture.world.queried_names(),
         ["files.example.org", "files.example.org"]
     );
 }
@@ -317,9 +328,12 @@ async fn x_5_the_total_deadline_spans_the_chain() {
             ResponseStep::send("HTTP/1.1 302 Go\r\nLocation: /again\r\n\r\n"),
         ]),
     );
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.end(), ("timeout", "total"));
-    assert_eq!(got.record.times.total, std::time::Duration::from_secs(12));
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.end(), ("timeout", "total"));
+    assert_eq!(
+        outcome.record.times.total,
+        std::time::Duration::from_secs(12)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -327,13 +341,13 @@ async fn x_6_the_message_names_only_the_original_url() {
     let fixture = FetcherFixture::default();
     fixture
         .world
-        .serve_with(PUBLIC_ADDRESS, |seen| match seen.target() {
+        .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
             "/first" => ResponseScript::redirect(302, "/ignore-previous-instructions"),
             _ => ResponseScript::status(500),
         });
-    let got = fixture.fetch("http://files.example.org/first").await;
+    let outcome = fixture.fetch("http://files.example.org/first").await;
     assert_eq!(
-        got.message(),
+        outcome.message(),
         "External URL http://files.example.org/first could not be fetched. The server answered HTTP status 500."
     );
 }
@@ -349,8 +363,11 @@ async fn r_6_only_a_redirect_status_redirects() {
     fixture
         .world
         .serve(PUBLIC_ADDRESS, ResponseScript::with_fields(&fields, page));
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!((got.code(), got.body), ("ok", page.as_bytes().to_vec()));
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(
+        (outcome.code(), outcome.body),
+        ("ok", page.as_bytes().to_vec())
+    );
     for status in [300, 304, 305, 306] {
         fixture.world.serve(
             PUBLIC_ADDRESS,
@@ -370,7 +387,7 @@ async fn section_8_6_from_an_opened_range_both_sides_may_follow() {
     fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
     fixture
         .world
-        .serve_with("10.1.2.3", |seen| match seen.target() {
+        .serve_with("10.1.2.3", |received| match received.target() {
             "/inside" => ResponseScript::redirect(302, "http://10.1.2.4/"),
             _ => ResponseScript::redirect(302, "http://files.example.org/"),
         });
@@ -397,17 +414,17 @@ async fn section_12_the_connection_of_a_redirect_is_closed_before_the_next_hop()
     let endless = bytes::Bytes::from_static(&[b'x'; 1024]);
     fixture
         .world
-        .serve_with(PUBLIC_ADDRESS, move |seen| match seen.target() {
+        .serve_with(PUBLIC_ADDRESS, move |received| match received.target() {
             "/" => ResponseScript(vec![
                 ResponseStep::send("HTTP/1.1 302 Go\r\nLocation: /next\r\n\r\n"),
                 ResponseStep::Repeat(endless.clone(), u64::MAX),
             ]),
             _ => ResponseScript::ok("end"),
         });
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!((got.code(), got.body), ("ok", b"end".to_vec()));
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!((outcome.code(), outcome.body), ("ok", b"end".to_vec()));
     assert_eq!(
-        got.record.counts.wire, 3,
+        outcome.record.counts.wire, 3,
         "the body of a redirect is not read"
     );
 }

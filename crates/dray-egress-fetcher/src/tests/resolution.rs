@@ -19,10 +19,14 @@ async fn d_4_any_blocked_address_refuses_the_whole_answer() {
         for answers in [[PUBLIC_ADDRESS, blocked], [blocked, PUBLIC_ADDRESS]] {
             let fixture = FetcherFixture::default();
             fixture.world.name("files.example.org", &answers);
-            let got = fixture.fetch("http://files.example.org/").await;
-            assert_eq!(got.end(), ("ssrf_blocked", "dns"), "{answers:?}");
+            let outcome = fixture.fetch("http://files.example.org/").await;
+            assert_eq!(outcome.end(), ("ssrf_blocked", "dns"), "{answers:?}");
             assert_eq!(fixture.world.dialled(), Vec::<String>::new(), "I-1");
-            assert_eq!(got.record.hops[0].answers.len(), 2, "both are in the audit");
+            assert_eq!(
+                outcome.record.hops[0].answers.len(),
+                2,
+                "both are in the audit"
+            );
         }
     }
 }
@@ -47,8 +51,8 @@ async fn d_5_at_most_eight_addresses_are_tried_alternating_by_family() {
     let v6: Vec<String> = (1..=10).map(|last| format!("2606:4700::{last}")).collect();
     let all: Vec<&str> = v6.iter().chain(&v4).map(String::as_str).collect();
     fixture.world.name("files.example.org", &all);
-    let got = fixture.fetch("http://files.example.org/").await;
-    assert_eq!(got.end(), ("connect_failed", "connect"));
+    let outcome = fixture.fetch("http://files.example.org/").await;
+    assert_eq!(outcome.end(), ("connect_failed", "connect"));
     let dialled = fixture.world.dialled();
     assert_eq!(dialled.len(), 3 * 8, "in each of three attempts");
     assert_eq!(dialled[..8], dialled[8..16]);
@@ -65,10 +69,14 @@ async fn d_6_a_rebinding_name_is_resolved_once_and_its_pin_holds() {
     let bad = || Ok(answer("rebind.example.org", &[], &["127.0.0.1"]));
     fixture
         .world
-        .says("rebind.example.org", vec![good(), bad()]);
-    let got = fixture.fetch("http://rebind.example.org/").await;
-    assert_eq!((got.code(), got.body), ("ok", b"hello".to_vec()), "I-2");
-    assert_eq!(fixture.world.asked().len(), 1);
+        .set_dns_answers("rebind.example.org", vec![good(), bad()]);
+    let outcome = fixture.fetch("http://rebind.example.org/").await;
+    assert_eq!(
+        (outcome.code(), outcome.body),
+        ("ok", b"hello".to_vec()),
+        "I-2"
+    );
+    assert_eq!(fixture.world.queried_names().len(), 1);
     assert_eq!(fixture.world.dialled(), [format!("{PUBLIC_ADDRESS}:80")]);
     assert_eq!(
         fixture.fetch("http://rebind.example.org/").await.code(),
@@ -79,24 +87,24 @@ async fn d_6_a_rebinding_name_is_resolved_once_and_its_pin_holds() {
 #[tokio::test(start_paused = true)]
 async fn d_6_when_the_pin_fails_the_next_attempt_is_judged_on_its_own_answer() {
     let fixture = FetcherFixture::default();
-    fixture.world.says(
+    fixture.world.set_dns_answers(
         "rebind.example.org",
         vec![
             Ok(answer("rebind.example.org", &[], &["93.184.215.99"])),
             Ok(answer("rebind.example.org", &[], &["127.0.0.1"])),
         ],
     );
-    let got = fixture.fetch("http://rebind.example.org/").await;
-    assert_eq!(got.code(), "ssrf_blocked");
-    assert_eq!(fixture.world.asked().len(), 2);
+    let outcome = fixture.fetch("http://rebind.example.org/").await;
+    assert_eq!(outcome.code(), "ssrf_blocked");
+    assert_eq!(fixture.world.queried_names().len(), 2);
     assert_eq!(fixture.world.dialled(), ["93.184.215.99:80"]);
-    assert_eq!(got.record.hops.len(), 2);
+    assert_eq!(outcome.record.hops.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_7_every_hop_resolves_anew_and_is_judged_on_its_own_answer() {
+async fn d_7_every_hop_resolves_again_and_is_judged_on_its_own_answer() {
     let fixture = FetcherFixture::default();
-    fixture.world.says(
+    fixture.world.set_dns_answers(
         "rebind.example.org",
         vec![
             Ok(answer("rebind.example.org", &[], &[PUBLIC_ADDRESS])),
@@ -107,14 +115,14 @@ async fn d_7_every_hop_resolves_anew_and_is_judged_on_its_own_answer() {
         PUBLIC_ADDRESS,
         ResponseScript::redirect(302, "http://rebind.example.org/second"),
     );
-    let got = fixture.fetch("http://rebind.example.org/first").await;
-    assert_eq!(got.code(), "ssrf_blocked");
-    assert_eq!(fixture.world.asked().len(), 2);
+    let outcome = fixture.fetch("http://rebind.example.org/first").await;
+    assert_eq!(outcome.code(), "ssrf_blocked");
+    assert_eq!(fixture.world.queried_names().len(), 2);
     assert_eq!(fixture.world.dialled(), [format!("{PUBLIC_ADDRESS}:80")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn d_8_refused_alias_targets_are_refused_whatever_their_address() {
+async fn d_8_refused_alias_targets_are_refused_with_any_address() {
     let rows: [(&[&str], &str); 5] = [
         (&["cdn.example.net."], "ok"),
         (&["cdn.example.net.", "db.internal."], "ssrf_blocked"),
@@ -130,13 +138,13 @@ async fn d_8_refused_alias_targets_are_refused_whatever_their_address() {
     ];
     for (cnames, expected) in rows {
         let fixture = FetcherFixture::default();
-        fixture.world.says(
+        fixture.world.set_dns_answers(
             "files.example.org",
             vec![Ok(answer("files.example.org", cnames, &[PUBLIC_ADDRESS]))],
         );
-        let got = fixture.fetch("http://files.example.org/").await;
-        assert_eq!(got.code(), expected, "{cnames:?}");
-        assert_eq!(got.record.hops[0].cnames.len(), cnames.len());
+        let outcome = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(outcome.code(), expected, "{cnames:?}");
+        assert_eq!(outcome.record.hops[0].cnames.len(), cnames.len());
     }
 }
 
@@ -150,12 +158,14 @@ async fn d_3_dns_failures_have_their_own_codes() {
     for (error, expected) in rows {
         let fixture = FetcherFixture::default();
         let kind = error.kind();
-        fixture.world.says("files.example.org", vec![Err(error)]);
-        let got = fixture.fetch("http://files.example.org/").await;
-        assert_eq!(got.end(), (expected, "dns"));
-        assert_eq!(got.record.dns_errors, [kind]);
+        fixture
+            .world
+            .set_dns_answers("files.example.org", vec![Err(error)]);
+        let outcome = fixture.fetch("http://files.example.org/").await;
+        assert_eq!(outcome.end(), (expected, "dns"));
+        assert_eq!(outcome.record.dns_errors, [kind]);
         assert!(
-            !got.message().contains("SERVFAIL"),
+            !outcome.message().contains("SERVFAIL"),
             "section 17: no resolver text"
         );
     }
@@ -194,7 +204,7 @@ async fn d_3_ipv6_answers_are_judged_also_when_ipv6_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_8_3_a_mapped_address_is_dialled_as_what_it_carries() {
+async fn section_8_3_a_mapped_address_is_dialled_as_ipv4() {
     let fixture = FetcherFixture::default();
     fixture
         .world
@@ -234,7 +244,7 @@ async fn d_9_nat64_addresses_are_judged_by_what_they_carry_once_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i_8_a_refused_target_says_nothing_of_what_is_there() {
+async fn i_8_a_refusal_does_not_show_whether_the_target_listens() {
     let fixture = FetcherFixture::default();
     fixture.world.name("inside.example.org", &["10.0.0.7"]);
     let closed = fixture.fetch("http://inside.example.org/x").await;

@@ -14,9 +14,9 @@ const FILE_URL: &str = "http://files.example.org/";
 
 /// A server that answers the first requests with `scripts`, in order, and all further ones with the last.
 fn answers(fixture: &FetcherFixture, scripts: Vec<ResponseScript>) -> ScriptedResponder {
-    let asked = AtomicUsize::new(0);
+    let queries = AtomicUsize::new(0);
     fixture.world.serve_with(PUBLIC_ADDRESS, move |_| {
-        let index = asked.fetch_add(1, Ordering::SeqCst);
+        let index = queries.fetch_add(1, Ordering::SeqCst);
         scripts[index.min(scripts.len() - 1)].clone()
     })
 }
@@ -51,14 +51,18 @@ fn broken_rest(range: &str, length: usize, fields: &str, body: &[u8]) -> Respons
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_twice_when_no_connection_comes_about() {
+async fn retries_twice_when_no_connection_opens() {
     let fixture = FetcherFixture::default();
     fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
-    let got = fixture.fetch(FILE_URL).await;
-    assert_eq!(got.end(), ("connect_failed", "connect"));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(outcome.end(), ("connect_failed", "connect"));
     assert_eq!(fixture.world.dialled().len(), 3);
-    assert_eq!(fixture.world.asked().len(), 3, "every attempt asks DNS");
-    let hops: Vec<_> = got
+    assert_eq!(
+        fixture.world.queried_names().len(),
+        3,
+        "every attempt asks DNS"
+    );
+    let hops: Vec<_> = outcome
         .record
         .hops
         .iter()
@@ -72,7 +76,7 @@ async fn retries_twice_when_no_connection_comes_about() {
             (2, 0, "connect_failed")
         ]
     );
-    assert_eq!(got.record.retries, 2);
+    assert_eq!(outcome.record.retries, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,8 +86,8 @@ async fn retries_when_the_connection_ends_before_the_head() {
         &fixture,
         vec![closed(), closed(), ResponseScript::ok("third")],
     );
-    let got = fixture.fetch(FILE_URL).await;
-    assert_eq!((got.code(), got.body), ("ok", b"third".to_vec()));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!((outcome.code(), outcome.body), ("ok", b"third".to_vec()));
     assert_eq!(server.seen().len(), 3);
 }
 
@@ -101,8 +105,8 @@ async fn waits_as_long_as_retry_after_says() {
             vec![busy(status, retry_after), ResponseScript::ok("x")],
         );
         let started = Instant::now();
-        let got = fixture.fetch(FILE_URL).await;
-        assert_eq!(got.code(), "ok", "{retry_after}");
+        let outcome = fixture.fetch(FILE_URL).await;
+        assert_eq!(outcome.code(), "ok", "{retry_after}");
         assert_eq!(started.elapsed().as_secs(), seconds, "{retry_after}");
         assert_eq!(server.seen().len(), 2);
     }
@@ -119,8 +123,8 @@ async fn does_not_retry_beyond_the_deadline_nor_without_a_time() {
         let fixture = FetcherFixture::default();
         let server = answers(&fixture, vec![script, ResponseScript::ok("x")]);
         let started = Instant::now();
-        let got = fixture.fetch(FILE_URL).await;
-        assert_eq!(got.code(), "http_status");
+        let outcome = fixture.fetch(FILE_URL).await;
+        assert_eq!(outcome.code(), "http_status");
         assert_eq!(started.elapsed(), Duration::ZERO);
         assert_eq!(server.seen().len(), 1);
     }
@@ -168,25 +172,28 @@ async fn a_body_that_broke_off_is_resumed_where_it_ended() {
             rest("6-9/10", tag, b"6789"),
         ],
     );
-    let got = fixture.fetch(FILE_URL).await;
-    assert_eq!((got.code(), got.body), ("ok", b"0123456789".to_vec()));
-    let fetched = got.result.unwrap();
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(
+        (outcome.code(), outcome.body),
+        ("ok", b"0123456789".to_vec())
+    );
+    let fetched = outcome.result.unwrap();
     assert_eq!(
         fetched.stored.sha256,
         dray_types::Sha256Digest::of(b"0123456789")
     );
     assert_eq!((fetched.wire_size, fetched.length_verified), (10, true));
-    let asked: Vec<_> = server
+    let ranges: Vec<_> = server
         .seen()
         .iter()
-        .map(|seen| {
-            let field = |name| seen.field(name).map(str::to_owned);
+        .map(|received| {
+            let field = |name| received.field(name).map(str::to_owned);
             (field("range"), field("if-range"))
         })
         .collect();
     let text = |text: &str| Some(text.to_owned());
     assert_eq!(
-        asked,
+        ranges,
         [
             (None, None),
             (text("bytes=4-"), text("\"v1\"")),
@@ -204,8 +211,8 @@ async fn a_date_proves_the_version_when_the_file_is_old_enough() {
         &fixture,
         vec![broken(6, dates, b"abc"), rest("3-5/6", "", b"def")],
     );
-    let got = fixture.fetch(FILE_URL).await;
-    assert_eq!((got.code(), got.body), ("ok", b"abcdef".to_vec()));
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!((outcome.code(), outcome.body), ("ok", b"abcdef".to_vec()));
     assert_eq!(
         server.seen()[1].field("if-range"),
         Some("Sat, 21 Nov 2026 10:00:00 GMT")
@@ -233,9 +240,9 @@ async fn an_encoded_body_is_resumed_too() {
             ),
         ],
     );
-    let got = fixture.fetch(FILE_URL).await;
-    assert_eq!(got.code(), "ok");
-    assert!(got.body == content);
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(outcome.code(), "ok");
+    assert!(outcome.body == content);
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,8 +269,8 @@ async fn r_5_what_is_not_the_rest_of_the_same_file_is_not_appended() {
     ] {
         let fixture = FetcherFixture::default();
         let server = answers(&fixture, vec![broken(6, tag, b"abc"), second]);
-        let got = fixture.fetch(FILE_URL).await;
-        assert_eq!((got.code(), got.body), (code, b"abc".to_vec()));
+        let outcome = fixture.fetch(FILE_URL).await;
+        assert_eq!((outcome.code(), outcome.body), (code, b"abc".to_vec()));
         assert_eq!(server.seen().len(), 2, "and that is final");
     }
 }
@@ -283,8 +290,11 @@ async fn b_2_the_limit_counts_all_parts_together() {
         size_limit: 10,
         ..request(FILE_URL)
     };
-    let got = run(&fixture.fetcher(), &request).await;
-    assert_eq!((got.code(), got.body), ("too_large", b"abc".to_vec()));
+    let outcome = run(&fixture.fetcher(), &request).await;
+    assert_eq!(
+        (outcome.code(), outcome.body),
+        ("too_large", b"abc".to_vec())
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,9 +303,9 @@ async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
     fixture
         .world
         .name("cdn.example.net", &[OTHER_PUBLIC_ADDRESS]);
-    let asked = AtomicUsize::new(0);
+    let queries = AtomicUsize::new(0);
     let first = fixture.world.serve_with(PUBLIC_ADDRESS, move |_| {
-        match asked.fetch_add(1, Ordering::SeqCst) {
+        match queries.fetch_add(1, Ordering::SeqCst) {
             0 => broken(6, "ETag: \"v1\"\r\n", b"abc"),
             _ => ResponseScript::redirect(302, "http://cdn.example.net/"),
         }
@@ -303,11 +313,17 @@ async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
     let second = fixture
         .world
         .serve_with(OTHER_PUBLIC_ADDRESS, |_| ResponseScript::ok("abcdef"));
-    let got = fixture.fetch(FILE_URL).await;
-    assert_eq!((got.code(), got.body), ("truncated", b"abc".to_vec()));
-    let ranges = |seen: Vec<ReceivedRequest>| {
-        seen.iter()
-            .map(|seen| seen.field("range").is_some() && seen.field("if-range").is_some())
+    let outcome = fixture.fetch(FILE_URL).await;
+    assert_eq!(
+        (outcome.code(), outcome.body),
+        ("truncated", b"abc".to_vec())
+    );
+    let ranges = |received: Vec<ReceivedRequest>| {
+        received
+            .iter()
+            .map(|received| {
+                received.field("range").is_some() && received.field("if-range").is_some()
+            })
             .collect::<Vec<_>>()
     };
     assert_eq!(ranges(first.seen()), [false, true]);
@@ -330,8 +346,8 @@ async fn nothing_is_held_between_two_attempts() {
     let (first, second) = (request(FILE_URL), request(FILE_URL));
     let started = Instant::now();
     let (slow, quick) = tokio::join!(run(&fetcher, &first), async {
-        let got = run(&fetcher, &second).await;
-        (got, started.elapsed())
+        let outcome = run(&fetcher, &second).await;
+        (outcome, started.elapsed())
     });
     assert_eq!((slow.code(), slow.body), ("ok", b"third".to_vec()));
     assert_eq!(quick.0.body, b"second");

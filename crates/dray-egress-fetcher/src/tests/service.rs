@@ -9,15 +9,15 @@ use dray_testkit::http::ResponseScript;
 use dray_types::{Deadline, FaultCode, Sha256Digest, TenantId};
 use tokio::task::JoinSet;
 
-use super::house::*;
+use super::test_service::*;
 use super::world::*;
 use crate::service::EgressFetcher;
 
 #[tokio::test]
 async fn a_small_file_comes_back_inline() {
-    let house = house(&hello(), &[]).await;
-    let reply = house
-        .call(&asking("http://files.example.org/a.txt"))
+    let service = start_service(&hello(), &[]).await;
+    let reply = service
+        .call(&fetch_request("http://files.example.org/a.txt"))
         .await
         .unwrap();
     assert_eq!(content(&reply), ContentSource::Inline("hello".into()));
@@ -31,7 +31,7 @@ async fn a_small_file_comes_back_inline() {
 }
 
 #[tokio::test]
-async fn a_large_file_and_whoever_wants_a_claim_get_a_claim() {
+async fn a_large_file_and_a_caller_that_asks_for_a_claim_get_a_claim() {
     let world = hello();
     let body: Vec<u8> = (0..200_000_u32)
         .map(|index| index.to_le_bytes()[0])
@@ -40,16 +40,16 @@ async fn a_large_file_and_whoever_wants_a_claim_get_a_claim() {
         PUBLIC_ADDRESS,
         ResponseScript::with_fields(&[("Content-Type", "text/csv")], &body),
     );
-    let house = house(&world, &[]).await;
-    let cx = house.running.context();
-    let large = house
-        .call(&asking("http://files.example.org/"))
+    let service = start_service(&world, &[]).await;
+    let cx = service.running.context();
+    let large = service
+        .call(&fetch_request("http://files.example.org/"))
         .await
         .unwrap();
     world.serve(PUBLIC_ADDRESS, ResponseScript::ok("tiny"));
-    let mut small = asking("http://files.example.org/");
+    let mut small = fetch_request("http://files.example.org/");
     small.set_sink(v1::Sink::ClaimOnly);
-    let small = house.call(&small).await.unwrap();
+    let small = service.call(&small).await.unwrap();
     for (reply, expected) in [(large, body.as_slice()), (small, b"tiny".as_slice())] {
         let ContentSource::Claim(claim) = content(&reply) else {
             panic!("not a claim");
@@ -69,11 +69,11 @@ async fn a_large_file_and_whoever_wants_a_claim_get_a_claim() {
 #[tokio::test]
 async fn exactly_the_inline_limit_is_inline_and_one_more_is_not() {
     let world = hello();
-    let house = house(&world, &[]).await;
+    let service = start_service(&world, &[]).await;
     for (size, inline) in [(65_536, true), (65_537, false)] {
         world.serve(PUBLIC_ADDRESS, ResponseScript::ok(vec![b'x'; size]));
-        let reply = house
-            .call(&asking("http://files.example.org/"))
+        let reply = service
+            .call(&fetch_request("http://files.example.org/"))
             .await
             .unwrap();
         assert_eq!(
@@ -88,9 +88,9 @@ async fn exactly_the_inline_limit_is_inline_and_one_more_is_not() {
 async fn section_17_faults_cross_the_bus_with_code_detail_and_trace() {
     let world = hello();
     world.name("inside.example.org", &["10.0.0.1"]);
-    let house = house(&world, &[]).await;
-    let fault = house
-        .call(&asking("http://inside.example.org/x?y=z"))
+    let service = start_service(&world, &[]).await;
+    let fault = service
+        .call(&fetch_request("http://inside.example.org/x?y=z"))
         .await
         .unwrap_err();
     assert_eq!(
@@ -105,8 +105,8 @@ async fn section_17_faults_cross_the_bus_with_code_detail_and_trace() {
     assert!(!fault.is_retryable());
     assert_eq!(fault.trace_id.len(), 32);
     world.serve(PUBLIC_ADDRESS, ResponseScript::status(503));
-    let fault = house
-        .call(&asking("http://files.example.org/"))
+    let fault = service
+        .call(&fetch_request("http://files.example.org/"))
         .await
         .unwrap_err();
     assert_eq!(
@@ -118,7 +118,7 @@ async fn section_17_faults_cross_the_bus_with_code_detail_and_trace() {
 
 #[tokio::test]
 async fn p_1_absent_and_empty_lists_differ_on_the_wire() {
-    let house = house(&hello(), &[]).await;
+    let service = start_service(&hello(), &[]).await;
     let with = |patterns: Option<Vec<&str>>| v1::FetchRequest {
         app_policy: Some(v1::AppPolicy {
             enabled: None,
@@ -126,11 +126,16 @@ async fn p_1_absent_and_empty_lists_differ_on_the_wire() {
                 patterns: patterns.into_iter().map(str::to_owned).collect(),
             }),
         }),
-        ..asking("http://files.example.org/")
+        ..fetch_request("http://files.example.org/")
     };
-    assert!(house.call(&with(None)).await.is_ok());
-    assert!(house.call(&with(Some(vec!["*.example.org"]))).await.is_ok());
-    let fault = house.call(&with(Some(vec![]))).await.unwrap_err();
+    assert!(service.call(&with(None)).await.is_ok());
+    assert!(
+        service
+            .call(&with(Some(vec!["*.example.org"])))
+            .await
+            .is_ok()
+    );
+    let fault = service.call(&with(Some(vec![]))).await.unwrap_err();
     assert_eq!(fault.detail, "host_not_in_app_allowlist");
 }
 
@@ -138,15 +143,15 @@ async fn p_1_absent_and_empty_lists_differ_on_the_wire() {
 async fn section_14_a_call_ends_with_its_deadline_and_says_so() {
     let world = hello();
     world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
-    let mut house = house(&world, &[]).await;
-    let mut request = asking("http://files.example.org/");
+    let mut service = start_service(&world, &[]).await;
+    let mut request = fetch_request("http://files.example.org/");
     request.tool_timeout_ms = 300;
-    let fault = house.call(&request).await.unwrap_err();
+    let fault = service.call(&request).await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Timeout, "timeout")
     );
-    let event = house.event().await;
+    let event = service.event().await;
     assert_eq!(
         (event.code.as_str(), event.phase.as_str()),
         ("timeout", "total")
@@ -155,20 +160,20 @@ async fn section_14_a_call_ends_with_its_deadline_and_says_so() {
 }
 
 /// Calls of `tenant` that are under way until the set is dropped.
-fn calls(house: &TestService, tenant: &str, url: &str, count: usize) -> JoinSet<()> {
-    let cx = house.running.context();
+fn calls(service: &TestService, tenant: &str, url: &str, count: usize) -> JoinSet<()> {
+    let cx = service.running.context();
     let mut calls = JoinSet::new();
     for _ in 0..count {
         let (bus, meta) = (cx.bus.clone(), meta_of(tenant, &cx.clock));
-        let request = asking(url);
+        let request = fetch_request(url);
         calls.spawn(async move { drop(bus.call_once(&meta, &request).await) });
     }
     calls
 }
 
-async fn wait_for_waiting(house: &TestService, count: usize) {
+async fn wait_for_waiting(service: &TestService, count: usize) {
     dray_testkit::eventually("fetches to wait", async || {
-        let metrics = house.running.metrics().unwrap();
+        let metrics = service.running.metrics().unwrap();
         let is_there = |line: &str| {
             line.starts_with("dray_egress_queue_depth") && line.ends_with(&format!(" {count}"))
         };
@@ -183,40 +188,42 @@ async fn section_15_fetches_that_wait_take_no_call_permit_of_the_process() {
     world.name("slow.example.org", &[OTHER_PUBLIC_ADDRESS]);
     world.peer(OTHER_PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let limits = [("limits.calls", "2"), ("limits.calls_per_tenant", "1")];
-    let house = house(&world, &limits).await;
-    let _one = calls(&house, "one", "http://slow.example.org/", 32);
-    let _two = calls(&house, "two", "http://slow.example.org/", 32);
-    wait_for_waiting(&house, 60).await;
-    let reply = house.call(&asking("http://files.example.org/")).await;
+    let service = start_service(&world, &limits).await;
+    let _one = calls(&service, "one", "http://slow.example.org/", 32);
+    let _two = calls(&service, "two", "http://slow.example.org/", 32);
+    wait_for_waiting(&service, 60).await;
+    let reply = service
+        .call(&fetch_request("http://files.example.org/"))
+        .await;
     assert_eq!(reply.unwrap().size, 5);
-    wait_for_waiting(&house, 60).await;
+    wait_for_waiting(&service, 60).await;
 }
 
 #[tokio::test]
 async fn section_15_as_many_wait_as_configured_and_the_next_is_refused() {
     let world = hello();
     world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
-    let mut house = house(&world, &[("max_queue", "70")]).await;
-    let _many = calls(&house, "acme", "http://files.example.org/", 74);
-    wait_for_waiting(&house, 70).await;
-    let fault = house
-        .call(&asking("http://files.example.org/"))
+    let mut service = start_service(&world, &[("max_queue", "70")]).await;
+    let _many = calls(&service, "acme", "http://files.example.org/", 74);
+    wait_for_waiting(&service, 70).await;
+    let fault = service
+        .call(&fetch_request("http://files.example.org/"))
         .await
         .unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::RateLimited, "overloaded")
     );
-    assert_eq!(house.event().await.code, "overloaded");
+    assert_eq!(service.event().await.code, "overloaded");
 }
 
 #[tokio::test]
 async fn a_fetch_is_not_repeated_by_the_bus() {
     let world = hello();
     let server = world.serve_with(PUBLIC_ADDRESS, |_| ResponseScript::status(503));
-    let house = house(&world, &[]).await;
-    let fault = house
-        .call(&asking("http://files.example.org/"))
+    let service = start_service(&world, &[]).await;
+    let fault = service
+        .call(&fetch_request("http://files.example.org/"))
         .await
         .unwrap_err();
     assert_eq!(fault.detail, "http_status");

@@ -84,7 +84,11 @@ async fn d_2_the_configured_servers_are_asked() {
     for (url, expected) in rows {
         assert_eq!(ground.detail(&service, url).await, expected, "{url}");
     }
-    let mut names: Vec<_> = server.asked().into_iter().map(|asked| asked.name).collect();
+    let mut names: Vec<_> = server
+        .questions()
+        .into_iter()
+        .map(|question| question.name)
+        .collect();
     names.dedup();
     assert_eq!(
         names,

@@ -55,14 +55,14 @@ pub(crate) enum FakePeer {
 }
 
 /// What DNS says when a name is asked for.
-pub(crate) type Said = Result<DnsAnswer, DnsError>;
+pub(crate) type DnsReply = Result<DnsAnswer, DnsError>;
 
 #[derive(Default)]
 struct NetworkState {
-    names: Mutex<HashMap<String, VecDeque<Said>>>,
+    names: Mutex<HashMap<String, VecDeque<DnsReply>>>,
     slow: Mutex<HashMap<String, Duration>>,
     peers: Mutex<HashMap<SocketAddr, FakePeer>>,
-    asked: Mutex<Vec<String>>,
+    queried_names: Mutex<Vec<String>>,
     dialled: Mutex<Vec<SocketAddr>>,
     running: Mutex<JoinSet<io::Result<()>>>,
 }
@@ -90,16 +90,16 @@ pub(crate) fn canonical(name: &str) -> CanonicalName {
 impl FakeNetwork {
     /// `name` has these addresses.
     pub(crate) fn name(&self, name: &str, addresses: &[&str]) {
-        self.says(name, vec![Ok(answer(name, &[], addresses))]);
+        self.set_dns_answers(name, vec![Ok(answer(name, &[], addresses))]);
     }
 
     /// What DNS says about `name`, one after the other; the last one stays.
-    pub(crate) fn says(&self, name: &str, said: Vec<Said>) {
+    pub(crate) fn set_dns_answers(&self, name: &str, replies: Vec<DnsReply>) {
         self.0
             .names
             .lock()
             .unwrap()
-            .insert(name.to_owned(), said.into());
+            .insert(name.to_owned(), replies.into());
     }
 
     /// DNS needs this long for `name`.
@@ -137,8 +137,8 @@ impl FakeNetwork {
     }
 
     /// Names that were asked for, in order.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.0.asked.lock().unwrap().clone()
+    pub(crate) fn queried_names(&self) -> Vec<String> {
+        self.0.queried_names.lock().unwrap().clone()
     }
 
     /// Addresses that were dialled, in order.
@@ -152,6 +152,11 @@ impl FakeNetwork {
             .collect()
     }
 
+    /// Forgets what was dialled so far.
+    pub(crate) fn forget_dials(&self) {
+        self.0.dialled.lock().unwrap().clear();
+    }
+
     pub(crate) fn network(&self) -> NetworkAccess {
         NetworkAccess {
             resolver: Arc::new(self.clone()),
@@ -161,20 +166,24 @@ impl FakeNetwork {
 }
 
 impl Resolver for FakeNetwork {
-    fn lookup<'a>(&'a self, name: &'a CanonicalName, _judge: &'a Judge) -> BoxFuture<'a, Said> {
+    fn lookup<'a>(&'a self, name: &'a CanonicalName, _judge: &'a Judge) -> BoxFuture<'a, DnsReply> {
         Box::pin(async move {
-            self.0.asked.lock().unwrap().push(name.as_str().to_owned());
+            self.0
+                .queried_names
+                .lock()
+                .unwrap()
+                .push(name.as_str().to_owned());
             let time = self.0.slow.lock().unwrap().get(name.as_str()).copied();
             // paused clock: a slow name server
             tokio::time::sleep(time.unwrap_or_default()).await;
             let mut names = self.0.names.lock().unwrap();
-            let Some(said) = names.get_mut(name.as_str()) else {
+            let Some(replies) = names.get_mut(name.as_str()) else {
                 return Err(DnsError::NotFound);
             };
-            if said.len() > 1 {
-                said.pop_front().unwrap()
+            if replies.len() > 1 {
+                replies.pop_front().unwrap()
             } else {
-                said.front().cloned().unwrap()
+                replies.front().cloned().unwrap()
             }
         })
     }
@@ -188,7 +197,7 @@ impl Dialer for FakeNetwork {
             let peer = self.0.peers.lock().unwrap().get(&to).cloned();
             let (near, far) = tokio::io::duplex(64 * 1024);
             let mut running = JoinSet::new();
-            let mut said = to;
+            let mut peer_address = to;
             let mut local = SocketAddr::from(([192, 0, 2, 1], 40_000));
             match peer {
                 None | Some(FakePeer::Refuses) => {
@@ -220,7 +229,7 @@ impl Dialer for FakeNetwork {
                     });
                 }
                 Some(FakePeer::Impostor(other)) => {
-                    said = other;
+                    peer_address = other;
                     running.spawn(async move {
                         serve_request(
                             far,
@@ -239,7 +248,7 @@ impl Dialer for FakeNetwork {
             });
             Ok(DialedStream {
                 io: Box::new(near),
-                peer: said,
+                peer: peer_address,
                 local,
             })
         })

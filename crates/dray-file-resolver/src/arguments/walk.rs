@@ -23,13 +23,13 @@ pub(super) struct ArgumentWalker<'a> {
     slots: Vec<ReferenceSlot>,
 }
 
-/// One step from the root to a value.
+/// One step on the way from the root to a value.
 enum PathStep<'a> {
     Member(Cow<'a, str>),
     Element(usize),
 }
 
-/// A string literal as text; `Err` holds it with U+FFFD in place of what is not Unicode.
+/// The text of a string literal; `Err` holds it with U+FFFD in place of what is not Unicode.
 type Decoded<'a> = Result<Cow<'a, str>, String>;
 
 impl<'a> ArgumentWalker<'a> {
@@ -49,6 +49,7 @@ impl<'a> ArgumentWalker<'a> {
             return Err(ArgumentsError::NotAnObject);
         }
         self.value()?;
+        // Only white space follows: the parser has refused anything else.
         Ok(self.slots)
     }
 
@@ -65,6 +66,7 @@ impl<'a> ArgumentWalker<'a> {
                 Ok(())
             }
             _ => {
+                // Numbers and literals have no delimiter inside, so their end is the next one.
                 self.skip_while(|byte| !matches!(byte, b',' | b']' | b'}'));
                 Ok(())
             }
@@ -73,13 +75,17 @@ impl<'a> ArgumentWalker<'a> {
 
     fn object(&mut self) -> Result<(), ArgumentsError> {
         self.enter()?;
+        // Elsewhere a repeated name is the tool's matter: the object is passed on as it came
+        // (docs/decisions/resolver-arguments.md).
         let is_inspected = self.reach == ReferenceScope::Nested || self.path.is_empty();
         let mut names = HashSet::new();
         while self.peek() == Some(b'"') {
             let name = match decode_literal(self.literal()) {
                 Ok(name) => name,
+                // Only for comparison and for the pointer; the bytes of the name are copied as they are.
                 Err(lossy) => Cow::Owned(lossy),
             };
+            // Readers disagree on which of two equal members counts.
             let is_repeated = is_inspected && !names.insert(name.clone());
             self.path.push(PathStep::Member(name));
             if is_repeated {
@@ -112,6 +118,7 @@ impl<'a> ArgumentWalker<'a> {
     fn enter(&mut self) -> Result<(), ArgumentsError> {
         self.at += 1;
         self.depth += 1;
+        // The walk is recursive, so the depth bounds the stack.
         if self.depth > MAX_DEPTH {
             return Err(ArgumentsError::TooDeep);
         }
@@ -123,7 +130,7 @@ impl<'a> ArgumentWalker<'a> {
         self.depth -= 1;
     }
 
-    /// Whether the string at the current path may be a reference.
+    /// Returns whether the string at the current path may be a reference.
     fn is_within_reach(&self) -> bool {
         match self.reach {
             ReferenceScope::Nested => true,
@@ -156,6 +163,7 @@ impl<'a> ArgumentWalker<'a> {
             _ => String::new(),
         };
         let pointer = self.pointer();
+        // Each level adds to the pointer, so long names at many levels would add up.
         if pointer.len() > MAX_POINTER {
             return Err(ArgumentsError::LongName);
         }
@@ -168,14 +176,15 @@ impl<'a> ArgumentWalker<'a> {
         Ok(())
     }
 
-    /// The current path as a JSON pointer (RFC 6901 section 3).
+    /// Formats the current path as a JSON pointer (RFC 6901 section 3).
     fn pointer(&self) -> String {
         let mut pointer = String::new();
         for step in &self.path {
             pointer.push('/');
             match step {
                 PathStep::Member(name) => {
-                    pointer.push_str(&name.replace('~', "~0").replace('/', "~1"))
+                    // In this order: the escape itself contains a tilde.
+                    pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
                 }
                 PathStep::Element(index) => pointer.push_str(&index.to_string()),
             }
@@ -183,7 +192,7 @@ impl<'a> ArgumentWalker<'a> {
         pointer
     }
 
-    /// Steps over the string literal that begins here and returns it, quotes included.
+    /// Steps over the string literal that begins here, and returns it with its quotes.
     fn literal(&mut self) -> &'a str {
         let start = self.at;
         self.at += 1;
@@ -191,6 +200,7 @@ impl<'a> ArgumentWalker<'a> {
             self.at += 1;
             match byte {
                 b'"' => break,
+                // The escaped byte may be a quote. What follows in a longer escape holds none.
                 b'\\' => self.at += 1,
                 _ => {}
             }
@@ -208,7 +218,7 @@ impl<'a> ArgumentWalker<'a> {
         }
     }
 
-    /// The next byte that is not white space.
+    /// Returns the next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         self.skip_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
         self.byte()
@@ -222,15 +232,17 @@ impl<'a> ArgumentWalker<'a> {
     }
 }
 
-/// The text of a string literal.
+/// Decodes the text of a string literal.
 fn decode_literal(literal: &str) -> Decoded<'_> {
     let inner = literal
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'))
         .unwrap_or_default();
+    // Most strings have no escape and need no copy.
     if !inner.contains('\\') {
         return Ok(Cow::Borrowed(inner));
     }
+    // As bytes: half a surrogate pair is an error in text.
     let bytes = serde_json::Deserializer::from_str(literal)
         .deserialize_bytes(ByteVisitor)
         .unwrap_or_default();

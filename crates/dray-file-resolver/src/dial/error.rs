@@ -1,32 +1,19 @@
-//! What can go wrong with a DIAL file, and the message for the agent.
+//! The failures of a DIAL file, and the message for the agent.
 
 use std::time::Duration;
 
-use http::header::{HeaderMap, RETRY_AFTER};
-use reqwest::StatusCode;
-use rustls::pki_types::pem;
-
+use dray_dial::ErrorKind;
+use dray_http::HttpError;
 use dray_types::{ByteSize, Fault, FaultCode};
 
 use crate::reply;
 use crate::shown::DisplayName;
 
-/// Longest wait that an answer may ask for (messaging-reliability 8).
-const LONGEST_WAIT: Duration = Duration::from_mins(10);
+/// Longest wait that a response may ask for (messaging-reliability 8).
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(10);
 
-/// The client could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The file with the authorities cannot be read.
-    #[error("dial_ca_file cannot be read as PEM certificates")]
-    Authorities(#[source] pem::Error),
-    /// An authority or the TLS set-up is not usable.
-    #[error("TLS towards DIAL cannot be set up")]
-    Tls(#[source] rustls::Error),
-    /// The HTTP client could not be made.
-    #[error("the HTTP client towards DIAL cannot be set up")]
-    Client(#[source] reqwest::Error),
-}
+/// Wait before another attempt when the response names none.
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A file of DIAL Core could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -34,30 +21,30 @@ pub enum DialError {
     /// A credential cannot stand in a header.
     #[error("a DIAL credential cannot stand in a header")]
     InvalidCredential,
-    /// 401.
+    /// Status 401: DIAL does not accept the credentials.
     #[error("DIAL does not accept the credentials")]
     Unauthorized,
-    /// 403.
+    /// Status 403: the user may not read the file.
     #[error("DIAL refuses access to the file")]
     Forbidden,
-    /// 404 or 410.
+    /// Status 404 or 410: the file is not there.
     #[error("the file is not in DIAL")]
     NotFound,
-    /// 408, 425 or 429.
+    /// Status 408, 425 or 429, with the time to wait.
     #[error("DIAL is busy")]
     Busy(Duration),
-    /// 5xx.
+    /// Status 5xx: DIAL itself failed.
     #[error("DIAL answered HTTP status {status}")]
     Failing {
-        /// The status.
-        status: StatusCode,
-        /// When to try again.
+        /// Status of the response.
+        status: u16,
+        /// Time to wait before another attempt.
         wait: Duration,
     },
     /// Any other status that is not success, redirects included.
     #[error("DIAL answered HTTP status {0}")]
-    Refused(StatusCode),
-    /// It is a folder.
+    Refused(u16),
+    /// The metadata name a folder.
     #[error("a folder, not a file")]
     Folder,
     /// More bytes than allowed, stated or read.
@@ -68,58 +55,66 @@ pub enum DialError {
         /// Most bytes allowed.
         limit: ByteSize,
     },
-    /// As many bytes came as the answer promised, but not as many as the metadata stated.
+    /// As many bytes came as the response promised, but not as many as the metadata stated.
     #[error("{read} bytes came, the metadata stated {stated}")]
     LengthMismatch {
-        /// What the metadata stated.
+        /// Bytes that the metadata stated.
         stated: u64,
-        /// What was read.
+        /// Bytes that were read.
         read: u64,
     },
-    /// An answer that breaks the API's contract.
+    /// A response that breaks the contract of the API.
     #[error("DIAL sent an answer that cannot be used: {0}")]
-    Malformed(&'static str),
-    /// Nothing came for too long.
+    Malformed(String),
+    /// Nothing came for longer than a limit allows.
     #[error("DIAL did not answer in time")]
-    TimedOut(#[source] reqwest::Error),
+    TimedOut(#[source] Option<Box<HttpError>>),
     /// No connection could be made.
     #[error("DIAL cannot be reached")]
-    Unreachable(#[source] reqwest::Error),
-    /// The connection broke.
+    Unreachable(#[source] Option<Box<HttpError>>),
+    /// The connection broke before the file was complete.
     #[error("the connection to DIAL broke")]
-    Interrupted(#[source] reqwest::Error),
+    Interrupted(#[source] Option<Box<HttpError>>),
 }
 
 impl DialError {
-    /// Sorts a failure of the HTTP client; its text loses the URL.
-    pub(super) fn from_http(error: reqwest::Error) -> Self {
-        let error = error.without_url();
-        if error.is_timeout() {
-            Self::TimedOut(error)
-        } else if error.is_connect() {
-            Self::Unreachable(error)
-        } else {
-            Self::Interrupted(error)
+    /// Sorts a failure of the client. Words of DIAL stay behind: they are neither for the agent nor for the log.
+    pub(super) fn from_client(error: dray_dial::Error, limit: ByteSize) -> Self {
+        let wait = error.retry_after.unwrap_or(DEFAULT_RETRY_DELAY);
+        if let Some(status) = error.status {
+            return Self::from_status(status, wait.min(MAX_RETRY_DELAY));
+        }
+        let timed_out = error
+            .source
+            .as_ref()
+            .is_some_and(|cause| cause.is_timeout());
+        match (error.kind, error.size) {
+            (ErrorKind::TooLarge, Some(size)) => Self::TooLarge { size, limit },
+            (ErrorKind::TooLarge, None) => Self::Malformed("the metadata are too long".to_owned()),
+            (ErrorKind::Timeout, _) => Self::TimedOut(error.source),
+            (ErrorKind::Connect, _) if timed_out => Self::TimedOut(error.source),
+            (ErrorKind::Connect, _) => Self::Unreachable(error.source),
+            (ErrorKind::Broken, _) => Self::Interrupted(error.source),
+            // The path is canonical, so only a credential can make a request impossible.
+            (ErrorKind::Request, _) => Self::InvalidCredential,
+            (ErrorKind::Malformed | ErrorKind::Status | ErrorKind::Conflict, _) => {
+                Self::Malformed(error.message)
+            }
         }
     }
 
-    /// The failure that a status means; `None` for success.
-    pub(super) fn from_status(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
-        Some(match status.as_u16() {
-            200 => return None,
+    fn from_status(status: u16, wait: Duration) -> Self {
+        match status {
             401 => Self::Unauthorized,
             403 => Self::Forbidden,
             404 | 410 => Self::NotFound,
-            408 | 425 | 429 => Self::Busy(retry_after(headers)),
-            500..=599 => Self::Failing {
-                status,
-                wait: retry_after(headers),
-            },
+            408 | 425 | 429 => Self::Busy(wait),
+            500..=599 => Self::Failing { status, wait },
             _ => Self::Refused(status),
-        })
+        }
     }
 
-    /// Whether the model can correct the call: by naming another file, or a smaller one.
+    /// Returns whether the model can correct the call by naming another file, or a smaller one.
     pub const fn is_correctable(&self) -> bool {
         match self {
             Self::Forbidden
@@ -139,7 +134,7 @@ impl DialError {
         }
     }
 
-    /// The message for the agent about `file`.
+    /// The message for the agent about `file`, without words of DIAL.
     pub fn fault(&self, file: &DisplayName) -> Fault {
         let failed = |code, detail: &str, what: &str| {
             Fault::new(code, format!("File {file} could not be loaded: {what}.")).detail(detail)
@@ -168,7 +163,7 @@ impl DialError {
             Self::Refused(status) => failed(
                 FaultCode::Unavailable,
                 "dial_refused",
-                &format!("DIAL answered HTTP status {}", status.as_u16()),
+                &format!("DIAL answered HTTP status {status}"),
             ),
             Self::Folder => failed(FaultCode::InvalidArgument, "folder", "it is a folder")
                 .advice("Pass the path of a file."),
@@ -200,13 +195,4 @@ impl DialError {
             ),
         }
     }
-}
-
-/// `Retry-After` in seconds, at most ten minutes; a second when there is none.
-fn retry_after(headers: &HeaderMap) -> Duration {
-    headers
-        .get(RETRY_AFTER)
-        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-        .map_or(Duration::from_secs(1), Duration::from_secs)
-        .min(LONGEST_WAIT)
 }

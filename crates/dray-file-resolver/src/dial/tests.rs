@@ -5,11 +5,11 @@ mod tls;
 use std::time::Duration;
 
 use dray_testkit::dial::{DialCore, InjectedFault};
-use dray_types::FaultCode;
+use dray_types::{FaultCode, Period};
 
 use super::*;
-use crate::classify::{LoadTarget, classify_reference};
 use crate::shown::DisplayName;
+use dray_dial::origin::{LoadTarget, classify_reference};
 
 const FILE_LIMIT: ByteSize = ByteSize::kib(64);
 
@@ -37,12 +37,12 @@ impl DialFixture {
     }
 }
 
-fn client(url: &str, read: Duration) -> DialClient {
-    let timeouts = DialTimeouts {
-        connect: Duration::from_secs(5),
-        read,
+fn client(url: &str, silence: Duration) -> DialClient {
+    let config = Config {
+        dial_read_timeout: Period::millis(u64::try_from(silence.as_millis()).unwrap()),
+        ..Config::default()
     };
-    DialClient::new(DialOrigin::parse(url).unwrap(), timeouts, None).unwrap()
+    dial_client(url, &config).unwrap()
 }
 
 async fn read(
@@ -54,7 +54,7 @@ async fn read(
     let Ok(LoadTarget::Dial(path)) = classify_reference(named, Some(client.origin())) else {
         panic!("{named} is not a DIAL file");
     };
-    let mut file = client.open(&path, credentials, limit).await?;
+    let mut file = DialFile::open(client, &path, credentials, limit).await?;
     let mut content = Vec::new();
     while let Some(chunk) = file.next().await? {
         content.extend_from_slice(&chunk);
@@ -138,9 +138,7 @@ async fn media_types_are_labels_or_nothing() {
             api_key: Secret::new("k"),
             authorization: Secret::default(),
         };
-        let file = world
-            .client
-            .open(&path, &credentials, FILE_LIMIT)
+        let file = DialFile::open(&world.client, &path, &credentials, FILE_LIMIT)
             .await
             .unwrap();
         assert_eq!(file.media_type(), expected);

@@ -1,9 +1,9 @@
-//! The calls: reading one document, and everything around the files of a conversation.
+//! The calls of reading: one document, and everything around the files of a conversation.
 
 use dray_bus::CallError;
-use dray_context::read::{self, ReadArguments, ReadPlan};
-use dray_context::sandbox::{FetchPlan, WriteOutcome as Fetched};
-use dray_context::{ContextBuilder, ContextRequest as Conversation, FileCatalog, substitute};
+use dray_file_context::read::{self, ReadArguments, ReadPlan};
+use dray_file_context::sandbox::{FetchPlan, WriteOutcome as Fetched};
+use dray_file_context::{ContextBuilder, ContextRequest as Conversation, FileCatalog, substitute};
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_reading::message;
@@ -20,11 +20,11 @@ use crate::service::own_credentials;
 
 /// Files of one `read_files` call that are read concurrently.
 const AT_ONCE: usize = 4;
-/// Media type of the JSON of contexts.
+/// Media type of contexts and arguments.
 const JSON_MEDIA_TYPE: &str = "application/json";
 
 impl ReadingContext {
-    /// Reads one document.
+    /// Answers `read_attachment`: one document, framed for the model.
     pub(crate) async fn read_attachment(
         &self,
         request: Request<v1::ReadAttachmentRequest>,
@@ -39,7 +39,7 @@ impl ReadingContext {
             body.external_url_fetch.clone(),
         );
         let cancel = CancellationToken::new();
-        // Dropped when the caller gives up: what runs then is ended.
+        // Dropped when the caller gives up, which ends the conversion under way.
         let _ended = cancel.clone().drop_guard();
         let reader = self.reader(&means.meta.tenant);
         let mut ask = Ask {
@@ -51,12 +51,14 @@ impl ReadingContext {
             member: non_empty(&body.member),
             show_hidden: body.show_hidden,
         };
+        // 0 is absent in the contract: the policy alone bounds the text.
         let budget = match usize::try_from(body.inline_budget_bytes) {
             Ok(0) | Err(_) => usize::MAX,
             Ok(bytes) => bytes,
         };
         let reader = reader.with_inline_budget(budget);
         let record = if let v1::document_source::Source::Path(path) = place {
+            // Without a root, reading by path is refused before the path is looked at.
             self.check_workspace()?;
             ask.file_path = Some(path);
             reader.read(&ask, &cancel, &|_| {}).await
@@ -75,6 +77,7 @@ impl ReadingContext {
         self.told(&means, record).await
     }
 
+    /// Turns the record of a reading into the reply.
     async fn told(
         &self,
         means: &DocumentAccess,
@@ -105,7 +108,7 @@ impl ReadingContext {
         })
     }
 
-    /// Builds the context of a conversation with links that are good now.
+    /// Builds the context of a conversation with links that work now.
     pub(crate) async fn build_context(
         &self,
         request: Request<v1::BuildContextRequest>,
@@ -114,10 +117,11 @@ impl ReadingContext {
         let bytes = self.content(&meta, body.request, "request").await?;
         let mut conversation: Conversation = parse_field(&bytes, "request")?;
         let scope = (!body.scope.is_empty())
-            .then(|| dray_context::renew::StoreScope::of(body.scope.iter().cloned()));
+            .then(|| dray_file_context::renew::StoreScope::of(body.scope.iter().cloned()));
         let keys = conversation.keys_to_sign(scope.as_ref());
         let mut renewals = self.renew(&meta.tenant, keys, body.link_seconds).await?;
         renewals.scope = scope;
+        // An empty list means no restriction in the contract, not no host.
         renewals.allowed_hosts = (!body.allowed_hosts.is_empty()).then_some(body.allowed_hosts);
         conversation.renewals = Some(renewals);
         let built = ContextBuilder::build(&conversation).map_err(|error| {
@@ -131,7 +135,7 @@ impl ReadingContext {
         })
     }
 
-    /// Runs the model's `read_files`. Its mistakes are answered to it; they are not faults.
+    /// Runs the model's `read_files`. Its mistakes are answers to the model, not faults.
     pub(crate) async fn read_files(
         &self,
         request: Request<v1::ReadFilesRequest>,
@@ -144,7 +148,7 @@ impl ReadingContext {
             Err(invalid) => invalid.to_string(),
             Ok(arguments) => {
                 let budget = match usize::try_from(body.budget) {
-                    Ok(0) | Err(_) => dray_context::limits::READ_BUDGET,
+                    Ok(0) | Err(_) => dray_file_context::limits::READ_BUDGET,
                     Ok(budget) => budget,
                 };
                 let plan = ReadPlan::new(&arguments, &catalog, budget);
@@ -153,6 +157,7 @@ impl ReadingContext {
                     .into_iter()
                     .map(|task| self.read_task(&means, task))
                     .collect();
+                // In the order of the tasks, which the plan relies on.
                 let results = stream::iter(jobs).buffered(AT_ONCE).collect().await;
                 plan.assemble(results).json()
             }
@@ -166,7 +171,7 @@ impl ReadingContext {
         })
     }
 
-    /// One file of a `read_files` call; a failure stays with it.
+    /// Reads one file of a `read_files` call; a failure concerns only this file.
     async fn read_task(
         &self,
         means: &DocumentAccess,
@@ -199,7 +204,7 @@ impl ReadingContext {
         }
     }
 
-    /// Puts fresh URLs in the place of ids.
+    /// Puts fresh URLs in the place of file ids.
     pub(crate) async fn substitute_ids(
         &self,
         request: Request<v1::SubstituteIdsRequest>,
@@ -229,13 +234,13 @@ impl ReadingContext {
         })
     }
 
-    /// Runs the model's `sandbox_fetch_user_file`. Only a write that the sandbox confirmed is called one.
+    /// Runs the model's `sandbox_fetch_user_file`. Only a write that the sandbox confirmed is reported as one.
     pub(crate) async fn fetch_user_file(
         &self,
         request: Request<v1::FetchUserFileRequest>,
     ) -> Result<v1::FetchUserFileReply, Fault> {
         let Request { meta, body } = request;
-        // Below nothing every path would be one of the root.
+        // With an empty directory every path would be one below the root.
         if !body.directory.starts_with('/') {
             return Err(InvalidMessage::field("directory", "must be an absolute path").into());
         }
@@ -244,6 +249,7 @@ impl ReadingContext {
             0 => self.config.max_file_size,
             most => self.config.max_file_size.min(ByteSize::bytes(most)),
         };
+        // What is not JSON has no fields, which the plan reports to the model.
         let arguments = serde_json::from_str(&body.arguments).unwrap_or_default();
         let plan = FetchPlan::new(&arguments, &catalog, &body.directory, Some(limit.as_u64()));
         let plan = match plan {
@@ -301,7 +307,7 @@ impl ReadingContext {
         };
         let placed = self.bus.call(&means.meta, &request).await;
         let placed = placed.map_err(|error| OpenFailure::Fault(error.into()))?;
-        // The sandbox reports where the file really is; a link may have come between the look and the write.
+        // The sandbox reports where the file really is: a link may have been made between check and write (TOCTOU).
         Ok(if is_inside(&placed.path, &plan.directory) {
             Fetched::Written(size)
         } else {
@@ -309,7 +315,8 @@ impl ReadingContext {
         })
     }
 
-    /// Whether the deepest part of the target's directory that exists is, links resolved, inside the working directory.
+    /// Checks whether the deepest existing part of the target's directory is inside the working directory, with links
+    /// resolved.
     async fn leads_inside(
         &self,
         means: &DocumentAccess,
@@ -318,10 +325,12 @@ impl ReadingContext {
         directory: &str,
     ) -> Result<bool, OpenFailure> {
         let mut at = directory;
+        // Each turn removes one component, so the loop ends at the working directory.
         while at.len() > plan.directory.len() {
             let request = v1::StatSandboxRequest {
                 sandbox: sandbox.cloned(),
                 path: at.into(),
+                // With links followed: a link inside can lead outside (path traversal).
                 follow: true,
             };
             match self.bus.call(&means.meta, &request).await {
@@ -349,6 +358,7 @@ impl ReadingContext {
             .deadline(meta.deadline);
         let mut file = tokio::fs::File::from_std(opened.file);
         loop {
+            // A new buffer for each piece: the writer keeps the one before.
             let mut chunk = bytes::BytesMut::with_capacity(256 * 1024);
             let read = file
                 .read_buf(&mut chunk)
@@ -407,9 +417,10 @@ impl ReadingContext {
     }
 }
 
-/// Whether a path of the sandbox is the directory or lies below it.
+/// Returns whether a path of the sandbox is the directory or lies below it.
 fn is_inside(path: &[u8], directory: &str) -> bool {
     path.strip_prefix(directory.as_bytes())
+        // On a component's border: `/work2` is not below `/work`.
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
@@ -417,7 +428,7 @@ fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// What a document is called: as the caller says, else as it came, else simply so.
+/// The name of a document for the model: the caller's, else that of its source, else a fixed one.
 fn shown_name(said: &str, came: &str) -> String {
     [said, came, "attachment"]
         .into_iter()
@@ -438,10 +449,11 @@ fn parse_field<T: serde::de::DeserializeOwned>(
 }
 
 fn not_json(field: &'static str, error: &serde_json::Error) -> Fault {
+    // The line alone: the message of the parser may quote content.
     InvalidMessage::field(field, format!("line {}: not what it must be", error.line())).into()
 }
 
-/// Why a file could not be had, in the words of `read_files`.
+/// The reason for which a file could not be opened, in the codes of `read_files`.
 fn open_failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
     let why = match unopened {
         OpenFailure::Refused(why) => why,
@@ -453,6 +465,7 @@ fn open_failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
     match (why.code, why.detail.as_str()) {
         (Code::TooLarge, _) => read::ReadFailure::too_large(limit.as_u64()),
         (Code::NotFound, _) => read::ReadFailure::of(read::FailureCode::Expired),
+        // The fetcher's code for an address that is not public (I-8: which one is not said).
         (_, "ssrf_blocked" | "blocked_host") => {
             read::ReadFailure::of(read::FailureCode::PrivateNetwork)
         }
@@ -461,10 +474,10 @@ fn open_failure(unopened: OpenFailure, limit: ByteSize) -> read::ReadFailure {
     }
 }
 
-/// Why a file has no text, in the words of `read_files`.
+/// The reason for which a file has no text, in the codes of `read_files`.
 fn unread_failure(code: Option<Code>, limit: ByteSize) -> read::ReadFailure {
     let Some(code) = code else {
-        // A part was asked for that the document does not have.
+        // The part that was asked for does not exist in the document.
         return read::ReadFailure::of(read::FailureCode::OutOfRange);
     };
     match code {

@@ -1,10 +1,11 @@
-//! Brings a document here, from wherever it is: an open file that has no name and is gone when it is closed.
+//! Opens a document from any of its places, as a file without a name that is gone when it is closed.
 
 use std::fs::File;
 use std::io::{Seek as _, Write as _};
 
 use dray_bus::{CallError, Meta};
 use dray_proto::convert::{ContentSource, InvalidMessage};
+use dray_proto::export::Exported;
 use dray_proto::v1;
 use dray_proto::v1::document_source::Source as Place;
 use dray_reading::record::Code;
@@ -12,42 +13,42 @@ use dray_types::{ByteSize, Claim, Fault, FaultCode, Sha256Digest};
 
 use super::ReadingContext;
 use super::keys::StoredKey;
-use crate::classify::{LoadTarget, classify_reference};
 use crate::dial::CallerCredentials;
 use crate::downloads::DownloadScope;
 use crate::error::ResolveError;
 use crate::external::ExternalFetch;
 use crate::loader::{FileLoader, LoadError, LoadScope};
 use crate::source::FileSource;
+use dray_dial::origin::{LoadTarget, classify_reference};
 
-/// A document that is here.
+/// A document that was opened.
 #[derive(Debug)]
 pub(super) struct OpenedDocument {
-    /// Its bytes, from the first on.
+    /// Its bytes, positioned at the first one.
     pub(super) file: File,
-    /// How many.
+    /// Its size in bytes.
     pub(super) size: u64,
-    /// What it is called where it came from; may be empty.
+    /// Its name at the source; may be empty.
     pub(super) name: String,
 }
 
-/// Why it is not.
+/// The reason why a document was not opened.
 #[derive(Debug)]
 pub(super) enum OpenFailure {
-    /// This document cannot be had.
+    /// This document is not available; the model can react to that.
     Refused(RefusedDocument),
-    /// Something of ours failed.
+    /// A part of the system failed.
     Fault(Fault),
 }
 
-/// A document that cannot be had.
+/// A document that is not available.
 #[derive(Debug)]
 pub(super) struct RefusedDocument {
-    /// What is wrong with it.
+    /// The code of the reason in the record.
     pub(super) code: Code,
-    /// Why, for the model.
+    /// The reason, as a sentence for the model.
     pub(super) reason: String,
-    /// The detail of the fault that said so; empty for none.
+    /// The detail of the fault behind it; empty for none.
     pub(super) detail: String,
 }
 
@@ -82,27 +83,28 @@ impl From<LoadError> for OpenFailure {
     }
 }
 
-/// With what a caller's documents are loaded.
+/// The caller's means of loading documents.
 #[derive(Debug)]
 pub(super) struct DocumentAccess {
     /// Envelope of the call.
     pub(super) meta: Meta,
-    /// What DIAL is shown.
+    /// Credentials that DIAL is shown.
     pub(super) credentials: CallerCredentials,
-    /// What the app allows on outside URLs.
+    /// The policy of the app on outside URLs.
     pub(super) app_policy: Option<v1::AppPolicy>,
-    /// Most bytes.
+    /// Most bytes of one document.
     pub(super) limit: ByteSize,
 }
 
 impl ReadingContext {
-    /// Brings a document here that is not a file of the workspace.
+    /// Opens a document that is not a file of the workspace.
     pub(super) async fn open(
         &self,
         means: &DocumentAccess,
         place: Place,
     ) -> Result<OpenedDocument, OpenFailure> {
         match place {
+            // `read_attachment` reads paths of the workspace itself, so none comes here.
             Place::Path(_) => Err(Fault::internal().into()),
             Place::Claim(claim) => {
                 let claim = Claim::try_from(claim).map_err(Fault::from)?;
@@ -116,7 +118,7 @@ impl ReadingContext {
         }
     }
 
-    /// Brings a file of a conversation here, by its key when it has one.
+    /// Opens a file of a conversation, by its key when it has one.
     pub(super) async fn open_file(
         &self,
         means: &DocumentAccess,
@@ -141,6 +143,7 @@ impl ReadingContext {
         claim: &Claim,
     ) -> Result<OpenedDocument, OpenFailure> {
         let size = claim.artifact.size;
+        // Before a byte is read: the claim has the size.
         if size > means.limit.as_u64() {
             let reason = dray_reading::message::too_large(size, means.limit.as_u64());
             return Err(OpenFailure::refused(Code::TooLarge, reason));
@@ -171,8 +174,8 @@ impl ReadingContext {
             CallError::Fault(fault) => sort_fault(fault),
             other => OpenFailure::Fault(other.into()),
         })?;
-        let claim = got.claim.ok_or_else(Fault::internal)?;
-        Ok(Claim::try_from(claim).map_err(Fault::from)?)
+        let exported = Exported::from_file(got).map_err(Fault::from)?;
+        Ok(exported.claim)
     }
 
     async fn open_url(
@@ -180,7 +183,7 @@ impl ReadingContext {
         means: &DocumentAccess,
         url: &str,
     ) -> Result<OpenedDocument, OpenFailure> {
-        let origin = self.dial.as_ref().map(crate::dial::DialClient::origin);
+        let origin = self.dial.as_ref().map(dray_dial::DialClient::origin);
         match classify_reference(url, origin) {
             Ok(target) => self.open_target(means, &target).await,
             Err(unsupported) => {
@@ -208,6 +211,7 @@ impl ReadingContext {
         let scope = LoadScope {
             tenant: meta.tenant.clone(),
             operation: meta.operation.clone(),
+            // A call has no lease.
             epoch: 0,
             deadline: meta.deadline,
             limit: *limit,
@@ -216,6 +220,7 @@ impl ReadingContext {
                 meta: meta.clone(),
                 app_policy: app_policy.clone(),
                 limit: *limit,
+                // 0 leaves the time to the deadline and the operator.
                 tool_timeout_ms: 0,
             },
         };
@@ -226,7 +231,7 @@ impl ReadingContext {
             scope,
         );
         let source = match target {
-            // DIAL decides for each caller, and the file may have changed.
+            // DIAL decides for each caller, and the file may have changed, so nothing is shared.
             LoadTarget::Dial(_) => loader.open_once(target).await?,
             LoadTarget::External(_) => {
                 let conversation = DownloadScope::of_conversation(meta);
@@ -237,7 +242,7 @@ impl ReadingContext {
         spool_source(source, name).await
     }
 
-    /// Bytes that a request carries, inline or by claim; for JSON of ours, so they are bounded like messages are.
+    /// Bytes that a request carries, inline or by claim. They are JSON of this product, bounded like messages.
     pub(super) async fn content(
         &self,
         meta: &Meta,
@@ -254,7 +259,7 @@ impl ReadingContext {
         }
     }
 
-    /// Bytes for a reply: inline while they are few.
+    /// Makes content for a reply, inline while it is small.
     pub(super) async fn reply(
         &self,
         meta: &Meta,
@@ -273,7 +278,7 @@ impl ReadingContext {
     }
 }
 
-/// Faults about the document go to the model; the others are ours.
+/// Sorts a fault: one about the document goes to the model, any other ends the call.
 fn sort_fault(fault: Fault) -> OpenFailure {
     match fault.code {
         FaultCode::NotFound
@@ -328,8 +333,10 @@ async fn spool_source(mut source: FileSource, name: String) -> Result<OpenedDocu
             .detail("no_room"),
         )
     };
+    // Without a name no other process can open it, and nothing stays after a crash.
     let mut file = tempfile::tempfile().map_err(local)?;
     while let Some(chunk) = source.next().await? {
+        // Each piece is written by a thread for blocking work, and the file is handed back and forth.
         file = tokio::task::spawn_blocking(move || file.write_all(&chunk).map(|()| file))
             .await
             .map_err(|_| Fault::internal())?

@@ -1,44 +1,47 @@
-//! Stable references: what a file's key names, and a link that is good now (agent-file-context 16, R-15).
+//! Stable references: the file that a key names, and a link to it that works now (agent-file-context 16, R-15).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dray_context::renew::RenewedLinks;
+use dray_file_context::renew::RenewedLinks;
 use dray_store::ArtifactLabel;
 use dray_types::{Claim, Fault, Sha256Digest, TenantId};
 
 use super::ReadingContext;
-use crate::classify::DialPath;
+use dray_dial::origin::FileUrl;
 
-/// How long a link lives unless the caller says otherwise.
+/// Lifetime of a link unless the caller says otherwise.
 const DEFAULT_LINK_LIFETIME: Duration = Duration::from_hours(2);
 
-/// What a key names.
+/// The file that a key names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoredKey {
-    /// `artifact/<sha256>` or `artifact/<sha256>/<size>`: a stored file of the caller's tenant. The digest alone says
-    /// which.
+    /// `artifact/<sha256>` or `artifact/<sha256>/<size>`: a stored file of the caller's tenant. The digest alone
+    /// identifies it.
     Artifact(Sha256Digest),
     /// `files/<bucket>/<path>`: a file of DIAL Core.
-    Dial(DialPath),
+    Dial(FileUrl),
 }
 
 impl StoredKey {
-    /// Reads a key; nothing for what is none.
+    /// Reads a key; `None` for text that is not one.
     pub(super) fn parse(key: &str) -> Option<Self> {
         if let Some(stored) = key.strip_prefix("artifact/") {
             let (digest, size) = stored.split_once('/').unwrap_or((stored, "0"));
+            // Checked, so that only keys of this form pass; the size itself comes from the store.
             size.parse::<u64>().ok()?;
             return digest.parse().ok().map(Self::Artifact);
         }
-        let path = key.strip_prefix("files/")?;
-        DialPath::of(path).ok().map(Self::Dial)
+        // A key has one spelling, without leading slashes.
+        FileUrl::parse(key)
+            .filter(|_| key.starts_with("files/"))
+            .map(Self::Dial)
     }
 }
 
 impl ReadingContext {
-    /// Links for these keys, each good for `seconds` (0: two hours). A key whose file is gone has none; text that is
-    /// not a key is listed as invalid.
+    /// Makes links for these keys, each valid for `seconds` (0: two hours). A key whose file is gone has none; text
+    /// that is not a key is listed as invalid.
     pub(super) async fn renew(
         &self,
         tenant: &TenantId,
@@ -62,7 +65,7 @@ impl ReadingContext {
         })
     }
 
-    /// A link for one key.
+    /// Makes a link for one key; `None` when its file is gone.
     pub(super) async fn link(
         &self,
         tenant: &TenantId,
@@ -71,10 +74,11 @@ impl ReadingContext {
     ) -> Result<Option<String>, Fault> {
         match StoredKey::parse(key) {
             None => Ok(None),
+            // A URL of DIAL has no signature: the reader shows its own credentials.
             Some(StoredKey::Dial(path)) => Ok(self
                 .dial
                 .as_ref()
-                .map(|dial| dial.origin().api(path.as_str()))),
+                .map(|dial| dial.origin().url(&format!("v1/{path}")))),
             Some(StoredKey::Artifact(sha256)) => {
                 let Some(claim) = self.claim(tenant, sha256, "").await? else {
                     return Ok(None);

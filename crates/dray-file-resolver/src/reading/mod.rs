@@ -1,11 +1,11 @@
 //! Documents for an agent to read, and the files of a conversation as a model knows them.
 //!
-//! - [`document`]: brings a document here, from wherever it is, as an open file without a name.
-//! - [`keys`]: what stands behind the stable reference of a file, and fresh links for it.
+//! - [`document`]: opens a document from any of its places, as a file without a name.
+//! - [`keys`]: the file behind a stable reference, and fresh links to it.
 //! - [`cache`]: conversions that were made before, by digest.
 //! - [`calls`]: the calls themselves.
 //!
-//! Reading is `dray-reading`'s, the file context is `dray-context`'s; here is what lies between them and the bus.
+//! `dray-reading` does the reading, `dray-file-context` the file context; this module connects them with the bus.
 
 mod cache;
 mod calls;
@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dray_bus::Bus;
+use dray_dial::DialClient;
 use dray_reading::reader::Reader;
 use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
@@ -29,10 +30,9 @@ use dray_service::{ServiceContext, StartError};
 use dray_store::Store;
 use dray_types::{Clock, TenantId};
 
-use crate::dial::DialClient;
 use crate::downloads::{DownloadIndex, DownloadLimits};
 
-/// Everything that reading needs.
+/// Everything that the calls of reading need.
 #[derive(Debug)]
 pub(crate) struct ReadingContext {
     bus: Bus,
@@ -40,13 +40,13 @@ pub(crate) struct ReadingContext {
     clock: Clock,
     dial: Option<DialClient>,
     reader: Reader,
-    /// Outside documents that were read a moment ago.
+    /// Outside documents that were read a moment ago, by conversation.
     downloads: DownloadIndex,
     config: ReadingConfig,
 }
 
 impl ReadingContext {
-    /// Sets up the reader.
+    /// Sets up the reader, its worker and the index of downloads.
     pub(crate) fn start(
         config: &ReadingConfig,
         cx: &ServiceContext,
@@ -61,7 +61,7 @@ impl ReadingContext {
             0 => worker,
             workers => worker.at_once(workers),
         };
-        // Without a root no path is read at all (`calls`), so what stands here then does not matter.
+        // Without a root no path is read at all (`calls`), so this value is never used.
         let primary = config
             .roots
             .first()
@@ -98,7 +98,7 @@ impl ReadingContext {
         })
     }
 
-    /// The reader with the cache of a tenant.
+    /// The reader, with the cache of a tenant.
     fn reader(&self, tenant: &TenantId) -> Reader {
         let cache = cache::ConversionCache::new(&self.bus, &self.store, &self.clock, tenant);
         self.reader.clone().with_cache(Arc::new(cache))

@@ -1,4 +1,4 @@
-//! What has to be put into every slot, before anything is loaded.
+//! Plans the content of every slot, before anything is loaded.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,10 +7,10 @@ use dray_types::reference::{MISSING_PREFIX, ReferenceForm};
 use dray_types::{Fault, FaultCode};
 
 use crate::arguments::{ReferenceFinding, ReferenceSlot};
-use crate::classify::{DialOrigin, LoadTarget, UnsupportedReference, classify_reference};
 use crate::shown::DisplayName;
+use dray_dial::origin::{DialOrigin, LoadTarget, UnsupportedReference, classify_reference};
 
-/// A slot with what is to be put into it.
+/// A slot with its planned content.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedSlot {
     pub(crate) range: Range<usize>,
@@ -19,29 +19,29 @@ pub(crate) struct PlannedSlot {
     pub(crate) filling: SlotContent,
 }
 
-/// What is put into a slot.
+/// The content that a slot gets.
 #[derive(Clone, Debug)]
 pub(crate) enum SlotContent {
-    /// The named text itself.
+    /// The named text itself, as a JSON string.
     Url {
         named: String,
-        /// What was named, as it may be shown.
+        /// Name of the file, as it may be shown.
         shown: DisplayName,
     },
     /// The content of a file.
     Content {
         form: ContentForm,
         target: LoadTarget,
-        /// What was named, as it may be shown.
+        /// Name of the file, as it may be shown.
         shown: DisplayName,
-        /// Whether another slot needs the same file.
+        /// Whether another slot needs the same file, so that it is kept.
         is_shared: bool,
     },
-    /// Nothing: the argument has to be corrected.
+    /// No content: the argument has to be corrected.
     Invalid(Fault),
 }
 
-/// How content is written into JSON.
+/// The form in which content is written into JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentForm {
     Base64,
@@ -49,7 +49,7 @@ pub(crate) enum ContentForm {
 }
 
 impl ContentForm {
-    /// The keyword of the grammar.
+    /// The keyword of the grammar (quickapps 30).
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Base64 => "base64",
@@ -58,7 +58,7 @@ impl ContentForm {
     }
 }
 
-/// Decides for every slot; nothing is loaded, and a slot that cannot be filled does not affect those before it.
+/// Plans every slot. Nothing is loaded, and a slot that cannot be filled does not affect those before it.
 pub(crate) fn plan_slots(
     slots: Vec<ReferenceSlot>,
     origin: Option<&DialOrigin>,
@@ -67,6 +67,7 @@ pub(crate) fn plan_slots(
         .into_iter()
         .map(|slot| plan_slot(slot, origin))
         .collect();
+    // Two spellings of one file are one target (R2).
     let mut uses: HashMap<LoadTarget, usize> = HashMap::new();
     for slot in &planned {
         if let SlotContent::Content { target, .. } = &slot.filling {
@@ -103,6 +104,7 @@ fn plan_slot(slot: ReferenceSlot, origin: Option<&DialOrigin>) -> PlannedSlot {
         } => SlotContent::Url {
             shown: match classify_reference(&target, origin) {
                 Ok(target) => DisplayName::target(&target),
+                // A URL is only passed on, so it may be of any kind; the name has to be fit for logs all the same.
                 Err(_) => DisplayName::url(&target),
             },
             named: target,

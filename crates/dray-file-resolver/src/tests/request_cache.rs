@@ -36,7 +36,7 @@ async fn parallel_and_later_calls_of_one_request_load_each_file_once() {
         ("small", noise(10)),
         ("large", noise(200_000)),
     ] {
-        world.core.put(&format!("b/{name}"), bytes, "image/x");
+        world.core.put(format!("b/{name}"), bytes, "image/x");
     }
     world.egress.answer(
         FILE_URL,

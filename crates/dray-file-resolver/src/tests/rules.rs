@@ -235,7 +235,7 @@ async fn concurrent_loads_of_one_file_run_once() {
     let world = ResolverFixture::new().await;
     world.core.put("b/a", noise(200_000), "image/x");
     let loader = world.loader();
-    let target = crate::classify::classify_reference("files/b/a", None).unwrap();
+    let target = dray_dial::origin::classify_reference("files/b/a", None).unwrap();
     let loads = (0..20).map(|_| loader.load(&target));
     let loaded = futures_util::future::join_all(loads).await;
     assert!(

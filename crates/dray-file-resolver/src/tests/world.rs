@@ -24,8 +24,7 @@ use dray_types::{
 };
 
 use crate::FileResolver;
-use crate::classify::DialOrigin;
-use crate::dial::{CallerCredentials, DialClient};
+use crate::dial::{CallerCredentials, dial_client};
 use crate::external::ExternalFetch;
 use crate::loader::{FileLoader, LoadScope};
 
@@ -148,8 +147,6 @@ impl ResolverFixture {
     /// A loader of its own, as one call has it.
     pub(super) fn loader(&self) -> FileLoader {
         let meta = self.meta();
-        let origin = DialOrigin::parse(&self.core.url()).unwrap();
-        let timeouts = crate::Config::default().timeouts();
         let limit = ByteSize::mib(10);
         let scope = LoadScope {
             tenant: meta.tenant.clone(),
@@ -168,7 +165,7 @@ impl ResolverFixture {
                 tool_timeout_ms: 30_000,
             },
         };
-        let dial = DialClient::new(origin, timeouts, None).unwrap();
+        let dial = dial_client(&self.core.url(), &crate::Config::default()).unwrap();
         FileLoader::new(self.bus.clone(), self.store.clone(), Some(dial), scope)
     }
 
@@ -199,12 +196,10 @@ impl ResolverFixture {
 
     /// What a link opens for somebody without credentials.
     pub(super) async fn download(&self, url: &str) -> Bytes {
-        let tls = crate::dial::tls_config(None).unwrap();
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            .no_proxy();
-        let response = client.build().unwrap().get(url).send().await.unwrap();
-        response.error_for_status().unwrap().bytes().await.unwrap()
+        let client = dray_http::HttpClient::new(dray_http::HttpTimeouts::default(), None).unwrap();
+        let response = client.get(url).send(&|_| ()).await.unwrap();
+        assert!(response.is_success(), "{}", response.status());
+        response.bytes(64 << 20).await.unwrap()
     }
 
     /// Paths of everything that the store holds, once its clean-up in the background is done.

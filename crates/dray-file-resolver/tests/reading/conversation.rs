@@ -1,7 +1,7 @@
 //! The files of a conversation: built with fresh links, read by id, named to tools, copied into a sandbox.
 
 use bytes::Bytes;
-use dray_context::{FileCatalog, FileType};
+use dray_file_context::{FileCatalog, FileType};
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{Claim, FaultCode};

@@ -221,8 +221,14 @@ fn got(
         .get(&path)
         .cloned()
         .unwrap_or_else(|| Err(missing()))?;
+    let receipt = v1::TransferReceipt {
+        bytes: claim.artifact.size,
+        sha256: claim.artifact.sha256.as_bytes().to_vec(),
+        ..v1::TransferReceipt::default()
+    };
     Ok(v1::SandboxFile {
         claim: Some(claim.into()),
+        receipt: Some(receipt),
         ..v1::SandboxFile::default()
     })
 }
@@ -252,7 +258,7 @@ fn looked(
     let real = table.get(&path).ok_or_else(missing)?;
     Ok(v1::SandboxEntry {
         real_path: real.clone().into_bytes(),
-        kind: "dir".to_owned(),
+        kind_code: v1::SandboxEntryKind::Directory.into(),
         ..v1::SandboxEntry::default()
     })
 }

@@ -54,7 +54,7 @@ fn known_metadata_and_service_addresses_are_blocked() {
 
 /// 8.3: one address, one verdict, however it is written.
 #[test]
-fn mapped_addresses_are_what_they_carry() {
+fn mapped_addresses_have_the_class_of_their_ipv4_address() {
     let check = |address: &str, expected: &str| assert_eq!(class(address), expected, "{address}");
     check("::ffff:8.8.8.8", "public");
     check("::ffff:127.0.0.1", "loopback");

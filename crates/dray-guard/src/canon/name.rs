@@ -22,18 +22,19 @@ pub(crate) const LONGEST_NAME: usize = 253;
 pub struct CanonicalName(String);
 
 impl CanonicalName {
-    /// The name, without root dot.
+    /// The name in lower-case A-labels, without root dot.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name with the root label, as DNS is asked (D-1).
+    /// The name with the root label, as DNS is asked: without it a search list could apply (D-1).
     pub fn fqdn(&self) -> String {
         format!("{}.", self.0)
     }
 
-    /// Checks a name that is mapped already; says whether it had a root dot.
+    /// Checks a name that is mapped already, and says whether it had a root dot.
     pub(super) fn from_mapped(mapped: &str) -> Result<(Self, bool), Code> {
+        // One dot only: what a second one leaves behind is an empty label, which `is_label` refuses.
         let (name, root_dot) = match mapped.strip_suffix('.') {
             Some(name) => (name, true),
             None => (mapped, false),
@@ -50,7 +51,9 @@ impl FromStr for CanonicalName {
     type Err = Code;
 
     fn from_str(text: &str) -> Result<Self, Code> {
+        // The whole URL reader, so that a name means the same here and in a URL.
         match super::CanonicalUrl::parse(&format!("http://{text}/"))?.host {
+            // Everything that would end the host early and leave a different name.
             super::Host::Name(name) if !text.contains(['/', '?', '#', ':']) => Ok(name),
             _ => Err(Code::InvalidUrl),
         }
@@ -65,11 +68,14 @@ impl fmt::Display for CanonicalName {
 
 /// Maps with UTS 46, non-transitional, and refuses a host that looks like another one (U-8).
 pub(super) fn map_uts46(raw: &str) -> Result<Cow<'_, str>, Code> {
+    // Joiners too, which some names need: a reader cannot see them. Such names can be written in punycode.
     if raw.chars().any(is_zero_width) {
         return Err(Code::AmbiguousHost);
     }
+    // `URL` refuses only the WHATWG's forbidden characters; `is_label` is stricter and comes later.
     let mapped = idna::domain_to_ascii_cow(raw.as_bytes(), AsciiDenyList::URL)
         .map_err(|_| Code::InvalidUrl)?;
+    // The ideographic full stop becomes a dot and makes more labels.
     let same_count = raw.split('.').count() == mapped.split('.').count();
     let is_honest = same_count
         && raw
@@ -83,8 +89,8 @@ pub(super) fn map_uts46(raw: &str) -> Result<Cow<'_, str>, Code> {
     }
 }
 
-/// Whether the label says what it becomes. An ASCII label is itself; any other becomes an A-label that, written
-/// out, is the raw label in lower case: nothing in it was replaced by another character or dropped.
+/// Whether the label says what it becomes. An ASCII label is itself. Any other label becomes an A-label that, written
+/// out, is the raw label in lower case: the mapping replaced and dropped nothing.
 fn is_same_label(raw: &str, mapped: &str) -> bool {
     if raw.is_ascii() {
         return raw.eq_ignore_ascii_case(mapped);
@@ -92,12 +98,15 @@ fn is_same_label(raw: &str, mapped: &str) -> bool {
     if raw.contains(KELVIN_SIGN) {
         return false;
     }
-    let (shown, result) =
+    let (unicode, result) =
         Uts46::new().to_unicode(mapped.as_bytes(), AsciiDenyList::URL, Hyphens::Allow);
+    // NFC, because composed and decomposed spellings of an honest name are equal.
     let lower: String = raw.chars().flat_map(char::to_lowercase).collect();
     let composed = ComposingNormalizerBorrowed::new_nfc().normalize(&lower);
-    mapped.starts_with("xn--") && result.is_ok() && composed == shown
+    // Without the prefix a ligature or full-width letters would become a plain ASCII name.
+    mapped.starts_with("xn--") && result.is_ok() && composed == unicode
 }
 
-/// The only character beyond ASCII whose lower case is an ASCII letter.
+/// The only character beyond ASCII whose lower case is an ASCII letter; a label with it would compare equal to one
+/// with `k`.
 const KELVIN_SIGN: char = '\u{212a}';

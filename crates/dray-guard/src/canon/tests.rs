@@ -38,7 +38,7 @@ fn plain_urls_are_accepted() {
 }
 
 #[test]
-fn accessors_tell_what_was_read() {
+fn accessors_return_the_parsed_parts() {
     let url = CanonicalUrl::parse("https://Files.Example.com.:8443/a/b?c=d#e").unwrap();
     assert!(url.https() && url.root_dot());
     assert_eq!((url.scheme(), url.port()), ("https", 8443));

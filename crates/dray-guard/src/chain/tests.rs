@@ -28,9 +28,9 @@ fn follow(chain: &mut Chain, location: &str) -> Result<NextHop, Code> {
 #[track_caller]
 fn check(admin: &AdminPolicy, first: &str, location: &str, expected: Result<&str, Code>) {
     let mut chain = start(admin, &AppPolicy::default(), first).unwrap();
-    let found = follow(&mut chain, location).map(|_| chain.current().to_string());
+    let target = follow(&mut chain, location).map(|_| chain.current().to_string());
     assert_eq!(
-        found.as_deref().map_err(|code| *code),
+        target.as_deref().map_err(|code| *code),
         expected,
         "{location}"
     );
@@ -137,14 +137,14 @@ fn x_1_zero_follows_none_and_ten_is_the_ceiling() {
 fn x_2_exactly_five_statuses_redirect() {
     for status in 100..600 {
         let mut chain = start(&admin(), &AppPolicy::default(), FIRST_URL).unwrap();
-        let found = chain.on_redirect(status, &[b"/next"]).unwrap();
+        let next = chain.on_redirect(status, &[b"/next"]).unwrap();
         let expected = if [301, 302, 303, 307, 308].contains(&status) {
             NextHop::Follow
         } else {
             NextHop::Answer
         };
-        assert_eq!(found, expected, "{status}");
-        assert_eq!(chain.followed(), u32::from(found == NextHop::Follow));
+        assert_eq!(next, expected, "{status}");
+        assert_eq!(chain.followed(), u32::from(next == NextHop::Follow));
     }
 }
 
@@ -240,7 +240,7 @@ fn x_5_p_5_both_lists_are_enforced_on_every_hop() {
 
 //
 #[test]
-fn x_6_a_refusal_tells_the_hop_and_what_was_refused() {
+fn x_6_a_refusal_names_the_hop_and_the_target() {
     let refused = start(&admin(), &AppPolicy::default(), "https://localhost/").unwrap_err();
     assert_eq!((refused.code, refused.hop), (Code::BlockedHost, 0));
     assert_eq!(refused.target.unwrap().host().to_string(), "localhost");

@@ -10,11 +10,11 @@ use crate::addrclass::IPV6_BLOCKS;
 
 use super::networks;
 
-/// A prefix behind which a translator reaches IPv4; the carried address is judged instead of the outer one.
+/// A prefix behind which a translator reaches IPv4. The carried address is judged instead of the outer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nat64Prefix(Ipv6Net);
 
-/// Why a prefix is not accepted.
+/// Why an operator's NAT64 prefix is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Nat64Error {
     /// Not an IPv6 network with its prefix length.
@@ -51,7 +51,8 @@ impl Nat64Prefix {
             .into_iter()
             .enumerate()
             .skip(usize::from(self.length() / 8))
-            .filter(|(place, _)| *place != 8)
+            // RFC 6052 2.2: octet 8 holds bits 64 to 71 and carries nothing.
+            .filter(|(index, _)| *index != 8)
             .map(|(_, octet)| octet);
         let mut next = || carried.next();
         Some(Ipv4Addr::new(next()?, next()?, next()?, next()?))
@@ -67,6 +68,7 @@ impl FromStr for Nat64Prefix {
     type Err = Nat64Error;
 
     fn from_str(text: &str) -> Result<Self, Nat64Error> {
+        // Not the parser of `ipnet`, which takes leading zeros.
         let Some(IpNet::V6(prefix)) = networks::read_network(text) else {
             return Err(Nat64Error::NotAPrefix(text.to_owned()));
         };
@@ -91,9 +93,11 @@ fn is_special(prefix: Ipv6Net) -> bool {
             .filter(|block| block.name == name)
             .any(|block| block.network().contains(&IpNet::V6(prefix)))
     };
+    // Inside them, not just touching: a wider prefix would reach reserved space around them.
     if within("nat64") || within("nat64_local") {
         return false;
     }
+    // Overlap in either direction: the prefix may lie in a block, or a block in the prefix.
     let (first, last) = (prefix.network().to_bits(), prefix.broadcast().to_bits());
     IPV6_BLOCKS
         .iter()

@@ -34,9 +34,9 @@ fn decide(judge: &Judge, answer: &DnsAnswer, hop: HopContext) -> Result<Vec<Stri
 
 #[track_caller]
 fn check(config: JudgeConfig, texts: &[&str], expected: Result<&[&str], Code>) {
-    let found = decide(&judge(config), &answer(texts), HopContext::default());
+    let decision = decide(&judge(config), &answer(texts), HopContext::default());
     let expected = expected.map(|sockets| sockets.iter().map(ToString::to_string).collect());
-    assert_eq!(found, expected, "{texts:?}");
+    assert_eq!(decision, expected, "{texts:?}");
 }
 
 fn networks(text: &str) -> Vec<IpNet> {
@@ -179,12 +179,12 @@ fn d_10_answers_with_more_than_256_addresses_are_refused_after_judging_all() {
         });
         answer.addresses.splice(0..0, others);
         let judge = Judge::new(JudgeConfig::default());
-        let found = judge.judge_answer(&answer, 80, HopContext::default());
-        if let Err(refusal) = &found {
+        let judged = judge.judge_answer(&answer, 80, HopContext::default());
+        if let Err(refusal) = &judged {
             assert_eq!(refusal.judged.len(), count);
         }
         assert_eq!(
-            found.map(drop).map_err(|refusal| refusal.code),
+            judged.map(drop).map_err(|refusal| refusal.code),
             expected,
             "{count} {last}"
         );
@@ -205,8 +205,8 @@ fn d_8_cname_chains_are_short_and_lead_to_names_that_may_be_fetched() {
             cnames: cnames.iter().map(ToString::to_string).collect(),
             ..answer(&["8.8.8.8"])
         };
-        let found = decide(&judge(config), &answer, HopContext::default());
-        assert_eq!(found.map(|_| ()), expected, "{cnames:?}");
+        let decision = decide(&judge(config), &answer, HopContext::default());
+        assert_eq!(decision.map(|_| ()), expected, "{cnames:?}");
     };
     check(&["cdn.example.net."], Ok(()));
     check(&["cdn.example.net."; 8], Ok(()));
@@ -224,11 +224,15 @@ fn d_8_cname_chains_are_short_and_lead_to_names_that_may_be_fetched() {
 fn literals_are_judged_like_answers() {
     let judged = judge(JudgeConfig::default());
     let check = |text: &str, expected: Result<&str, Code>| {
-        let found = judged
+        let decision = judged
             .judge_literal(text.parse().unwrap(), 80, HopContext::default())
             .map(|pinned| pinned.addresses()[0].socket_addr().to_string())
             .map_err(|refusal| refusal.code);
-        assert_eq!(found.as_deref().map_err(|code| *code), expected, "{text}");
+        assert_eq!(
+            decision.as_deref().map_err(|code| *code),
+            expected,
+            "{text}"
+        );
     };
     check("8.8.8.8", Ok("8.8.8.8:80"));
     check("2606:4700::1", Ok("[2606:4700::1]:80"));
@@ -386,7 +390,7 @@ fn i_9_no_configuration_opens_loopback_link_local_metadata_shared_or_reserved_sp
         "fec0::1",
         "2002:7f00:1::",
     ] {
-        let found = judged.judge_literal(text.parse().unwrap(), 80, hop);
-        assert_eq!(found.unwrap_err().code, Code::SsrfBlocked, "{text}");
+        let decision = judged.judge_literal(text.parse().unwrap(), 80, hop);
+        assert_eq!(decision.unwrap_err().code, Code::SsrfBlocked, "{text}");
     }
 }

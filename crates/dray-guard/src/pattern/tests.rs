@@ -193,7 +193,7 @@ fn h_5_wildcards_over_public_suffixes_are_legal_and_named() {
 
 // P-4
 #[test]
-fn p_4_blank_text_is_no_list() {
+fn p_4_blank_text_counts_as_unset() {
     for text in ["", " ", "\t\n "] {
         assert!(parse_admin_list(text).unwrap().is_none());
     }

@@ -56,8 +56,8 @@ fn allowlist_table_of_3_3() {
     const MATCHING_HOST: &str = "*.example.com";
     const OTHER_HOST: &str = "other.example";
     let check = |by_admin: Option<&str>, by_app: Option<&[&str]>, expected: Result<(), Code>| {
-        let found = decide(&admin(by_admin), &app(by_app), FILE_URL);
-        assert_eq!(found, expected, "{by_admin:?} {by_app:?}");
+        let decision = decide(&admin(by_admin), &app(by_app), FILE_URL);
+        assert_eq!(decision, expected, "{by_admin:?} {by_app:?}");
     };
     check(None, None, Ok(()));
     check(None, Some(&[MATCHING_HOST]), Ok(()));
@@ -95,7 +95,7 @@ fn allowlist_table_of_3_3() {
 
 // C-3
 #[test]
-fn c_3_an_absent_app_policy_says_nothing() {
+fn c_3_an_absent_app_policy_restricts_nothing() {
     let nothing = AppPolicy {
         enabled: None,
         host_allowlist: None,
@@ -200,8 +200,8 @@ fn u_9_ports_outside_the_set_are_refused() {
             ..admin(None)
         };
         let text = format!("http://files.example.com:{port}/");
-        let found = decide(&admin, &AppPolicy::default(), &text);
-        assert_eq!(found, expected, "{ports} {port}");
+        let decision = decide(&admin, &AppPolicy::default(), &text);
+        assert_eq!(decision, expected, "{ports} {port}");
     };
     let default = AllowedPorts::default().to_string();
     assert_eq!(default, "80,443,8000,8080,8443");
@@ -301,7 +301,7 @@ fn c_4_the_digest_names_the_policy_and_not_how_it_was_written() {
     );
     assert_eq!(effective.unwrap().digest(), base);
 
-    let mut seen = vec![base, of(None, Some(&[])), of(None, Some(&["*"]))];
+    let mut digests = vec![base, of(None, Some(&[])), of(None, Some(&["*"]))];
     let changes: [fn(&mut AdminPolicy); 8] = [
         |policy| policy.enabled = false,
         |policy| policy.host_allowlist = None,
@@ -314,21 +314,21 @@ fn c_4_the_digest_names_the_policy_and_not_how_it_was_written() {
     ];
     for change in changes {
         let mut changed = admin(Some("a.example"));
-        seen.push(policy_digest(&changed, &AppPolicy::default()));
+        digests.push(policy_digest(&changed, &AppPolicy::default()));
         change(&mut changed);
         let after = policy_digest(&changed, &AppPolicy::default());
-        assert_ne!(seen.pop(), Some(after.clone()));
-        seen.push(after);
+        assert_ne!(digests.pop(), Some(after.clone()));
+        digests.push(after);
     }
     let off = AppPolicy {
         enabled: Some(false),
         host_allowlist: None,
     };
-    seen.push(policy_digest(&admin(None), &off));
-    let count = seen.len();
-    seen.sort();
-    seen.dedup();
-    assert_eq!(seen.len(), count);
+    digests.push(policy_digest(&admin(None), &off));
+    let count = digests.len();
+    digests.sort();
+    digests.dedup();
+    assert_eq!(digests.len(), count);
 }
 
 // H-5, 8.6

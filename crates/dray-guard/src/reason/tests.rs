@@ -115,10 +115,10 @@ fn the_golden_file_holds_every_code() {
         Code::SinkFailed => 30,
         Code::Internal => 31,
     };
-    let seen: BTreeSet<i32> = CODE_TABLE.into_iter().map(number).collect();
-    assert_eq!(seen, (0..32).collect());
+    let numbers: BTreeSet<i32> = CODE_TABLE.into_iter().map(number).collect();
+    assert_eq!(numbers, (0..32).collect());
     let listed: BTreeSet<i32> = Code::ALL_REASONS.into_iter().map(number).collect();
-    assert_eq!(listed, seen);
+    assert_eq!(listed, numbers);
     let names: BTreeSet<&str> = CODE_TABLE.into_iter().map(Code::as_str).collect();
     assert_eq!(names.len(), 32);
 }
@@ -164,18 +164,59 @@ fn policy_sentences_come_without_advice() {
 /// `{u}`: 200 characters of a URL, 80 of anything else, escaped.
 #[test]
 fn urls_in_messages_are_short_and_escaped() {
-    let shown = |text: &str| ShownUrl::from_text(text).as_str().to_owned();
-    let long = shown(&format!("https://example.com/{}?secret", "a".repeat(500)));
+    let shown_url = |text: &str| ShownUrl::from_text(text).as_str().to_owned();
+    let long = shown_url(&format!("https://example.com/{}?secret", "a".repeat(500)));
     assert_eq!(
         (long.chars().count(), long.contains("secret")),
         (200, false)
     );
-    assert_eq!(shown(&"ü".repeat(500)).chars().count(), 80);
-    assert_eq!(shown("a\u{1b}[31m\nb"), "a\\u{1b}[31m\\u{a}b");
+    assert_eq!(shown_url(&"ü".repeat(500)).chars().count(), 80);
+    assert_eq!(shown_url("a\u{1b}[31m\nb"), "a\\u{1b}[31m\\u{a}b");
     assert_eq!(
-        shown("http://example.com:8080/p?q#f"),
+        shown_url("http://example.com:8080/p?q#f"),
         "http://example.com:8080/p"
     );
     // The agent sees the spelling that it has to correct.
-    assert_eq!(shown("http://0x7f.1/p?q"), "http://0x7f.1/p");
+    assert_eq!(shown_url("http://0x7f.1/p?q"), "http://0x7f.1/p");
+}
+
+#[test]
+fn a_fault_of_the_fetcher_leads_back_to_its_code_and_one_of_another_service_does_not() {
+    for code in CODE_TABLE {
+        let fault = code.fault(&url(), ShownHost::First("h.example"));
+        let read_back = Code::of_fault(&fault).unwrap();
+        assert_eq!(read_back.as_str(), code.as_str());
+        assert_eq!(read_back.is_about_url(), code.is_about_url());
+    }
+    for detail in ["", "no_responder", "circuit_open", "not_found"] {
+        let other = Fault::new(FaultCode::Unavailable, "m").detail(detail);
+        assert_eq!(Code::of_fault(&other), None, "{detail}");
+    }
+}
+
+#[test]
+fn only_failures_of_the_fetcher_itself_are_not_about_the_url() {
+    let own = CODE_TABLE.into_iter().filter(|code| !code.is_about_url());
+    assert!(own.eq([Code::Overloaded, Code::SinkFailed, Code::Internal]));
+}
+
+#[test]
+fn a_policy_refusal_comes_with_the_advice_of_section_34_and_any_other_sentence_as_it_is() {
+    for code in CODE_TABLE {
+        let sentence = "It is refused.";
+        let expected = match code {
+            Code::DisabledByAdmin
+            | Code::DisabledByApp
+            | Code::HostNotInAdminAllowlist
+            | Code::HostNotInAppAllowlist => {
+                "It is refused. Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports \
+                 url_attachments. URL: https://h.example/a"
+            }
+            _ => sentence,
+        };
+        assert_eq!(
+            code.model_message(sentence, &"https://h.example/a"),
+            expected
+        );
+    }
 }

@@ -1,28 +1,28 @@
-//! Forms, read while they come: fields are held, files are digested.
+//! Forms, read while they come: fields are held, files are digested and not held.
 
 use percent_encoding::percent_decode_str;
 
 use super::reader::{BodyReader, ContentDigest, DigestingReader, MalformedBody};
 
-/// One file of a form.
+/// One file of a form, as the fake server received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormPart {
-    /// Name of the field.
+    /// Name of the field that the file was sent under.
     pub field: String,
-    /// Name of the file, as browsers' escapes stand for it; empty for none.
+    /// Name of the file with the escapes of browsers undone; empty for none.
     pub name: String,
     /// Content type as sent; empty for none.
     pub media_type: String,
-    /// Its bytes.
+    /// Length, digest and first bytes of the file.
     pub content: ContentDigest,
 }
 
 /// A form, in the order in which it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormData {
-    /// Fields without a file name.
+    /// Fields without a file name, decoded.
     pub fields: Vec<(String, String)>,
-    /// Files.
+    /// Parts with a file name.
     pub files: Vec<FormPart>,
 }
 
@@ -36,7 +36,7 @@ impl FormData {
     }
 }
 
-/// Reads a body of this content type.
+/// Reads a body of this content type: multipart or urlencoded.
 pub(super) async fn read_form(
     media_type: &str,
     reader: BodyReader,
@@ -46,6 +46,7 @@ pub(super) async fn read_form(
         .then(|| media_type.split_once("boundary="))
         .flatten()
     {
+        // RFC 2045 5.1: the value of a parameter may be quoted.
         let boundary = boundary.trim().trim_matches('"');
         return read_multipart(reader, boundary).await;
     }
@@ -63,6 +64,7 @@ pub(super) async fn read_form(
 /// Decodes a query or an urlencoded form.
 pub(super) fn decode_pairs(text: &str) -> Vec<(String, String)> {
     let decode = |text: &str| {
+        // First the plus signs, or an escaped `%2B` would become a blank.
         let spaced = text.replace('+', " ");
         percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
     };
@@ -81,11 +83,13 @@ async fn read_multipart(mut reader: BodyReader, boundary: &str) -> Result<FormDa
     reader.until(mark.as_bytes(), &mut |_| {}).await?;
     loop {
         while reader.ahead.len() < 2 {
+            // Two bytes tell the last boundary (`--`) from one with a part behind it.
             if !reader.more().await? {
                 return Err(MalformedBody);
             }
         }
         if reader.ahead.starts_with(b"--") {
+            // The epilogue (RFC 2046 5.1.1) is read and dropped, so that the sender sees its body taken.
             reader.digest().await?;
             return Ok(form);
         }
@@ -99,7 +103,7 @@ async fn read_multipart(mut reader: BodyReader, boundary: &str) -> Result<FormDa
             Some(name) => {
                 let mut digesting = DigestingReader::default();
                 reader
-                    .until(mark.as_bytes(), &mut |piece| digesting.take(piece))
+                    .until(mark.as_bytes(), &mut |chunk| digesting.take(chunk))
                     .await?;
                 form.files.push(FormPart {
                     field,
@@ -137,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_told_apart() {
+    fn header_parameters_are_parsed() {
         let head = "Content-Disposition: form-data; name=\"a\"; filename=\"b%22 ё.txt\"\r\nContent-Type: x/y";
         assert_eq!(disposition_parameter(head, "name").as_deref(), Some("a"));
         assert_eq!(

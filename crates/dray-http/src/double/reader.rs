@@ -1,4 +1,4 @@
-//! A body while it comes.
+//! A request body on its way in, for fake servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,27 +9,27 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use sha2::{Digest as _, Sha256};
 
-/// Longest body or part that is held whole.
+/// Longest body or part in bytes that is held whole.
 const MAX_BODY_BYTES: usize = 4 << 20;
-/// How much of a digested body is kept to look at.
+/// How many bytes at the start of a digested body are kept for tests to look at.
 const HEAD_BYTES: usize = 64 * 1024;
 
 /// The body is not what it must be, or broke.
 #[derive(Debug)]
 pub struct MalformedBody;
 
-/// What is known of bytes that were not held.
+/// What is known of bytes that were counted and not held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentDigest {
-    /// How many.
+    /// Number of bytes.
     pub size: u64,
-    /// Their digest.
+    /// SHA-256 of all of them.
     pub sha256: Sha256Digest,
     /// The first 64 KiB.
     pub head: Vec<u8>,
 }
 
-/// Digests while bytes pass.
+/// Digests, counts and keeps the head while bytes pass.
 #[derive(Default)]
 pub(super) struct DigestingReader {
     hash: Sha256,
@@ -38,12 +38,12 @@ pub(super) struct DigestingReader {
 }
 
 impl DigestingReader {
-    pub(super) fn take(&mut self, piece: &[u8]) {
-        self.hash.update(piece);
-        self.size += piece.len() as u64;
-        let room = HEAD_BYTES.saturating_sub(self.head.len()).min(piece.len());
+    pub(super) fn take(&mut self, chunk: &[u8]) {
+        self.hash.update(chunk);
+        self.size += chunk.len() as u64;
+        let head_bytes = HEAD_BYTES.saturating_sub(self.head.len()).min(chunk.len());
         self.head
-            .extend_from_slice(piece.get(..room).unwrap_or_default());
+            .extend_from_slice(chunk.get(..head_bytes).unwrap_or_default());
     }
 
     pub(super) fn end(self) -> ContentDigest {
@@ -55,7 +55,7 @@ impl DigestingReader {
     }
 }
 
-/// A body with what was read ahead of it.
+/// A body together with the bytes that were read ahead of the parser.
 #[derive(Debug)]
 pub struct BodyReader {
     body: Incoming,
@@ -72,12 +72,13 @@ impl BodyReader {
         }
     }
 
-    /// Reads some more; false at the end.
+    /// Reads some more into the buffer; false at the end.
     ///
     /// # Errors
     ///
     /// [`MalformedBody`] when the connection breaks.
     pub async fn more(&mut self) -> Result<bool, MalformedBody> {
+        // A loop, because a frame may hold trailers instead of data.
         while let Some(frame) = self.body.frame().await {
             if let Ok(data) = frame.map_err(|_| MalformedBody)?.into_data() {
                 self.count.fetch_add(data.len() as u64, Ordering::SeqCst);
@@ -88,7 +89,7 @@ impl BodyReader {
         Ok(false)
     }
 
-    /// The next bytes; `None` at the end.
+    /// The next bytes, of any number; `None` at the end.
     ///
     /// # Errors
     ///
@@ -116,7 +117,7 @@ impl BodyReader {
         Ok(self.ahead.to_vec())
     }
 
-    /// Reads to the end, digesting.
+    /// Reads to the end and keeps only length, digest and head.
     ///
     /// # Errors
     ///
@@ -143,6 +144,7 @@ impl BodyReader {
                 self.ahead.advance(at + mark.len());
                 return Ok(());
             }
+            // The last bytes may be the beginning of the mark.
             let sure = self.ahead.len().saturating_sub(mark.len() - 1);
             sink(self.ahead.get(..sure).unwrap_or_default());
             self.ahead.advance(sure);
@@ -152,10 +154,10 @@ impl BodyReader {
         }
     }
 
-    /// The same as text, which must be short.
+    /// Everything before `mark` as text of at most 4 MiB.
     pub(super) async fn short(&mut self, mark: &[u8]) -> Result<String, MalformedBody> {
         let mut text = Vec::new();
-        self.until(mark, &mut |piece| text.extend_from_slice(piece))
+        self.until(mark, &mut |chunk| text.extend_from_slice(chunk))
             .await?;
         if text.len() > MAX_BODY_BYTES {
             return Err(MalformedBody);
@@ -164,7 +166,7 @@ impl BodyReader {
     }
 }
 
-/// Where `mark` begins, which begins with a carriage return.
+/// Where `mark` begins in `bytes`. The mark itself begins with a carriage return.
 fn find_mark(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {

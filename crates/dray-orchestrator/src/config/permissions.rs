@@ -79,7 +79,7 @@ pub enum ToolKind {
 
 impl ToolKind {
     /// All of them.
-    pub const ALL_NAMES: [Self; 8] = [
+    pub const ALL_NAMES: &[Self] = &[
         Self::RestApi,
         Self::Mcp,
         Self::DialDeployment,
@@ -117,6 +117,7 @@ impl Default for Permissions {
                 models: any(),
                 tools: ToolKind::ALL_NAMES.to_vec(),
                 templates: any(),
+                // Programs of this machine and private origins are for the operator to name, one by one.
                 mcp_servers: Vec::new(),
                 hosts: any(),
                 origins: Vec::new(),

@@ -8,14 +8,7 @@ use super::*;
 mod documents;
 
 fn check(change: impl FnOnce(&mut Config), field: &str) {
-    let mut config = Config::default();
-    change(&mut config);
-    let fields: Vec<_> = config
-        .validate()
-        .into_iter()
-        .map(|problem| problem.field)
-        .collect();
-    assert_eq!(fields, [field]);
+    assert_eq!(dray_service::config::refused_fields(change), [field]);
 }
 
 fn parse(variable: &str, text: &str) -> Result<AliasValue, String> {

@@ -27,14 +27,14 @@ use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
 use crate::permissions::CallerIdentity;
 
-/// What an operator decides about the surface.
+/// The operator's settings of the HTTP surface.
 #[derive(Clone, Debug)]
 pub struct SurfaceOptions {
     /// Names of the deployment in paths.
     pub deployments: Vec<String>,
     /// Keys of clients, by name.
     pub clients: BTreeMap<String, Secret>,
-    /// What callers may use.
+    /// The permissions of callers.
     pub permissions: Permissions,
     /// Names under which a listener without keys may be called, beside those of this machine.
     pub hosts: Vec<String>,
@@ -48,7 +48,7 @@ pub struct SurfaceOptions {
     pub max_body: ByteSize,
     /// Longest time for a body to come.
     pub body_timeout: Duration,
-    /// Most concurrent chats.
+    /// Most chats that run concurrently; with `max_body` it bounds the memory for requests.
     pub max_chats: usize,
     /// How long a chat beyond that waits for its turn.
     pub chat_wait: Duration,
@@ -70,13 +70,13 @@ pub struct HttpSurface {
 
 impl std::fmt::Debug for HttpSurface {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Surface")
+        f.debug_struct("HttpSurface")
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }
 
-/// In whose manner a chat is asked for.
+/// Which API a chat request uses.
 enum ApiStyle {
     /// DIAL's and Azure's: the deployment is in the path.
     Dial(String),
@@ -104,7 +104,7 @@ impl HttpSurface {
         }
     }
 
-    /// Its routes.
+    /// Routes of DIAL, of `OpenAI` and of editors. Limits of bodies are those of [`SurfaceOptions`].
     pub fn router(self: Arc<Self>) -> Router {
         let deployment = Router::new()
             .route("/chat/completions", post(deployment_chat))
@@ -119,6 +119,7 @@ impl HttpSurface {
             .route("/v1/models/{name}", get(models::get_model))
             .fallback(not_found)
             .method_not_allowed_fallback(not_so)
+            // `read_json` counts the bytes itself.
             .layer(DefaultBodyLimit::disable())
             .with_state(self)
     }
@@ -126,6 +127,7 @@ impl HttpSurface {
     async fn chat(&self, manner: ApiStyle, request: Request) -> Result<Response, RequestFailure> {
         let (head, body) = request.into_parts();
         let headers = head.headers;
+        // Keys are checked before the body is read, so that callers without one cost no memory.
         let credentials = match &manner {
             ApiStyle::Dial(name) => {
                 self.known(name)?;
@@ -139,6 +141,7 @@ impl HttpSurface {
         };
         let named = door::manifest_source(&headers)?;
         let permit = self.turn().await?;
+        // After the permit: the number of concurrent checks at DIAL Core is limited as well.
         let (caller, identity) = self.verified(credentials).await?;
         let options = &self.options;
         let body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
@@ -169,6 +172,7 @@ impl HttpSurface {
             deployment,
             is_dial: model.is_none(),
         };
+        // The permit is held until the answer ends, the time of streaming included.
         let run = AnswerRun::begin(Arc::clone(&self.agent), asked, permit);
         let created = self.clock.now_ms() / 1000;
         let writer = ChunkWriter::new(Uuid::new_v4().to_string(), created, model);
@@ -179,7 +183,7 @@ impl HttpSurface {
         }
     }
 
-    /// Who asks. A key of DIAL is verified before anything is read or done for it.
+    /// Identifies the caller. A key of DIAL is verified before anything is read or done for it.
     async fn verified(
         &self,
         credentials: VerifiedCredentials,
@@ -202,6 +206,7 @@ impl HttpSurface {
         let turn = Arc::clone(&self.chats).acquire_owned();
         match tokio::time::timeout(self.options.chat_wait, turn).await {
             Ok(Ok(permit)) => Ok(permit),
+            // The semaphore is never closed, so only the timeout leads here.
             _ => Err(RequestFailure::new(503, "Too many chats at once")
                 .display("The service is busy. Please try again later.")),
         }
@@ -265,6 +270,7 @@ async fn get_configuration(
 
 async fn post_rate(State(surface): State<Arc<HttpSurface>>, Path(name): Path<String>) -> Response {
     match surface.known(&name) {
+        // DIAL sends ratings to every deployment (quickapps 2). They are not kept.
         Ok(()) => StatusCode::OK.into_response(),
         Err(failure) => reply::failure_response(&failure),
     }

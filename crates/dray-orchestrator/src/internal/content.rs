@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use dray_agent::lazy;
 use dray_agent::manifest::Context;
 use dray_agent::manifest::call::AttachmentRules;
-use dray_agent::media_type;
 use dray_agent::message::{Attachment, Message, Role};
 use dray_tool::{
     CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, UrlClass,
@@ -21,7 +20,7 @@ const URL_ARGUMENT_ALIAS: &str = "context_url";
 /// Whether there is a file that the model could take.
 pub(super) fn is_useful(contexts: &[Context], messages: &[Message], types: &[String]) -> bool {
     let of_contexts = contexts.iter().any(|context| match context {
-        Context::File { url, .. } => lazy::accepts_type(types, media_type::guess_from_name(url)),
+        Context::File { url, .. } => lazy::accepts_type(types, dray_media_type::type_of_name(url)),
         Context::UserDefined { .. } | Context::Folder { .. } => false,
     });
     of_contexts
@@ -84,6 +83,7 @@ impl GetContent {
                 if !is_path(url) {
                     return Ok(None);
                 }
+                // The conversation gives the type without a call of DIAL.
                 match self.known(url, turn) {
                     Some(known) => known,
                     None => turn.storage.durable(URL_ARGUMENT, url).await?,
@@ -91,6 +91,7 @@ impl GetContent {
             }
             UrlClass::Dial | UrlClass::External => turn.storage.durable(URL_ARGUMENT, url).await?,
         };
+        // The filter before each model call keeps only `files/` addresses inline (quickapps 16).
         let is_kept = found
             .url
             .as_deref()
@@ -98,7 +99,7 @@ impl GetContent {
         Ok(Some(found).filter(|_| is_kept))
     }
 
-    /// What the conversation or the manifest says of a file, when it says the type.
+    /// The attachment or context entry of a file, if one gives its type.
     fn known(&self, url: &str, turn: &Turn) -> Option<Attachment> {
         let mut attached = user_attachments(&turn.history);
         let same = |one: &&Attachment| {
@@ -122,7 +123,7 @@ impl GetContent {
             Context::File { url: other, .. } => strip_leading_slash(other) == url,
             Context::UserDefined { .. } | Context::Folder { .. } => false,
         });
-        let kind = media_type::guess_from_name(url).filter(|_| is_context)?;
+        let kind = dray_media_type::type_of_name(url).filter(|_| is_context)?;
         Some(file(None, kind))
     }
 
@@ -177,6 +178,7 @@ fn strip_leading_slash(url: &str) -> &str {
 fn is_path(url: &str) -> bool {
     let parts: Vec<_> = url
         .split('/')
+        // Decoded first: `%2e%2e` climbs as well (path traversal).
         .map(|part| percent_decode_str(part).collect::<Vec<u8>>())
         .collect();
     let climbs =

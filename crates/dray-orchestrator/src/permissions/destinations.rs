@@ -1,4 +1,4 @@
-//! Where a client for manifests of callers may connect: hosts that the operator allows at public addresses, and exact
+//! Destinations of the client for manifests of callers: hosts that the operator allows at public addresses, and exact
 //! origins that the operator named.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -26,11 +26,12 @@ impl DestinationPolicy {
     ///
     /// # Errors
     ///
-    /// What is wrong with a pattern or an origin.
+    /// The fault of a pattern or an origin, for the operator.
     pub fn new(permissions: &ManifestPermissions) -> Result<Self, String> {
         let is_any = permissions.hosts.iter().any(|host| host == ANY_NAME);
         let hosts = HostPatterns::parse(&permissions.hosts);
         let host_allowlist = match hosts {
+            // No list at all: every host at a public address.
             _ if is_any => None,
             Ok(patterns) => Some(patterns),
             Err(error) => return Err(error.to_string()),
@@ -51,7 +52,7 @@ impl DestinationPolicy {
         })
     }
 
-    /// Whether a manifest may name this address, as far as its text shows.
+    /// Whether a manifest may name this address. Only its text is judged; names are not resolved here.
     ///
     /// # Errors
     ///
@@ -78,6 +79,7 @@ impl DestinationPolicy {
         self.policy
             .check(&canonical)
             .map_err(|_| "is not a destination that this caller may use".to_owned())?;
+        // A literal address is never resolved, so `check_addresses` does not see it.
         if let Host::Ip(address) = canonical.host() {
             self.pin_literal(*address, port)
                 .map_err(|_| "is not a public address".to_owned())?;
@@ -121,8 +123,10 @@ impl DestinationGuard for DestinationPolicy {
 
     fn check_addresses(&self, host: &str, resolved: Vec<IpAddr>) -> Result<Vec<IpAddr>, Cause> {
         if self.is_named_host(host) {
+            // The operator named an origin of this host, which may be at private and loopback addresses.
             return Ok(resolved);
         }
+        // Only the host counts here; a scheme is needed to parse it.
         let url = CanonicalUrl::parse(&format!("http://{host}/"))
             .map_err(|code| Cause::from(code.to_string()))?;
         let Host::Name(name) = url.host() else {
@@ -131,14 +135,14 @@ impl DestinationGuard for DestinationPolicy {
         let judge = self.judge_here(&resolved);
         let answer = DnsAnswer {
             name: name.clone(),
+            // The resolver of the client gives addresses only.
             cnames: Vec::new(),
             addresses: resolved,
         };
         let pinned = judge
             .judge_answer(&answer, url.port(), HopContext::default())
-            .map_err(|refusal| {
+            .inspect_err(|refusal| {
                 tracing::warn!(host, code = %refusal.code, "a caller's manifest leads to a refused address");
-                refusal
             })?;
         let addresses = pinned.addresses().iter();
         Ok(addresses.map(|one| one.socket_addr().ip()).collect())
@@ -148,6 +152,7 @@ impl DestinationGuard for DestinationPolicy {
 /// Whether an address is of this machine: only such an address can be bound. Asked for each connection, for addresses
 /// come and go.
 fn is_own(address: IpAddr) -> bool {
+    // UDP and port 0: nothing listens, and no certain port has to be free.
     UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::permissions::ToolKind;
 
-fn manifest(tool_sets: Value) -> Value {
+fn manifest(tool_sets: &Value) -> Value {
     json!({"orchestrator": {"deployment": {"deployment_id": "lead"}}, "contexts": [], "tool_sets": tool_sets})
 }
 
@@ -68,7 +68,7 @@ fn a_manifest_may_name_nothing_that_is_not_allowed() {
         {"type": "internal", "name": "code", "tools": [{"type": "python-interpreter"}]},
         {"type": "dial-deployment", "name": "d", "tools": [{"type": "dial-deployment-simple", "deployment_id": "x"}]},
     ]);
-    let mut document = manifest(sets);
+    let mut document = manifest(&sets);
     document["orchestrator"]["deployment"]["deployment_id"] = json!("other");
     document["features"] = json!({"web_fetch": {}, "dial_files": {}});
     assert_eq!(
@@ -88,10 +88,10 @@ fn a_manifest_may_name_nothing_that_is_not_allowed() {
             "tool_sets.6.tools.0",
         ]
     );
-    assert_eq!(refused(&closed, manifest(json!([]))), [""; 0]);
+    assert_eq!(refused(&closed, manifest(&json!([]))), [""; 0]);
     let disabled = json!([{"type": "mcp", "name": "s", "enabled": false,
         "mcp_server_info": {"url": "stdio:notes", "protocol": "stdio"}}]);
-    assert_eq!(refused(&closed, manifest(disabled)), [""; 0]);
+    assert_eq!(refused(&closed, manifest(&disabled)), [""; 0]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_manifest_may_name_what_is_allowed() {
     });
     let sets = json!([mcp("stdio:notes"), mcp("https://files.example.org/mcp"),
         {"type": "predefined", "template_name": "weather"}]);
-    let mut document = manifest(sets);
+    let mut document = manifest(&sets);
     document["orchestrator"]["deployment"]["deployment_id"] = json!("other");
     assert_eq!(refused(&open, document), [""; 0]);
     let sets = json!([
@@ -114,7 +114,7 @@ fn a_manifest_may_name_what_is_allowed() {
         mcp("http://127.0.0.1:9090/metrics")
     ]);
     assert_eq!(
-        refused(&open, manifest(sets)),
+        refused(&open, manifest(&sets)),
         [
             "tool_sets.0.mcp_server_info.url",
             "tool_sets.1.mcp_server_info.url",
@@ -130,7 +130,7 @@ fn a_patch_of_a_template_does_not_lead_the_operator_s_credentials_elsewhere() {
         permissions.hosts = names(&["*"]);
     });
     let patched = |patch: Value| {
-        manifest(json!([{"type": "predefined", "template_name": "shop", "override": patch}]))
+        manifest(&json!([{"type": "predefined", "template_name": "shop", "override": patch}]))
     };
     let moved =
         json!({"tools": [{"rest_api_method_info": {"method_url": "https://other.example.org/"}}]});
@@ -149,7 +149,7 @@ fn a_patch_of_a_template_does_not_lead_the_operator_s_credentials_elsewhere() {
 
 #[test]
 fn limits_of_a_caller_s_manifest_are_at_most_those_of_the_service() {
-    let mut document = manifest(json!([]));
+    let mut document = manifest(&json!([]));
     document["orchestrator"]["max_iterations"] = json!(1_000_000);
     document["features"] = json!({"file_loading": {"size_limit": 1_u64 << 40}});
     let mut manifest = read(document);

@@ -10,15 +10,17 @@ use dray_tool::{ClientGone, EventSink};
 use serde_json::{Value, json};
 
 use super::body::BodyTemplate;
+use super::model_caller::ModelCaller;
 use super::open::OpenTurn;
 use super::prepare::with_stable_names;
 use super::rounds::{LoopEnd, LoopError, ToolLoop};
-use super::session;
 use super::speech::TextRelay;
 use super::tally::{TurnTally, execution_time};
-use crate::files::media::MediaTagFilter;
+use super::tool_runner::ToolRunner;
+use super::{hooks, session};
+use dray_tool_files::media::MediaTagFilter;
 
-/// The tool that appears to have announced files that were put into the sandbox.
+/// Name of the synthetic tool whose result lists files that were put into the sandbox.
 const UPLOADS_TOOL: &str = "sandbox_uploads";
 
 impl OpenTurn {
@@ -42,11 +44,12 @@ impl OpenTurn {
             Ok::<_, ClientGone>(())
         };
         told.await.map_err(|_| client_gone_failure())?;
+        // Only here: the state goes out before the error event (quickapps 4).
         let done = done?;
         Ok(AnswerEnd {
             reason: done.reason,
-            usage: tally.total().filter(|_| self.counts),
-            per_model: if self.counts {
+            usage: tally.total().filter(|_| self.response.counts),
+            per_model: if self.response.counts {
                 tally.per_model().to_vec()
             } else {
                 Vec::new()
@@ -59,52 +62,62 @@ impl OpenTurn {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<LoopEnd, LoopError> {
-        if let Some(text) = self.issues.text() {
+        if let Some(text) = self.setup.issues.text() {
             let stage = sink.open(Some(issues::STAGE_NAME.to_owned())).await?;
             stage.content(text).await?;
             stage
-                .close(if self.issues.is_hard() {
+                .close(if self.setup.issues.is_hard() {
                     StageStatus::Failed
                 } else {
                     StageStatus::Completed
                 })
                 .await?;
         }
-        std::mem::replace(&mut self.prompt, Ok(())).map_err(LoopError::Failed)?;
+        // After the issues, so that the author sees why the prompt is missing (quickapps 8.4).
+        std::mem::replace(&mut self.setup.prompt, Ok(())).map_err(LoopError::Failed)?;
         self.take_uploads().await;
-        let deployment = &self.manifest.orchestrator.deployment;
+        let orchestrator = &self.manifest.orchestrator;
+        let deployment = &orchestrator.deployment;
+        // Moved out, since the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
-        let mut speech = TextRelay::new(MediaTagFilter::new(&self.files).await, self.is_dial);
+        let files = &self.session.files;
+        let media_tags = MediaTagFilter::new(files).await;
+        let mut speech = TextRelay::new(media_tags, self.response.is_dial);
         let mut rounds = ToolLoop {
-            chat: &self.parts.chat,
-            deployment: &deployment.deployment_id,
-            template: BodyTemplate::new(
-                deployment,
-                &self.tools,
-                &self.statics,
-                self.response_format.take(),
-                self.tool_choice.take(),
-                self.counts,
-            ),
-            outgoing: &mut self.outgoing,
-            tools: &self.tools,
-            files: &self.files,
-            turn: &self.turn,
-            settings: self.settings,
+            model: ModelCaller {
+                endpoint: &self.parts.model,
+                caller: &self.session.turn.caller,
+                deployment: &deployment.deployment_id,
+                template: BodyTemplate::new(
+                    deployment,
+                    &self.tools.offered,
+                    &self.tools.statics,
+                    self.response.response_format.take(),
+                    self.response.tool_choice.take(),
+                    self.response.counts,
+                ),
+                outgoing: &mut self.response.outgoing,
+                propagates_stages: orchestrator.propagate_stages,
+                log_payloads: self.parts.config.payload_length(),
+            },
+            runner: ToolRunner {
+                tools: &self.tools.offered,
+                files,
+                turn: &self.session.turn,
+                settings: self.tools.settings,
+                metrics: &self.parts.metrics,
+                sink,
+            },
+            metrics: &self.parts.metrics,
             sink,
-            propagates_stages: self.manifest.orchestrator.propagate_stages,
-            most: self
-                .manifest
-                .orchestrator
+            max_rounds: orchestrator
                 .max_iterations
                 .unwrap_or(self.parts.config.max_iterations),
-            metrics: &self.parts.metrics,
-            log_payloads: self.parts.config.payload_length(),
         };
-        let hooks = std::mem::take(&mut self.hooks);
-        let done = rounds
-            .run_with(&hooks, &mut messages, &mut speech, tally)
-            .await;
+        let hooks = &self.tools.hooks;
+        let done =
+            hooks::run_with_hooks(&mut rounds, hooks, &mut messages, &mut speech, tally).await;
+        // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
     }
@@ -115,10 +128,11 @@ impl OpenTurn {
             .messages
             .iter()
             .rfind(|message| message.role == Role::User);
+        // Files of earlier messages were placed in their own turns.
         let Some(last) = last.cloned() else {
             return;
         };
-        let lines = self.files.place_uploads(&last).await;
+        let lines = self.session.files.uploads().place_uploads(&last).await;
         if !lines.is_empty() {
             let told = CallPair {
                 tool: UPLOADS_TOOL.to_owned(),
@@ -134,28 +148,33 @@ impl OpenTurn {
         }
     }
 
-    /// What the next turn needs.
+    /// The state that the client stores for the next turn.
     async fn state(&self) -> Value {
+        // The state outlives links, and clients may store it.
         let named: Vec<_> = self.messages.iter().map(with_stable_names).collect();
         let packed = TurnState {
             history: state::pack_history(&named),
             orchestrator: orchestrator_state(&self.messages),
             interpreter: self
+                .session
                 .turn
                 .interpreter()
                 .map(|session_id| InterpreterState { session_id }),
         };
+        // Each answer has exactly one state, even an empty one (quickapps 11.2).
         let mut value = serde_json::to_value(packed).unwrap_or_else(|_| json!({}));
         // The next turn finds its sandbox, its chat and its programs by the session.
         let programs = &self.parts.kinds.mcp.programs;
-        if self.files.is_bound().await || programs.is_running(&self.conversation) {
-            session::note_session(&mut value, &self.turn.session);
+        if self.session.files.session.is_bound().await
+            || programs.is_running(&self.session.conversation)
+        {
+            session::note_session(&mut value, &self.session.turn.session);
         }
         value
     }
 }
 
-/// What the model's own deployment returned last in this turn.
+/// The state that the model's own deployment returned last in this turn.
 fn orchestrator_state(messages: &[Message]) -> Option<Value> {
     let user = messages
         .iter()
@@ -173,7 +192,7 @@ async fn write_stage(sink: &EventSink, name: &str, text: String) -> Result<(), C
     stage.close(StageStatus::Completed).await
 }
 
-/// It has no reader.
+/// A failure for a client that has disconnected, which therefore never gets it.
 fn client_gone_failure() -> RequestFailure {
     RequestFailure::new(499, "The client is gone.")
 }

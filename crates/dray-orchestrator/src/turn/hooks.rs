@@ -15,7 +15,7 @@ use dray_agent::message::{Content, Message, Role};
 use dray_agent::pair::{self, CallPair};
 use dray_tool::pipeline::{CompletedCall, RequestEnd, ToolRequest};
 use dray_tool::{
-    CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, fallback, pipeline,
+    CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn, fallback,
 };
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::rounds::{LoopEnd, LoopError, ToolLoop};
 use super::speech::TextRelay;
 use super::tally::TurnTally;
+use super::tool_runner::ToolRunner;
 
 /// The id of calls while they run; in the conversation each has its own.
 const RUNNING_CALL_ID: &str = "hook";
@@ -45,6 +46,7 @@ pub(super) fn split_hook_tools(
     let hooks = manifest.hooks.as_deref().unwrap_or_default();
     let (planned, missing) = plan_hooks(hooks, tools);
     issues.hooks = missing;
+    // After the planning: hooks may call tools that the model does not see.
     tools.retain(|tool| !tool.rules().hidden);
     planned
 }
@@ -97,6 +99,7 @@ impl PlannedCall {
             arguments: self.arguments.clone(),
             content: text,
         };
+        // `RUNNING_CALL_ID` is shared by all hooks; in the history an id names one call.
         let [call, mut told] = pair.messages_as(pair.id_in(messages));
         told.custom_content = result.custom_content;
         messages.extend([call, told]);
@@ -113,6 +116,7 @@ struct ReportingTool {
 impl ReportingTool {
     fn new(tool: &Arc<dyn Tool>) -> Self {
         let mut rules = tool.rules().clone();
+        // Strategies that stop the request are meant for calls of the model.
         rules.fallback.strategies = Fallback::default().strategies;
         Self {
             tool: Arc::clone(tool),
@@ -136,71 +140,64 @@ impl Tool for ReportingTool {
     }
 }
 
-impl ToolLoop<'_> {
-    /// The loop, with the hooks before and after it. After a failure there are none.
-    pub(super) async fn run_with(
-        &mut self,
-        hooks: &[PlannedCall],
-        messages: &mut Vec<Message>,
-        speech: &mut TextRelay,
-        tally: &mut TurnTally,
-    ) -> Result<LoopEnd, LoopError> {
-        let (start, end) = (HookEvent::OnRequestStart, HookEvent::OnCompletion);
-        self.call_hooks(hooks, start, messages, tally).await?;
-        let done = self.run(messages, speech, tally).await?;
-        self.call_hooks(hooks, end, messages, tally).await?;
-        Ok(done)
-    }
+/// Runs the loop with the hooks before and after it. After a failure there are none.
+pub(super) async fn run_with_hooks(
+    rounds: &mut ToolLoop<'_>,
+    hooks: &[PlannedCall],
+    messages: &mut Vec<Message>,
+    speech: &mut TextRelay,
+    tally: &mut TurnTally,
+) -> Result<LoopEnd, LoopError> {
+    let (start, end) = (HookEvent::OnRequestStart, HookEvent::OnCompletion);
+    call_hooks(rounds, hooks, start, messages, tally).await?;
+    let done = rounds.run(messages, speech, tally).await?;
+    call_hooks(rounds, hooks, end, messages, tally).await?;
+    Ok(done)
+}
 
-    /// Makes all calls of one point concurrently; their results are in the order of the manifest.
-    async fn call_hooks(
-        &self,
-        hooks: &[PlannedCall],
-        event: HookEvent,
-        messages: &mut Vec<Message>,
-        tally: &mut TurnTally,
-    ) -> Result<(), LoopError> {
-        let due: Vec<_> = hooks.iter().filter(|hook| hook.event == event).collect();
-        let ran = join_all(due.iter().map(|hook| self.call_hook(hook))).await;
-        for (hook, ran) in due.into_iter().zip(ran) {
-            let result = self.take(ran?, tally).await?;
-            hook.append(result, messages);
-        }
-        Ok(())
+/// Makes all calls of one point concurrently; their results are in the order of the manifest.
+async fn call_hooks(
+    rounds: &ToolLoop<'_>,
+    hooks: &[PlannedCall],
+    event: HookEvent,
+    messages: &mut Vec<Message>,
+    tally: &mut TurnTally,
+) -> Result<(), LoopError> {
+    let due: Vec<_> = hooks.iter().filter(|hook| hook.event == event).collect();
+    let ran = join_all(due.iter().map(|hook| call_hook(&rounds.runner, hook))).await;
+    for (hook, ran) in due.into_iter().zip(ran) {
+        let result = rounds.take(ran?, tally).await?;
+        hook.append(result, messages);
     }
+    Ok(())
+}
 
-    async fn call_hook(&self, hook: &PlannedCall) -> Result<CompletedCall, LoopError> {
-        let arguments = hook.arguments.to_string();
-        let request = ToolRequest {
-            id: RUNNING_CALL_ID,
-            arguments: &arguments,
-        };
-        let tool = hook.tool.as_ref();
-        let ran = pipeline::run_call(
-            tool,
-            request,
-            self.turn,
-            self.files,
-            &self.settings,
-            self.sink,
-        )
-        .await;
-        let ran = match ran {
-            Ok(ran) => ran,
-            Err(RequestEnd::Gone(_)) => return Err(LoopError::Gone),
-            Err(RequestEnd::Stopped { text }) => failed_call(&text),
-            Err(RequestEnd::Failed(failure)) => failed_call(&failure.message),
-        };
-        let name = tool.declaration().name.as_str();
-        self.metrics.tool(!ran.failed);
-        tracing::info!(
-            tool = name,
-            event = hook.event.as_str(),
-            failed = ran.failed,
-            "a hook was called"
-        );
-        Ok(self.offloaded(name, ran).await)
-    }
+async fn call_hook(
+    runner: &ToolRunner<'_>,
+    hook: &PlannedCall,
+) -> Result<CompletedCall, LoopError> {
+    let arguments = hook.arguments.to_string();
+    let request = ToolRequest {
+        id: RUNNING_CALL_ID,
+        arguments: &arguments,
+    };
+    let tool = hook.tool.as_ref();
+    let ran = match runner.run(tool, request).await {
+        Ok(ran) => ran,
+        Err(RequestEnd::Gone(_)) => return Err(LoopError::Gone),
+        // A hook never ends the request, so both endings become results.
+        Err(RequestEnd::Stopped { text }) => failed_call(&text),
+        Err(RequestEnd::Failed(failure)) => failed_call(&failure.message),
+    };
+    let name = tool.declaration().name.as_str();
+    runner.metrics.tool(!ran.failed);
+    tracing::info!(
+        tool = name,
+        event = hook.event.as_str(),
+        failed = ran.failed,
+        "a hook was called"
+    );
+    Ok(runner.offloaded(name, ran).await)
 }
 
 /// The result of a call that ended the request, had the model made it: one that took too long.

@@ -16,14 +16,15 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::manifest::LoadedManifest;
+use super::model_info::{ModelInfo, model_info};
 use super::prepare::{OutgoingMessages, iso_now};
 use super::setup::{SetupPlan, ToolAudience};
 use super::{SharedParts, hooks, session, setup, trouble};
 use crate::config::StageLevel;
-use crate::files::{TurnFiles, TurnStart, dial_files, tools as file_tools};
 use crate::http::CheckedChatRequest;
 use crate::internal;
 use crate::permissions::CallerIdentity;
+use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
 
 /// A turn that is ready to run.
 pub(super) struct OpenTurn {
@@ -31,17 +32,56 @@ pub(super) struct OpenTurn {
     pub(super) begun: Instant,
     pub(super) manifest: Arc<Manifest>,
     pub(super) messages: Vec<Message>,
-    /// Those that the model sees.
-    pub(super) tools: Vec<Arc<dyn Tool>>,
-    pub(super) hooks: Vec<hooks::PlannedCall>,
-    /// Tools that the model's own deployment runs.
-    pub(super) statics: Vec<Value>,
+    pub(super) setup: SetupReport,
+    pub(super) tools: TurnTools,
+    pub(super) session: TurnSession,
+    pub(super) response: ResponseOptions,
+}
+
+/// What went wrong while the turn was set up.
+pub(super) struct SetupReport {
     pub(super) issues: IssueLog,
     /// The system prompt, or why there is none: the issues are shown before the request ends with it.
     pub(super) prompt: Result<(), RequestFailure>,
+}
+
+/// The tools of a turn.
+pub(super) struct TurnTools {
+    /// The tools that the model sees.
+    pub(super) offered: Vec<Arc<dyn Tool>>,
+    pub(super) hooks: Vec<hooks::PlannedCall>,
+    /// Tools that the model's own deployment runs.
+    pub(super) statics: Vec<Value>,
+    pub(super) settings: PipelineSettings,
+}
+
+/// The conversation and its files, as tools get them.
+pub(super) struct TurnSession {
     pub(super) files: Arc<TurnFiles>,
     pub(super) turn: Turn,
-    pub(super) settings: PipelineSettings,
+    /// The conversation, with whose it is.
+    pub(super) conversation: String,
+}
+
+impl TurnSession {
+    fn new(
+        caller: Caller,
+        session: String,
+        conversation: String,
+        history: Vec<Message>,
+        files: Arc<TurnFiles>,
+    ) -> Self {
+        let (storage, limit) = (files.storage.clone(), files.scope.limit());
+        Self {
+            turn: Turn::new(caller, session, history, storage, limit),
+            files,
+            conversation,
+        }
+    }
+}
+
+/// How the model is asked, and how its response goes to the client.
+pub(super) struct ResponseOptions {
     pub(super) outgoing: OutgoingMessages,
     pub(super) tool_choice: Option<Value>,
     pub(super) response_format: Option<Value>,
@@ -49,15 +89,6 @@ pub(super) struct OpenTurn {
     pub(super) counts: bool,
     /// Whether the client speaks DIAL.
     pub(super) is_dial: bool,
-    /// The conversation, with whose it is.
-    pub(super) conversation: String,
-}
-
-/// What the model's deployment is, as far as a turn cares.
-#[derive(Default)]
-struct ModelInfo {
-    accepts: Vec<String>,
-    statics: Vec<Value>,
 }
 
 /// Answers of other services before a turn, requested concurrently.
@@ -69,7 +100,7 @@ struct TurnInputs {
     messages: Vec<Message>,
 }
 
-/// Opens a turn.
+/// Gathers all that a turn needs. The client got nothing yet, so a failure still has an HTTP status.
 pub(super) async fn open_turn(
     parts: &Arc<SharedParts>,
     asked: CheckedChatRequest,
@@ -79,6 +110,7 @@ pub(super) async fn open_turn(
     let opening = turn_start(parts, &asked, &loaded.manifest).await?;
     let (request, caller) = (asked.request, asked.caller);
     let session = opening.session.clone();
+    // With the identity: callers that name equal sessions must not share a program.
     let conversation = format!("{}\n{session}", asked.identity.key());
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
     let audience = ToolAudience {
@@ -86,63 +118,70 @@ pub(super) async fn open_turn(
         conversation: &conversation,
         guarded: loaded.grant.as_ref().map(|grant| &grant.client),
     };
-    let TurnInputs {
-        mut tools,
-        model,
-        skills,
-        mut issues,
-        mut messages,
-    } = gather_inputs(parts, audience, &loaded, &files, request.messages).await?;
+    let mut inputs = gather_inputs(parts, audience, &loaded, &files, request.messages).await?;
     let manifest = loaded.manifest;
-    let has_tools = tools.iter().any(|tool| !tool.rules().hidden);
+    let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
+    // Before the tools of this service are added: "no tools" means that none are configured (quickapps 46).
     choice::check_tool_choice(request.tool_choice.as_ref(), has_tools)
         .map_err(|failure| *failure)?;
-    let mut outgoing = outgoing_messages(parts, &manifest, model.accepts);
-    outgoing.reminders = files.reminders();
-    let prompt = system_prompt(parts, &manifest, &skills, &mut messages);
+    let mut outgoing = outgoing_messages(parts, &manifest, inputs.model.accepts);
+    outgoing.reminders = files.catalog.reminders();
+    let prompt = system_prompt(parts, &manifest, &inputs.skills, &mut inputs.messages);
     let takes_files = parts.config.file_skill_always || has_tools;
-    insert_file_skill(takes_files, &skills, &outgoing, &mut messages);
+    insert_file_skill(takes_files, &inputs.skills, &outgoing, &mut inputs.messages);
     let offer = internal::ToolOffer {
         manifest: &manifest,
-        messages: &messages,
-        skills: &skills,
+        messages: &inputs.messages,
+        skills: &inputs.skills,
         lazy: outgoing.lazy.as_deref(),
         clock: &parts.services.clock,
     };
-    tools.extend(internal::offered_tools(&offer));
-    tools.extend(file_tools::offered_tools(&files).await);
-    tools.extend(dial_files::offered_tools(&files));
-    let same = naming::drop_duplicates(&mut tools);
-    issues.tools.extend(same.into_iter().map(to_tool_issue));
-    let hooks = hooks::split_hook_tools(&manifest, &mut tools, &mut issues);
-    tell_news(&manifest, &outgoing, &mut messages);
-    let turn = Turn::new(
-        caller,
-        session,
-        messages.clone(),
-        files.clone(),
-        files.limit(),
-    );
+    add_own_tools(&mut inputs.tools, &mut inputs.issues, &offer, &files).await;
+    let hooks = hooks::split_hook_tools(&manifest, &mut inputs.tools, &mut inputs.issues);
+    // The get-content pairs must come before the notification (quickapps 11.4).
+    tell_news(&manifest, &outgoing, &mut inputs.messages);
+    // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
+    let history = inputs.messages.clone();
+    let session = TurnSession::new(caller, session, conversation, history, files);
     Ok(OpenTurn {
-        parts: Arc::clone(parts),
         begun,
-        settings: pipeline_settings(parts, &manifest),
-        messages,
-        tools,
-        hooks,
-        statics: model.statics,
-        issues,
-        prompt,
-        files,
-        turn,
-        outgoing,
-        tool_choice: request.tool_choice,
-        response_format: request.response_format,
-        counts: request.include_usage || parts.config.show_usage_statistics,
-        is_dial: asked.is_dial,
-        conversation,
+        messages: inputs.messages,
+        setup: SetupReport {
+            issues: inputs.issues,
+            prompt,
+        },
+        tools: TurnTools {
+            offered: inputs.tools,
+            hooks,
+            statics: inputs.model.statics,
+            settings: pipeline_settings(parts, &manifest),
+        },
+        session,
+        response: ResponseOptions {
+            outgoing,
+            tool_choice: request.tool_choice,
+            response_format: request.response_format,
+            counts: request.include_usage || parts.config.show_usage_statistics,
+            is_dial: asked.is_dial,
+        },
+        parts: Arc::clone(parts),
         manifest,
     })
+}
+
+/// Adds the tools of this service to those of the manifest; tools whose names are taken become issues.
+async fn add_own_tools(
+    tools: &mut Vec<Arc<dyn Tool>>,
+    issues: &mut IssueLog,
+    offer: &internal::ToolOffer<'_>,
+    files: &Arc<TurnFiles>,
+) {
+    tools.extend(internal::offered_tools(offer));
+    tools.extend(file_tools::offered_tools(files).await);
+    tools.extend(dial_files::offered_tools(files));
+    // Of equal names the first stays, so tools of the manifest win over those of this service.
+    let dropped = naming::drop_duplicates(tools);
+    issues.tools.extend(dropped.into_iter().map(to_tool_issue));
 }
 
 /// How messages go to a model that accepts these types of files.
@@ -162,8 +201,8 @@ fn outgoing_messages(
     }
 }
 
-/// Puts in what the model seems to have asked for at the beginning: how files go into arguments, and the files of the
-/// last message.
+/// Adds the calls that the model seems to have made at the beginning: how files go into arguments, and the files of
+/// the last message.
 fn insert_file_skill(
     takes_files: bool,
     skills: &[Skill],
@@ -206,11 +245,12 @@ async fn gather_inputs(
 ) -> Result<TurnInputs, RequestFailure> {
     let (caller, manifest) = (audience.caller, &loaded.manifest);
     let plan = SetupPlan::new(&parts.layers, &parts.reader, loaded);
+    // Before anything looks at tool calls of earlier turns (quickapps 11.3).
     let mut unpacked = state::unpack_history(messages);
     for notice in &unpacked.notices {
         tracing::warn!("{notice}");
     }
-    files.keep_inline(&mut unpacked.messages).await;
+    inline::keep_inline(files.storage.as_ref(), &mut unpacked.messages).await;
     let messages = unpacked.messages;
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     let (built, model, (skills, mut issues), (), ()) = tokio::join!(
@@ -218,7 +258,7 @@ async fn gather_inputs(
         model_info(parts, caller, deployment),
         turn_skills(parts, caller, manifest),
         bind_sandbox(parts, files),
-        files.prepare(&messages),
+        files.context.prepare(&messages),
     );
     let ToolsetResult {
         tools,
@@ -230,6 +270,7 @@ async fn gather_inputs(
         .extend(templates.chain(missing).map(to_tool_issue));
     Ok(TurnInputs {
         tools,
+        // Failures of tools and skills become issues; missing metadata of the model end the request (quickapps 9).
         model: model?,
         skills,
         issues,
@@ -237,7 +278,7 @@ async fn gather_inputs(
     })
 }
 
-/// What the files of a turn begin with.
+/// The caller, session and switches from which the files of a turn are set up.
 async fn turn_start(
     parts: &SharedParts,
     asked: &CheckedChatRequest,
@@ -266,6 +307,7 @@ async fn session_owner(
         return Ok(Some(bucket.clone()));
     }
     match &parts.core {
+        // Behind DIAL a client of the operator speaks for users: the key in `Api-Key` says for which one.
         Some(core) if session::is_named(caller) => {
             let bucket = core.bucket(caller).await;
             bucket
@@ -279,44 +321,8 @@ async fn session_owner(
 /// Binds a session to its sandbox when the operator wants each to have one.
 async fn bind_sandbox(parts: &SharedParts, files: &TurnFiles) {
     if let Some(sandbox) = &parts.config.sandbox {
-        files.bind(sandbox).await;
+        files.session.bind(sandbox).await;
     }
-}
-
-async fn model_info(
-    parts: &SharedParts,
-    caller: &Caller,
-    deployment: &str,
-) -> Result<ModelInfo, RequestFailure> {
-    let Some(core) = &parts.core else {
-        return Ok(ModelInfo::default());
-    };
-    if parts.config.model_url.is_some() {
-        return Ok(ModelInfo::default());
-    }
-    let told = core.deployment(caller, deployment).await;
-    let told = told.map_err(|error| trouble::metadata_failure(&error))?;
-    let tools = told.defaults.get("tools").and_then(Value::as_array);
-    let statics = tools.into_iter().flatten().filter(|tool| is_static(tool));
-    Ok(ModelInfo {
-        statics: statics.cloned().collect(),
-        accepts: told.input_attachment_types,
-    })
-}
-
-/// Whether a tool is one that the deployment runs itself (quickapps 39).
-fn is_static(tool: &Value) -> bool {
-    let named = tool
-        .pointer("/static_function/name")
-        .and_then(Value::as_str);
-    let fits = tool
-        .get("type")
-        .is_some_and(|kind| kind == "static_function")
-        && named.is_some();
-    if !fits {
-        tracing::debug!("a default tool of the deployment is passed over");
-    }
-    fits
 }
 
 /// The skills of the layers and of the manifest, and what is wrong with those.
@@ -366,8 +372,9 @@ fn system_prompt(
     Ok(())
 }
 
-/// What holds for all calls of tools.
+/// The settings of all calls of tools in a turn.
 fn pipeline_settings(parts: &SharedParts, manifest: &Manifest) -> PipelineSettings {
+    // The operator's level wins over that of the manifest (quickapps 22.1).
     let level = match parts.config.stage_display_level {
         None => manifest.features.stage_display.level,
         Some(StageLevel::None) => feature::StageLevel::None,

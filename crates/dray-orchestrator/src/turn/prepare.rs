@@ -6,7 +6,7 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
-use crate::files::inline::INLINE_KEY;
+use dray_tool_files::inline::INLINE_KEY;
 
 /// How messages leave for the model.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct OutgoingMessages {
     pub(super) lazy: Option<Vec<String>>,
     /// Whether the model knows nothing of DIAL: what DIAL adds to messages is left out, and images are parts of them.
     pub(super) plain: bool,
-    /// What is said of the files of each message of the user, in their order, after the list of attachments.
+    /// The text on the files of each message of the user, in their order. It follows the list of attachments.
     pub(super) reminders: Vec<Option<String>>,
     /// Whether refused files were taken out already.
     pub(super) recovered: bool,
@@ -36,13 +36,16 @@ impl OutgoingMessages {
             Some(_) => &[&asked_for],
             None => &[&filter::legacy_user_image],
         };
+        // Names before the filter: its list of attachments must not show links.
         let named: Vec<_> = messages.iter().map(by_key).collect();
         let mut copies = filter::for_model(&named, policies);
+        // Copies of each call start from the canonical messages, so nothing accumulates over the rounds.
         append_reminders(&mut copies, &self.reminders);
         if self.stamps {
             clock::annotate_times(&mut copies);
         }
         if self.plain {
+            // This removes `custom_content` altogether, so there is nothing to strip or lift.
             copies.iter_mut().for_each(to_plain_message);
         } else {
             copies.iter_mut().for_each(strip_private_fields);
@@ -58,8 +61,10 @@ impl OutgoingMessages {
         }
     }
 
-    /// Whether a refusal can be avoided by removing the files that the model asked for; once per turn.
+    /// After a refusal, removes the files that the model opened, once per turn. Returns whether there were any, so
+    /// that another call may succeed.
     pub(super) fn recovers(&mut self, error: &ChatError, messages: &mut [Message]) -> bool {
+        // Other statuses are about the service or the key, not about the files (quickapps 16).
         let is_refusal = error.kind == ChatKind::Status(400);
         let Some(types) = self.lazy.as_ref().filter(|_| is_refusal && !self.recovered) else {
             return false;
@@ -69,11 +74,12 @@ impl OutgoingMessages {
     }
 }
 
-/// Adds what is said of files after the lists of attachments, which stand as they are everywhere (quickapps 14).
+/// Adds the reminders after the lists of attachments, whose text is fixed (quickapps 14).
 fn append_reminders(messages: &mut [Message], reminders: &[Option<String>]) {
     let users = messages
         .iter_mut()
         .filter(|message| message.role == Role::User);
+    // One entry for each message of the user, so that the position is enough to pair them.
     for (message, reminder) in users.zip(reminders) {
         let Some(reminder) = reminder else {
             continue;
@@ -81,6 +87,7 @@ fn append_reminders(messages: &mut [Message], reminders: &[Option<String>]) {
         let text = format!("\n{reminder}");
         match &mut message.content {
             Some(Content::Text(before)) => before.push_str(&text),
+            // An added part, since the last one may be an image (quickapps 14).
             Some(Content::Parts(parts)) => parts.push(message_part("text", Value::from(text))),
             None => message.content = Some(Content::Text(text)),
         }
@@ -146,7 +153,7 @@ fn strip_private_fields(message: &mut Message) {
     }
 }
 
-/// Where a model finds an image: in the message itself, or at an address of the web.
+/// The URL of an image for a model: a `data:` URL, or an address of the web.
 fn image_url(attachment: &Attachment) -> Option<String> {
     let inline = attachment.rest.get(INLINE_KEY).and_then(Value::as_str);
     let url = inline.or_else(|| {

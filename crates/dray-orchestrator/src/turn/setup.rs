@@ -1,4 +1,4 @@
-//! From the tool sets of a manifest to tools (quickapps 9, 26, 40).
+//! Builds tools from the tool sets of a manifest (quickapps 9, 26, 40).
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use dray_agent::layer::{self, LayerSet};
 use dray_agent::manifest::ManifestReader;
 use dray_agent::manifest::tool::InternalTool;
 use dray_agent::manifest::toolset::{Internal, ToolSet};
+use dray_dial::DialPort;
 use dray_http::HttpClient;
 use dray_tool::{SetupIssue, ToolsetResult, naming};
-use dray_tool_dial::DialPort;
 use dray_tool_mcp::McpToolset;
 use futures_util::future::join_all;
 
@@ -18,10 +18,10 @@ use super::manifest::LoadedManifest;
 /// Said of what needs DIAL where there is none.
 const NO_DIAL: &str = "This needs DIAL, and this service has no DIAL_URL.";
 
-/// What all requests share.
+/// Clients and options of tools that all requests share.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolKinds {
-    /// For endpoints that manifests name.
+    /// Client for endpoints that manifests name.
     pub(crate) client: HttpClient,
     pub(crate) rest: dray_tool_rest::RestOptions,
     pub(crate) mcp: dray_tool_mcp::McpOptions,
@@ -38,7 +38,7 @@ pub(crate) struct PlannedSet {
     pub(crate) is_guarded: bool,
 }
 
-/// What is to be set up for a turn.
+/// The tool sets of a turn before they are set up.
 #[derive(Debug, Default)]
 pub(crate) struct SetupPlan {
     pub(crate) sets: Vec<PlannedSet>,
@@ -52,6 +52,7 @@ impl SetupPlan {
         let mut plan = Self::default();
         for set in &loaded.manifest.tool_sets {
             let is_template = matches!(set, ToolSet::Predefined(_));
+            // One by one, since it depends on the entry whether the set has the operator's authority.
             let resolved = layers.resolve(reader, vec![set.clone()]);
             for warning in &resolved.warnings {
                 tracing::warn!("{warning}");
@@ -67,7 +68,7 @@ impl SetupPlan {
     }
 }
 
-/// For whom tools are set up.
+/// The caller and conversation that tools are set up for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolAudience<'a> {
     pub(crate) caller: &'a Caller,
@@ -78,8 +79,8 @@ pub(crate) struct ToolAudience<'a> {
 }
 
 impl ToolKinds {
-    /// Sets up all tool sets, each kind concurrently; tools are in the order of the manifest, and of two with one name
-    /// the first is there.
+    /// Sets up all tool sets, each kind concurrently. Tools are in the order of the manifest; of two with one name
+    /// the first is kept.
     pub(crate) async fn build(
         &self,
         sets: &[PlannedSet],
@@ -95,6 +96,7 @@ impl ToolKinds {
         let mut all = ToolsetResult::default();
         for (planned, other) in sets.iter().zip(others) {
             let built = match &planned.set {
+                // All applications are set up together and stand at the place of the first.
                 ToolSet::DialApp(_) => apps.take(),
                 ToolSet::Mcp(_) | ToolSet::DialMcp(_) => mcp.next(),
                 _ => Some(other),
@@ -103,6 +105,7 @@ impl ToolKinds {
             all.tools.extend(built.tools);
             all.issues.extend(built.issues);
         }
+        // Providers refuse a request with two tools of one name (quickapps 19.1).
         all.issues.extend(naming::drop_duplicates(&mut all.tools));
         all
     }
@@ -154,6 +157,7 @@ impl ToolKinds {
             let sets = sets.iter().filter(|(_, is_guarded)| *is_guarded == guarded);
             sets.map(|(set, _)| *set).collect()
         };
+        // Two batches, since the servers of one batch share a client.
         let (open, guarded) = (of(false), of(true));
         let options = |client: &HttpClient| dray_tool_mcp::McpOptions {
             client: client.clone(),

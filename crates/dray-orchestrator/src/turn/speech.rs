@@ -3,9 +3,9 @@
 use dray_agent::event::Event;
 use dray_tool::{ClientGone, EventSink};
 
-use crate::files::media::MediaTagFilter;
+use dray_tool_files::media::MediaTagFilter;
 
-/// What stands before the text of each answer of the model.
+/// Written before the text of each answer of the model.
 const ANSWER_SEPARATOR: &str = "\n\r";
 
 /// Passes text on: a separator before each answer, `MEDIA:` tags held back until it is known what they are.
@@ -55,6 +55,7 @@ impl TextRelay {
     }
 
     async fn send(&mut self, sink: &EventSink, mut text: String) -> Result<(), ClientGone> {
+        // Many models begin with an empty delta; the separator waits for text.
         if text.is_empty() {
             return Ok(());
         }

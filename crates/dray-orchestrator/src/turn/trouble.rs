@@ -4,7 +4,6 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::layer;
 use dray_agent::user_error::ErrorSource;
 use dray_dial::chat::{ChatError, ChatKind};
-use dray_tool_dial::DialError;
 
 /// The model was called as often as it may be.
 pub(super) fn call_limit_failure() -> RequestFailure {
@@ -23,12 +22,19 @@ pub(super) fn too_much() -> RequestFailure {
     RequestFailure::new(500, text).display(text)
 }
 
+/// No model is configured. For the user this is a model that cannot be reached, which an administrator can change.
+pub(super) fn missing_model_failure() -> RequestFailure {
+    tracing::warn!("a call of the model failed: neither dial_url nor model_url is set");
+    ErrorSource::Connection.failure()
+}
+
 /// The model gave no answer. A service's own words may quote the conversation or a key: they are logged only when
 /// contents may be.
 pub(super) fn model_failure(error: &ChatError, log_payloads: Option<usize>) -> RequestFailure {
     let code = error.code.as_deref().unwrap_or_default();
     if error.status().is_some() {
         tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
+        // Only at level debug, and only when the operator allows contents in the log (quickapps 42).
         if let Some(longest) = log_payloads {
             let said: String = error.message.chars().take(longest).collect();
             tracing::debug!(said, "what the model's service said");
@@ -54,7 +60,7 @@ pub(super) fn model_failure(error: &ChatError, log_payloads: Option<usize>) -> R
     source.failure()
 }
 
-/// What is known of the model could not be had.
+/// Metadata of the model's deployment are not available.
 pub(super) fn metadata_failure(error: &dray_dial::Error) -> RequestFailure {
     tracing::warn!(
         kind = ?error.kind,
@@ -62,6 +68,7 @@ pub(super) fn metadata_failure(error: &dray_dial::Error) -> RequestFailure {
         "metadata of the model were not told"
     );
     let source = match (error.status, error.kind) {
+        // A status says more than the kind of the error, so it goes first.
         (Some(status), _) => ErrorSource::Service {
             status: Some(status),
             code: error.code.clone(),
@@ -87,6 +94,7 @@ pub(super) fn unverified_failure(error: &dray_dial::Error) -> RequestFailure {
         failure.code = Some("invalid_api_key".to_owned());
         return failure;
     }
+    // No request was made: the key has bytes that a header cannot hold.
     if error.kind == dray_dial::ErrorKind::Request {
         return RequestFailure::new(401, "The API key is not one that a header can hold");
     }
@@ -101,7 +109,7 @@ pub(super) fn prompt_failure(failure: &layer::TemplateFailure) -> RequestFailure
 }
 
 /// A tool could not be made from the metadata of a deployment.
-pub(super) fn refused_template(deployment: &str, refused: &DialError) -> RequestFailure {
+pub(super) fn refused_template(deployment: &str, refused: &dray_dial::Error) -> RequestFailure {
     match refused.status {
         Some(404) => RequestFailure::new(404, format!("Deployment '{deployment}' not found.")),
         Some(status @ (401 | 403)) => {

@@ -53,6 +53,21 @@ async fn a_model_that_refuses_at_once_is_an_http_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() {
+    let world = TurnWorld::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
+        config.model_url = None;
+    })
+    .await;
+    let seen = world.say("x").await;
+    assert_eq!(seen.status, 500);
+    let shown = seen.error()["display_message"].as_str().unwrap().to_owned();
+    assert!(
+        shown.starts_with("Could not connect to the AI model service."),
+        "{shown}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
     let world = TurnWorld::plain(&manifest(json!([])), script).await;

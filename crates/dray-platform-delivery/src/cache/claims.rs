@@ -1,26 +1,32 @@
-//! Claims that others bring for files of the cache: what is to be delivered later is kept from now on.
+//! Claims of callers for files of the cache: a file that is delivered later is kept from now on.
 
 use dray_bus::Meta;
 use dray_proto::v1;
-use dray_store::ReadError;
-use dray_types::{Claim, Deadline, Fault};
+use dray_store::{ReadError, Store};
+use dray_types::{Claim, Clock, Deadline, Fault};
 
 use super::plan::PROTECTED_MS;
-use crate::deliver::DeliveryService;
 use crate::error::DeliveryError;
 
-/// Why a stored file cannot be kept.
+/// The reason for which a stored file cannot be kept.
 #[derive(Debug)]
 pub(crate) enum ClaimFailure {
-    /// It is gone.
+    /// The file is gone from the cache.
     Gone,
-    /// Anything else.
+    /// The store failed, or refused the claim.
     Failed(Box<Fault>),
 }
 
-impl DeliveryService {
-    /// The claim for as long as a delivery may take: one for a file of the cache is exchanged for one that is kept.
-    /// An invalid claim stays as it is; its reader will report it.
+/// Exchanges claims for files of the cache.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimKeeper {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+}
+
+impl ClaimKeeper {
+    /// Returns a claim that lasts as long as a delivery may take: one for a file of the cache is exchanged for one
+    /// that is kept. An invalid claim is returned as it is; its reader reports it.
     pub(crate) async fn kept(
         &self,
         meta: &Meta,
@@ -47,7 +53,7 @@ impl DeliveryService {
         }
     }
 
-    /// The request with claims that are good until it is done. A missing file is reported when its turn comes.
+    /// Returns the request with claims that last until it is done. A missing file is reported when its turn comes.
     pub(crate) async fn with_kept_claims(
         &self,
         meta: &Meta,
@@ -57,6 +63,7 @@ impl DeliveryService {
         for claim in &mut work.claims {
             match self.kept(meta, claim.clone()).await {
                 Ok(kept) => *claim = kept,
+                // The work is attempted again. The others below stay as they are and fail as single files.
                 Err(ClaimFailure::Failed(fault)) if fault.is_retryable() => {
                     return Err(DeliveryError::Asked {
                         what: "the store",

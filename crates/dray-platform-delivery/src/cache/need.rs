@@ -1,18 +1,19 @@
-//! Who still needs what of the cache, read off the records of deliveries.
+//! Needs of objects of the cache, read from the records of deliveries.
 
 use std::collections::BTreeMap;
 
-use dray_proto::v1;
 use dray_types::{Claim, Period};
+
+use crate::record::DeliveryRecord;
 
 /// One delivery's need of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectNeed {
-    /// Key of the object.
+    /// Key of the object in the bucket.
     pub(crate) object: String,
-    /// Unix milliseconds until which it must stay; [`u64::MAX`] for "until the delivery is over".
+    /// Unix milliseconds until which it must stay; [`u64::MAX`] until the delivery is finished.
     pub(crate) until_ms: u64,
-    /// When it was used last.
+    /// Unix milliseconds of its last use by this delivery.
     pub(crate) used_ms: u64,
 }
 
@@ -22,22 +23,22 @@ pub(crate) struct ObjectNeeds {
     of: BTreeMap<String, Vec<ObjectNeed>>,
 }
 
-/// What is needed of one object by anybody.
+/// The need of all deliveries together for one object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectUse {
     /// Unix milliseconds until which it must stay.
     pub(crate) until_ms: u64,
-    /// When it was used last.
+    /// Unix milliseconds of its last use.
     pub(crate) used_ms: u64,
 }
 
-/// Uses by the key of the object.
+/// Uses of objects, by the key of the object.
 pub(crate) type Uses = BTreeMap<String, ObjectUse>;
 
 impl ObjectNeeds {
     /// Takes note of a record as it is now.
-    pub(crate) fn put(&mut self, key: &str, report: &v1::DeliveryReport) {
-        let needs = needs_of(report);
+    pub(crate) fn put(&mut self, key: &str, record: &DeliveryRecord) {
+        let needs = needs_of(record);
         if needs.is_empty() {
             self.of.remove(key);
         } else {
@@ -45,12 +46,12 @@ impl ObjectNeeds {
         }
     }
 
-    /// The record is gone, and its needs with it.
+    /// Removes the needs of a delivery whose record is gone.
     pub(crate) fn remove(&mut self, key: &str) {
         self.of.remove(key);
     }
 
-    /// Everything that is needed, or was used within `lifetime`. What is neither is forgotten.
+    /// All objects that are needed, or were used within `lifetime`. Needs that are neither are removed.
     pub(crate) fn uses(&mut self, now_ms: u64, lifetime: Period) -> Uses {
         let matters = |need: &ObjectNeed| {
             need.until_ms > now_ms || need.used_ms.saturating_add(lifetime.as_millis()) > now_ms
@@ -67,9 +68,9 @@ impl ObjectNeeds {
 }
 
 /// What one delivery needs: everything while it is not over, then what a link leads to.
-fn needs_of(report: &v1::DeliveryReport) -> Vec<ObjectNeed> {
+fn needs_of(record: &DeliveryRecord) -> Vec<ObjectNeed> {
     let mut needs = Vec::new();
-    for file in &report.files {
+    for file in &record.files {
         let claim = file.claim.clone().map(Claim::try_from);
         let Some(object) = claim
             .and_then(Result::ok)
@@ -79,16 +80,16 @@ fn needs_of(report: &v1::DeliveryReport) -> Vec<ObjectNeed> {
         };
         // The record has the end of the first link that was made. A later try made one that ends later, by no more than
         // the delivery took.
-        let took = report.ended_at_ms.saturating_sub(report.begun_at_ms);
+        let took = record.ended_at_ms.saturating_sub(record.begun_at_ms);
         let until_ms = match file.url_expires_at_ms {
-            _ if !report.finished => u64::MAX,
+            _ if !record.finished => u64::MAX,
             0 => 0,
             link => link.saturating_add(took),
         };
         needs.push(ObjectNeed {
             object,
             until_ms,
-            used_ms: report.ended_at_ms.max(report.begun_at_ms),
+            used_ms: record.ended_at_ms.max(record.begun_at_ms),
         });
     }
     needs
@@ -96,14 +97,16 @@ fn needs_of(report: &v1::DeliveryReport) -> Vec<ObjectNeed> {
 
 #[cfg(test)]
 mod tests {
+    use dray_proto::v1;
     use dray_types::Sha256Digest;
 
     use super::*;
+    use crate::record::{FileRecord, FileState};
 
     const ONE_HOUR: Period = Period::secs(3600);
 
-    fn file(bytes: &[u8], store: &str, link: u64) -> v1::DeliveredFile {
-        v1::DeliveredFile {
+    fn file(bytes: &[u8], store: &str, link: u64) -> FileRecord {
+        FileRecord {
             claim: Some(v1::Claim {
                 artifact: Some(v1::Artifact {
                     tenant: "acme".to_owned(),
@@ -114,17 +117,17 @@ mod tests {
                 ..v1::Claim::default()
             }),
             url_expires_at_ms: link,
-            ..v1::DeliveredFile::default()
+            ..FileRecord::in_state(FileState::Delivered)
         }
     }
 
-    fn report(files: Vec<v1::DeliveredFile>, ended: u64) -> v1::DeliveryReport {
-        v1::DeliveryReport {
+    fn report(files: Vec<FileRecord>, ended: u64) -> DeliveryRecord {
+        DeliveryRecord {
             files,
             begun_at_ms: 1_000,
             ended_at_ms: ended,
             finished: ended > 0,
-            ..v1::DeliveryReport::default()
+            ..DeliveryRecord::default()
         }
     }
 
@@ -182,7 +185,11 @@ mod tests {
         let mut needs = ObjectNeeds::default();
         let mut broken = file(b"a", "main.cache-7", 0);
         broken.claim = Some(v1::Claim::default());
-        let files = vec![file(b"a", "main", 0), broken, v1::DeliveredFile::default()];
+        let files = vec![
+            file(b"a", "main", 0),
+            broken,
+            FileRecord::in_state(FileState::Delivered),
+        ];
         needs.put("acme.d", &report(files, 0));
         assert_eq!(only(&mut needs, 0), None);
     }

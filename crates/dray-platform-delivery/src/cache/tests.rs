@@ -14,11 +14,10 @@ use tokio_util::sync::CancellationToken;
 use super::{SweepError, SweepReport};
 use crate::accounts::AccountRegistry;
 use crate::config::Config;
-use crate::deliver::DeliveryService;
+use crate::delivery_service::DeliveryService;
 use crate::error::DeliveryError;
-use crate::gather::stored_file;
+use crate::record::{DeliveryStart, FileRecord, FileState};
 use crate::records;
-use crate::report::state;
 use crate::tests::fake::FakeAction;
 use crate::tests::world::{DeliveryFixture, NOW_MS, chat, states, tenant};
 
@@ -33,16 +32,16 @@ async fn cached(store: &Store, name: &str, bytes: &[u8]) -> Claim {
 }
 
 /// Work of the platform's queue over files of the cache.
-fn work(id: &str, claims: &[&Claim]) -> v1::DeliverFiles {
-    v1::DeliverFiles {
+fn work(id: &str, claims: &[&Claim]) -> DeliveryStart {
+    DeliveryStart {
         delivery_id: id.to_owned(),
         session: "s".to_owned(),
         target: Some(chat("42")),
         files: claims
             .iter()
-            .map(|claim| stored_file((*claim).clone().into()))
+            .map(|claim| FileRecord::stored((*claim).clone().into()))
             .collect(),
-        ..v1::DeliverFiles::default()
+        ..DeliveryStart::default()
     }
 }
 
@@ -83,12 +82,12 @@ async fn what_was_delivered_goes_an_hour_after_its_last_use() {
     let claim = cached(&world.store, "a.txt", b"a").await;
     world.clock.advance(ONE_MINUTE * 30);
     let report = world.delivered(&work("d", &[&claim])).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     world.clock.advance(ONE_MINUTE * 59);
-    let swept = world.desk.sweep_cache().await.unwrap();
+    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.bytes), (0, 1, 1));
     world.clock.advance(ONE_MINUTE);
-    let swept = world.desk.sweep_cache().await.unwrap();
+    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.freed), (1, 0, 1));
     assert_eq!(left(&world).await, Vec::<String>::new());
 }
@@ -99,11 +98,11 @@ async fn what_nobody_ever_used_goes_after_an_hour_and_finished_content_never() {
     let kept = world.claim("kept.txt", b"kept").await;
     cached(&world.store, "a.txt", b"a").await;
     world.clock.advance(ONE_MINUTE * 64);
-    assert_eq!(world.desk.sweep_cache().await.unwrap().objects, 1);
+    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().objects, 1);
     world.clock.advance(ONE_MINUTE);
-    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
     world.clock.advance(ONE_MINUTE * 60 * 24 * 10);
-    world.desk.sweep_cache().await.unwrap();
+    world.desk.sweeper.sweep_cache().await.unwrap();
     let found = world.store.find(&tenant(), kept.artifact.sha256).await;
     assert_eq!(found.unwrap(), Some(4));
 }
@@ -116,12 +115,12 @@ async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
     world.deliver(&work("d", &[&claim])).await.unwrap();
     world.clock.advance(ONE_MINUTE * 60 * 20);
     world.restart();
-    let swept = world.desk.sweep_cache().await.unwrap();
+    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (0, 1), "the record says so");
     world.go_on("d").await.unwrap();
-    assert_eq!(states(&world.record("d").await), [state::STATE_DELIVERED]);
+    assert_eq!(states(&world.record("d").await), [FileState::Delivered]);
     world.clock.advance(ONE_MINUTE * 60);
-    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
 }
 
 #[tokio::test]
@@ -130,17 +129,17 @@ async fn a_link_keeps_its_object_as_long_as_it_lives() {
     let claim = cached(&world.store, "a.txt", b"large").await;
     world.fake.limit(4);
     let report = world.delivered(&work("d", &[&claim])).await;
-    assert_eq!(states(&report), [state::STATE_LINKED]);
+    assert_eq!(states(&report), [FileState::DeliveredAsLink]);
     assert_eq!(
         report.files[0].url_expires_at_ms,
         NOW_MS + 24 * 3_600_000,
         "the link promises a day, not the hour of the cache"
     );
     world.clock.advance(ONE_MINUTE * (60 * 24 - 1));
-    let swept = world.desk.sweep_cache().await.unwrap();
+    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.objects, swept.held), (1, 5));
     world.clock.advance(ONE_MINUTE);
-    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
 }
 
 #[tokio::test]
@@ -167,7 +166,7 @@ async fn above_its_size_the_oldest_that_nobody_needs_goes_first() {
         options.cache_size = ByteSize::bytes(15);
     })
     .await;
-    let swept = small.sweep_cache().await.unwrap();
+    let swept = small.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.evicted, swept.freed), (1, 3), "{swept:?}");
     let stay = keys(&[&claims[0], &claims[2], &fresh]);
     assert_eq!(left(&world).await, stay);
@@ -175,7 +174,7 @@ async fn above_its_size_the_oldest_that_nobody_needs_goes_first() {
         options.cache_size = ByteSize::bytes(0);
     })
     .await;
-    let swept = none.sweep_cache().await.unwrap();
+    let swept = none.sweeper.sweep_cache().await.unwrap();
     assert_eq!(swept.evicted, 1, "{swept:?}");
     assert_eq!(left(&world).await, keys(&[&claims[0], &fresh]));
 }
@@ -205,11 +204,17 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
         }
         deletes.load(order) > 2
     }));
-    assert!(matches!(cut.sweep_cache().await, Err(SweepError::Store(_))));
+    assert!(matches!(
+        cut.sweeper.sweep_cache().await,
+        Err(SweepError::Store(_))
+    ));
     assert_eq!(left(&world).await.len(), 3);
-    assert!(matches!(cut.sweep_cache().await, Err(SweepError::Store(_))));
+    assert!(matches!(
+        cut.sweeper.sweep_cache().await,
+        Err(SweepError::Store(_))
+    ));
     proxy.heal();
-    let swept = cut.sweep_cache().await.unwrap();
+    let swept = cut.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects), (3, 0));
 }
 
@@ -221,7 +226,10 @@ async fn two_replicas_that_sweep_at_once_do_what_one_does() {
     let young = cached(&world.store, "a", b"young").await;
     let folder = world.folder().join("s3");
     let other = replica(&world, &folder, |_| {}).await;
-    let (one, two) = tokio::join!(world.desk.sweep_cache(), other.sweep_cache());
+    let (one, two) = tokio::join!(
+        world.desk.sweeper.sweep_cache(),
+        other.sweeper.sweep_cache()
+    );
     for swept in [one.unwrap(), two.unwrap()] {
         assert_eq!((swept.objects, swept.bytes), (1, 5), "{swept:?}");
     }
@@ -236,15 +244,16 @@ async fn one_replica_at_a_time_takes_its_turn() {
     world.clock.advance(ONE_MINUTE * 90);
     let other = replica(&world, &world.folder().join("s3"), |_| {}).await;
     let held = other
+        .sweeper
         .leases
         .take("cache", ONE_MINUTE)
         .await
         .unwrap()
         .unwrap();
-    world.desk.take_turn().await;
+    world.desk.sweeper.take_turn().await;
     assert_eq!(left(&world).await.len(), 1, "another one has the turn");
     held.release().await;
-    world.desk.take_turn().await;
+    world.desk.sweeper.take_turn().await;
     assert_eq!(left(&world).await.len(), 0);
 }
 
@@ -255,18 +264,19 @@ async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
     world.clock.advance(ONE_MINUTE * 6);
     world
         .desk
+        .sweeper
         .gatherings
         .begin("acme.d", ONE_MINUTE * 600)
         .await
         .unwrap();
     let first = cached(&world.store, "first", b"first").await;
     world.clock.advance(ONE_MINUTE * 120);
-    let swept = world.desk.sweep_cache().await.unwrap();
+    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (1, 5), "{swept:?}");
     assert_eq!(left(&world).await, keys(&[&first]));
     assert_ne!(keys(&[&early]), keys(&[&first]));
-    world.desk.gatherings.end("acme.d").await;
-    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+    world.desk.sweeper.gatherings.end("acme.d").await;
+    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
 }
 
 #[tokio::test]
@@ -286,12 +296,16 @@ async fn gathering_several_paths_is_noted_and_over_with_the_record() {
     let cancel = CancellationToken::new();
     world
         .desk
+        .gatherer
         .send(&meta, &request, 1, 1, &cancel)
         .await
         .unwrap();
-    assert_eq!(world.desk.gatherings.since_ms().await.unwrap(), u64::MAX);
+    assert_eq!(
+        world.desk.sweeper.gatherings.since_ms().await.unwrap(),
+        u64::MAX
+    );
     world.clock.advance(ONE_MINUTE * 600);
-    let swept = world.desk.sweep_cache().await.unwrap();
+    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.objects, swept.held), (2, 2), "the record needs them");
 }
 
@@ -306,6 +320,8 @@ async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
     };
     let kept = world
         .desk
+        .intake
+        .claims
         .with_kept_claims(&world.meta("d"), &request)
         .await
         .unwrap();
@@ -315,9 +331,9 @@ async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
         (claim.artifact, None)
     );
     world.clock.advance(ONE_MINUTE * 60 * 20);
-    assert_eq!(world.desk.sweep_cache().await.unwrap().expired, 1);
+    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
     let report = world.delivered(&work("d", &[&kept])).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
 }
 
 async fn failed(world: &DeliveryFixture, path: &str) -> Claim {
@@ -326,7 +342,7 @@ async fn failed(world: &DeliveryFixture, path: &str) -> Claim {
     work.files[0].path = path.as_bytes().to_vec();
     world.fake.script([FakeAction::Refuse(ErrorKind::Auth)]);
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_FAILED]);
+    assert_eq!(states(&report), [FileState::Failed]);
     claim
 }
 
@@ -335,19 +351,23 @@ async fn resent(world: &DeliveryFixture) -> Result<v1::DeliveryAccepted, Deliver
         delivery_id: "d".to_owned(),
         ..v1::ResendRequest::default()
     };
-    world.desk.resend(&world.meta("again"), &request).await
+    world
+        .desk
+        .receipts
+        .resend(&world.meta("again"), &request)
+        .await
 }
 
 #[tokio::test]
 async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() {
     for (minutes, path, known) in [(50, "", true), (70, "/w/a.txt", true), (70, "", false)] {
         let world = DeliveryFixture::with(DuplicateProtection::Unknown, |config| {
-            config.allow_targets = true
+            config.allow_targets = true;
         })
         .await;
         failed(&world, path).await;
         world.clock.advance(ONE_MINUTE * minutes);
-        world.desk.sweep_cache().await.unwrap();
+        world.desk.sweeper.sweep_cache().await.unwrap();
         let accepted = resent(&world).await;
         if known {
             assert_eq!(accepted.unwrap().delivery_id, "again");
@@ -388,10 +408,10 @@ async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
     );
     let empty = Bus::in_process(world.clock.clone(), &meter);
     let blind = desk(&empty, world.store.clone(), &world.clock);
-    let swept = blind.sweep_cache().await;
+    let swept = blind.sweeper.sweep_cache().await;
     assert!(matches!(swept, Err(SweepError::Records(_))), "{swept:?}");
     assert_eq!(left(&world).await, keys(&[&claim]));
-    let seeing = world.desk.sweep_cache().await.unwrap();
+    let seeing = world.desk.sweeper.sweep_cache().await.unwrap();
     assert_eq!(
         seeing,
         SweepReport {
@@ -402,5 +422,15 @@ async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
         }
     );
     let key = records::record_key(&tenant(), &OperationId::new("d").unwrap());
-    assert!(world.desk.records.read(&key).await.unwrap().is_some());
+    assert!(
+        world
+            .desk
+            .receipts
+            .log
+            .records
+            .read(&key)
+            .await
+            .unwrap()
+            .is_some()
+    );
 }

@@ -1,21 +1,22 @@
 //! The end of a delivery: reports for the user, the agent and the auditors.
 
-use dray_content::notice::FileFailure;
-use dray_proto::v1;
+use dray_bus::{Bus, Meta};
+use dray_platform::{ErrorKind, Route};
+use dray_presentation::notice::FileFailure;
 
-use super::plan::{NOTICE_ROUTE, TEXT_ROUTE};
+use super::WorkEnd;
 use super::run::{DeliveryRun, OpenDelivery};
-use super::{DeliveryService, WorkEnd};
 use crate::error::DeliveryError;
-use crate::machine::{self, StepPhase};
-use crate::report::{self, state};
+use crate::machine::{DeliveryStep, StepPlan};
+use crate::record::{self, DeliveryRecord, FileState};
+use crate::report;
 
 impl DeliveryRun<'_> {
     /// Adds the notice about what failed as one more step (platform-delivery 9); `false` when there is nothing to add.
     pub(super) async fn add_notice(&mut self, open: &OpenDelivery) -> Result<bool, DeliveryError> {
-        let steps = &self.report().steps;
-        let is_told = steps.iter().any(|step| step.route == NOTICE_ROUTE);
-        if is_told || open.account.platform.name() == "cli" || is_notice_unreachable(self.report())
+        let steps = &self.record().steps;
+        let is_told = steps.iter().any(|step| step.route == Route::Notice);
+        if is_told || open.account.platform.name() == "cli" || is_notice_unreachable(self.record())
         {
             return Ok(false);
         }
@@ -24,23 +25,27 @@ impl DeliveryRun<'_> {
         if text.is_empty() {
             return Ok(false);
         }
-        self.report_mut().notice.clone_from(&text);
-        let step = self.new_step(&[], NOTICE_ROUTE, Vec::new(), text, false);
-        self.report_mut().steps.push(step);
+        self.record_mut().notice.clone_from(&text);
+        let step = self.new_step(&[], StepPlan::text(Route::Notice, text));
+        self.record_mut().steps.push(step.into());
         self.save().await?;
         Ok(true)
     }
 
     /// Failures that were not reported to the user in this turn.
     async fn untold(&self) -> Vec<FileFailure> {
-        let failures = report::user_failures(self.report());
+        let failures = report::user_failures(self.record());
         let marks = failures.iter().map(report::failure_mark).collect();
-        let turn = match self.report().turn.as_str() {
-            "" => &self.report().delivery_id,
+        let turn = match self.record().turn.as_str() {
+            "" => &self.record().delivery_id,
             turn => turn,
         };
-        let session = &self.report().session;
-        let fresh = self.desk.platform_cache.untold(session, turn, marks).await;
+        let session = &self.record().session;
+        let fresh = self
+            .context
+            .platform_cache
+            .untold(session, turn, marks)
+            .await;
         failures
             .into_iter()
             .filter(|failure| fresh.contains(&report::failure_mark(failure)))
@@ -52,93 +57,78 @@ impl DeliveryRun<'_> {
         &mut self,
         open: Option<&OpenDelivery>,
     ) -> Result<WorkEnd, DeliveryError> {
-        let now_ms = self.desk.clock.now_ms();
-        conclude_report(self.report_mut(), now_ms);
+        let now_ms = self.context.clock.now_ms();
+        conclude(self.record_mut(), now_ms);
         let platform = open.map_or_else(
-            || self.report().target.clone().unwrap_or_default().platform,
+            || self.record().target.clone().unwrap_or_default().platform,
             |open| open.account.platform.name().to_owned(),
         );
-        self.desk.audit(&self.meta, &platform, self.report()).await;
+        audit(&self.context.bus, &self.meta, &platform, self.record()).await;
         self.save().await?;
-        self.desk.index.note(&self.key, &self.held);
-        self.desk.metrics.finished(&platform, self.report());
-        Ok(WorkEnd::Finished(self.held.report.clone()))
+        self.context.log.index.note(&self.key, &self.held);
+        self.context.metrics.finished(&platform, self.record());
+        Ok(WorkEnd::Finished(self.held.record.clone()))
     }
 }
 
 /// Whether a notice would fail as everything else did.
-fn is_notice_unreachable(report: &v1::DeliveryReport) -> bool {
-    report.steps.iter().any(|step| {
-        machine::step_phase(step) == StepPhase::Failed
-            && matches!(step.error_kind.as_str(), "auth" | "not_found" | "forbidden")
+fn is_notice_unreachable(record: &DeliveryRecord) -> bool {
+    record.steps.iter().any(|step| {
+        matches!(step, DeliveryStep::Failed(_))
+            && matches!(
+                step.error_kind,
+                Some(ErrorKind::Auth | ErrorKind::NotFound | ErrorKind::Forbidden)
+            )
     })
 }
 
 /// Writes the end into a record. A file without an end has none because nothing of it was ever sent.
-pub(crate) fn conclude_report(report: &mut v1::DeliveryReport, now_ms: u64) {
-    for file in &mut report.files {
-        if !report::is_final(&file.state) {
-            state::STATE_FAILED.clone_into(&mut file.state);
-            "transient".clone_into(&mut file.error_kind);
+pub(crate) fn conclude(record: &mut DeliveryRecord, now_ms: u64) {
+    for file in &mut record.files {
+        if !file.state.is_final() {
+            file.state = FileState::Failed;
+            file.error_kind = Some(ErrorKind::Transient.into());
             "The file could not be delivered in time.".clone_into(&mut file.error_message);
         }
     }
-    report.success = report
-        .files
-        .iter()
-        .all(|file| report::is_shown(&file.state))
-        && !(report.files.is_empty() && report.message.is_empty());
-    report.finished = true;
-    report.ended_at_ms = now_ms.max(1);
-    report.due_at_ms = 0;
-    report.waiting.clear();
-    if report.notice.is_empty() {
-        report.notice = report::failure_notice(&report::user_failures(report));
+    record.success = record.files.iter().all(|file| file.state.is_shown())
+        && !(record.files.is_empty() && record.message.is_empty());
+    record.finished = true;
+    record.ended_at_ms = now_ms.max(1);
+    record.due_at_ms = 0;
+    record.waiting = None;
+    if record.notice.is_empty() {
+        record.notice = report::failure_notice(&report::user_failures(record));
     }
-    if let Some(words) = message_outcome(report) {
-        if !report.notice.is_empty() {
-            report.notice.push('\n');
+    if let Some(words) = message_outcome(record) {
+        if !record.notice.is_empty() {
+            record.notice.push('\n');
         }
-        report.notice.push_str(words);
+        record.notice.push_str(words);
     }
-    report.result_json = report::result_json(report);
+    record.result_json = report::result_json(record);
 }
 
 /// What became of the words that go with the files, when it was not what was asked.
-fn message_outcome(report: &v1::DeliveryReport) -> Option<&'static str> {
-    let mut words = report.steps.iter().filter(|step| step.route == TEXT_ROUTE);
-    words.find_map(|step| match machine::step_phase(step) {
-        StepPhase::Failed => Some("⚠️ The message that goes with the files could not be shown."),
-        StepPhase::Unknown => Some("⚠️ The message that goes with the files may have been shown."),
-        StepPhase::Ready | StepPhase::Sending | StepPhase::Done => None,
+fn message_outcome(record: &DeliveryRecord) -> Option<&'static str> {
+    let mut words = record.steps.iter().filter(|step| step.route == Route::Text);
+    words.find_map(|step| match step {
+        DeliveryStep::Failed(_) => {
+            Some("⚠️ The message that goes with the files could not be shown.")
+        }
+        DeliveryStep::Unknown(_) => {
+            Some("⚠️ The message that goes with the files may have been shown.")
+        }
+        DeliveryStep::Ready(_) | DeliveryStep::Sending(_) | DeliveryStep::Done(_) => None,
     })
 }
 
-impl DeliveryService {
-    /// One line for each file (platform-delivery 14.7).
-    pub(crate) async fn audit(
-        &self,
-        meta: &dray_bus::Meta,
-        platform: &str,
-        report: &v1::DeliveryReport,
-    ) {
-        for file in &report.files {
-            let line = v1::DeliveryAudit {
-                delivery_id: report.delivery_id.clone(),
-                direction: "out".to_owned(),
-                platform: platform.to_owned(),
-                session: report.session.clone(),
-                name: dray_content::name::shown_name(&file.name),
-                size: file.size,
-                sha256: file.sha256.clone(),
-                route: file.route.clone(),
-                state: file.state.clone(),
-                error_kind: file.error_kind.clone(),
-                platform_message_id: file.platform_message_id.clone(),
-            };
-            if let Err(error) = self.bus.publish_audit(meta, &line).await {
-                tracing::error!(%error, "an audit line is lost");
-            }
+/// One line for each file (platform-delivery 14.7).
+pub(crate) async fn audit(bus: &Bus, meta: &Meta, platform: &str, record: &DeliveryRecord) {
+    for file in &record.files {
+        let line = record::audit_line(record, file, platform);
+        if let Err(error) = bus.publish_audit(meta, &line).await {
+            tracing::error!(%error, "an audit line is lost");
         }
     }
 }

@@ -3,31 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dray_content::kind;
+use dray_media_type::kind;
 use dray_platform::{
-    ChatLimits, ErrorKind, OutgoingDelivery, OutgoingFile, PlatformError, SendFlags,
+    ChatLimits, ErrorKind, OutgoingDelivery, OutgoingFile, PlatformError, Route, SendFlags,
 };
 use dray_proto::v1;
 use dray_types::{Claim, Sha256Digest};
 
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
-use super::{target_of, waiting};
+use super::target_of;
 use crate::accounts::PlatformAccount;
 use crate::error::DeliveryError;
 use crate::link::{self, LinkPolicy};
-use crate::machine::{self, MAX_VISIBLE_ATTEMPTS};
-use crate::report::{self, state};
+use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
+use crate::record::{FileRecord, WaitingReason};
 use crate::source::StoredSource;
 
 /// Longest wait that a worker sits out (platform-delivery 10.2).
 pub(super) const MAX_INLINE_WAIT: std::time::Duration = std::time::Duration::from_mins(1);
-
-/// Route of a step that this service makes of a file that fits no other.
-pub(super) const LINK_ROUTE: &str = "link";
-/// Route of words.
-pub(super) const TEXT_ROUTE: &str = "text";
-/// Route of the notice about what failed; platforms see [`TEXT_ROUTE`].
-pub(super) const NOTICE_ROUTE: &str = "notice";
 
 impl DeliveryRun<'_> {
     /// Makes everything ready for the steps; plans them when they are not planned. An error flow ends the work: wait,
@@ -37,14 +30,18 @@ impl DeliveryRun<'_> {
         account: Arc<PlatformAccount>,
         chat: String,
     ) -> Result<Result<OpenDelivery, StepFlow>, DeliveryError> {
-        let target = target_of(&self.report().target.clone().unwrap_or_default());
-        let is_planned = !self.report().steps.is_empty();
+        let target = target_of(&self.record().target.clone().unwrap_or_default());
+        let is_planned = !self.record().steps.is_empty();
         let mut limits = match self.limits(&account, &chat).await? {
             Ok(limits) => limits,
             Err(StepFlow::Next) if is_planned => unlimited_limits(),
             Err(flow) => return Ok(Err(flow)),
         };
-        let learnt = self.desk.platform_cache.limit(&account.id(), &chat).await;
+        let learnt = self
+            .context
+            .platform_cache
+            .limit(&account.id(), &chat)
+            .await;
         if let Some(learnt) = learnt {
             limits = limits.at_most(learnt);
         }
@@ -52,11 +49,11 @@ impl DeliveryRun<'_> {
             account,
             chat,
             delivery: OutgoingDelivery {
-                id: self.report().delivery_id.clone(),
+                id: self.record().delivery_id.clone(),
                 target,
-                message: self.report().message.clone(),
+                message: self.record().message.clone(),
                 files: Vec::new(),
-                flags: send_flags(self.report().flags.unwrap_or_default()),
+                flags: send_flags(self.record().flags.unwrap_or_default()),
             },
             live: Vec::new(),
             limits,
@@ -74,7 +71,7 @@ impl DeliveryRun<'_> {
         account: &PlatformAccount,
         chat: &str,
     ) -> Result<Result<ChatLimits, StepFlow>, DeliveryError> {
-        let target = target_of(&self.report().target.clone().unwrap_or_default());
+        let target = target_of(&self.record().target.clone().unwrap_or_default());
         let mut tries = 0;
         loop {
             tries += 1;
@@ -90,16 +87,18 @@ impl DeliveryRun<'_> {
             let delay = match error.kind() {
                 ErrorKind::RateLimited => error
                     .retry_after()
-                    .unwrap_or_else(|| self.desk.backoff(tries)),
-                ErrorKind::Transient if tries < MAX_VISIBLE_ATTEMPTS => self.desk.backoff(tries),
+                    .unwrap_or_else(|| self.context.pace.backoff(tries)),
+                ErrorKind::Transient if tries < MAX_VISIBLE_ATTEMPTS => {
+                    self.context.pace.backoff(tries)
+                }
                 _ => {
                     self.refuse_open(&error);
                     return Ok(Err(StepFlow::Next));
                 }
             };
             if delay > MAX_INLINE_WAIT {
-                self.desk.rate_limiter.hold(&account.id(), chat, delay);
-                return Ok(Err(self.later(delay, waiting::RATE_LIMITED)));
+                self.context.pace.limiter.hold(&account.id(), chat, delay);
+                return Ok(Err(self.later(delay, WaitingReason::RateLimited)));
             }
             if !self.pause(delay).await? {
                 self.refuse_open(&error);
@@ -111,40 +110,35 @@ impl DeliveryRun<'_> {
     /// Every file that nothing happened to yet is given up for this reason.
     fn refuse_open(&mut self, error: &PlatformError) {
         let kind = error.kind();
-        if self
-            .report()
-            .steps
-            .iter()
-            .any(|step| !machine::step_phase(step).is_final())
-        {
+        if self.record().steps.iter().any(|step| !step.is_final()) {
             return;
         }
-        for file in &mut self.report_mut().files {
-            if !report::is_final(&file.state) {
+        for file in &mut self.record_mut().files {
+            if !file.state.is_final() {
                 fail_file(file, kind, error);
             }
         }
     }
 
     /// What parks the delivery for so long; over immediately when that exceeds the deadline.
-    pub(super) fn later(&self, delay: std::time::Duration, why: &'static str) -> StepFlow {
+    pub(super) fn later(&self, delay: std::time::Duration, why: WaitingReason) -> StepFlow {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        StepFlow::Park(self.desk.clock.now_ms().saturating_add(delay), why)
+        StepFlow::Park(self.context.clock.now_ms().saturating_add(delay), why)
     }
 
     /// Files that something may still happen to, with what their bytes are.
     async fn read_heads(&mut self, open: &mut OpenDelivery) -> Result<(), DeliveryError> {
         let needed: BTreeSet<u32> = self
-            .report()
+            .record()
             .steps
             .iter()
-            .filter(|step| !machine::step_phase(step).is_final())
+            .filter(|step| !step.is_final())
             .flat_map(|step| step.files.iter().copied())
             .collect();
-        let is_planned = !self.report().steps.is_empty();
-        for (index, file) in self.report().files.clone().into_iter().enumerate() {
+        let is_planned = !self.record().steps.is_empty();
+        for (index, file) in self.record().files.clone().into_iter().enumerate() {
             let is_needed = u32::try_from(index).is_ok_and(|index| needed.contains(&index));
-            if !is_needed && (is_planned || report::is_final(&file.state)) {
+            if !is_needed && (is_planned || file.state.is_final()) {
                 continue;
             }
             match self.outgoing(&file).await? {
@@ -157,7 +151,7 @@ impl DeliveryRun<'_> {
                         error = &error as &dyn std::error::Error,
                         "a stored file cannot be delivered"
                     );
-                    if let Some(file) = self.report_mut().files.get_mut(index) {
+                    if let Some(file) = self.record_mut().files.get_mut(index) {
                         fail_file(file, ErrorKind::Source, &error);
                     }
                 }
@@ -168,7 +162,7 @@ impl DeliveryRun<'_> {
 
     async fn outgoing(
         &self,
-        file: &v1::DeliveredFile,
+        file: &FileRecord,
     ) -> Result<Result<OutgoingFile, PlatformError>, DeliveryError> {
         let missing = || PlatformError::new(ErrorKind::Source, "the file has no usable claim");
         let Some(claim) = file
@@ -182,10 +176,10 @@ impl DeliveryRun<'_> {
             return Ok(Err(missing()));
         };
         let source = StoredSource {
-            store: self.desk.store.clone(),
+            store: self.context.store.clone(),
             tenant: self.meta.tenant.clone(),
             claim,
-            clock: self.desk.clock.clone(),
+            clock: self.context.clock.clone(),
         };
         let mut tries = 0;
         let head = loop {
@@ -194,7 +188,7 @@ impl DeliveryRun<'_> {
                 Ok(head) => break head,
                 Err(error) if tries >= MAX_VISIBLE_ATTEMPTS => return Ok(Err(error)),
                 Err(error) => {
-                    if !self.pause(self.desk.backoff(tries)).await? {
+                    if !self.pause(self.context.pace.backoff(tries)).await? {
                         return Ok(Err(error));
                     }
                 }
@@ -213,23 +207,17 @@ impl DeliveryRun<'_> {
     /// Asks the platform for its requests, adds links for what is left, and writes the plan.
     async fn plan(&mut self, open: &OpenDelivery) -> Result<(), DeliveryError> {
         let planned = open.account.platform.plan(&open.delivery, &open.limits);
-        let mut steps: Vec<v1::DeliveryStep> = Vec::new();
+        let mut steps: Vec<ReadyStep> = Vec::new();
         let message = open.delivery.message.trim();
         let is_said = planned.iter().any(|step| !step.text().trim().is_empty());
         if !message.is_empty() && !is_said {
-            let text = dray_content::caption::neutralise_mentions(message);
-            steps.push(self.new_step(&steps, TEXT_ROUTE, Vec::new(), text, false));
+            let text = dray_presentation::caption::neutralise_mentions(message);
+            steps.push(self.new_step(&steps, StepPlan::text(Route::Text, text)));
         }
         let mut covered = BTreeSet::new();
         for step in planned {
             covered.extend(step.files().iter().copied());
-            let files = step
-                .files()
-                .iter()
-                .filter_map(|file| open.record_index(*file))
-                .collect();
-            let text = step.text().to_owned();
-            steps.push(self.new_step(&steps, step.route(), files, text, step.is_lossy()));
+            steps.push(self.new_step(&steps, open.record_plan(&step)));
         }
         for (place, file) in open.delivery.files.iter().enumerate() {
             let Some(index) = open
@@ -239,7 +227,7 @@ impl DeliveryRun<'_> {
                 continue;
             };
             if file.size > 0 && self.may_link(index).await {
-                steps.push(self.new_step(&steps, LINK_ROUTE, vec![index], String::new(), false));
+                steps.push(self.new_step(&steps, StepPlan::link(index)));
                 continue;
             }
             let error = if file.size == 0 {
@@ -255,13 +243,13 @@ impl DeliveryRun<'_> {
                 fail_file(file, error.kind(), &error);
             }
         }
-        self.report_mut().steps = steps;
+        self.record_mut().steps = steps.into_iter().map(DeliveryStep::from).collect();
         self.save().await
     }
 
     /// Whether a link to this file is allowed and of any use.
     pub(super) async fn may_link(&self, index: u32) -> bool {
-        match self.desk.config.links {
+        match self.context.config.links {
             LinkPolicy::Never => false,
             LinkPolicy::Always => self.link(index).await.is_ok(),
             LinkPolicy::Auto => match self.link(index).await {
@@ -278,7 +266,7 @@ impl DeliveryRun<'_> {
     ) -> Result<dray_store::PresignedLink, PlatformError> {
         let missing = || PlatformError::new(ErrorKind::Source, "no link can be made");
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        let file = self.report().files.get(index).ok_or_else(missing)?;
+        let file = self.record().files.get(index).ok_or_else(missing)?;
         let claim = file.claim.clone().ok_or_else(missing)?;
         let mut claim = Claim::try_from(claim).map_err(|error| missing().caused_by(error))?;
         // The link downloads under the name that the user sees.
@@ -287,8 +275,8 @@ impl DeliveryRun<'_> {
             // The record keeps the object for as long as the link lives (`crate::cache`).
             claim.expires_at_ms = u64::MAX;
         }
-        let lifetime = self.desk.config.link_lifetime.as_duration();
-        self.desk
+        let lifetime = self.context.config.link_lifetime.as_duration();
+        self.context
             .store
             .presign_get(&self.meta.tenant, &claim, lifetime)
             .await
@@ -297,30 +285,17 @@ impl DeliveryRun<'_> {
 }
 
 /// Gives a file up for this reason.
-pub(super) fn fail_file(file: &mut v1::DeliveredFile, kind: ErrorKind, error: &PlatformError) {
-    report::given_up(kind).clone_into(&mut file.state);
-    kind.as_str().clone_into(&mut file.error_kind);
-    error.platform_code().clone_into(&mut file.platform_code);
-    kind.sentence().clone_into(&mut file.error_message);
+pub(super) fn fail_file(file: &mut FileRecord, kind: ErrorKind, error: &PlatformError) {
+    file.give_up(kind, error.platform_code());
     if kind == ErrorKind::TooLarge
         && let Some((_, allowed)) = error.numbers()
     {
         file.limit = allowed;
         file.error_message = format!(
             "The file is too large for this chat ({}).",
-            dray_content::size::over_limit(file.size, allowed)
+            dray_presentation::size::over_limit(file.size, allowed)
         );
     }
-}
-
-/// Says that a file may have arrived.
-pub(crate) fn doubt_file(file: &mut v1::DeliveredFile, kind: &str, code: &str) {
-    state::STATE_UNKNOWN.clone_into(&mut file.state);
-    let kind = if kind.is_empty() { "ambiguous" } else { kind };
-    kind.clone_into(&mut file.error_kind);
-    code.clone_into(&mut file.platform_code);
-    "The platform's answer was lost: the file may have been delivered."
-        .clone_into(&mut file.error_message);
 }
 
 /// The largest file on any route.

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dray_platform::UploadProgress;
-use dray_proto::v1;
+use dray_platform::{Route, UploadProgress};
+use dray_proto::v1::{self, DeliveryStage};
 
-use super::plan::LINK_ROUTE;
 use super::run::{DeliveryRun, OpenDelivery};
 use crate::error::DeliveryError;
+use crate::machine::StepPlan;
 
 /// Between two tellings of one upload (platform-delivery 9: uploads of more than 3 s show progress).
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
@@ -38,7 +38,7 @@ pub(super) struct UploadStage {
 }
 
 impl UploadStage {
-    pub(super) fn of(open: &OpenDelivery, step: &v1::DeliveryStep) -> Self {
+    pub(super) fn of(open: &OpenDelivery, step: &StepPlan) -> Self {
         let files: Vec<_> = step
             .files
             .iter()
@@ -53,8 +53,8 @@ impl UploadStage {
                 [only] => only.name.clone(),
                 _ => String::new(),
             },
-            total: match step.route.as_str() {
-                LINK_ROUTE => 0,
+            total: match step.route {
+                Route::Link => 0,
                 _ => files.iter().map(|file| file.size).sum(),
             },
         }
@@ -74,7 +74,12 @@ impl DeliveryRun<'_> {
             let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
             loop {
                 tick.tick().await;
-                let news = self.news("sending", &stage.name, counter.bytes(), stage.total);
+                let news = self.news(
+                    DeliveryStage::Sending,
+                    &stage.name,
+                    counter.bytes(),
+                    stage.total,
+                );
                 self.tell(news).await;
             }
         };
@@ -87,32 +92,45 @@ impl DeliveryRun<'_> {
     }
 
     /// Reports a step.
-    pub(super) async fn progress(&mut self, stage: &str, step: &v1::DeliveryStep, bytes: u64) {
+    pub(super) async fn progress(&mut self, stage: DeliveryStage, step: &StepPlan) {
         let name = match step.files.as_slice() {
             [index] => self.file_mut(*index).map(|file| file.name.clone()),
             _ => None,
         };
-        let news = self.news(stage, &name.unwrap_or_default(), bytes, 0);
+        let news = self.news(stage, &name.unwrap_or_default(), 0, 0);
         self.tell(news).await;
     }
 
-    fn news(&self, stage: &str, name: &str, bytes: u64, total: u64) -> v1::DeliveryProgressed {
-        v1::DeliveryProgressed {
-            delivery_id: self.report().delivery_id.clone(),
-            session: self.report().session.clone(),
-            stage: stage.to_owned(),
+    fn news(
+        &self,
+        stage: DeliveryStage,
+        name: &str,
+        bytes: u64,
+        total: u64,
+    ) -> v1::DeliveryProgressed {
+        let mut news = v1::DeliveryProgressed {
+            delivery_id: self.record().delivery_id.clone(),
+            session: self.record().session.clone(),
             name: name.to_owned(),
             bytes,
             total,
-        }
+            ..v1::DeliveryProgressed::default()
+        };
+        news.set_delivery_stage(stage);
+        news
     }
 
     /// News that are lost do no harm.
     async fn tell(&mut self, news: v1::DeliveryProgressed) {
         self.told += 1;
-        let part = format!("{}.{}.{:x}", news.stage, self.told, rand::random::<u32>());
+        let part = format!(
+            "{}.{}.{:x}",
+            news.stage_name(),
+            self.told,
+            rand::random::<u32>()
+        );
         if let Err(error) = self
-            .desk
+            .context
             .bus
             .publish_event_part(&self.meta, &part, &news)
             .await

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use dray_content::caption::{self, CaptionUnit};
-use dray_platform::{ErrorKind, PlatformError, SendStep};
-use dray_proto::v1;
+use dray_platform::{ErrorKind, PlatformError, Route, SendStep};
+use dray_presentation::caption::{self, CaptionUnit};
+use dray_proto::v1::DeliveryStage;
 
-use super::plan::{LINK_ROUTE, MAX_INLINE_WAIT, NOTICE_ROUTE, TEXT_ROUTE, fail_file, largest_file};
+use super::plan::{MAX_INLINE_WAIT, fail_file, largest_file};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
-use super::waiting;
 use crate::error::DeliveryError;
-use crate::machine::{self, MAX_VISIBLE_ATTEMPTS, StepPhase};
-use crate::report;
+use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
+use crate::record::WaitingReason;
 
 impl DeliveryRun<'_> {
     /// Decides what follows a refusal of a step that is ready again.
@@ -19,13 +18,11 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
+        mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        self.change(at, |step| {
-            error.kind().as_str().clone_into(&mut step.error_kind);
-            error.platform_code().clone_into(&mut step.platform_code);
-        });
-        let step = self.step_at(at);
+        step.note_error(error.kind(), error.platform_code());
+        self.put(at, step.clone());
         if let Some(chat) = error.moved_to()
             && step.attempts < MAX_VISIBLE_ATTEMPTS
         {
@@ -33,40 +30,40 @@ impl DeliveryRun<'_> {
             return Ok(StepFlow::Again);
         }
         match error.kind() {
-            ErrorKind::RateLimited => self.rate_limited(open, at, error).await,
+            ErrorKind::RateLimited => self.rate_limited(open, at, step, error).await,
             ErrorKind::Transient | ErrorKind::Source => {
                 if step.attempts >= MAX_VISIBLE_ATTEMPTS {
-                    return self.one_by_one_or_never(open, at, &step, error).await;
+                    return self.one_by_one_or_never(open, at, step, error).await;
                 }
                 let delay = error
                     .retry_after()
-                    .unwrap_or_else(|| self.desk.backoff(step.attempts));
+                    .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
                 self.save().await?;
-                self.wait_or_park(open, at, delay, error).await
+                self.wait_or_park(open, at, step, delay, error).await
             }
-            ErrorKind::StaleFileId => self.forget_file_ids(open, at, &step, error).await,
-            ErrorKind::NoThread => self.without_thread(open, at, error).await,
-            ErrorKind::WindowClosed => self.window_closed(open, at, error).await,
+            ErrorKind::StaleFileId => self.forget_file_ids(open, at, step, error).await,
+            ErrorKind::NoThread => self.without_thread(open, at, step, error).await,
+            ErrorKind::WindowClosed => self.window_closed(open, at, step, error).await,
             ErrorKind::TooLarge => {
                 self.learn_limit(open, &step, error).await;
-                self.another_way(open, at, error).await
+                self.another_way(open, at, step, error).await
             }
             ErrorKind::UnsupportedKind | ErrorKind::BadFormat | ErrorKind::TooLong => {
-                self.another_way(open, at, error).await
+                self.another_way(open, at, step, error).await
             }
             ErrorKind::Auth | ErrorKind::NotFound => {
                 // It is the chat or the account, so that the others would fail the same way.
-                for other in at + 1..self.report().steps.len() {
-                    if machine::step_phase(&self.step_at(other)) == StepPhase::Ready {
-                        self.fail_step(open, other, error);
+                for other in at + 1..self.record().steps.len() {
+                    if let Some(DeliveryStep::Ready(step)) = self.step_at(other) {
+                        self.fail_step(open, other, step, error);
                     }
                 }
-                self.give_up(open, at, error).await
+                self.give_up(open, at, step, error).await
             }
             ErrorKind::Empty | ErrorKind::Unknown => {
-                self.one_by_one_or_never(open, at, &step, error).await
+                self.one_by_one_or_never(open, at, step, error).await
             }
-            ErrorKind::Forbidden => self.give_up(open, at, error).await,
+            ErrorKind::Forbidden => self.give_up(open, at, step, error).await,
         }
     }
 
@@ -75,13 +72,13 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &OpenDelivery,
         at: usize,
-        step: &v1::DeliveryStep,
+        step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         if step.files.len() > 1 {
-            return self.one_by_one(at, step).await;
+            return self.one_by_one(at, &step).await;
         }
-        self.give_up(open, at, error).await
+        self.give_up(open, at, step, error).await
     }
 
     /// The platform's delay is obeyed exactly, and does not count as an attempt.
@@ -89,14 +86,19 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &OpenDelivery,
         at: usize,
+        mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        self.change(at, |step| step.attempts = step.attempts.saturating_sub(1));
+        step.uncount_attempt();
+        self.put(at, step.clone());
         self.save().await?;
         let asked = error.retry_after().unwrap_or(Duration::from_secs(1));
         let chat = &open.delivery.target.chat;
-        self.desk.rate_limiter.hold(&open.account.id(), chat, asked);
-        self.wait_or_park(open, at, asked + self.desk.jitter(), error)
+        self.context
+            .pace
+            .limiter
+            .hold(&open.account.id(), chat, asked);
+        self.wait_or_park(open, at, step, asked + self.context.pace.jitter(), error)
             .await
     }
 
@@ -104,16 +106,17 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &OpenDelivery,
         at: usize,
+        step: ReadyStep,
         delay: Duration,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let left = self.limit().remaining(self.desk.clock.now_ms());
+        let left = self.limit().remaining(self.context.clock.now_ms());
         if delay >= left {
-            return self.give_up(open, at, error).await;
+            return self.give_up(open, at, step, error).await;
         }
-        if delay > MAX_INLINE_WAIT + self.desk.second {
-            self.progress("waiting", &self.step_at(at), 0).await;
-            return Ok(self.later(delay, waiting::RATE_LIMITED));
+        if delay > MAX_INLINE_WAIT + self.context.pace.retry_unit {
+            self.progress(DeliveryStage::Waiting, &step).await;
+            return Ok(self.later(delay, WaitingReason::RateLimited));
         }
         self.pause(delay).await?;
         Ok(StepFlow::Again)
@@ -124,7 +127,7 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
-        step: &v1::DeliveryStep,
+        step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         let id = open.account.id();
@@ -133,14 +136,14 @@ impl DeliveryRun<'_> {
             let place = open.live.iter().position(|live| *live == index);
             if let Some(file) = place.and_then(|place| open.delivery.files.get_mut(place)) {
                 file.file_id = None;
-                self.desk
+                self.context
                     .platform_cache
-                    .forget_file_id(&self.meta.tenant, &id, file.sha256, &step.route)
+                    .forget_file_id(&self.meta.tenant, &id, file.sha256, step.route)
                     .await;
             }
         }
         if step.attempts >= MAX_VISIBLE_ATTEMPTS {
-            return self.give_up(open, at, error).await;
+            return self.give_up(open, at, step, error).await;
         }
         self.save().await?;
         Ok(StepFlow::Again)
@@ -151,6 +154,7 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
+        step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
         let target = &mut open.delivery.target;
@@ -159,10 +163,10 @@ impl DeliveryRun<'_> {
         } else if !target.thread.is_empty() {
             target.thread.clear();
         } else {
-            return self.give_up(open, at, error).await;
+            return self.give_up(open, at, step, error).await;
         }
         let target = super::wire_target(target.clone());
-        self.report_mut().target = Some(target);
+        self.record_mut().target = Some(target);
         self.save().await?;
         Ok(StepFlow::Again)
     }
@@ -172,33 +176,35 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &OpenDelivery,
         at: usize,
+        mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let patience = self.desk.config.window_patience.as_millis();
-        let end_ms = self.report().begun_at_ms.saturating_add(patience);
-        if self.desk.clock.now_ms() >= end_ms {
-            return self.give_up(open, at, error).await;
+        let patience = self.context.config.window_patience.as_millis();
+        let end_ms = self.record().begun_at_ms.saturating_add(patience);
+        if self.context.clock.now_ms() >= end_ms {
+            return self.give_up(open, at, step, error).await;
         }
-        self.change(at, |step| step.attempts = step.attempts.saturating_sub(1));
-        self.report_mut().deadline_ms = end_ms;
-        self.progress("waiting", &self.step_at(at), 0).await;
-        Ok(StepFlow::Park(u64::MAX, waiting::WINDOW_CLOSED))
+        step.uncount_attempt();
+        self.record_mut().deadline_ms = end_ms;
+        self.progress(DeliveryStage::Waiting, &step).await;
+        self.put(at, step);
+        Ok(StepFlow::Park(u64::MAX, WaitingReason::WindowClosed))
     }
 
     /// What the refusal says about the chat's limit is believed for a day.
     async fn learn_limit(
         &mut self,
         open: &mut OpenDelivery,
-        step: &v1::DeliveryStep,
+        step: &StepPlan,
         error: &PlatformError,
     ) {
         // A refused text says nothing about files, also when it stands for one.
-        if matches!(step.route.as_str(), LINK_ROUTE | TEXT_ROUTE | NOTICE_ROUTE) {
+        if step.route.is_text() {
             return;
         }
         let sizes = step.files.iter().filter_map(|index| {
             let index = usize::try_from(*index).ok()?;
-            self.report().files.get(index).map(|file| file.size)
+            self.record().files.get(index).map(|file| file.size)
         });
         let largest_file = sizes.max().unwrap_or_default();
         let allowed = match error.numbers() {
@@ -208,50 +214,45 @@ impl DeliveryRun<'_> {
             None => return,
         };
         // A route with a smaller limit of its own says nothing about the others.
-        if open.limits.of(&step.route) < open.limits.any {
+        if open.limits.of(step.route) < open.limits.any {
             return;
         }
-        let life = self.desk.config.learned_lifetime.as_duration();
-        self.desk
+        let life = self.context.config.learned_lifetime.as_duration();
+        self.context
             .platform_cache
             .learn_limit(&open.account.id(), &open.chat, allowed, life)
             .await;
         open.limits = open.limits.clone().at_most(allowed);
     }
 
-    /// What this chat is known not to take is not uploaded.
-    pub(super) async fn known_too_large(
-        &mut self,
-        open: &mut OpenDelivery,
-        at: usize,
-        step: &v1::DeliveryStep,
-    ) -> Result<Option<StepFlow>, DeliveryError> {
-        if matches!(step.route.as_str(), LINK_ROUTE | TEXT_ROUTE | NOTICE_ROUTE) {
-            return Ok(None);
+    /// The refusal that a step of this chat is known to end in, so that nothing is uploaded for it.
+    pub(super) fn known_too_large(
+        &self,
+        open: &OpenDelivery,
+        step: &StepPlan,
+    ) -> Option<PlatformError> {
+        if step.route.is_text() {
+            return None;
         }
-        let limit = open.limits.of(&step.route);
-        let over = step.files.iter().find_map(|index| {
+        let limit = open.limits.of(step.route);
+        let size = step.files.iter().find_map(|index| {
             let index = usize::try_from(*index).ok()?;
-            let file = self.report().files.get(index)?;
+            let file = self.record().files.get(index)?;
             (file.size > limit).then_some(file.size)
-        });
-        let Some(size) = over else {
-            return Ok(None);
-        };
-        let error = PlatformError::new(ErrorKind::TooLarge, "known to be too large")
-            .with_numbers(size, largest_file(&open.limits));
-        self.another_way(open, at, &error).await.map(Some)
+        })?;
+        let error = PlatformError::new(ErrorKind::TooLarge, "known to be too large");
+        Some(error.with_numbers(size, largest_file(&open.limits)))
     }
 
     /// Another way for a step that is refused as it is: the platform's own, one file at a time, a link, or none.
-    async fn another_way(
+    pub(super) async fn another_way(
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
+        step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let step = self.step_at(at);
-        let is_ours = matches!(step.route.as_str(), LINK_ROUTE | NOTICE_ROUTE);
+        let is_ours = matches!(step.route, Route::Link | Route::Notice);
         if !is_ours
             && step.attempts < MAX_VISIBLE_ATTEMPTS
             && let Some(shown) = open.platform_step(&step)
@@ -283,9 +284,10 @@ impl DeliveryRun<'_> {
         {
             let mut steps = Vec::new();
             if !step.text.trim().is_empty() {
-                steps.push(self.new_step(&steps, TEXT_ROUTE, Vec::new(), step.text.clone(), false));
+                let text = StepPlan::text(Route::Text, step.text.clone());
+                steps.push(self.new_step(&steps, text));
             }
-            steps.push(self.new_step(&steps, LINK_ROUTE, vec![index], String::new(), false));
+            steps.push(self.new_step(&steps, StepPlan::link(index)));
             return self.replace(at, steps).await;
         }
         let error = match error.numbers() {
@@ -294,7 +296,7 @@ impl DeliveryRun<'_> {
                     .files
                     .first()
                     .and_then(|index| usize::try_from(*index).ok());
-                let file = index.and_then(|index| self.report().files.get(index));
+                let file = index.and_then(|index| self.record().files.get(index));
                 let size = file.map_or(0, |file| file.size);
                 let allowed = largest_file(&open.limits).min(size.saturating_sub(1));
                 &PlatformError::new(ErrorKind::TooLarge, "refused as too large")
@@ -303,38 +305,16 @@ impl DeliveryRun<'_> {
             }
             _ => error,
         };
-        self.give_up(open, at, error).await
+        self.give_up(open, at, step, error).await
     }
 
-    fn step_from(
-        &self,
-        open: &OpenDelivery,
-        step: &v1::DeliveryStep,
-        other: &SendStep,
-    ) -> v1::DeliveryStep {
-        let files = other
-            .files()
-            .iter()
-            .filter_map(|place| open.record_index(*place))
-            .collect();
-        v1::DeliveryStep {
-            attempts: step.attempts,
-            ..self.new_step(
-                &[],
-                other.route(),
-                files,
-                other.text().to_owned(),
-                other.is_lossy(),
-            )
-        }
+    fn step_from(&self, open: &OpenDelivery, step: &ReadyStep, other: &SendStep) -> ReadyStep {
+        self.new_step(&[], open.record_plan(other))
+            .with_attempts(step.attempts)
     }
 
     /// One step for each file; the words stay with the first.
-    async fn one_by_one(
-        &mut self,
-        at: usize,
-        step: &v1::DeliveryStep,
-    ) -> Result<StepFlow, DeliveryError> {
+    async fn one_by_one(&mut self, at: usize, step: &ReadyStep) -> Result<StepFlow, DeliveryError> {
         let mut steps = Vec::new();
         for (place, index) in step.files.iter().enumerate() {
             let text = if place == 0 {
@@ -342,25 +322,30 @@ impl DeliveryRun<'_> {
             } else {
                 String::new()
             };
-            steps.push(self.new_step(&steps, &step.route, vec![*index], text, step.lossy));
+            let plan = StepPlan {
+                files: vec![*index],
+                text,
+                ..step.plan.clone()
+            };
+            steps.push(self.new_step(&steps, plan));
         }
         self.replace(at, steps).await
     }
 
     /// The same with shorter words; nothing when they cannot be any shorter.
-    fn shorter(
-        &self,
-        open: &OpenDelivery,
-        step: &v1::DeliveryStep,
-    ) -> Option<Vec<v1::DeliveryStep>> {
+    fn shorter(&self, open: &OpenDelivery, step: &StepPlan) -> Option<Vec<ReadyStep>> {
         let mut steps = Vec::new();
         if !step.files.is_empty() {
-            if step.text.trim().is_empty() || step.route == LINK_ROUTE {
+            if step.text.trim().is_empty() || step.route == Route::Link {
                 return None;
             }
-            steps.push(self.new_step(&steps, TEXT_ROUTE, Vec::new(), step.text.clone(), false));
-            let files = step.files.clone();
-            steps.push(self.new_step(&steps, &step.route, files, String::new(), step.lossy));
+            let text = StepPlan::text(Route::Text, step.text.clone());
+            steps.push(self.new_step(&steps, text));
+            let silent = StepPlan {
+                text: String::new(),
+                ..step.clone()
+            };
+            steps.push(self.new_step(&steps, silent));
             return Some(steps);
         }
         let half = step.text.chars().count().div_ceil(2).min(open.limits.text);
@@ -369,7 +354,7 @@ impl DeliveryRun<'_> {
             return None;
         }
         for piece in pieces {
-            steps.push(self.new_step(&steps, &step.route, Vec::new(), piece, false));
+            steps.push(self.new_step(&steps, StepPlan::text(step.route, piece)));
         }
         Some(steps)
     }
@@ -378,11 +363,11 @@ impl DeliveryRun<'_> {
     async fn replace(
         &mut self,
         at: usize,
-        steps: Vec<v1::DeliveryStep>,
+        steps: Vec<ReadyStep>,
     ) -> Result<StepFlow, DeliveryError> {
-        let all = &mut self.report_mut().steps;
+        let all = &mut self.record_mut().steps;
         if at < all.len() {
-            all.splice(at..=at, steps);
+            all.splice(at..=at, steps.into_iter().map(DeliveryStep::from));
         }
         self.save().await?;
         Ok(StepFlow::Again)
@@ -393,31 +378,34 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &OpenDelivery,
         at: usize,
+        step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        self.fail_step(open, at, error);
+        self.fail_step(open, at, step, error);
         self.save().await?;
         Ok(StepFlow::Next)
     }
 
-    fn fail_step(&mut self, open: &OpenDelivery, at: usize, error: &PlatformError) {
-        self.change(at, |step| {
-            machine::mark_failed(step);
-            error.kind().as_str().clone_into(&mut step.error_kind);
-            error.platform_code().clone_into(&mut step.platform_code);
-        });
-        let step = self.step_at(at);
+    fn fail_step(
+        &mut self,
+        open: &OpenDelivery,
+        at: usize,
+        mut step: ReadyStep,
+        error: &PlatformError,
+    ) {
+        step.note_error(error.kind(), error.platform_code());
         for index in &step.files {
             if let Some(file) = self.file_mut(*index)
-                && !report::is_final(&file.state)
+                && !file.state.is_final()
             {
                 fail_file(file, error.kind(), error);
                 file.attempts = step.attempts;
                 file.url_expires_at_ms = 0;
             }
         }
-        self.desk
+        self.context
             .metrics
-            .step(open.account.platform.name(), &step, "failed");
+            .step(open.account.platform.name(), step.route, "failed");
+        self.put(at, step.fail());
     }
 }

@@ -6,17 +6,16 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dray_bus::Meta;
-use dray_platform::{ChatLimits, FilesStep, OutgoingDelivery, SendStep};
-use dray_proto::v1;
+use dray_platform::{ChatLimits, FilesStep, OutgoingDelivery, Route, SendStep};
 use dray_types::{Deadline, Fault, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{LINK_ROUTE, NOTICE_ROUTE, TEXT_ROUTE};
-use super::{DeliveryService, WorkEnd};
+use super::{SendContext, WorkEnd};
 use crate::accounts::PlatformAccount;
 use crate::error::DeliveryError;
+use crate::machine::{DeliveryStep, ReadyStep, StepData, StepPlan};
+use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState, WaitingReason};
 use crate::records::{RecordError, RevisionedRecord};
-use crate::report::{self, state};
 
 /// What is kept of the deadline for telling how it went.
 const REPORT_MARGIN: Duration = Duration::from_secs(5);
@@ -26,7 +25,7 @@ const KEY_CHARACTERS: usize = 22;
 
 /// A delivery in hand.
 pub(super) struct DeliveryRun<'a> {
-    pub(super) desk: &'a DeliveryService,
+    pub(super) context: &'a SendContext,
     pub(super) meta: Meta,
     pub(super) key: String,
     pub(super) held: RevisionedRecord,
@@ -55,19 +54,19 @@ pub(super) enum StepFlow {
     /// The same step again.
     Again,
     /// Later, by another piece of work.
-    Park(u64, &'static str),
+    Park(u64, WaitingReason),
 }
 
 impl<'a> DeliveryRun<'a> {
     pub(super) fn new(
-        desk: &'a DeliveryService,
+        context: &'a SendContext,
         meta: Meta,
         key: String,
         held: RevisionedRecord,
         cancel: CancellationToken,
     ) -> Self {
         Self {
-            desk,
+            context,
             meta,
             key,
             held,
@@ -77,22 +76,23 @@ impl<'a> DeliveryRun<'a> {
         }
     }
 
-    pub(super) fn report(&self) -> &v1::DeliveryReport {
-        &self.held.report
+    pub(super) const fn record(&self) -> &DeliveryRecord {
+        &self.held.record
     }
 
-    pub(super) fn report_mut(&mut self) -> &mut v1::DeliveryReport {
-        &mut self.held.report
+    pub(super) const fn record_mut(&mut self) -> &mut DeliveryRecord {
+        &mut self.held.record
     }
 
     /// Writes the record as it stands. Only afterwards may anything follow from it.
     pub(super) async fn save(&mut self) -> Result<(), DeliveryError> {
-        self.held.report.writer = self.writer;
-        let report = self.held.report.clone();
+        self.held.record.writer = self.writer;
+        let record = self.held.record.clone();
         self.held = self
-            .desk
+            .context
+            .log
             .records
-            .write(&self.key, report, self.held.revision)
+            .write(&self.key, record, self.held.revision)
             .await?;
         Ok(())
     }
@@ -109,14 +109,14 @@ impl<'a> DeliveryRun<'a> {
                         "what a platform confirmed is not written yet"
                     );
                     was_away = true;
-                    if !self.pause(self.desk.second).await? {
+                    if !self.pause(self.context.pace.retry_unit).await? {
                         return Err(DeliveryError::Record(RecordError::Unreachable(error)));
                     }
                 }
                 // An earlier try may have been written without our hearing of it.
                 Err(DeliveryError::Record(RecordError::Moved)) if was_away => {
-                    let found = self.desk.records.read(&self.key).await?;
-                    let ours = found.filter(|found| found.report == self.held.report);
+                    let found = self.context.log.records.read(&self.key).await?;
+                    let ours = found.filter(|found| found.record == self.held.record);
                     self.held = ours.ok_or(RecordError::Moved)?;
                     return Ok(());
                 }
@@ -131,12 +131,12 @@ impl<'a> DeliveryRun<'a> {
         account: Arc<PlatformAccount>,
         chat: String,
     ) -> Result<WorkEnd, DeliveryError> {
-        if self.report().due_at_ms != 0 {
-            let report = self.report_mut();
-            report.due_at_ms = 0;
-            report.waiting.clear();
+        if self.record().due_at_ms != 0 {
+            let record = self.record_mut();
+            record.due_at_ms = 0;
+            record.waiting = None;
             self.save().await?;
-            self.desk.index.note(&self.key, &self.held);
+            self.context.log.index.note(&self.key, &self.held);
         }
         let mut open = match self.open(account, chat).await? {
             Ok(open) => open,
@@ -145,7 +145,7 @@ impl<'a> DeliveryRun<'a> {
         };
         loop {
             let mut at = 0;
-            while at < self.report().steps.len() {
+            while at < self.record().steps.len() {
                 match self.step(&mut open, at).await? {
                     StepFlow::Next => at += 1,
                     StepFlow::Again => {}
@@ -162,29 +162,29 @@ impl<'a> DeliveryRun<'a> {
     pub(super) async fn park(
         &mut self,
         due_ms: u64,
-        why: &'static str,
+        why: WaitingReason,
     ) -> Result<WorkEnd, DeliveryError> {
-        let report = self.report_mut();
-        report.due_at_ms = due_ms.max(1);
-        why.clone_into(&mut report.waiting);
-        report.rounds += 1;
+        let record = self.record_mut();
+        record.due_at_ms = due_ms.max(1);
+        record.waiting = Some(why);
+        record.rounds += 1;
         self.save().await?;
-        self.desk.index.note(&self.key, &self.held);
-        self.desk.metrics.parked(why);
-        tracing::info!(why, due_ms, "a delivery waits");
-        Ok(WorkEnd::Waiting(self.held.report.clone()))
+        self.context.log.index.note(&self.key, &self.held);
+        self.context.metrics.parked(why);
+        tracing::info!(why = why.name(), due_ms, "a delivery waits");
+        Ok(WorkEnd::Waiting(self.held.record.clone()))
     }
 
     /// Nothing of it can be sent at all.
     pub(super) async fn refuse_all(
         &mut self,
-        kind: &str,
+        kind: FileFailureKind,
         fault: &Fault,
     ) -> Result<WorkEnd, DeliveryError> {
-        for file in &mut self.report_mut().files {
-            if !report::is_final(&file.state) {
-                state::STATE_REJECTED.clone_into(&mut file.state);
-                kind.clone_into(&mut file.error_kind);
+        for file in &mut self.record_mut().files {
+            if !file.state.is_final() {
+                file.state = FileState::Rejected;
+                file.error_kind = Some(kind);
                 file.error_message.clone_from(&fault.message);
             }
         }
@@ -193,7 +193,7 @@ impl<'a> DeliveryRun<'a> {
 
     /// Until when it may be tried.
     pub(super) fn limit(&self) -> Deadline {
-        Deadline::from_unix_ms(self.report().deadline_ms)
+        Deadline::from_unix_ms(self.record().deadline_ms)
             .min(self.meta.deadline)
             .earlier(REPORT_MARGIN)
     }
@@ -203,7 +203,7 @@ impl<'a> DeliveryRun<'a> {
         if delay.is_zero() {
             return Ok(true);
         }
-        if delay >= self.limit().remaining(self.desk.clock.now_ms()) {
+        if delay >= self.limit().remaining(self.context.clock.now_ms()) {
             return Ok(false);
         }
         tokio::select! {
@@ -213,70 +213,60 @@ impl<'a> DeliveryRun<'a> {
     }
 
     /// A new step over files of the record, with a fingerprint that no other step of it has.
-    pub(super) fn new_step(
-        &self,
-        others: &[v1::DeliveryStep],
-        route: &str,
-        files: Vec<u32>,
-        text: String,
-        lossy: bool,
-    ) -> v1::DeliveryStep {
+    pub(super) fn new_step(&self, others: &[ReadyStep], plan: StepPlan) -> ReadyStep {
+        let known = |found: &Vec<u8>| {
+            let kept = self.record().steps.iter();
+            let mut all = kept
+                .map(|step| &step.fingerprint)
+                .chain(others.iter().map(|step: &ReadyStep| &step.fingerprint));
+            all.any(|fingerprint| fingerprint == found)
+        };
         let mut count = 0_u32;
         let fingerprint = loop {
-            let found = self.fingerprint(route, &files, &text, count);
-            let known = self.report().steps.iter().chain(others);
-            if !known.into_iter().any(|step| step.fingerprint == found) {
+            let found = self.fingerprint(&plan, count);
+            if !known(&found) {
                 break found;
             }
             count += 1;
         };
-        v1::DeliveryStep {
-            route: route.to_owned(),
-            files,
-            text,
-            lossy,
-            state: "ready".to_owned(),
-            fingerprint,
-            ..v1::DeliveryStep::default()
-        }
+        ReadyStep::new(plan, fingerprint)
     }
 
     /// SHA-256 of the operation and what the step shows.
-    fn fingerprint(&self, route: &str, files: &[u32], text: &str, count: u32) -> Vec<u8> {
+    fn fingerprint(&self, plan: &StepPlan, count: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut field = |part: &[u8]| {
             bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
             bytes.extend_from_slice(part);
         };
-        field(self.report().delivery_id.as_bytes());
-        field(route.as_bytes());
-        field(text.as_bytes());
+        field(self.record().delivery_id.as_bytes());
+        field(plan.route.as_str().as_bytes());
+        field(plan.text.as_bytes());
         field(&count.to_be_bytes());
-        for index in files {
+        for index in &plan.files {
             field(&index.to_be_bytes());
             let file = usize::try_from(*index)
                 .ok()
-                .and_then(|index| self.report().files.get(index));
+                .and_then(|index| self.record().files.get(index));
             field(file.map_or(&[], |file| file.sha256.as_slice()));
         }
         Sha256Digest::of(&bytes).as_bytes().to_vec()
     }
 
     /// The record's file at this place.
-    pub(super) fn file_mut(&mut self, index: u32) -> Option<&mut v1::DeliveredFile> {
-        let index = usize::try_from(index).ok()?;
-        self.held.report.files.get_mut(index)
+    pub(super) fn file_mut(&mut self, index: u32) -> Option<&mut FileRecord> {
+        self.held.record.file_mut(index)
     }
 
     /// The record's step at this place.
-    pub(super) fn step_at(&self, at: usize) -> v1::DeliveryStep {
-        self.report().steps.get(at).cloned().unwrap_or_default()
+    pub(super) fn step_at(&self, at: usize) -> Option<DeliveryStep> {
+        self.record().steps.get(at).cloned()
     }
 
-    /// Changes the record's step at this place; nothing is written yet.
-    pub(super) fn change(&mut self, at: usize, change: impl FnOnce(&mut v1::DeliveryStep)) {
-        if let Some(step) = self.held.report.steps.get_mut(at) {
-            change(step);
+    /// Puts a step into its place after a transition; nothing is written yet.
+    pub(super) fn put(&mut self, at: usize, step: impl Into<DeliveryStep>) {
+        if let Some(place) = self.held.record.steps.get_mut(at) {
+            *place = step.into();
         }
     }
 }
@@ -284,10 +274,10 @@ impl<'a> DeliveryRun<'a> {
 impl OpenDelivery {
     /// The step as the platform sees it; `None` when one of its files cannot be read. The record names the file that a
     /// link stands for; the platform does not get it.
-    pub(super) fn platform_step(&self, step: &v1::DeliveryStep) -> Option<SendStep> {
-        match step.route.as_str() {
-            LINK_ROUTE => return Some(SendStep::Link(step.text.clone())),
-            TEXT_ROUTE | NOTICE_ROUTE => return Some(SendStep::Text(step.text.clone())),
+    pub(super) fn platform_step(&self, step: &StepPlan) -> Option<SendStep> {
+        match step.route {
+            Route::Link => return Some(SendStep::Link(step.text.clone())),
+            Route::Text | Route::Notice => return Some(SendStep::Text(step.text.clone())),
             _ => {}
         }
         let files: Option<Vec<usize>> = step
@@ -299,11 +289,22 @@ impl OpenDelivery {
             })
             .collect();
         Some(SendStep::Files(FilesStep {
-            route: step.route.clone(),
+            route: step.route,
             files: files?,
             text: step.text.clone(),
             lossy: step.lossy,
         }))
+    }
+
+    /// A step of the platform over the files of the record.
+    pub(super) fn record_plan(&self, step: &SendStep) -> StepPlan {
+        let files = step.files().iter();
+        StepPlan {
+            route: step.route(),
+            files: files.filter_map(|file| self.record_index(*file)).collect(),
+            text: step.text().to_owned(),
+            lossy: step.is_lossy(),
+        }
     }
 
     /// The record's place of a file of the delivery.
@@ -313,7 +314,7 @@ impl OpenDelivery {
 }
 
 /// The key against duplicates of a step.
-pub(super) fn key_of(step: &v1::DeliveryStep) -> String {
+pub(super) fn key_of(step: &StepData) -> String {
     let mut key = URL_SAFE_NO_PAD.encode(&step.fingerprint);
     key.truncate(KEY_CHARACTERS);
     key

@@ -1,18 +1,20 @@
 //! One visible request: intent first, then the request, then the platform's word (messaging-reliability 12).
 
 use dray_platform::{
-    ErrorKind, PlatformError, ReconcileResult, SendOutcome, SendRequest as Request, SendStep,
+    ErrorKind, PlatformError, ReconcileResult, Route, SendOutcome, SendRequest as Request, SendStep,
 };
-use dray_proto::v1;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::plan::{LINK_ROUTE, MAX_INLINE_WAIT, NOTICE_ROUTE, doubt_file};
+use super::plan::MAX_INLINE_WAIT;
 use super::progress::{UploadCounter, UploadStage};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow, key_of};
-use super::waiting;
 use crate::error::DeliveryError;
 use crate::link;
-use crate::machine::{self, MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, ResumeAction, StepPhase};
-use crate::report::state;
+use crate::machine::{
+    self, DeliveryStep, MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, ReadyStep, ResumeAction,
+    SendingStep, StepPlan,
+};
+use crate::record::{FileState, WaitingReason};
 
 /// Tries to ask a platform what became of a request.
 const MAX_RECONCILE_ATTEMPTS: u32 = 3;
@@ -24,35 +26,41 @@ impl DeliveryRun<'_> {
         open: &mut OpenDelivery,
         at: usize,
     ) -> Result<StepFlow, DeliveryError> {
-        match machine::step_phase(&self.step_at(at)) {
-            StepPhase::Done | StepPhase::Unknown | StepPhase::Failed => Ok(StepFlow::Next),
-            StepPhase::Ready => self.attempt(open, at, true).await,
-            StepPhase::Sending => self.resolve(open, at).await,
+        match self.step_at(at) {
+            Some(DeliveryStep::Ready(step)) => self.attempt(open, at, step).await,
+            Some(DeliveryStep::Sending(step)) => self.resolve(open, at, step).await,
+            Some(DeliveryStep::Done(_) | DeliveryStep::Unknown(_) | DeliveryStep::Failed(_))
+            | None => Ok(StepFlow::Next),
         }
     }
 
-    /// An answer was lost, in this process or in an earlier one.
+    /// A response was lost, in this process or in an earlier one.
     async fn resolve(
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
+        mut step: SendingStep,
     ) -> Result<StepFlow, DeliveryError> {
-        self.change(at, |step| step.lost += 1);
-        let step = self.step_at(at);
-        let now_ms = self.desk.clock.now_ms();
+        step.count_lost();
+        self.put(at, step.clone());
+        let now_ms = self.context.clock.now_ms();
         match machine::decide_resume(&step, open.account.platform.ambiguity(), now_ms) {
-            ResumeAction::Send => self.attempt(open, at, false).await,
-            ResumeAction::GiveUp => self.doubt(open, at).await,
+            ResumeAction::Send => self.repeat(open, at, step).await,
+            ResumeAction::GiveUp => self.doubt(open, at, step).await,
             ResumeAction::Reconcile => match self.reconcile(open, &step).await? {
-                ReconcileResult::Sent(confirmed) => self.confirmed(open, at, confirmed).await,
+                ReconcileResult::Sent(confirmed) => self.confirmed(open, at, step, confirmed).await,
                 ReconcileResult::NotSent
-                    if step.lost < MAX_LOST_RESPONSES && step.attempts < MAX_VISIBLE_ATTEMPTS =>
+                    if step.lost < MAX_LOST_RESPONSES
+                        && step.attempts < MAX_VISIBLE_ATTEMPTS
+                        && !step.was_answered() =>
                 {
-                    self.change(at, machine::mark_ready);
+                    self.put(at, step.not_visible());
                     self.save().await?;
                     Ok(StepFlow::Again)
                 }
-                ReconcileResult::NotSent | ReconcileResult::Unknown => self.doubt(open, at).await,
+                ReconcileResult::NotSent | ReconcileResult::Unknown => {
+                    self.doubt(open, at, step).await
+                }
             },
         }
     }
@@ -60,7 +68,7 @@ impl DeliveryRun<'_> {
     async fn reconcile(
         &self,
         open: &OpenDelivery,
-        step: &v1::DeliveryStep,
+        step: &SendingStep,
     ) -> Result<ReconcileResult, DeliveryError> {
         let Some(shown) = self.shown(open, step).await else {
             return Ok(ReconcileResult::Unknown);
@@ -88,7 +96,7 @@ impl DeliveryRun<'_> {
                         .retry_after()
                         .filter(|delay| *delay <= MAX_INLINE_WAIT);
                     if !self
-                        .pause(delay.unwrap_or_else(|| self.desk.backoff(question)))
+                        .pause(delay.unwrap_or_else(|| self.context.pace.backoff(question)))
                         .await?
                     {
                         break;
@@ -100,37 +108,42 @@ impl DeliveryRun<'_> {
     }
 
     /// Whether it is visible stays unknown.
-    async fn doubt(&mut self, open: &OpenDelivery, at: usize) -> Result<StepFlow, DeliveryError> {
-        self.change(at, machine::mark_unknown);
-        let step = self.step_at(at);
+    async fn doubt(
+        &mut self,
+        open: &OpenDelivery,
+        at: usize,
+        step: SendingStep,
+    ) -> Result<StepFlow, DeliveryError> {
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
-                doubt_file(file, "ambiguous", &step.platform_code);
+                file.doubt(&step.platform_code);
                 file.attempts = step.attempts;
             }
         }
+        let route = step.route;
+        self.put(at, step.leave_unknown());
         self.save().await?;
-        self.desk
+        self.context
             .metrics
-            .step(open.account.platform.name(), &step, "unknown");
+            .step(open.account.platform.name(), route, "unknown");
         Ok(StepFlow::Next)
     }
 
-    /// Makes the visible request. `clean` says that nothing of it can be visible yet.
+    /// Makes the visible request of a step of which nothing can be visible yet.
     async fn attempt(
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
-        clean: bool,
+        step: ReadyStep,
     ) -> Result<StepFlow, DeliveryError> {
-        let step = self.step_at(at);
-        if clean && step.attempts >= MAX_VISIBLE_ATTEMPTS {
-            let error = PlatformError::new(kind_of(&step.error_kind), "tried often enough")
-                .code(step.platform_code.clone());
-            return self.give_up(open, at, &error).await;
+        if step.attempts >= MAX_VISIBLE_ATTEMPTS {
+            let kind = step.error_kind.unwrap_or(ErrorKind::Transient);
+            let error =
+                PlatformError::new(kind, "tried often enough").code(step.platform_code.clone());
+            return self.give_up(open, at, step, &error).await;
         }
-        if clean && let Some(flow) = self.known_too_large(open, at, &step).await? {
-            return Ok(flow);
+        if let Some(error) = self.known_too_large(open, &step) {
+            return self.another_way(open, at, step, &error).await;
         }
         if let Some(flow) = self.wait_for_pace(open).await? {
             return Ok(flow);
@@ -138,24 +151,47 @@ impl DeliveryRun<'_> {
         self.use_file_ids(open, &step).await;
         let Some(shown) = self.shown(open, &step).await else {
             let error = PlatformError::new(ErrorKind::Source, "a file of the step is gone");
-            return if clean {
-                self.give_up(open, at, &error).await
-            } else {
-                self.doubt(open, at).await
-            };
+            return self.give_up(open, at, step, &error).await;
         };
-        // The semaphore is never closed.
-        let permit = open.account.uploads.clone().acquire_owned();
-        let permit = tokio::select! {
-            permit = permit => permit,
-            () = self.cancel.cancelled() => return Err(DeliveryError::Interrupted),
+        let _permit = self.upload_permit(open).await?;
+        let step = match self.prepare(open, at, step, &shown.step).await? {
+            Ok(step) => step,
+            Err(flow) => return Ok(flow),
         };
-        if clean && let Some(flow) = self.prepare(open, at, &shown.step).await? {
+        let sending = step.begin(self.context.clock.now_ms());
+        self.send(open, at, sending, &shown, SendMode::First).await
+    }
+
+    /// Makes the same request under the same key once more, where the platform makes one message of both.
+    async fn repeat(
+        &mut self,
+        open: &mut OpenDelivery,
+        at: usize,
+        step: SendingStep,
+    ) -> Result<StepFlow, DeliveryError> {
+        if let Some(flow) = self.wait_for_pace(open).await? {
             return Ok(flow);
         }
-        let flow = self.send(open, at, &shown, clean).await;
-        drop(permit);
-        flow
+        self.use_file_ids(open, &step).await;
+        let Some(shown) = self.shown(open, &step).await else {
+            return self.doubt(open, at, step).await;
+        };
+        let _permit = self.upload_permit(open).await?;
+        self.send(open, at, step.begin_again(), &shown, SendMode::Repeated)
+            .await
+    }
+
+    /// The right to one upload of the account, held until it is dropped.
+    async fn upload_permit(
+        &self,
+        open: &OpenDelivery,
+    ) -> Result<Option<OwnedSemaphorePermit>, DeliveryError> {
+        let permit = open.account.uploads.clone().acquire_owned();
+        tokio::select! {
+            // The semaphore is never closed.
+            permit = permit => Ok(permit.ok()),
+            () = self.cancel.cancelled() => Err(DeliveryError::Interrupted),
+        }
     }
 
     /// Waits until the chat may get something; a long wait parks the delivery.
@@ -164,33 +200,39 @@ impl DeliveryRun<'_> {
         open: &OpenDelivery,
     ) -> Result<Option<StepFlow>, DeliveryError> {
         let id = open.account.id();
-        let held = self.desk.rate_limiter.held(&id, &open.delivery.target.chat);
+        let held = self
+            .context
+            .pace
+            .limiter
+            .held(&id, &open.delivery.target.chat);
         if held > MAX_INLINE_WAIT {
-            return Ok(Some(self.later(held, waiting::RATE_LIMITED)));
+            return Ok(Some(self.later(held, WaitingReason::RateLimited)));
         }
         let rates = open.account.platform.rates(&open.delivery.target);
         let own = self
-            .desk
-            .rate_limiter
+            .context
+            .pace
+            .limiter
             .reserve(&id, &open.delivery.target.chat, rates);
         let wait = held.max(own);
         if wait > MAX_INLINE_WAIT {
-            return Ok(Some(self.later(wait, waiting::RATE_LIMITED)));
+            return Ok(Some(self.later(wait, WaitingReason::RateLimited)));
         }
         self.pause(wait).await?;
         Ok(None)
     }
 
-    /// Makes the invisible uploads, once: what comes of it is written before anything visible happens.
+    /// Makes the invisible uploads, once: what comes of it is written before anything visible happens. The flow is what
+    /// follows a refusal.
     async fn prepare(
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
+        mut step: ReadyStep,
         shown: &SendStep,
-    ) -> Result<Option<StepFlow>, DeliveryError> {
-        let step = self.step_at(at);
-        if !step.prepared.is_empty() || matches!(step.route.as_str(), LINK_ROUTE | NOTICE_ROUTE) {
-            return Ok(None);
+    ) -> Result<Result<ReadyStep, StepFlow>, DeliveryError> {
+        if !step.prepared.is_empty() || matches!(step.route, Route::Link | Route::Notice) {
+            return Ok(Ok(step));
         }
         let key = key_of(&step);
         let counter = UploadCounter::default();
@@ -206,15 +248,16 @@ impl DeliveryRun<'_> {
                 .await?
         };
         match prepared {
-            Ok(prepared) if prepared.is_empty() => Ok(None),
+            Ok(prepared) if prepared.is_empty() => Ok(Ok(step)),
             Ok(prepared) => {
-                self.change(at, |step| step.prepared = prepared);
+                step.set_prepared(prepared);
+                self.put(at, step.clone());
                 self.save().await?;
-                Ok(None)
+                Ok(Ok(step))
             }
             Err(error) => {
-                self.change(at, |step| step.attempts += 1);
-                self.refused(open, at, &error).await.map(Some)
+                step.count_attempt();
+                self.refused(open, at, step, &error).await.map(Err)
             }
         }
     }
@@ -223,15 +266,14 @@ impl DeliveryRun<'_> {
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
+        mut step: SendingStep,
         shown: &SentStep,
-        clean: bool,
+        mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
-        let now_ms = self.desk.clock.now_ms();
-        self.change(at, |step| machine::begin_attempt(step, now_ms));
-        let step = self.step_at(at);
+        self.put(at, step.clone());
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {
-                state::STATE_SENDING.clone_into(&mut file.state);
+                file.state = FileState::Sending;
                 file.attempts = step.attempts;
                 // The earliest link is the one that may be visible.
                 if file.url_expires_at_ms == 0 {
@@ -256,11 +298,11 @@ impl DeliveryRun<'_> {
                 .await?
         };
         let platform = open.account.platform.name();
-        self.desk
+        self.context
             .metrics
-            .sent(platform, &step, counter.bytes(), begun.elapsed());
+            .sent(platform, step.route, counter.bytes(), begun.elapsed());
         let error = match sent {
-            Ok(confirmed) => return self.confirmed(open, at, confirmed).await,
+            Ok(confirmed) => return self.confirmed(open, at, step, confirmed).await,
             Err(error) => error,
         };
         tracing::warn!(
@@ -269,41 +311,41 @@ impl DeliveryRun<'_> {
             code = error.platform_code(),
             "a visible request failed"
         );
-        self.desk.metrics.failed(platform, error.kind());
-        self.change(at, |step| {
-            error.kind().as_str().clone_into(&mut step.error_kind);
-            error.platform_code().clone_into(&mut step.platform_code);
-        });
-        self.not_confirmed(open, at, &error, clean).await
+        self.context.metrics.failed(platform, error.kind());
+        step.note_error(error.kind(), error.platform_code());
+        self.put(at, step.clone());
+        self.not_confirmed(open, at, step, &error, mode).await
     }
 
-    /// A visible request failed: what that means depends on the moment.
+    /// A visible request failed: what follows depends on whether it, or an earlier one, may be visible.
     async fn not_confirmed(
         &mut self,
         open: &mut OpenDelivery,
         at: usize,
+        step: SendingStep,
         error: &PlatformError,
-        clean: bool,
+        mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
-        match error.moment() {
-            SendOutcome::NotSent if clean => {
-                self.change(at, machine::mark_ready);
-                for index in self.step_at(at).files {
-                    if let Some(file) = self.file_mut(index) {
-                        state::STATE_QUEUED.clone_into(&mut file.state);
+        match (error.moment(), mode) {
+            (SendOutcome::NotSent, SendMode::First) => {
+                for index in &step.files {
+                    if let Some(file) = self.file_mut(*index) {
+                        file.state = FileState::Queued;
                     }
                 }
-                self.refused(open, at, error).await
+                self.refused(open, at, step.not_visible(), error).await
             }
             // Refused now, and an earlier try may still be visible.
-            SendOutcome::NotSent if !may_pass(error.kind()) => self.doubt(open, at).await,
-            SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial => {
+            (SendOutcome::NotSent, SendMode::Repeated) if !may_pass(error.kind()) => {
+                self.doubt(open, at, step).await
+            }
+            (SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial, _) => {
                 self.save().await?;
                 let delay = error
                     .retry_after()
-                    .unwrap_or_else(|| self.desk.backoff(self.step_at(at).attempts));
+                    .unwrap_or_else(|| self.context.pace.backoff(step.attempts));
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await? {
-                    return self.doubt(open, at).await;
+                    return self.doubt(open, at, step).await;
                 }
                 Ok(StepFlow::Again)
             }
@@ -311,26 +353,32 @@ impl DeliveryRun<'_> {
     }
 
     /// The step as it is shown: a link is made now, as late as possible.
-    async fn shown(&self, open: &OpenDelivery, step: &v1::DeliveryStep) -> Option<SentStep> {
+    async fn shown(&self, open: &OpenDelivery, step: &StepPlan) -> Option<SentStep> {
         let mut shown = SentStep {
             step: open.platform_step(step)?,
             expires_at_ms: 0,
         };
-        match (step.route.as_str(), step.files.first()) {
-            (LINK_ROUTE, Some(index)) => {
-                let made = self.link(*index).await.ok()?;
-                let place = usize::try_from(*index).ok()?;
-                let file = self.report().files.get(place)?;
-                let now_ms = self.desk.clock.now_ms();
-                let url = made.url.expose();
-                let text = link::link_text(&file.name, file.size, url, now_ms, made.expires_at_ms);
-                shown.step.set_text(text);
-                shown.expires_at_ms = made.expires_at_ms;
-            }
-            _ => {}
+        if let (Route::Link, Some(index)) = (step.route, step.files.first()) {
+            let made = self.link(*index).await.ok()?;
+            let place = usize::try_from(*index).ok()?;
+            let file = self.record().files.get(place)?;
+            let now_ms = self.context.clock.now_ms();
+            let url = made.url.expose();
+            let text = link::link_text(&file.name, file.size, url, now_ms, made.expires_at_ms);
+            shown.step.set_text(text);
+            shown.expires_at_ms = made.expires_at_ms;
         }
         Some(shown)
     }
+}
+
+/// Whether an earlier request of the step may be visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SendMode {
+    /// None was sent.
+    First,
+    /// The same was sent before, and its response was lost.
+    Repeated,
 }
 
 /// A step as it is shown.
@@ -346,12 +394,4 @@ pub(super) const fn may_pass(kind: ErrorKind) -> bool {
         kind,
         ErrorKind::RateLimited | ErrorKind::Transient | ErrorKind::Source
     )
-}
-
-/// A kind as records spell it.
-fn kind_of(text: &str) -> ErrorKind {
-    ErrorKind::ALL_KINDS
-        .into_iter()
-        .find(|kind| kind.as_str() == text)
-        .unwrap_or(ErrorKind::Transient)
 }

@@ -1,30 +1,28 @@
-//! Copies out of the sandbox, each file for itself, through sandbox-transfer.
+//! Copies files out of the sandbox through sandbox-transfer, each by itself.
 
 use std::time::Duration;
 
 use dray_bus::CallError;
-use dray_content::name;
 use dray_platform::ErrorKind;
-use dray_proto::v1::{self, sandbox_ref};
+use dray_presentation::name;
+use dray_proto::Call;
+use dray_proto::export::{Export, ExportCalls, TreeFormat};
+use dray_proto::v1::{self, DeliveryStage, SandboxEntryKind, sandbox_ref};
 use dray_types::{Fault, FaultCode};
 use futures_util::StreamExt as _;
 
-use super::{CALL_TIMEOUT, GatherRequest, METADATA_TIMEOUT};
-use crate::deliver::DeliveryService;
-use crate::report::{self, state};
+use super::{CALL_TIMEOUT, GatherRequest, Gatherer, METADATA_TIMEOUT};
+use crate::record::{FileRecord, FileState};
 
-/// Files copied at one time.
+/// Files that are copied concurrently.
 const AT_ONCE: usize = 3;
 
-/// Bytes that a slow sandbox gives in a second.
+/// Bytes per second that a slow sandbox gives.
 const SLOW_BYTES_PER_SECOND: u64 = 256 * 1024;
 
-/// How the path of a file reads that came from the store.
-const STORED_FILE_NAME: &str = "file";
-
-impl DeliveryService {
+impl Gatherer {
     /// All files of a request, in its order: those that failed are among them.
-    pub(super) async fn fetch_all(&self, order: &GatherRequest<'_>) -> Vec<v1::DeliveredFile> {
+    pub(super) async fn fetch_all(&self, order: &GatherRequest<'_>) -> Vec<FileRecord> {
         let mut fetches = Vec::new();
         for (index, path) in order.work.paths.iter().enumerate() {
             fetches.push(self.fetch_or_fail(order, index, path));
@@ -40,14 +38,14 @@ impl DeliveryService {
     }
 
     /// A file that the request brings a claim for.
-    async fn brought(&self, order: &GatherRequest<'_>, claim: &v1::Claim) -> v1::DeliveredFile {
-        let file = stored_file(claim.clone());
-        match self.kept(order.meta, claim.clone()).await {
-            Ok(kept) => v1::DeliveredFile {
+    async fn brought(&self, order: &GatherRequest<'_>, claim: &v1::Claim) -> FileRecord {
+        let file = FileRecord::stored(claim.clone());
+        match self.claims.kept(order.meta, claim.clone()).await {
+            Ok(kept) => FileRecord {
                 claim: Some(kept),
                 ..file
             },
-            Err(unkept) => v1::DeliveredFile {
+            Err(unkept) => FileRecord {
                 name: file.name,
                 size: file.size,
                 ..failed_file(&[], &unkept.into())
@@ -60,7 +58,7 @@ impl DeliveryService {
         order: &GatherRequest<'_>,
         index: usize,
         path: &[u8],
-    ) -> v1::DeliveredFile {
+    ) -> FileRecord {
         match self.fetch(order, index, path).await {
             Ok(file) => file,
             Err(fault) => failed_file(path, &fault),
@@ -72,65 +70,78 @@ impl DeliveryService {
         order: &GatherRequest<'_>,
         index: usize,
         path: &[u8],
-    ) -> Result<v1::DeliveredFile, Fault> {
-        let sandbox = Some(sandbox_of(order.work));
-        let stat = v1::StatSandboxRequest {
-            sandbox: sandbox.clone(),
+    ) -> Result<FileRecord, Fault> {
+        let export = Export {
+            sandbox: sandbox_of(order.work),
             path: path.to_vec(),
-            follow: true,
+            format: TreeFormat::Zip,
+            max_bytes: self.context.config.max_file_size.as_u64(),
         };
-        let question = self.question(order, &format!("s{index}"), METADATA_TIMEOUT);
-        let entry = self
-            .bus
-            .call_watched(&question, &stat)
-            .await
-            .map_err(report_error)?;
-        self.tell(order, "fetching", &name::shown_name(path)).await;
-        let time = match entry.kind.as_str() {
-            "file" => copy_time(entry.size),
-            _ => CALL_TIMEOUT,
+        let calls = DeliveryExport {
+            gatherer: self,
+            order,
+            index,
         };
-        let question = self.question(order, &format!("f{index}"), time);
-        match entry.kind.as_str() {
-            "file" => {
-                let get = v1::GetSandboxFileRequest {
-                    sandbox,
-                    path: path.to_vec(),
-                    max_bytes: self.config.max_file_size.as_u64(),
-                };
-                let file = self
-                    .bus
-                    .call_watched(&question, &get)
-                    .await
-                    .map_err(report_error)?;
-                let claim = file.claim.ok_or_else(Fault::internal)?;
-                Ok(with_path(path, stored_file(claim), file.receipt))
-            }
-            "dir" => {
-                let get = v1::GetSandboxTreeRequest {
-                    sandbox,
-                    path: path.to_vec(),
-                    format: "zip".to_owned(),
-                    max_bytes: self.config.max_file_size.as_u64(),
-                };
-                let tree = self
-                    .bus
-                    .call_watched(&question, &get)
-                    .await
-                    .map_err(report_error)?;
-                let claim = tree.claim.ok_or_else(Fault::internal)?;
-                Ok(with_path(path, stored_file(claim), tree.receipt))
-            }
-            _ => Err(Fault::new(
-                FaultCode::Unsupported,
-                "This is neither a file nor a directory.",
-            )
-            .detail("not_a_regular_file")),
-        }
+        let (_, exported) = export.run(&calls).await?;
+        Ok(FileRecord {
+            path: path.to_vec(),
+            transfer: Some(exported.receipt),
+            ..FileRecord::stored(exported.claim.into())
+        })
     }
 }
 
-/// How long a copy of so many bytes may take.
+/// The calls that export one file. Each has an operation of its own, so that a repeated one finds what was done.
+struct DeliveryExport<'a> {
+    gatherer: &'a Gatherer,
+    order: &'a GatherRequest<'a>,
+    index: usize,
+}
+
+impl ExportCalls for DeliveryExport<'_> {
+    type Error = Fault;
+
+    async fn stat(&self, request: &v1::StatSandboxRequest) -> Result<v1::SandboxEntry, Fault> {
+        let Self {
+            gatherer,
+            order,
+            index,
+        } = self;
+        let question = gatherer
+            .context
+            .question(order, &format!("s{index}"), METADATA_TIMEOUT);
+        let entry = gatherer.context.bus.call_watched(&question, request).await;
+        let entry = entry.map_err(report_error)?;
+        let shown = name::shown_name(&request.path);
+        gatherer
+            .context
+            .tell(order, DeliveryStage::Fetching, &shown)
+            .await;
+        Ok(entry)
+    }
+
+    async fn copy<C: Call>(
+        &self,
+        entry: &v1::SandboxEntry,
+        request: &C,
+    ) -> Result<C::Reply, Fault> {
+        let Self {
+            gatherer,
+            order,
+            index,
+        } = self;
+        // The size of a directory is not that of its files.
+        let time = match entry.entry_kind() {
+            SandboxEntryKind::File => copy_time(entry.size),
+            _ => CALL_TIMEOUT,
+        };
+        let question = gatherer.context.question(order, &format!("f{index}"), time);
+        let reply = gatherer.context.bus.call_watched(&question, request).await;
+        reply.map_err(report_error)
+    }
+}
+
+/// Longest time for a copy of so many bytes.
 fn copy_time(size: u64) -> Duration {
     (METADATA_TIMEOUT + Duration::from_secs(size / SLOW_BYTES_PER_SECOND)).min(CALL_TIMEOUT)
 }
@@ -153,50 +164,19 @@ fn sandbox_of(work: &v1::SendFileRequested) -> v1::SandboxRef {
     }
 }
 
-/// A stored file that waits for its delivery.
-pub(crate) fn stored_file(claim: v1::Claim) -> v1::DeliveredFile {
-    let artifact = claim.artifact.clone().unwrap_or_default();
-    let wanted = match artifact.name.as_str() {
-        "" => STORED_FILE_NAME,
-        name => name,
-    };
-    v1::DeliveredFile {
-        name: name::clean_name(wanted),
-        size: artifact.size,
-        media_type: artifact.media_type,
-        sha256: artifact.sha256,
-        state: state::STATE_QUEUED.to_owned(),
-        claim: Some(claim),
-        ..v1::DeliveredFile::default()
-    }
-}
-
-fn with_path(
-    path: &[u8],
-    file: v1::DeliveredFile,
-    transfer: Option<v1::TransferReceipt>,
-) -> v1::DeliveredFile {
-    v1::DeliveredFile {
-        path: path.to_vec(),
-        transfer,
-        ..file
-    }
-}
-
-/// A file that could not be had.
-fn failed_file(path: &[u8], fault: &Fault) -> v1::DeliveredFile {
+/// A file that could not be copied.
+fn failed_file(path: &[u8], fault: &Fault) -> FileRecord {
     let kind = kind_of(fault);
-    v1::DeliveredFile {
+    FileRecord {
         path: path.to_vec(),
         name: name::shown_name(path),
-        state: report::given_up(kind).to_owned(),
-        error_kind: kind.as_str().to_owned(),
+        error_kind: Some(kind.into()),
         error_message: fault.message.clone(),
-        ..v1::DeliveredFile::default()
+        ..FileRecord::in_state(FileState::given_up(kind))
     }
 }
 
-/// A fault in the words of receipts.
+/// The kind of a fault, in the words of receipts.
 pub(super) const fn kind_of(fault: &Fault) -> ErrorKind {
     match fault.code {
         FaultCode::NotFound => ErrorKind::NotFound,
@@ -214,20 +194,6 @@ pub(super) const fn kind_of(fault: &Fault) -> ErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_stored_file_gets_a_name_that_is_safe_to_show() {
-        let claim = |name: &str| v1::Claim {
-            artifact: Some(v1::Artifact {
-                name: name.to_owned(),
-                ..v1::Artifact::default()
-            }),
-            ..v1::Claim::default()
-        };
-        assert_eq!(stored_file(claim("")).name, "file");
-        assert_eq!(stored_file(claim("../a\u{202e}b.pdf")).name, "ab.pdf");
-        assert_eq!(stored_file(claim("x")).state, state::STATE_QUEUED);
-    }
 
     #[test]
     fn a_copy_gets_time_by_its_size_and_never_more_than_a_call() {

@@ -1,8 +1,8 @@
-//! The HTTP door: webhooks of platforms, and uploads of browsers and services. Plain HTTP, to be put behind a proxy
-//! that terminates TLS.
+//! The HTTP listener for webhooks of platforms, and for uploads of browsers and services. It is plain HTTP, for use
+//! behind a proxy that terminates TLS.
 //!
-//! Every request must name a host that the operator listed (platform-delivery 14.8). Webhooks are let in by the
-//! platform's own signature, uploads by a bearer token; pages of other origins may upload when they are listed.
+//! Every request must name a host that the operator listed (platform-delivery 14.8). Webhooks are authenticated by
+//! the platform's own signature, uploads by a bearer token; pages of other origins may upload when they are listed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,44 +24,48 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::InboundService;
 use super::{DurableInboundSink, origin};
-use crate::deliver::DeliveryService;
 
-/// Most bytes of a body.
+/// Longest body of a request in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
 /// Longest time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves until `stop`.
-pub async fn serve_until(
-    desk: Arc<DeliveryService>,
+/// Serves until `stop`, and then finishes the requests under way.
+pub(crate) async fn serve_until(
+    service: Arc<InboundService>,
     listener: TcpListener,
     stop: CancellationToken,
 ) {
-    let served = axum::serve(NoDelayListener::new(listener), inbound_router(desk))
+    let served = axum::serve(NoDelayListener::new(listener), inbound_router(service))
         .with_graceful_shutdown(stop.cancelled_owned());
     if let Err(error) = served.await {
         tracing::error!(%error, "the listener for webhooks and uploads ended");
     }
 }
 
-/// Its routes.
-pub fn inbound_router(desk: Arc<DeliveryService>) -> Router {
+/// Makes the routes of the listener.
+pub(crate) fn inbound_router(service: Arc<InboundService>) -> Router {
     let uploads = Router::new()
         .route("/uploads", post(prepare_upload))
         .route("/uploads/{id}/finish", post(finish_upload))
-        .layer(from_fn_with_state(Arc::clone(&desk), origin::allow_origins));
+        .layer(from_fn_with_state(
+            Arc::clone(&service),
+            origin::allow_origins,
+        ));
     Router::new()
         .route("/platforms/{account}/webhook", any(post_webhook))
         .merge(uploads)
-        .with_state(desk)
+        .with_state(service)
 }
 
-/// Whether a `Host` header names us.
+/// Whether a `Host` header names this service. Without configured hosts only this machine's own names do.
 pub fn is_our_host(hosts: &[String], header: Option<&str>) -> bool {
     let Some(host) = header.map(without_port) else {
         return false;
     };
+    // A name with a dot at its end is the same name (RFC 1034, 3.1).
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     if hosts.is_empty() {
         let address = host.trim_start_matches('[').trim_end_matches(']');
@@ -76,6 +80,7 @@ pub fn is_our_host(hosts: &[String], header: Option<&str>) -> bool {
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port))
+            // A colon inside an IPv6 address is not that of a port.
             if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') =>
         {
             name
@@ -85,14 +90,15 @@ fn without_port(host: &str) -> &str {
 }
 
 async fn post_webhook(
-    State(desk): State<Arc<DeliveryService>>,
+    State(service): State<Arc<InboundService>>,
     Path(account): Path<String>,
     request: Request,
 ) -> Response {
-    if let Some(refused) = wrong_host(&desk, request.headers()) {
+    // First: a page that rebinds a name to this address must reach nothing (14.8).
+    if let Some(refused) = wrong_host(&service, request.headers()) {
         return refused;
     }
-    let Some(account) = desk.accounts.named(&account) else {
+    let Some(account) = service.accounts.named(&account) else {
         return StatusCode::NOT_FOUND.into_response();
     };
     let Some(inbox) = account.inbox.clone() else {
@@ -128,10 +134,10 @@ async fn post_webhook(
             .into_response();
         }
     };
-    take_webhook(DurableInboundSink { desk, account }, reply).await
+    take_webhook(DurableInboundSink { service, account }, reply).await
 }
 
-/// Everything is stored before the platform hears that it is.
+/// Stores all messages of a webhook, and only then confirms them to the platform.
 async fn take_webhook(door: DurableInboundSink, reply: WebhookReply) -> Response {
     let WebhookReply {
         status,
@@ -141,6 +147,7 @@ async fn take_webhook(door: DurableInboundSink, reply: WebhookReply) -> Response
     } = reply;
     let stored = async {
         for message in messages {
+            // A platform sends again what was not confirmed; the operation makes a repeated message one.
             door.message(message).await?;
         }
         door.statuses(&statuses).await
@@ -156,6 +163,7 @@ async fn take_webhook(door: DurableInboundSink, reply: WebhookReply) -> Response
         }
         Err(_elapsed) => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
+    // A handler that does not set a status has 0.
     let status = StatusCode::from_u16(status.max(100)).unwrap_or(StatusCode::OK);
     let status = if status.as_u16() == 100 {
         StatusCode::OK
@@ -181,8 +189,8 @@ struct AnnouncedUpload {
     media_type: String,
 }
 
-async fn prepare_upload(State(desk): State<Arc<DeliveryService>>, request: Request) -> Response {
-    let tenant = match let_in(&desk, request.headers()) {
+async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Request) -> Response {
+    let tenant = match let_in(&service, request.headers()) {
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
@@ -210,8 +218,9 @@ async fn prepare_upload(State(desk): State<Arc<DeliveryService>>, request: Reque
         sha256,
         media_type: announced.media_type,
     };
-    let reply = match desk
-        .prepare_upload(&request_meta(&desk, tenant), &wanted)
+    let reply = match service
+        .uploads
+        .prepare_upload(&request_meta(&service, tenant), &wanted)
         .await
     {
         Ok(reply) => reply,
@@ -235,17 +244,18 @@ async fn prepare_upload(State(desk): State<Arc<DeliveryService>>, request: Reque
 }
 
 async fn finish_upload(
-    State(desk): State<Arc<DeliveryService>>,
+    State(service): State<Arc<InboundService>>,
     Path(id): Path<String>,
     request: Request,
 ) -> Response {
-    let tenant = match let_in(&desk, request.headers()) {
+    let tenant = match let_in(&service, request.headers()) {
         Ok(tenant) => tenant,
         Err(refused) => return *refused,
     };
     let wanted = v1::FinishUploadRequest { upload_id: id };
-    match desk
-        .finish_upload(&request_meta(&desk, tenant), &wanted)
+    match service
+        .uploads
+        .finish_upload(&request_meta(&service, tenant), &wanted)
         .await
     {
         Ok(reply) => {
@@ -265,10 +275,10 @@ async fn finish_upload(
     }
 }
 
-fn request_meta(desk: &DeliveryService, tenant: TenantId) -> Meta {
+fn request_meta(service: &InboundService, tenant: TenantId) -> Meta {
     Meta::new(
         tenant,
-        Deadline::after(desk.clock.now_ms(), REQUEST_TIMEOUT),
+        Deadline::after(service.clock.now_ms(), REQUEST_TIMEOUT),
     )
 }
 
@@ -276,17 +286,17 @@ async fn read_body(request: Request<Body>) -> Option<bytes::Bytes> {
     to_bytes(request.into_body(), MAX_BODY_BYTES).await.ok()
 }
 
-fn wrong_host(desk: &DeliveryService, headers: &HeaderMap) -> Option<Response> {
+fn wrong_host(service: &InboundService, headers: &HeaderMap) -> Option<Response> {
     let host = headers
         .get(header::HOST)
         .and_then(|value| value.to_str().ok());
-    (!is_our_host(&desk.config.hosts, host))
+    (!is_our_host(&service.config.hosts, host))
         .then(|| StatusCode::MISDIRECTED_REQUEST.into_response())
 }
 
-/// Whose token it is.
-fn let_in(desk: &DeliveryService, headers: &HeaderMap) -> Result<TenantId, Box<Response>> {
-    if let Some(refused) = wrong_host(desk, headers) {
+/// The tenant of the request's bearer token.
+fn let_in(service: &InboundService, headers: &HeaderMap) -> Result<TenantId, Box<Response>> {
+    if let Some(refused) = wrong_host(service, headers) {
         return Err(Box::new(refused));
     }
     let shown = headers
@@ -296,7 +306,8 @@ fn let_in(desk: &DeliveryService, headers: &HeaderMap) -> Result<TenantId, Box<R
         .unwrap_or_default();
     // Digests are compared, so that the timing reveals nothing about the token.
     let shown = Sha256Digest::of(shown.as_bytes());
-    desk.config
+    service
+        .config
         .upload_tokens
         .iter()
         .find(|(_, token)| Sha256Digest::of(token.expose().as_bytes()) == shown)

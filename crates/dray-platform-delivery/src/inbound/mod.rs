@@ -1,4 +1,4 @@
-//! The way in: what a user writes becomes durable work once, its files are fetched within limits and put on their way
+//! Messages of users: each becomes durable work once, and its files are fetched within limits and put on their way
 //! into the session's sandbox (platform-delivery 11).
 
 pub mod listener;
@@ -6,37 +6,59 @@ pub(crate) mod origin;
 pub mod poll;
 mod receive;
 
+pub(crate) use receive::MessageReceiver;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_bus::Meta;
-use dray_platform::{ErrorKind, InboundMessage, InboundSink, PlatformError, StatusUpdate};
+use dray_bus::{Bus, Meta};
+use dray_platform::{
+    ErrorKind, InboundAttachment, InboundMessage, InboundSink, PlatformError, StatusUpdate,
+};
 use dray_proto::v1;
-use dray_types::{Deadline, OperationId, Sha256Digest, TenantId};
+use dray_types::{Clock, Deadline, OperationId, Sha256Digest, TenantId};
 
-use crate::accounts::PlatformAccount;
-use crate::deliver::{DeliveryService, wire_target};
+use crate::accounts::{AccountRegistry, PlatformAccount};
+use crate::config::Config;
+use crate::deliver::wire_target;
+use crate::platform_cache::PlatformCache;
+use crate::status::StatusUpdates;
+use crate::uploads::UploadService;
 
-/// How long the work on a message may take.
+/// Longest time for the work on one message.
 const MESSAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_hours(1);
 
-/// Attachments of one message; those beyond are reported as not available.
+/// Attachments of one message that are taken. Those above are reported as one entry that is not available.
 pub(crate) const MAX_ATTACHMENTS: usize = 50;
 
-/// Most bytes of a message's text that travel with it.
+/// Longest text of a message in bytes; the rest is cut.
 const TEXT_MOST: usize = 32 * 1024;
 
-/// Longest name or reference of an attachment.
+/// Longest name or reference of an attachment in bytes.
 const FIELD_MOST: usize = 1024;
 
-/// The door of one account: what it takes is durable when it says so.
+/// What messages and uploads of users pass through.
+#[derive(Debug)]
+pub(crate) struct InboundService {
+    pub(crate) bus: Bus,
+    pub(crate) clock: Clock,
+    pub(crate) config: Arc<Config>,
+    pub(crate) accounts: AccountRegistry,
+    /// Keeps the leases of pollers.
+    pub(crate) platform_cache: PlatformCache,
+    pub(crate) statuses: StatusUpdates,
+    pub(crate) uploads: UploadService,
+    pub(crate) receiver: MessageReceiver,
+}
+
+/// The sink of one account: a message is durable when the call returns.
 #[derive(Clone, Debug)]
 pub struct DurableInboundSink {
-    pub(crate) desk: Arc<DeliveryService>,
+    pub(crate) service: Arc<InboundService>,
     pub(crate) account: Arc<PlatformAccount>,
 }
 
-/// The operation of a message: the same message sent twice is one.
+/// The operation of a message, the same one when the message is sent again.
 pub fn operation_of(account: &str, message: &InboundMessage) -> OperationId {
     let target = &message.target;
     let mut bytes = Vec::new();
@@ -46,25 +68,27 @@ pub fn operation_of(account: &str, message: &InboundMessage) -> OperationId {
         &target.chat,
         &message.message_id,
     ] {
+        // Lengths separate the parts unambiguously for any content.
         bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
         bytes.extend_from_slice(part.as_bytes());
     }
     let mut hex = Sha256Digest::of(&bytes).to_hex();
     hex.truncate(40);
-    // Printable and short, so that this cannot fail.
+    // The text is printable and short, so this cannot fail.
     OperationId::new(format!("in-{hex}")).unwrap_or_else(|_| OperationId::mint())
 }
 
 impl DurableInboundSink {
-    /// Whose messages these are.
+    /// The tenant to whom messages of this account belong.
     pub(crate) fn tenant(&self) -> TenantId {
         self.account.tenant.clone().unwrap_or_default()
     }
 
-    /// News on what was sent.
+    /// Records news on messages that were sent.
     pub(crate) async fn statuses(&self, updates: &[StatusUpdate]) -> Result<(), PlatformError> {
         for update in updates {
-            self.desk
+            self.service
+                .statuses
                 .status(&self.account, update)
                 .await
                 .map_err(|error| {
@@ -79,27 +103,33 @@ impl DurableInboundSink {
 #[async_trait]
 impl InboundSink for DurableInboundSink {
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
-        let desk = &self.desk;
+        let service = &self.service;
         let operation = operation_of(&self.account.name, &message);
         let chat = message.target.chat.clone();
-        let deadline = Deadline::after(desk.clock.now_ms(), MESSAGE_TIMEOUT);
+        let deadline = Deadline::after(service.clock.now_ms(), MESSAGE_TIMEOUT);
         let meta = Meta::new(self.tenant(), deadline).with_operation(operation);
         let work = work_of(&self.account.name, message);
-        desk.bus.publish_work(&meta, &work).await.map_err(|error| {
-            PlatformError::new(ErrorKind::Transient, "a message was not stored").caused_by(error)
-        })?;
-        if let Err(error) = desk.index.refresh().await {
+        service
+            .bus
+            .publish_work(&meta, &work)
+            .await
+            .map_err(|error| {
+                PlatformError::new(ErrorKind::Transient, "a message was not stored")
+                    .caused_by(error)
+            })?;
+        // The message is stored; what follows only wakes deliveries that wait for one.
+        if let Err(error) = service.statuses.log.index.refresh().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "deliveries cannot be looked through"
             );
         }
-        desk.window_opened(&self.account, &chat).await;
+        service.statuses.window_opened(&self.account, &chat).await;
         Ok(())
     }
 }
 
-/// A message as work. Everything is bounded: the work has to fit a message of the bus.
+/// Converts a message to work. Everything is limited, because the work has to fit a message of the bus.
 fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
     let InboundMessage {
         mut target,
@@ -109,16 +139,16 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
         attachments,
     } = message;
     account.clone_into(&mut target.account);
+    let left_out = left_out_entry(attachments.get(MAX_ATTACHMENTS..).unwrap_or_default());
+    let taken = attachments.into_iter().take(MAX_ATTACHMENTS);
     v1::ReceiveMessage {
         chat: Some(wire_target(target)),
         message_id: cut_text(&message_id, FIELD_MOST),
         sender: cut_text(&sender, FIELD_MOST),
         text: cut_text(&text, TEXT_MOST),
-        attachments: attachments
-            .into_iter()
-            .take(MAX_ATTACHMENTS)
+        attachments: taken
             .map(|attachment| {
-                // A reference that does not fit is of no use.
+                // A reference that was cut would lead nowhere.
                 let is_long = attachment.reference.len() > FIELD_MOST;
                 v1::ReceivedAttachment {
                     id: cut_text(&attachment.id, FIELD_MOST),
@@ -138,11 +168,28 @@ fn work_of(account: &str, message: InboundMessage) -> v1::ReceiveMessage {
                     kind: cut_text(&attachment.kind, 64),
                 }
             })
+            .chain(left_out)
             .collect(),
     }
 }
 
-/// At most so many bytes, cut between characters.
+/// The entry that stands for attachments above the limit, so that the agent learns of them (platform-delivery 11.1).
+/// One for all of them, because the work has to fit a message.
+fn left_out_entry(left_out: &[InboundAttachment]) -> Option<v1::ReceivedAttachment> {
+    (!left_out.is_empty()).then(|| v1::ReceivedAttachment {
+        name: match left_out.len() {
+            1 => "1 more file".to_owned(),
+            count => format!("{count} more files"),
+        },
+        size: left_out
+            .iter()
+            .fold(0, |sum, attachment| sum.saturating_add(attachment.size)),
+        unavailable: format!("only the first {MAX_ATTACHMENTS} files of a message are taken"),
+        ..v1::ReceivedAttachment::default()
+    })
+}
+
+/// Cuts a text to so many bytes, between characters.
 fn cut_text(text: &str, most: usize) -> String {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -165,6 +212,18 @@ mod tests {
         }
     }
 
+    fn file(size: u64) -> InboundAttachment {
+        InboundAttachment {
+            id: "f".to_owned(),
+            name: "a.txt".to_owned(),
+            size,
+            media_type: String::new(),
+            reference: "r".to_owned(),
+            kind: "document".to_owned(),
+            unavailable: String::new(),
+        }
+    }
+
     #[test]
     fn the_same_message_is_one_operation_and_others_are_others() {
         let one = operation_of("bot", &message("1", "7"));
@@ -182,19 +241,34 @@ mod tests {
     fn a_huge_message_still_fits_the_bus() {
         let mut huge = message("1", &"9".repeat(5000));
         huge.text = "é".repeat(100_000);
-        let attachment = dray_platform::InboundAttachment {
+        let attachment = InboundAttachment {
             id: "x".repeat(5000),
             name: "n".repeat(5000),
-            size: 1,
-            media_type: String::new(),
             reference: "r".repeat(5000),
-            kind: "document".to_owned(),
-            unavailable: String::new(),
+            ..file(1)
         };
         huge.attachments = vec![attachment; 500];
         let work = work_of("bot", huge);
         assert!(prost::Message::encoded_len(&work) < 128 * 1024 - 4096);
-        assert_eq!(work.attachments.len(), MAX_ATTACHMENTS);
         assert!(!work.attachments[0].unavailable.is_empty());
+    }
+
+    #[test]
+    fn attachments_above_the_limit_are_reported_as_not_available() {
+        let mut many = message("1", "7");
+        many.attachments = vec![file(10); MAX_ATTACHMENTS + 3];
+        let work = work_of("bot", many);
+        assert_eq!(work.attachments.len(), MAX_ATTACHMENTS + 1);
+        let rest = work.attachments.last().unwrap();
+        assert_eq!(rest.name, "3 more files");
+        assert_eq!(rest.size, 30);
+        assert_eq!(
+            rest.unavailable,
+            "only the first 50 files of a message are taken"
+        );
+
+        let mut full = message("1", "8");
+        full.attachments = vec![file(10); MAX_ATTACHMENTS];
+        assert_eq!(work_of("bot", full).attachments.len(), MAX_ATTACHMENTS);
     }
 }

@@ -1,5 +1,5 @@
-//! Which pages of other origins may upload (Fetch Standard, «CORS protocol»). Exact origins that the operator listed,
-//! never `*`; without a list, none. Cookies are not part of it: uploads carry a bearer token.
+//! Pages of other origins that may upload (Fetch Standard, «CORS protocol»): exactly those that the operator listed,
+//! never `*`; without a list, none. Cookies play no part, since uploads carry a bearer token.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use crate::deliver::DeliveryService;
+use super::InboundService;
 
-/// Seconds for which a browser remembers what it may do.
+/// Seconds for which a browser remembers the result of a preflight.
 const PREFLIGHT_MAX_AGE_SECONDS: &str = "600";
 
-/// Answers preflights, and lets pages of listed origins read answers.
+/// Answers preflights, and lets pages of listed origins read responses.
 pub(super) async fn allow_origins(
-    State(desk): State<Arc<DeliveryService>>,
+    State(service): State<Arc<InboundService>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let origin = allowed_origin(&desk.config.upload_origins, request.headers());
+    let origin = allowed_origin(&service.config.upload_origins, request.headers());
     let mut response = if request.method() == Method::OPTIONS {
         preflight_response(origin.is_some())
     } else {
         next.run(request).await
     };
     let headers = response.headers_mut();
-    // Caches must not give one origin the answer for another.
+    // Caches must not give one origin the response for another.
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -58,7 +58,7 @@ fn preflight_response(allowed: bool) -> Response {
     (StatusCode::NO_CONTENT, told).into_response()
 }
 
-/// Whether a text is an origin as browsers send it: scheme, host and port, nothing else, in lower case.
+/// Whether a text is an origin as browsers send it: only scheme, host and port, in lower case.
 pub(crate) fn is_origin(text: &str) -> bool {
     url::Url::parse(text).is_ok_and(|url| {
         matches!(url.scheme(), "http" | "https") && url.origin().ascii_serialization() == text

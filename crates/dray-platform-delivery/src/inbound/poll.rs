@@ -1,5 +1,4 @@
-//! Asks platforms for messages where they are asked rather than call us. One replica at a time: a lease in the bus says
-//! which.
+//! Polls platforms that have to be asked for messages. One replica polls each account: it has the lease in the bus.
 
 use std::time::Duration;
 
@@ -12,15 +11,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::DurableInboundSink;
 
-/// How long a lease holds without renewal.
+/// How long a lease lasts without renewal.
 const LEASE_DURATION: Duration = Duration::from_secs(30);
-/// How often it is renewed, and looked for.
+/// Time between two renewals, and between two attempts to take the lease.
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// A poll that ends sooner than this without an error has nothing to ask.
+/// A poll that ends sooner than this without an error belongs to a platform that calls us.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// Longest pause after failures.
+/// Longest delay after failures.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
-/// Pause after the platform refused our credentials: only an operator can help.
+/// Delay after the platform refused the credentials, which only an operator can change.
 const REFUSED_DELAY: Duration = Duration::from_mins(5);
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -41,7 +40,7 @@ impl DurableInboundSink {
             let begun = Instant::now();
             match self.poll_with_lease(&instance, &stop).await {
                 Some(Ok(())) if begun.elapsed() < AT_ONCE => {
-                    // This platform calls us.
+                    // This platform calls us, so there is nothing to poll.
                     self.give_lease(&instance).await;
                     return;
                 }
@@ -81,6 +80,8 @@ impl DurableInboundSink {
                 }
                 _ = renew.tick() => {
                     if !self.take_lease(instance).await {
+                        // Two pollers would take each other's messages; the poll may end by itself before it is
+                        // dropped.
                         round.cancel();
                         let _ = tokio::time::timeout(RENEW_INTERVAL, &mut polling).await;
                         return None;
@@ -110,17 +111,19 @@ impl DurableInboundSink {
     }
 
     async fn give_lease(&self, instance: &str) {
+        // A lease that cannot be given back ends by itself.
         let _ = self.try_lease(instance, Duration::ZERO).await;
     }
 
     async fn try_lease(&self, instance: &str, life: Duration) -> Result<bool, KeyError> {
-        let keys = self.desk.platform_cache.keys();
+        let keys = self.service.platform_cache.keys();
         let key = self.lease_key();
-        let now_ms = self.desk.clock.now_ms();
+        let now_ms = self.service.clock.now_ms();
         let found = keys.get(&key).await?;
         let held = found
             .as_ref()
             .and_then(|entry| serde_json::from_slice::<PollLease>(&entry.value).ok());
+        // A lease of this replica is renewed, also after it ended.
         if held.is_some_and(|lease| lease.owner != instance && lease.until_ms > now_ms) {
             return Ok(false);
         }
@@ -136,6 +139,7 @@ impl DurableInboundSink {
         };
         match written {
             Ok(_) => Ok(true),
+            // Another replica wrote first: it has the lease now.
             Err(KeyError::Stale | KeyError::Exists) => Ok(false),
             Err(error) => Err(error),
         }

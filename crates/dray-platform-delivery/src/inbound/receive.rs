@@ -1,29 +1,37 @@
-//! One message of a user: find its session, fetch its files within limits, put each on its way into the sandbox.
+//! One message of a user: finds its session, fetches its files within limits, and puts each on its way into the
+//! sandbox.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{CallError, Meta, WorkCompleted, WorkFailure};
-use dray_content::{kind, name, size};
+use dray_bus::{Bus, CallError, Meta, WorkCompleted, WorkFailure};
+use dray_media_type::kind;
 use dray_platform::{ErrorKind, InboundAttachment, InboundSource, PlatformError};
+use dray_presentation::{name, size};
+use dray_proto::codes::DeliveryTask;
 use dray_proto::v1;
-use dray_store::{ArtifactLabel, ArtifactWriter};
-use dray_types::{Claim, Deadline, Fault, FaultCode, OperationId};
+use dray_store::{ArtifactLabel, ArtifactWriter, Store};
+use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId};
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::PlatformAccount;
-use crate::deliver::DeliveryService;
+use crate::accounts::{AccountRegistry, PlatformAccount};
+use crate::config::Config;
 use crate::error::DeliveryError;
+use crate::metrics::DeliveryMetrics;
 use crate::uploads::PLACE_TIMEOUT;
 
-/// Tries to fetch one attachment: the first and two more (platform-delivery 11.2).
+/// Attempts to fetch one attachment: the first and two more (platform-delivery 11.2).
 const MAX_FETCH_ATTEMPTS: u32 = 3;
 
-/// Attempts for a chat that belongs to no session: the service that answers the first message may be about to bind it.
+/// Attempts for a chat without a session: the service that answers the first message may be about to bind it.
 const UNBOUND_ATTEMPTS: u32 = 5;
-/// Between them.
+/// Time between two of these attempts.
 const UNBOUND_DELAY: Duration = Duration::from_secs(20);
+
+/// What a user reads whose files belong to no session.
+const UNBOUND_NOTICE: &str = "Your files were not taken: this chat is not connected to a session.";
 
 /// What came of one attachment.
 enum AttachmentResult {
@@ -31,12 +39,23 @@ enum AttachmentResult {
     Unavailable(String),
 }
 
-impl DeliveryService {
+/// Does the work on messages of users.
+#[derive(Debug)]
+pub(crate) struct MessageReceiver {
+    pub(crate) bus: Bus,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) config: Arc<Config>,
+    pub(crate) accounts: AccountRegistry,
+    pub(crate) metrics: DeliveryMetrics,
+}
+
+impl MessageReceiver {
     /// Does the work on one message.
     ///
     /// # Errors
-    /// The chat belongs to no session, or something that may pass.
-    pub async fn receive(
+    /// The chat belongs to no session, or a failure that may pass.
+    pub(crate) async fn receive(
         &self,
         meta: &Meta,
         work: &v1::ReceiveMessage,
@@ -58,6 +77,7 @@ impl DeliveryService {
                 fetched = self.fetch_attachment(meta, &account, attachment, (epoch, position), left) => fetched,
                 () = cancel.cancelled() => return Err(Fault::from(DeliveryError::Interrupted).into()),
             };
+            // All files of a message share one limit, in their order.
             if let AttachmentResult::Stored(claim) = &fetched {
                 left = left.saturating_sub(claim.artifact.size);
             }
@@ -71,7 +91,7 @@ impl DeliveryService {
         )))
     }
 
-    /// The session that a chat belongs to: bound with the account's name, or without when it is the only one.
+    /// Finds the session of a chat: bound with the account's name, or without it when the account is the only one.
     async fn session_of(
         &self,
         meta: &Meta,
@@ -104,8 +124,8 @@ impl DeliveryService {
         Ok(None)
     }
 
-    /// No session is bound yet: notifies the service that binds sessions, waits a while, and gives up with a notice to
-    /// the user.
+    /// Handles a chat without a session: notifies the service that binds sessions, waits a while, and gives up with a
+    /// notice to the user.
     async fn unbound(&self, meta: &Meta, work: &v1::ReceiveMessage, attempt: u32) -> WorkFailure {
         let event = received_event(meta, work, String::new(), Vec::new());
         if let Err(error) = self.bus.publish_event_part(meta, "unbound", &event).await {
@@ -123,15 +143,14 @@ impl DeliveryService {
         fault.into()
     }
 
-    /// The user's files could not be placed, and the user is notified.
+    /// Notifies the user whose files could not be placed.
     async fn tell_user(&self, meta: &Meta, work: &v1::ReceiveMessage) {
         let notice = v1::DeliverFiles {
             delivery_id: derived_operation(&meta.operation, "notice").to_string(),
             target: work.chat.clone(),
-            message: "Your files were not taken: this chat is not connected to a session."
-                .to_owned(),
             ..v1::DeliverFiles::default()
         };
+        let notice = notice.with_task(DeliveryTask::Notice(UNBOUND_NOTICE.to_owned()));
         let envelope = meta
             .clone()
             .with_operation(derived_operation(&meta.operation, "notice"));
@@ -152,6 +171,7 @@ impl DeliveryService {
             return AttachmentResult::Unavailable(attachment.unavailable.clone());
         }
         let most = self.config.max_attachment.as_u64().min(left);
+        // Before any byte is fetched; an announced size that is too small ends the fetch later.
         if attachment.size > most {
             return too_large(attachment.size, most);
         }
@@ -162,6 +182,7 @@ impl DeliveryService {
         let mut tries = 0;
         loop {
             tries += 1;
+            // An operation for each attempt, so that the staged bytes of two attempts never meet.
             let operation = derived_operation(&meta.operation, &format!("a{position}t{tries}"));
             let writer = self
                 .store
@@ -189,7 +210,7 @@ impl DeliveryService {
         }
     }
 
-    /// Streams the bytes into the store, for any announced length.
+    /// Streams the bytes into the store, regardless of the announced length.
     async fn fetch_once(
         &self,
         inbox: &dyn InboundSource,
@@ -211,6 +232,7 @@ impl DeliveryService {
             .map_err(|_| silence())?
         {
             let bytes: Bytes = bytes?;
+            // Counted as they arrive: the platform's size may be wrong or missing (platform-delivery 11.2).
             if writer.size() + bytes.len() as u64 > most {
                 return Err(PlatformError::new(
                     ErrorKind::TooLarge,
@@ -227,7 +249,8 @@ impl DeliveryService {
         writer.finish(label).await.map_err(lost)
     }
 
-    /// Publishes the work that puts one attachment into the sandbox, or reports to the agent why it cannot.
+    /// Publishes the work that puts one attachment into the sandbox, or that reports to the agent why it cannot be
+    /// put.
     async fn place(
         &self,
         meta: &Meta,
@@ -271,6 +294,7 @@ impl DeliveryService {
         }
         self.metrics.attachment(&platform, &audit.state);
         let operation = derived_operation(&meta.operation, &format!("a{position}"));
+        // Its own deadline: a file may wait for its sandbox much longer than this message takes.
         let deadline = Deadline::after(self.clock.now_ms(), PLACE_TIMEOUT);
         let envelope = meta
             .clone()
@@ -301,7 +325,7 @@ fn received_event(
     }
 }
 
-/// An operation that follows from another.
+/// An operation that follows from another, the same one for a repeated message.
 fn derived_operation(operation: &OperationId, what: &str) -> OperationId {
     OperationId::new(format!("{what}-{}", operation.ledger_token()))
         .unwrap_or_else(|_| operation.clone())
@@ -311,7 +335,7 @@ fn too_large(found: u64, most: u64) -> AttachmentResult {
     AttachmentResult::Unavailable(format!("too large ({})", size::over_limit(found, most)))
 }
 
-/// Why an attachment is not there, in words that stand in a context line.
+/// The reason for which an attachment is missing, in the words of a context line.
 const fn kind_reason(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound | ErrorKind::StaleFileId => "the platform no longer has it",

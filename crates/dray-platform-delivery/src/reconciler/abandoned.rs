@@ -5,9 +5,9 @@ use dray_bus::LedgerKey;
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, OperationId};
 
-use super::{DeliveryService, IndexEntry, give_up, round_meta, round_work};
-use crate::deliver::waiting;
+use super::{IndexEntry, Reconciler, give_up, round_meta, round_work};
 use crate::error::DeliveryError;
+use crate::record::{DeliveryRecord, WaitingReason};
 use crate::records::RevisionedRecord;
 
 /// Between two looks at the work of one delivery.
@@ -26,34 +26,34 @@ enum WorkState {
     Idle,
 }
 
-impl DeliveryService {
+impl Reconciler {
     /// Ends a delivery whose work is dead, and gives another round to one whose work ended too soon.
     pub(super) async fn look_at_work(&self, line: &IndexEntry) -> Result<(), DeliveryError> {
-        let Some(mut held) = self.records.read(&line.key).await? else {
+        let Some(mut held) = self.log.records.read(&line.key).await? else {
             return Ok(());
         };
-        if held.report.finished {
+        if held.record.finished {
             return Ok(());
         }
-        match self.work_of(&held.report).await? {
+        match self.work_of(&held.record).await? {
             WorkState::Open => Ok(()),
             WorkState::Dead => {
                 tracing::error!(
-                    delivery = held.report.delivery_id,
+                    delivery = held.record.delivery_id,
                     "a delivery is given up: its work is dead"
                 );
-                give_up(&mut held.report);
+                give_up(&mut held.record);
                 self.end(line, held, "abandoned").await
             }
             WorkState::Idle => self.next_round(line, held).await,
         }
     }
 
-    async fn work_of(&self, report: &v1::DeliveryReport) -> Result<WorkState, DeliveryError> {
-        let Some(meta) = round_meta(report) else {
+    async fn work_of(&self, record: &DeliveryRecord) -> Result<WorkState, DeliveryError> {
+        let Some(meta) = round_meta(record) else {
             return Ok(WorkState::Open);
         };
-        let work = round_work(report);
+        let work = round_work(record);
         let key = LedgerKey::of_message(&work, &meta.tenant, &meta.operation);
         let (dead, idle) = (Ok(WorkState::Dead), Ok(WorkState::Idle));
         match self.terminal(&key).await? {
@@ -61,10 +61,10 @@ impl DeliveryService {
             // The worker's clock said that it is not due yet.
             Some(TerminalState::Done) => idle,
             Some(_) => dead,
-            None if report.rounds > 0 || !self.is_left(report) => Ok(WorkState::Open),
+            None if record.rounds > 0 || !self.is_left(record) => Ok(WorkState::Open),
             // The record was written, and its work never published.
             None => {
-                let id = OperationId::new(report.delivery_id.as_str());
+                let id = OperationId::new(record.delivery_id.as_str());
                 let Ok(id) = id else {
                     return Ok(WorkState::Open);
                 };
@@ -89,9 +89,9 @@ impl DeliveryService {
         Ok(found.map(|held| held.record.terminal()))
     }
 
-    fn is_left(&self, report: &v1::DeliveryReport) -> bool {
-        let age = self.clock.now_ms().saturating_sub(report.begun_at_ms);
-        report.due_at_ms == 0 && age >= UNPUBLISHED_MS
+    fn is_left(&self, record: &DeliveryRecord) -> bool {
+        let age = self.clock.now_ms().saturating_sub(record.begun_at_ms);
+        record.due_at_ms == 0 && age >= UNPUBLISHED_MS
     }
 
     async fn next_round(
@@ -99,17 +99,13 @@ impl DeliveryService {
         line: &IndexEntry,
         mut held: RevisionedRecord,
     ) -> Result<(), DeliveryError> {
-        let report = &mut held.report;
-        report.rounds += 1;
-        report.due_at_ms = report.due_at_ms.max(self.clock.now_ms()).max(1);
-        if report.waiting.is_empty() {
-            waiting::QUEUE_REASON.clone_into(&mut report.waiting);
-        }
-        let written = self
-            .records
-            .write(&line.key, held.report, held.revision)
+        let record = &mut held.record;
+        record.rounds += 1;
+        record.due_at_ms = record.due_at_ms.max(self.clock.now_ms()).max(1);
+        record.waiting.get_or_insert(WaitingReason::Queue);
+        self.log
+            .write(&line.key, held.record, held.revision)
             .await?;
-        self.index.note(&line.key, &written);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use super::fake::FakeAction;
 use super::world::{DeliveryFixture, states, tenant};
 use crate::deliver::WorkEnd;
 use crate::reconciler::{round_meta, round_work};
-use crate::report::state;
+use crate::record::{DeliveryRecord, FileState};
 
 /// Ends every piece of work as it is told.
 #[derive(Clone, Copy)]
@@ -131,7 +131,7 @@ async fn a_dead_letter_ends_its_delivery_at_once_and_truthfully() {
     world.sweep().await;
     let report = world.record("d").await;
     assert!(report.finished && !report.success, "{report:?}");
-    assert_eq!(states(&report), [state::STATE_UNKNOWN, state::STATE_FAILED]);
+    assert_eq!(states(&report), [FileState::Unknown, FileState::Failed]);
     assert!(
         report.notice.contains("Couldn't deliver: b.txt")
             && report.notice.contains("May have been delivered: a.txt"),
@@ -171,7 +171,7 @@ async fn a_round_that_a_slow_clock_thought_too_early_is_followed_by_another() {
     let WorkEnd::Finished(report) = world.go_on("d").await.unwrap() else {
         panic!("it still waits");
     };
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
 }
 
 #[tokio::test]
@@ -190,9 +190,17 @@ async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
         .unwrap();
     let deliver = world.files("d", &[("a.txt", b"a")]).await;
     let meta = world.meta("d");
-    let report = crate::deliver::new_record(&meta, &deliver, world.clock.now_ms(), 86_400_000);
+    let begun_at_ms = world.clock.now_ms();
+    let report = DeliveryRecord::begin(&meta, deliver, begun_at_ms, 86_400_000);
     let key = crate::records::record_key(&tenant(), &meta.operation);
-    world.desk.records.write(&key, report, 0).await.unwrap();
+    world
+        .desk
+        .receipts
+        .log
+        .records
+        .write(&key, report, 0)
+        .await
+        .unwrap();
     world.clock.advance(Duration::from_mins(2));
     world.sweep().await;
     assert!(
@@ -211,7 +219,7 @@ async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
     let report = world.record("d").await;
     assert_eq!(
         (report.finished, states(&report)),
-        (true, vec![state::STATE_FAILED])
+        (true, vec![FileState::Failed])
     );
 }
 

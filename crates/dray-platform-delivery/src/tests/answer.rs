@@ -1,17 +1,33 @@
 //! An agent's final text and the files that it names.
 
 use dray_proto::v1;
+use dray_types::{ByteSize, Claim, Fault, FaultCode};
 
 use super::path::{QueueWorkers, over};
 use super::world::{DeliveryFixture, chat, states};
-use crate::report::state;
+use crate::record::FileState;
 
 fn text(text: &str) -> v1::SendTextRequested {
     v1::SendTextRequested {
         session: "s".to_owned(),
         text: text.to_owned(),
         turn: "t".to_owned(),
+        text_claim: None,
     }
+}
+
+/// Returns a request for this stored text.
+async fn stored_text(world: &DeliveryFixture, text: &[u8]) -> v1::SendTextRequested {
+    v1::SendTextRequested {
+        session: "s".to_owned(),
+        text_claim: Some(world.claim("answer.txt", text).await.into()),
+        ..v1::SendTextRequested::default()
+    }
+}
+
+/// A text above what a message carries, with one tag at its end.
+fn long_text() -> String {
+    format!("{}MEDIA:/w/a.pdf", "строка\n".repeat(20_000))
 }
 
 async fn world() -> DeliveryFixture {
@@ -33,6 +49,7 @@ async fn r_4_tags_become_files_and_what_is_missing_is_told() {
         text("Here: MEDIA:/w/a.pdf and MEDIA:/w/b c.pdf, not MEDIA:/w/none.pdf [[as_document]]");
     let reply = world
         .desk
+        .texts
         .send_text(&world.meta("d1"), &said)
         .await
         .unwrap();
@@ -47,7 +64,7 @@ async fn r_4_tags_become_files_and_what_is_missing_is_told() {
     let report = over(&world, "d1").await;
     assert_eq!(
         states(&report),
-        [state::STATE_DELIVERED, state::STATE_DELIVERED]
+        [FileState::Delivered, FileState::Delivered]
     );
     assert!(report.flags.unwrap().as_document);
 }
@@ -57,6 +74,7 @@ async fn a_text_without_tags_sends_nothing() {
     let world = world().await;
     let reply = world
         .desk
+        .texts
         .send_text(&world.meta("d1"), &text("Done."))
         .await
         .unwrap();
@@ -77,11 +95,12 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
         ..v1::SendFileRequested::default()
     };
     let meta = world.meta("d1");
-    world.desk.accept(&meta, &tool).await.unwrap();
-    world.desk.note_turn(&meta, &tool).await;
+    world.desk.intake.accept(&meta, &tool).await.unwrap();
+    world.desk.texts.note_turn(&meta, &tool).await;
     let said = text("MEDIA:/w/a.pdf");
     let reply = world
         .desk
+        .texts
         .send_text(&world.meta("d2"), &said)
         .await
         .unwrap();
@@ -92,6 +111,7 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
     };
     let reply = world
         .desk
+        .texts
         .send_text(&world.meta("d3"), &other_turn)
         .await
         .unwrap();
@@ -103,8 +123,84 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
     over(&world, "d1").await;
     let reply = world
         .desk
+        .texts
         .send_text(&world.meta("d4"), &said)
         .await
         .unwrap();
     assert_eq!(reply.delivery_id, "d4", "what failed may be sent again");
+}
+
+#[tokio::test]
+async fn a_long_text_is_read_from_the_store_and_returned_through_it() {
+    let world = world().await;
+    let long = long_text();
+    let request = stored_text(&world, long.as_bytes()).await;
+    let meta = world.meta("d1");
+    let reply = world.desk.texts.send_text(&meta, &request).await.unwrap();
+    assert_eq!(
+        (reply.text.as_str(), reply.delivery_id.as_str()),
+        ("", "d1")
+    );
+    let claim = Claim::try_from(reply.text_claim.unwrap()).unwrap();
+    let reader = world.store.read(&meta.tenant, &claim, meta.deadline).await;
+    let bytes = reader.unwrap().read_all(ByteSize::mib(1)).await;
+    let shown = String::from_utf8(bytes.unwrap().into()).unwrap();
+    assert_eq!(
+        shown.trim_end(),
+        long.replace("MEDIA:/w/a.pdf", "").trim_end()
+    );
+}
+
+#[tokio::test]
+async fn a_short_stored_text_is_returned_in_the_message() {
+    let world = world().await;
+    let request = stored_text(&world, b"Done.").await;
+    let reply = world
+        .desk
+        .texts
+        .send_text(&world.meta("d1"), &request)
+        .await;
+    let reply = reply.unwrap();
+    assert_eq!((reply.text.as_str(), reply.text_claim), ("Done.", None));
+}
+
+#[tokio::test]
+async fn a_text_that_breaks_the_contract_is_refused() {
+    let world = world().await;
+    let mut both = stored_text(&world, b"Done.").await;
+    both.text = "Done.".to_owned();
+    let mut vast = stored_text(&world, b"Done.").await;
+    let artifact = vast.text_claim.as_mut().unwrap().artifact.as_mut();
+    artifact.unwrap().size = (8 << 20) + 1;
+    let requests = [
+        (text(&long_text()), "text"),
+        (both, "text"),
+        (vast, "text_claim"),
+        (stored_text(&world, b"\xff").await, "text_claim"),
+    ];
+    for (request, field) in requests {
+        let failure = world
+            .desk
+            .texts
+            .send_text(&world.meta("d1"), &request)
+            .await;
+        let fault = Fault::from(failure.unwrap_err());
+        assert_eq!(fault.code, FaultCode::InvalidArgument, "{fault:?}");
+        assert!(format!("{fault:?}").contains(field), "{fault:?}");
+    }
+    assert!(world.published("delivery").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_stored_text_of_another_tenant_is_refused() {
+    let world = world().await;
+    let mut request = stored_text(&world, b"Done.").await;
+    let artifact = request.text_claim.as_mut().unwrap().artifact.as_mut();
+    artifact.unwrap().tenant = "other".to_owned();
+    let failure = world
+        .desk
+        .texts
+        .send_text(&world.meta("d1"), &request)
+        .await;
+    assert_eq!(Fault::from(failure.unwrap_err()).code, FaultCode::Denied);
 }

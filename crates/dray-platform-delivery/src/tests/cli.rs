@@ -8,8 +8,9 @@ use dray_proto::v1;
 use super::world::{DeliveryFixture, states};
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::cli::CliAccount;
-use crate::deliver::DeliveryService;
-use crate::report::state;
+use crate::delivery_service::DeliveryService;
+use crate::machine::DeliveryStep;
+use crate::record::{DeliveryStart, FileState};
 
 fn with_cli(world: &mut DeliveryFixture, fallbacks: Vec<std::path::PathBuf>) {
     let cx = dray_service::ServiceContext::new(
@@ -22,14 +23,14 @@ fn with_cli(world: &mut DeliveryFixture, fallbacks: Vec<std::path::PathBuf>) {
         Arc::new(CliAccount::new(fallbacks)),
     )]);
     world.desk = Arc::new(DeliveryService::new(
-        world.desk.config.clone(),
+        world.desk.inbound.config.as_ref().clone(),
         accounts,
         &cx,
     ));
 }
 
-fn to(work: v1::DeliverFiles, folder: &std::path::Path) -> v1::DeliverFiles {
-    v1::DeliverFiles {
+fn to(work: DeliveryStart, folder: &std::path::Path) -> DeliveryStart {
+    DeliveryStart {
         target: Some(v1::ChatTarget {
             platform: "cli".to_owned(),
             chat: folder.to_string_lossy().into_owned(),
@@ -58,7 +59,7 @@ async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
     let files: [(&str, &[u8]); 2] = [("report.pdf", b"new"), ("none.txt", b"")];
     let work = to(world.files("d", &files).await, &folder);
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_COPIED, state::STATE_COPIED]);
+    assert_eq!(states(&report), [FileState::Copied, FileState::Copied]);
     assert_eq!(names(&folder), ["none.txt", "report (2).pdf", "report.pdf"]);
     assert_eq!(std::fs::read(folder.join("report.pdf")).unwrap(), b"mine");
     assert_eq!(
@@ -99,21 +100,18 @@ async fn a_folder_that_cannot_be_written_gives_way_to_the_next_or_fails() {
     with_cli(&mut world, vec![fallback.clone()]);
     let missing = world.folder().join("missing");
     let work = to(world.files("d1", &[("a.txt", b"a")]).await, &missing);
-    assert_eq!(states(&world.delivered(&work).await), [state::STATE_COPIED]);
+    assert_eq!(states(&world.delivered(&work).await), [FileState::Copied]);
     assert_eq!(names(&fallback), ["a.txt"]);
     with_cli(&mut world, Vec::new());
     let work = to(world.files("d2", &[("a.txt", b"a")]).await, &missing);
-    assert_eq!(
-        states(&world.delivered(&work).await),
-        [state::STATE_REJECTED]
-    );
+    assert_eq!(states(&world.delivered(&work).await), [FileState::Rejected]);
     let relative = to(
         world.files("d3", &[("a.txt", b"a")]).await,
         std::path::Path::new("x"),
     );
     assert_eq!(
         states(&world.delivered(&relative).await),
-        [state::STATE_REJECTED]
+        [FileState::Rejected]
     );
 }
 
@@ -128,19 +126,33 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
     // As a crash between the copy and the record leaves it.
     let meta = world.meta("d");
     let key = crate::records::record_key(&meta.tenant, &meta.operation);
-    let mut held = world.desk.records.read(&key).await.unwrap().unwrap();
-    held.report.finished = false;
-    held.report.files[0].state = state::STATE_SENDING.to_owned();
-    held.report.steps[0].state = "sending".to_owned();
-    held.report.steps[0].confirmed.clear();
+    let mut held = world
+        .desk
+        .receipts
+        .log
+        .records
+        .read(&key)
+        .await
+        .unwrap()
+        .unwrap();
+    held.record.finished = false;
+    held.record.files[0].state = FileState::Sending;
+    let DeliveryStep::Done(step) = held.record.steps.remove(0) else {
+        panic!("it was not copied");
+    };
+    held.record
+        .steps
+        .insert(0, step.deny().begin(world.clock.now_ms()).into());
     world
         .desk
+        .receipts
+        .log
         .records
-        .write(&key, held.report, held.revision)
+        .write(&key, held.record, held.revision)
         .await
         .unwrap();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_COPIED]);
+    assert_eq!(states(&report), [FileState::Copied]);
     assert_eq!(names(&folder), ["a.txt"]);
     assert_eq!(CliAccount::default().name(), "cli");
 }

@@ -1,40 +1,28 @@
 //! The configuration on the pages of the platforms can be copied: the loader takes it, and the accounts open.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use dray_service::config::{ConfigLoader, ConfigSources, Environment};
-use dray_types::Clock;
+use dray_types::{Clock, PlatformKind};
 
 use crate::config::Config;
 
 /// The directory of secrets on the pages.
 const SECRETS_DIRECTORY: &str = "/etc/dray/";
 
-const PLATFORM_PAGES: [(&str, &str); 8] = [
-    ("cli", include_str!("../../../../docs/platforms/cli.md")),
-    (
-        "discord",
-        include_str!("../../../../docs/platforms/discord.md"),
-    ),
-    ("email", include_str!("../../../../docs/platforms/email.md")),
-    (
-        "matrix",
-        include_str!("../../../../docs/platforms/matrix.md"),
-    ),
-    ("slack", include_str!("../../../../docs/platforms/slack.md")),
-    (
-        "telegram",
-        include_str!("../../../../docs/platforms/telegram.md"),
-    ),
-    (
-        "webhook",
-        include_str!("../../../../docs/platforms/webhook.md"),
-    ),
-    (
-        "whatsapp",
-        include_str!("../../../../docs/platforms/whatsapp.md"),
-    ),
-];
+/// The pages of `docs/platforms`, by name without extension, in alphabetical order.
+fn platform_pages() -> BTreeMap<String, String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/platforms");
+    std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, std::fs::read_to_string(&path).unwrap())
+        })
+        .collect()
+}
 
 /// The blocks of configuration of a page.
 fn blocks(page: &str) -> Vec<&str> {
@@ -67,9 +55,17 @@ fn load(block: &str, directory: &Path) -> Config {
 }
 
 #[test]
+fn every_platform_has_a_page() {
+    let pages = platform_pages();
+    let names: Vec<_> = pages.keys().map(String::as_str).collect();
+    let platforms: Vec<_> = PlatformKind::ALL.iter().map(|one| one.as_str()).collect();
+    assert_eq!(names, platforms);
+}
+
+#[test]
 fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
-    for (platform, page) in PLATFORM_PAGES {
-        let blocks = blocks(page);
+    for (platform, page) in platform_pages() {
+        let blocks = blocks(&page);
         assert!(!blocks.is_empty(), "{platform}.md shows no configuration");
         for block in blocks {
             let directory = tempfile::tempdir().unwrap();
@@ -78,7 +74,7 @@ fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
                 .accounts(&Clock::manual(1))
                 .unwrap_or_else(|error| panic!("{platform}.md: {error}"));
             let names: Vec<_> = accounts.iter().map(|one| one.platform.name()).collect();
-            assert_eq!(names, [platform], "{block}");
+            assert_eq!(names, [platform.as_str()], "{block}");
         }
     }
 }
@@ -86,10 +82,8 @@ fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
 #[test]
 fn every_platform_of_the_configuration_has_a_page_with_it() {
     let account = serde_json::to_value(crate::config::AccountConfig::default()).unwrap();
-    let shown: String = PLATFORM_PAGES
-        .iter()
-        .flat_map(|(_, page)| blocks(page))
-        .collect();
+    let pages = platform_pages();
+    let shown: String = pages.values().flat_map(|page| blocks(page)).collect();
     for platform in account.as_object().unwrap().keys() {
         if platform != "tenant" {
             let heading = format!(".{platform}]");

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dray_content::kind::ContentKind;
+use dray_media_type::kind::ContentKind;
 use dray_platform::{
     ChatLimits, ConfirmedFile, DeliveryTarget, DuplicateProtection, ErrorKind, FilesStep,
-    InboundMessage, OutgoingDelivery, Platform, PlatformError, RateLimits, ReconcileResult,
+    InboundMessage, OutgoingDelivery, Platform, PlatformError, RateLimits, ReconcileResult, Route,
     SendOutcome, SendRequest as Request, SendStep, UploadProgress,
 };
 use futures_util::StreamExt as _;
@@ -34,6 +34,8 @@ pub(crate) enum FakeAction {
     LoseAnswer,
     /// It is lost with its answer.
     LoseRequest,
+    /// It is answered, and neither shown nor confirmed.
+    ProveNothing,
     /// It is shown, and the process dies before the answer.
     DieAfter,
     /// The process dies before it is shown.
@@ -50,7 +52,7 @@ pub(crate) struct SeenMessage {
     pub(crate) id: String,
     pub(crate) key: String,
     pub(crate) chat: String,
-    pub(crate) route: String,
+    pub(crate) route: Route,
     pub(crate) text: String,
     pub(crate) files: Vec<String>,
     pub(crate) bytes: Vec<u8>,
@@ -65,7 +67,7 @@ struct FakeState {
     requests: usize,
     prepared: usize,
     limits: ChatLimits,
-    fallback: Option<&'static str>,
+    fallback: Option<Route>,
     prepares: bool,
     attached: HashMap<String, VecDeque<UserAttachment>>,
     fetches: usize,
@@ -97,7 +99,7 @@ impl FakePlatform {
                 requests: 0,
                 prepared: 0,
                 limits: ChatLimits {
-                    routes: vec![("photo".to_owned(), 1000)],
+                    routes: vec![(Route::Photo, 1000)],
                     any: 10_000,
                     caption: 20,
                     text: 100,
@@ -144,7 +146,7 @@ impl FakePlatform {
         self.lock().limits.any = any;
     }
 
-    pub(crate) fn fall_back_to(&self, route: &'static str) {
+    pub(crate) fn fall_back_to(&self, route: Route) {
         self.lock().fallback = Some(route);
     }
 
@@ -184,7 +186,7 @@ impl FakePlatform {
             id: id.clone(),
             key: request.key.to_owned(),
             chat: request.delivery.target.chat.clone(),
-            route: request.step.route().to_owned(),
+            route: request.step.route(),
             text: request.step.text().to_owned(),
             files: names.clone(),
             bytes,
@@ -208,7 +210,7 @@ impl FakePlatform {
             message_id: id.to_owned(),
             file_id: file.map_or_else(String::new, |file| format!("{id}-{file}")),
             size: None,
-            route: request.step.route().to_owned(),
+            route: request.step.route(),
             provisional,
         };
         if request.step.files().is_empty() {
@@ -262,30 +264,30 @@ impl Platform for FakePlatform {
 
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
         let mut steps = Vec::new();
-        let fits = |file: &usize, route: &str| delivery.files[*file].size <= limits.of(route);
+        let fits = |file: &usize, route: Route| delivery.files[*file].size <= limits.of(route);
         let is_photo = |file: &usize| {
             matches!(delivery.files[*file].detected.kind, ContentKind::Image(_))
                 && !delivery.flags.as_document
-                && fits(file, "photo")
+                && fits(file, Route::Photo)
         };
         let all: Vec<usize> = (0..delivery.files.len()).collect();
         let photos: Vec<usize> = all.iter().copied().filter(is_photo).collect();
         let others = all
             .iter()
             .copied()
-            .filter(|file| !is_photo(file) && fits(file, "document"));
-        let step = |route: &str, files: Vec<usize>| {
+            .filter(|file| !is_photo(file) && fits(file, Route::Document));
+        let step = |route: Route, files: Vec<usize>| {
             SendStep::Files(FilesStep {
-                route: route.to_owned(),
-                lossy: route == "photo",
+                route,
+                lossy: route == Route::Photo,
                 files,
                 text: String::new(),
             })
         };
         for batch in photos.chunks(limits.per_message) {
-            steps.push(step("photo", batch.to_vec()));
+            steps.push(step(Route::Photo, batch.to_vec()));
         }
-        steps.extend(others.map(|file| step("document", vec![file])));
+        steps.extend(others.map(|file| step(Route::Document, vec![file])));
         let message = delivery.message.trim();
         if message.is_empty() {
             return steps;
@@ -366,6 +368,7 @@ impl Platform for FakePlatform {
             FakeAction::LoseRequest => {
                 Err(refused(ErrorKind::Transient).at(SendOutcome::Ambiguous))
             }
+            FakeAction::ProveNothing => Err(refused(ErrorKind::Unknown).ambiguous()),
             FakeAction::DieAfter | FakeAction::DieBefore => {
                 if act == FakeAction::DieAfter {
                     self.show(&request, bytes, usize::MAX);

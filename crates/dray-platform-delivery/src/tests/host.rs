@@ -9,9 +9,13 @@ use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{Clock, Deadline, Fault, OperationId};
 
-use super::world::{FakeSandbox, provisioned, states, tenant};
+use super::world::{FakeSandbox, provisioned, tenant};
 use crate::PlatformDelivery;
-use crate::report::state;
+
+fn public_states(report: &v1::DeliveryReport) -> Vec<v1::FileState> {
+    let files = report.files.iter();
+    files.map(v1::DeliveredFile::file_state).collect()
+}
 
 struct HostedDelivery {
     bus: Bus,
@@ -98,7 +102,7 @@ async fn a_configured_service_copies_for_the_command_line() {
     assert_eq!(accepted.delivery_id, "d1");
     let report = hosted.outcome("d1").await.unwrap();
     assert!(report.finished && report.success, "{report:?}");
-    assert_eq!(states(&report), [state::STATE_COPIED]);
+    assert_eq!(public_states(&report), [v1::FileState::Copied]);
     assert_eq!(std::fs::read(here.join("a.txt")).unwrap(), b"hello");
     let list = v1::ListReceiptsRequest::default();
     let receipts = hosted.bus.call(&hosted.meta("list"), &list).await.unwrap();
@@ -119,7 +123,7 @@ async fn a_refused_delivery_has_an_outcome_and_an_unknown_one_has_none() {
     hosted.bus.call(&hosted.meta("d1"), &request).await.unwrap();
     let report = hosted.outcome("d1").await.unwrap();
     assert!(report.finished && !report.success);
-    assert_eq!(states(&report), [state::STATE_REJECTED]);
+    assert_eq!(public_states(&report), [v1::FileState::Rejected]);
     let ask = v1::DeliveryOutcomeRequest {
         delivery_id: "none".to_owned(),
         wait_ms: 0,

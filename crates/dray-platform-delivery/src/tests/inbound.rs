@@ -45,8 +45,8 @@ async fn world(change: impl FnOnce(&mut Config)) -> DeliveryFixture {
 
 fn door(world: &DeliveryFixture) -> DurableInboundSink {
     DurableInboundSink {
-        desk: Arc::clone(&world.desk),
-        account: world.desk.accounts.named("bot").unwrap(),
+        service: Arc::clone(&world.desk.inbound),
+        account: world.desk.inbound.accounts.named("bot").unwrap(),
     }
 }
 
@@ -79,6 +79,8 @@ async fn receive(
     let cancel = CancellationToken::new();
     world
         .desk
+        .inbound
+        .receiver
         .receive(&meta, &work, (1, attempt), &cancel)
         .await
         .map(|_| ())
@@ -214,7 +216,12 @@ async fn a_chat_without_a_session_is_waited_for_and_then_told() {
     assert_eq!(notices.len(), 1);
     let (meta, notice) = &notices[0];
     let cancel = CancellationToken::new();
-    world.desk.deliver(meta, notice, &cancel).await.unwrap();
+    world
+        .desk
+        .sender
+        .deliver(meta, notice, &cancel)
+        .await
+        .unwrap();
     assert_eq!(
         world.fake.shown(),
         ["text:|Your files were not taken: this chat is not connected to a session."]
@@ -251,7 +258,7 @@ fn post(path: &str, body: &str) -> axum::http::request::Builder {
 }
 
 async fn ask(world: &DeliveryFixture, request: Request<Body>) -> (StatusCode, serde_json::Value) {
-    let answer = listener::inbound_router(Arc::clone(&world.desk))
+    let answer = listener::inbound_router(Arc::clone(&world.desk.inbound))
         .oneshot(request)
         .await
         .unwrap();
@@ -305,7 +312,7 @@ async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
     let world =
         world(|config| config.upload_origins = vec!["https://app.example".to_owned()]).await;
     let headers = |request: Request<Body>| async {
-        let router = listener::inbound_router(Arc::clone(&world.desk));
+        let router = listener::inbound_router(Arc::clone(&world.desk.inbound));
         let answer = router.oneshot(request).await.unwrap();
         let of = |name: &str| Some(answer.headers().get(name)?.to_str().unwrap().to_owned());
         (
@@ -347,9 +354,8 @@ async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
     assert_eq!(origin, None, "webhooks are no business of pages");
 }
 
-#[tokio::test]
-async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
-    let token = "0123456789abcdef";
+/// A service that takes uploads of at most 100 bytes with this token, and a session for its chat.
+async fn upload_fixture(token: &str) -> DeliveryFixture {
     let clock = dray_types::Clock::system();
     let world = DeliveryFixture::at(
         clock,
@@ -363,6 +369,13 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     )
     .await;
     world.sandbox.bind(chat("42"));
+    world
+}
+
+#[tokio::test]
+async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
+    let token = "0123456789abcdef";
+    let world = upload_fixture(token).await;
     let announced = |size: usize| format!(r#"{{"session":"s","name":"../a.txt","size":{size}}}"#);
     let with = |token: &str, body: String| {
         post("/uploads", "")

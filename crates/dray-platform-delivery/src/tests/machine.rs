@@ -8,7 +8,7 @@ use dray_platform::{DuplicateProtection, ErrorKind};
 use super::fake::FakeAction;
 use super::world::{DeliveryFixture, states};
 use crate::deliver::WorkEnd;
-use crate::report::state;
+use crate::record::{FileState, WaitingReason};
 
 const RESEND_WINDOW: DuplicateProtection = DuplicateProtection::Resend(Duration::from_mins(2));
 
@@ -19,10 +19,7 @@ async fn r_13_a_lost_answer_is_unknown_where_nobody_can_be_asked() {
         world.fake.script([act]);
         let work = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;
         let report = world.delivered(&work).await;
-        assert_eq!(
-            states(&report),
-            [state::STATE_UNKNOWN, state::STATE_DELIVERED]
-        );
+        assert_eq!(states(&report), [FileState::Unknown, FileState::Delivered]);
         assert!(!report.success);
         assert_eq!(world.fake.requests(), 3, "two files and the notice");
         let notice = world.fake.seen().pop().unwrap().text;
@@ -39,7 +36,7 @@ async fn a_crash_after_the_request_left_is_unknown_and_never_repeated() {
         let work = world.files("d", &[("a.txt", b"a")]).await;
         world.die_in(&work).await;
         let report = world.delivered(&work).await;
-        assert_eq!(states(&report), [state::STATE_UNKNOWN]);
+        assert_eq!(states(&report), [FileState::Unknown]);
         let of_file = world
             .fake
             .seen()
@@ -78,7 +75,7 @@ async fn r_8_a_platform_with_keys_shows_one_message_whatever_is_lost() {
             let report = world.delivered(&work).await;
             assert_eq!(
                 states(&report),
-                [state::STATE_DELIVERED],
+                [FileState::Delivered],
                 "{ambiguity:?} {act:?}"
             );
             assert_eq!(
@@ -98,7 +95,7 @@ async fn after_the_window_of_a_key_nobody_sends_again() {
     world.die_in(&work).await;
     world.clock.advance(Duration::from_secs(121));
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_UNKNOWN]);
+    assert_eq!(states(&report), [FileState::Unknown]);
     assert_eq!(
         world
             .fake
@@ -118,8 +115,18 @@ async fn a_request_that_is_lost_twice_is_not_sent_a_third_time() {
         .script([FakeAction::LoseRequest, FakeAction::LoseRequest]);
     let work = world.files("d", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_UNKNOWN]);
+    assert_eq!(states(&report), [FileState::Unknown]);
     assert_eq!(world.fake.requests(), 3, "twice, and the notice");
+}
+
+#[tokio::test]
+async fn a_request_that_was_answered_without_proof_is_not_sent_again() {
+    let world = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
+    world.fake.script([FakeAction::ProveNothing]);
+    let work = world.files("d", &[("a.txt", b"a")]).await;
+    let report = world.delivered(&work).await;
+    assert_eq!(states(&report), [FileState::Unknown]);
+    assert_eq!(world.fake.requests(), 2, "once, and the notice");
 }
 
 #[tokio::test]
@@ -131,7 +138,7 @@ async fn a_refusal_of_a_repeat_does_not_deny_what_may_be_visible() {
     ]);
     let work = world.files("d", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_UNKNOWN]);
+    assert_eq!(states(&report), [FileState::Unknown]);
 }
 
 #[tokio::test]
@@ -142,7 +149,7 @@ async fn uploads_that_nobody_sees_are_made_once() {
     let work = world.files("d", &[("a.txt", b"a")]).await;
     world.die_in(&work).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(world.fake.uploads(), 1);
 }
 
@@ -150,14 +157,14 @@ async fn uploads_that_nobody_sees_are_made_once() {
 async fn every_class_of_refusal_ends_in_its_state() {
     use ErrorKind as Kind;
     for (kind, expected) in [
-        (Kind::BadFormat, state::STATE_REJECTED),
-        (Kind::Forbidden, state::STATE_REJECTED),
-        (Kind::NotFound, state::STATE_REJECTED),
-        (Kind::Empty, state::STATE_REJECTED),
-        (Kind::Auth, state::STATE_FAILED),
-        (Kind::NoThread, state::STATE_REJECTED),
-        (Kind::TooLong, state::STATE_REJECTED),
-        (Kind::Unknown, state::STATE_FAILED),
+        (Kind::BadFormat, FileState::Rejected),
+        (Kind::Forbidden, FileState::Rejected),
+        (Kind::NotFound, FileState::Rejected),
+        (Kind::Empty, FileState::Rejected),
+        (Kind::Auth, FileState::Failed),
+        (Kind::NoThread, FileState::Rejected),
+        (Kind::TooLong, FileState::Rejected),
+        (Kind::Unknown, FileState::Failed),
     ] {
         let world = DeliveryFixture::new().await;
         world.fake.script([FakeAction::Refuse(kind)]);
@@ -166,8 +173,8 @@ async fn every_class_of_refusal_ends_in_its_state() {
         assert_eq!(states(&report), [expected], "{kind}");
         let file = &report.files[0];
         assert_eq!(
-            (file.error_kind.as_str(), file.platform_code.as_str()),
-            (kind.as_str(), "7")
+            (file.error_kind, file.platform_code.as_str()),
+            (Some(kind.into()), "7")
         );
         assert_eq!(file.error_message, kind.sentence());
         assert!(world.fake.seen().iter().all(|seen| seen.files.is_empty()));
@@ -182,14 +189,14 @@ async fn what_passes_is_tried_five_times_and_no_more() {
         .script(vec![FakeAction::Refuse(ErrorKind::Transient); 2]);
     let work = world.files("d1", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.files[0].attempts, 3);
     world
         .fake
         .script(vec![FakeAction::Refuse(ErrorKind::Transient); 5]);
     let work = world.files("d2", &[("b.txt", b"b")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_FAILED]);
+    assert_eq!(states(&report), [FileState::Failed]);
     assert_eq!(
         world.fake.requests(),
         3 + 5 + 1,
@@ -206,7 +213,7 @@ async fn a_short_wait_is_sat_out_and_is_no_try() {
         .script(vec![FakeAction::Wait(Duration::from_millis(50)); 7]);
     let begun = tokio::time::Instant::now();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.files[0].attempts, 1);
     assert!(
         begun.elapsed() >= Duration::from_millis(350),
@@ -223,7 +230,7 @@ async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
     let WorkEnd::Waiting(waiting) = world.deliver(&work).await.unwrap() else {
         panic!("it did not wait");
     };
-    assert_eq!(waiting.waiting, "rate_limited");
+    assert_eq!(waiting.waiting, Some(WaitingReason::RateLimited));
     let later = world.files("d2", &[("b.txt", b"b")]).await;
     let WorkEnd::Waiting(_) = world.deliver(&later).await.unwrap() else {
         panic!("it overtook the other");
@@ -247,10 +254,7 @@ async fn r_10_parts_that_were_not_confirmed_are_not_delivered() {
     let png = b"\x89PNG\r\n\x1a\n0000IHDR";
     let work = world.files("d", &[("a.png", png), ("b.png", png)]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(
-        states(&report),
-        [state::STATE_DELIVERED, state::STATE_FAILED]
-    );
+    assert_eq!(states(&report), [FileState::Delivered, FileState::Failed]);
     assert!(report.files[0].lossy);
     assert_eq!(world.fake.shown()[0], "photo:a.png|");
 }
@@ -261,10 +265,7 @@ async fn a_refusal_of_the_chat_ends_its_siblings_at_once() {
     world.fake.script([FakeAction::Refuse(ErrorKind::NotFound)]);
     let work = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(
-        states(&report),
-        [state::STATE_REJECTED, state::STATE_REJECTED]
-    );
+    assert_eq!(states(&report), [FileState::Rejected, FileState::Rejected]);
     assert_eq!(world.fake.requests(), 1, "and no notice into nothing");
 }
 
@@ -280,7 +281,7 @@ async fn a_thread_that_is_gone_is_left_and_the_record_says_so() {
     target.thread = "9".to_owned();
     target.reply_to = "7".to_owned();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     let target = report.target.unwrap();
     assert_eq!((target.thread.as_str(), target.reply_to.as_str()), ("", ""));
 }

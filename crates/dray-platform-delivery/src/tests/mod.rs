@@ -16,4 +16,6 @@ mod order;
 mod path;
 mod replicas;
 mod routes;
+mod upgrade;
+mod uploads;
 mod waits;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use dray_platform::{DuplicateProtection, ErrorKind};
+use dray_platform::{DuplicateProtection, ErrorKind, Route};
 use proptest::prelude::*;
 
 use super::fake::FakeAction;
 use super::world::DeliveryFixture;
 use crate::deliver::WorkEnd;
-use crate::report::{self, state};
+use crate::record::{DeliveryRecord, FileState};
 
 fn act() -> impl Strategy<Value = FakeAction> {
     prop_oneof![
@@ -55,9 +55,14 @@ async fn to_the_end(world: &mut DeliveryFixture, id: &str) {
             continue;
         }
         world.clock.advance(Duration::from_mins(100));
-        let account = world.desk.accounts.named("bot").unwrap();
-        world.desk.index.refresh().await.unwrap();
-        world.desk.window_opened(&account, "42").await;
+        let account = world.desk.inbound.accounts.named("bot").unwrap();
+        world.desk.receipts.log.index.refresh().await.unwrap();
+        world
+            .desk
+            .inbound
+            .statuses
+            .window_opened(&account, "42")
+            .await;
     }
     panic!("it never ends: {:?}", world.record(id).await);
 }
@@ -77,8 +82,16 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
     let work = world.files("d", &files).await;
     let meta = world.meta("d");
     let key = crate::records::record_key(&meta.tenant, &meta.operation);
-    let record = crate::deliver::new_record(&meta, &work, world.clock.now_ms(), 5 * 86_400_000);
-    world.desk.records.write(&key, record, 0).await.unwrap();
+    let begun_at_ms = world.clock.now_ms();
+    let record = DeliveryRecord::begin(&meta, work, begun_at_ms, 5 * 86_400_000);
+    world
+        .desk
+        .receipts
+        .log
+        .records
+        .write(&key, record, 0)
+        .await
+        .unwrap();
     to_the_end(&mut world, "d").await;
     let report = world.record("d").await;
     let seen = world.fake.seen();
@@ -89,22 +102,21 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
             .count();
         let linked = seen
             .iter()
-            .filter(|message| message.route == "link" && message.text.contains(&file.name))
+            .filter(|message| message.route == Route::Link && message.text.contains(&file.name))
             .count();
-        let told = format!("{ambiguity:?} {script:?} {} {seen:?}", file.state);
-        assert!(report::is_final(&file.state), "{told}");
+        let told = format!("{ambiguity:?} {script:?} {:?} {seen:?}", file.state);
+        assert!(file.state.is_final(), "{told}");
         assert!(shown <= 1 && linked <= 1, "two visible sends: {told}");
-        match file.state.as_str() {
-            state::STATE_DELIVERED => assert_eq!(shown, 1, "a wrong `delivered`: {told}"),
-            state::STATE_LINKED => assert_eq!(linked, 1, "a wrong `delivered_as_link`: {told}"),
-            state::STATE_UNKNOWN => {}
-            _ => assert_eq!(shown, 0, "a wrong `{}`: {told}", file.state),
+        match file.state {
+            FileState::Delivered => assert_eq!(shown, 1, "a wrong `delivered`: {told}"),
+            FileState::DeliveredAsLink => {
+                assert_eq!(linked, 1, "a wrong `delivered_as_link`: {told}");
+            }
+            FileState::Unknown => {}
+            _ => assert_eq!(shown, 0, "a wrong `{:?}`: {told}", file.state),
         }
     }
-    let all_shown = report
-        .files
-        .iter()
-        .all(|file| report::is_shown(&file.state));
+    let all_shown = report.files.iter().all(|file| file.state.is_shown());
     assert_eq!(report.success, all_shown);
 }
 

@@ -2,7 +2,7 @@
 
 use super::fake::FakeAction;
 use super::world::{DeliveryFixture, states};
-use crate::report::state;
+use crate::record::FileState;
 
 #[tokio::test]
 async fn a_chat_that_moved_is_followed_and_remembered_after_a_restart() {
@@ -10,7 +10,7 @@ async fn a_chat_that_moved_is_followed_and_remembered_after_a_restart() {
     world.fake.script([FakeAction::MoveTo("-100")]);
     let work = world.files("d1", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.target.unwrap().chat, "-100");
     assert_eq!(world.fake.requests(), 2);
     world.restart();
@@ -33,6 +33,6 @@ async fn a_chat_that_moves_for_ever_is_given_up() {
     world.fake.script(vec![FakeAction::MoveTo("1"); 99]);
     let work = world.files("d", &[("a.txt", b"a")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_REJECTED]);
+    assert_eq!(states(&report), [FileState::Rejected]);
     assert_eq!(world.fake.requests(), 5);
 }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_proto::v1;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::path::{QueueWorkers, over, request};
 use super::replicas::other;
 use super::world::{DeliveryFixture, chat};
-use crate::deliver::{DeliveryService, WorkEnd};
+use crate::deliver::WorkEnd;
+use crate::delivery_service::DeliveryService;
 
 const DELIVERY_IDS: [&str; 8] = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"];
 
@@ -31,7 +33,7 @@ fn work(id: &str) -> v1::SendFileRequested {
 }
 
 async fn accept(world: &DeliveryFixture, id: &str) {
-    let accepted = world.desk.accept(&world.meta(id), &work(id)).await;
+    let accepted = world.desk.intake.accept(&world.meta(id), &work(id)).await;
     assert!(!accepted.unwrap().duplicate);
 }
 
@@ -39,7 +41,7 @@ async fn accept(world: &DeliveryFixture, id: &str) {
 async fn gather(world: &DeliveryFixture, id: &str) {
     let cancel = CancellationToken::new();
     let (meta, work) = (world.meta(id), work(id));
-    let sent = world.desk.send(&meta, &work, 1, 1, &cancel).await;
+    let sent = world.desk.gatherer.send(&meta, &work, 1, 1, &cancel).await;
     sent.unwrap();
 }
 
@@ -84,20 +86,23 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
 async fn eight_arrive_in_order(world: &DeliveryFixture, replicas: &[Arc<DeliveryService>]) {
     let stop = CancellationToken::new();
     let workers: Vec<_> = replicas.iter().map(QueueWorkers::of).collect();
-    let keepers: Vec<_> = replicas
-        .iter()
-        .map(|desk| tokio::spawn(Arc::clone(desk).keep(stop.clone())))
-        .collect();
+    let mut reconcilers = JoinSet::new();
+    for desk in replicas {
+        reconcilers.spawn(Arc::clone(&desk.reconciler).keep(stop.clone()));
+    }
     for (id, desk) in DELIVERY_IDS.iter().zip(replicas.iter().cycle()) {
-        desk.accept(&world.meta(id), &work(id)).await.unwrap();
+        desk.intake
+            .accept(&world.meta(id), &work(id))
+            .await
+            .unwrap();
     }
     for id in DELIVERY_IDS {
         assert!(over(world, id).await.success, "{id}");
     }
     assert_eq!(world.fake.shown(), shown(&DELIVERY_IDS));
     stop.cancel();
-    for keeper in keepers {
-        keeper.await.unwrap();
+    while let Some(ended) = reconcilers.join_next().await {
+        ended.unwrap();
     }
     drop(workers);
 }
@@ -158,21 +163,41 @@ async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
         world.go_on("d1").await.unwrap(),
         WorkEnd::Finished(_)
     ));
-    let again = world.desk.accept(&world.meta("d1"), &work("d1")).await;
+    let again = world
+        .desk
+        .intake
+        .accept(&world.meta("d1"), &work("d1"))
+        .await;
     assert!(again.unwrap().duplicate);
     let elsewhere = v1::SendFileRequested {
         target: Some(chat("666")),
         ..work("d1")
     };
-    let refused = world.desk.accept(&world.meta("d2"), &elsewhere).await;
+    let refused = world
+        .desk
+        .intake
+        .accept(&world.meta("d2"), &elsewhere)
+        .await;
     refused.unwrap();
     for chat_id in ["42", "666"] {
         let target = chat(chat_id);
         let (_, chat) = world
             .desk
+            .reconciler
+            .places
             .chat_of(&super::world::tenant(), &target)
             .await
             .unwrap();
-        assert_eq!(world.desk.chat_order.first(&chat).await.unwrap(), None);
+        assert_eq!(
+            world
+                .desk
+                .reconciler
+                .places
+                .order
+                .first(&chat)
+                .await
+                .unwrap(),
+            None
+        );
     }
 }

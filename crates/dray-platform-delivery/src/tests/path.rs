@@ -1,6 +1,7 @@
 //! The whole way: a path in a sandbox, a request, two queues, the platform's word, the receipt.
 
 use dray_bus::{EventFilter, WorkSettings};
+use dray_platform::ErrorKind;
 use dray_proto::v1;
 use dray_testkit::eventually;
 use dray_types::{Fault, FaultCode};
@@ -9,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::world::{DeliveryFixture, chat, states, tenant};
 use crate::PlatformDelivery;
-use crate::deliver::DeliveryService;
-use crate::report::state;
+use crate::delivery_service::DeliveryService;
+use crate::record::{DeliveryRecord, FileFailureKind, FileState};
 use std::sync::Arc;
 
 /// Consumes both queues until it is dropped.
@@ -47,10 +48,10 @@ impl QueueWorkers {
     /// The workers of one replica.
     pub(super) fn of(desk: &Arc<DeliveryService>) -> Self {
         let service = Arc::new(PlatformDelivery {
-            desk: Arc::clone(desk),
+            deliveries: Arc::clone(desk),
         });
         let mut tasks = JoinSet::new();
-        let bus = desk.bus.clone();
+        let bus = desk.inbound.bus.clone();
         let handler = SendFileWorker(Arc::clone(&service));
         tasks.spawn(async move {
             let stop = CancellationToken::new();
@@ -59,7 +60,7 @@ impl QueueWorkers {
                 .await
                 .unwrap();
         });
-        let bus = desk.bus.clone();
+        let bus = desk.inbound.bus.clone();
         let handler = DeliverWorker(service);
         tasks.spawn(async move {
             let stop = CancellationToken::new();
@@ -73,11 +74,11 @@ impl QueueWorkers {
 }
 
 /// The record once the delivery is over.
-pub(super) async fn over(world: &DeliveryFixture, id: &str) -> v1::DeliveryReport {
+pub(super) async fn over(world: &DeliveryFixture, id: &str) -> DeliveryRecord {
     let key = crate::records::record_key(&tenant(), &dray_types::OperationId::new(id).unwrap());
     eventually("the end of the delivery", async || {
-        let held = world.desk.records.read(&key).await.unwrap()?;
-        held.report.finished.then_some(held.report)
+        let held = world.desk.receipts.log.records.read(&key).await.unwrap()?;
+        held.record.finished.then_some(held.record)
     })
     .await
 }
@@ -102,13 +103,18 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
         message: "here".to_owned(),
         ..request(&["/w/report.csv"])
     };
-    let accepted = world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    let accepted = world
+        .desk
+        .intake
+        .accept(&world.meta("d1"), &work)
+        .await
+        .unwrap();
     assert_eq!(
         (accepted.delivery_id.as_str(), accepted.duplicate),
         ("d1", false)
     );
     let report = over(&world, "d1").await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert!(report.success);
     let seen = world.fake.seen();
     assert_eq!(world.fake.shown(), ["document:report.csv|here"]);
@@ -118,9 +124,19 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
     assert_eq!(json["files"][0]["path"], "/w/report.csv");
     assert_eq!(json["files"][0]["state"], "delivered");
 
-    let again = world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    let again = world
+        .desk
+        .intake
+        .accept(&world.meta("d1"), &work)
+        .await
+        .unwrap();
     assert!(again.duplicate, "the same operation is the same delivery");
-    world.desk.accept(&world.meta("d2"), &work).await.unwrap();
+    world
+        .desk
+        .intake
+        .accept(&world.meta("d2"), &work)
+        .await
+        .unwrap();
     over(&world, "d2").await;
     assert_eq!(world.fake.seen().len(), 2, "asked twice, sent twice");
 }
@@ -138,22 +154,27 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
     world.sandbox.refuse("/w/.env", denied);
     let _workers = QueueWorkers::start(&world);
     let work = request(&["/w/none", "/w/ok.txt", "/w/.env", "/w/out", "/w/pipe"]);
-    world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    world
+        .desk
+        .intake
+        .accept(&world.meta("d1"), &work)
+        .await
+        .unwrap();
     let report = over(&world, "d1").await;
     assert_eq!(
         states(&report),
         [
-            state::STATE_REJECTED,
-            state::STATE_DELIVERED,
-            state::STATE_REJECTED,
-            state::STATE_DELIVERED,
-            state::STATE_REJECTED
+            FileState::Rejected,
+            FileState::Delivered,
+            FileState::Rejected,
+            FileState::Delivered,
+            FileState::Rejected
         ]
     );
     let kinds: Vec<_> = report
         .files
         .iter()
-        .map(|file| file.error_kind.as_str())
+        .map(|file| file.error_kind.map_or("", FileFailureKind::name))
         .collect();
     assert_eq!(
         kinds,
@@ -175,9 +196,14 @@ async fn a_session_without_a_chat_is_told_so_and_asked_for_later() {
     let world = DeliveryFixture::new().await;
     let _workers = QueueWorkers::start(&world);
     let work = request(&["/w/a"]);
-    world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    world
+        .desk
+        .intake
+        .accept(&world.meta("d1"), &work)
+        .await
+        .unwrap();
     let report = over(&world, "d1").await;
-    assert_eq!(states(&report), [state::STATE_REJECTED]);
+    assert_eq!(states(&report), [FileState::Rejected]);
     let mut events = world
         .bus
         .events(EventFilter::of::<v1::DeliveryRejected>().from_start())
@@ -206,12 +232,17 @@ async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
         }),
         ..request(&[])
     };
-    world.desk.accept(&world.meta("d1"), &work).await.unwrap();
+    world
+        .desk
+        .intake
+        .accept(&world.meta("d1"), &work)
+        .await
+        .unwrap();
     let report = over(&world, "d1").await;
-    assert_eq!(states(&report), [state::STATE_REJECTED]);
+    assert_eq!(states(&report), [FileState::Rejected]);
     let file = &report.files[0];
     assert_eq!((file.name.as_str(), file.size), ("report.pdf", 8));
-    assert_eq!(file.error_kind, "no_account");
+    assert_eq!(file.error_kind, Some(FileFailureKind::NoAccount));
     assert!(
         report.notice.contains("no account is set up"),
         "{}",
@@ -235,16 +266,30 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
         ..request(&["/w/a"])
     };
     for (id, work) in [("d1", elsewhere), ("d2", other_sandbox)] {
-        world.desk.accept(&world.meta(id), &work).await.unwrap();
+        world
+            .desk
+            .intake
+            .accept(&world.meta(id), &work)
+            .await
+            .unwrap();
         let report = over(&world, id).await;
-        assert_eq!(report.files[0].error_kind, "forbidden", "{id}");
+        assert_eq!(
+            report.files[0].error_kind,
+            Some(ErrorKind::Forbidden.into()),
+            "{id}"
+        );
     }
     assert_eq!(world.fake.requests(), 0);
     let own = v1::SendFileRequested {
         target: Some(chat("42")),
         ..request(&["/w/a"])
     };
-    world.desk.accept(&world.meta("d3"), &own).await.unwrap();
+    world
+        .desk
+        .intake
+        .accept(&world.meta("d3"), &own)
+        .await
+        .unwrap();
     assert!(over(&world, "d3").await.success);
 }
 
@@ -266,12 +311,23 @@ async fn a_sandbox_that_cannot_be_asked_is_waited_for_as_long_as_work_can_wait()
     let cancel = CancellationToken::new();
     let last = WorkSettings::default().attempts;
     for attempt in 1..last {
-        let failed = world.desk.send(&meta, &request, 1, attempt, &cancel).await;
+        let failed = world
+            .desk
+            .gatherer
+            .send(&meta, &request, 1, attempt, &cancel)
+            .await;
         assert!(failed.unwrap_err().fault().is_retryable(), "{attempt}");
     }
-    let sent = world.desk.send(&meta, &request, 1, last, &cancel).await;
+    let sent = world
+        .desk
+        .gatherer
+        .send(&meta, &request, 1, last, &cancel)
+        .await;
     sent.unwrap();
     let report = world.record("d").await;
-    assert_eq!(states(&report), [state::STATE_FAILED]);
-    assert_eq!(report.files[0].error_kind, "transient");
+    assert_eq!(states(&report), [FileState::Failed]);
+    assert_eq!(
+        report.files[0].error_kind,
+        Some(ErrorKind::Transient.into())
+    );
 }

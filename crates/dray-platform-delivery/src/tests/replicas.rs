@@ -7,20 +7,22 @@ use dray_service::ServiceContext;
 use tokio_util::sync::CancellationToken;
 
 use super::fake::FakeAction;
-use super::world::{DeliveryFixture, accounts, states, tenant};
-use crate::deliver::{DeliveryService, WorkEnd, chat_of, new_record};
-use crate::report::state;
+use super::world::{DeliveryFixture, accounts, start_work, states, tenant};
+use crate::chat_places::chat_of;
+use crate::deliver::WorkEnd;
+use crate::delivery_service::DeliveryService;
+use crate::record::{DeliveryRecord, FileState};
 
 /// Another replica on the same bus, store and platform.
 pub(super) fn other(world: &DeliveryFixture) -> Arc<DeliveryService> {
     let cx = ServiceContext::new(world.bus.clone(), world.store.clone(), world.clock.clone());
-    let config = world.desk.config.clone();
+    let config = world.desk.inbound.config.as_ref().clone();
     Arc::new(DeliveryService::new(config, accounts(&world.fake), &cx))
 }
 
 /// What the lease of the chat `42` is called.
 fn lease_name(world: &DeliveryFixture) -> String {
-    let account = world.desk.accounts.named("bot").unwrap();
+    let account = world.desk.inbound.accounts.named("bot").unwrap();
     let chat = chat_of(&account.id(), &super::world::chat("42"));
     format!("chat\0{chat}")
 }
@@ -31,7 +33,14 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
     let other = other(&world);
     let life = Duration::from_hours(1);
     let name = lease_name(&world);
-    let held = other.leases.take(&name, life).await.unwrap().unwrap();
+    let held = other
+        .sender
+        .turns
+        .leases
+        .take(&name, life)
+        .await
+        .unwrap()
+        .unwrap();
     let work = world.files("d", &[("a.txt", b"a")]).await;
     let releasing = async {
         for _ in 0..100 {
@@ -41,8 +50,8 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
         held.release().await;
     };
     let (report, ()) = tokio::join!(world.delivered(&work), releasing);
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
-    let again = other.leases.take(&name, life).await.unwrap();
+    assert_eq!(states(&report), [FileState::Delivered]);
+    let again = other.sender.turns.leases.take(&name, life).await.unwrap();
     assert!(again.is_some(), "it was given back");
 }
 
@@ -60,19 +69,23 @@ async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
             () = world.fake.died() => {}
         }
         let name = lease_name(&world);
-        let taken = other.leases.take(&name, Duration::from_secs(1));
+        let taken = other
+            .sender
+            .turns
+            .leases
+            .take(&name, Duration::from_secs(1));
         assert!(taken.await.unwrap().is_none(), "it sends");
     }
     world.clock.advance(Duration::from_secs(15));
     let next = world.files("d2", &[("b.txt", b"b")]).await;
     let cancel = CancellationToken::new();
     // The work of the replica that died comes to the other one, and goes first.
-    for (work, expected) in [
-        (dying, state::STATE_UNKNOWN),
-        (next, state::STATE_DELIVERED),
-    ] {
+    for (work, expected) in [(dying, FileState::Unknown), (next, FileState::Delivered)] {
         let meta = world.meta(&work.delivery_id);
-        let ended = other.deliver(&meta, &work, &cancel).await;
+        let ended = other
+            .sender
+            .deliver(&meta, &start_work(&work), &cancel)
+            .await;
         let WorkEnd::Finished(report) = ended.unwrap() else {
             panic!("it waits");
         };
@@ -86,19 +99,28 @@ async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
     let other = other(&world);
     let first = world.files("d1", &[("first.txt", b"1")]).await;
     let meta = world.meta("d1");
-    let record = new_record(&meta, &first, world.clock.now_ms(), 86_400_000);
+    let begun_at_ms = world.clock.now_ms();
+    let record = DeliveryRecord::begin(&meta, first.clone(), begun_at_ms, 86_400_000);
     let key = crate::records::record_key(&tenant(), &meta.operation);
-    world.desk.records.write(&key, record, 0).await.unwrap();
+    world
+        .desk
+        .receipts
+        .log
+        .records
+        .write(&key, record, 0)
+        .await
+        .unwrap();
     world.clock.advance(Duration::from_secs(1));
     let second = world.files("d2", &[("second.txt", b"2")]).await;
-    world.desk.index.refresh().await.unwrap();
+    world.desk.receipts.log.index.refresh().await.unwrap();
     let cancel = CancellationToken::new();
     // The later one is in hand before the earlier one.
+    let first = start_work(&first);
     let (late, early) = tokio::join!(
         world.delivered(&second),
-        other.deliver(&meta, &first, &cancel)
+        other.sender.deliver(&meta, &first, &cancel)
     );
-    assert_eq!(states(&late), [state::STATE_DELIVERED]);
+    assert_eq!(states(&late), [FileState::Delivered]);
     assert!(matches!(early.unwrap(), WorkEnd::Finished(_)));
     assert_eq!(
         world.fake.shown(),

@@ -1,11 +1,11 @@
 //! Sizes, links, file ids, words and empty files.
 
-use dray_platform::{DuplicateProtection, ErrorKind};
+use dray_platform::{DuplicateProtection, ErrorKind, Route};
 
 use super::fake::FakeAction;
 use super::world::{DeliveryFixture, states};
 use crate::link::LinkPolicy;
-use crate::report::state;
+use crate::record::FileState;
 
 #[tokio::test]
 async fn r_6_a_refusal_of_the_size_teaches_and_reroutes() {
@@ -14,7 +14,7 @@ async fn r_6_a_refusal_of_the_size_teaches_and_reroutes() {
     let bytes = vec![b'x'; 500];
     let work = world.files("d1", &[("big.bin", &bytes)]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_LINKED]);
+    assert_eq!(states(&report), [FileState::DeliveredAsLink]);
     assert!(report.success);
     assert_eq!(world.fake.requests(), 2, "the upload and the link");
     let work = world
@@ -23,7 +23,7 @@ async fn r_6_a_refusal_of_the_size_teaches_and_reroutes() {
     let report = world.delivered(&work).await;
     assert_eq!(
         states(&report),
-        [state::STATE_LINKED, state::STATE_DELIVERED]
+        [FileState::DeliveredAsLink, FileState::Delivered]
     );
     assert_eq!(world.fake.requests(), 4, "it is not uploaded again");
 }
@@ -35,14 +35,15 @@ async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
     let mut work = world.files("d", &[("big.bin", b"0123456789abcdef")]).await;
     work.message = "look".to_owned();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_LINKED]);
+    assert_eq!(states(&report), [FileState::DeliveredAsLink]);
     let seen = world.fake.seen();
     assert_eq!(
-        (seen[0].route.as_str(), seen[0].text.as_str()),
-        ("text", "look")
+        (seen[0].route, seen[0].text.as_str()),
+        (Route::Text, "look")
     );
     assert_eq!(
-        seen[1].route, "link",
+        seen[1].route,
+        Route::Link,
         "adapters switch previews off for this route"
     );
     assert!(
@@ -80,9 +81,9 @@ async fn without_links_both_numbers_are_told() {
         world.fake.limit(1024);
         let work = world.files("d", &[("big.bin", &[0; 2048])]).await;
         let report = world.delivered(&work).await;
-        assert_eq!(states(&report), [state::STATE_REJECTED]);
+        assert_eq!(states(&report), [FileState::Rejected]);
         let file = &report.files[0];
-        assert_eq!(file.error_kind, "too_large");
+        assert_eq!(file.error_kind, Some(ErrorKind::TooLarge.into()));
         assert_eq!(
             file.error_message,
             "The file is too large for this chat (2.0 KB of 1.0 KB)."
@@ -102,10 +103,7 @@ async fn r_2_an_empty_file_is_explained_where_the_platform_takes_none() {
         .files("d", &[("none.txt", b""), ("a.txt", b"a")])
         .await;
     let report = world.delivered(&work).await;
-    assert_eq!(
-        states(&report),
-        [state::STATE_REJECTED, state::STATE_DELIVERED]
-    );
+    assert_eq!(states(&report), [FileState::Rejected, FileState::Delivered]);
     assert_eq!(report.files[0].error_message, "The file is empty.");
     assert_eq!(
         report.notice,
@@ -127,7 +125,7 @@ async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
         .script([FakeAction::Refuse(ErrorKind::StaleFileId)]);
     let work = world.files("d3", &[("a.txt", b"abc")]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     let last = world.fake.seen().pop().unwrap();
     assert!(
         !last.by_id && last.bytes == b"abc",
@@ -138,17 +136,17 @@ async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
 #[tokio::test]
 async fn a_refused_kind_takes_the_platforms_other_way_and_then_a_link() {
     let world = DeliveryFixture::new().await;
-    world.fake.fall_back_to("document");
+    world.fake.fall_back_to(Route::Document);
     let png = b"\x89PNG\r\n\x1a\n0000IHDR";
     world
         .fake
         .script([FakeAction::Refuse(ErrorKind::UnsupportedKind)]);
     let work = world.files("d1", &[("a.png", png)]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(
-        (report.files[0].route.as_str(), report.files[0].lossy),
-        ("document", false)
+        (report.files[0].route, report.files[0].lossy),
+        (Some(Route::Document), false)
     );
     world
         .fake
@@ -157,7 +155,7 @@ async fn a_refused_kind_takes_the_platforms_other_way_and_then_a_link() {
         .files("d2", &[("b.png", &[png, &b"x"[..]].concat())])
         .await;
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_LINKED]);
+    assert_eq!(states(&report), [FileState::DeliveredAsLink]);
 }
 
 #[tokio::test]
@@ -173,10 +171,7 @@ async fn a_refused_album_goes_one_by_one() {
     let mut work = world.files("d", &[("a.png", &a), ("b.png", &b)]).await;
     work.message = "both".to_owned();
     let report = world.delivered(&work).await;
-    assert_eq!(
-        states(&report),
-        [state::STATE_DELIVERED, state::STATE_REJECTED]
-    );
+    assert_eq!(states(&report), [FileState::Delivered, FileState::Rejected]);
     assert_eq!(world.fake.shown()[0], "photo:a.png|both");
 }
 
@@ -212,7 +207,7 @@ async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_told() {
     let mut work = world.files("d", &[("a.txt", b"a")]).await;
     work.message = "longer than the caption may be here".to_owned();
     let report = world.delivered(&work).await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(world.fake.shown(), ["document:a.txt|"]);
     assert_eq!(
         report.notice,
@@ -232,10 +227,7 @@ async fn r_1_an_empty_file_does_not_take_its_album_with_it() {
     let (a, b) = (png(b"a"), png(b"b"));
     let work = world.files("d", &[("a.png", &a), ("b.png", &b)]).await;
     let report = world.delivered(&work).await;
-    assert_eq!(
-        states(&report),
-        [state::STATE_REJECTED, state::STATE_DELIVERED]
-    );
+    assert_eq!(states(&report), [FileState::Rejected, FileState::Delivered]);
 }
 
 #[tokio::test]
@@ -247,9 +239,6 @@ async fn a_stored_file_that_is_gone_fails_alone() {
     artifact.sha256 = vec![7; 32];
     claim.created_at_ms = 1;
     let report = world.delivered(&work).await;
-    assert_eq!(
-        states(&report),
-        [state::STATE_FAILED, state::STATE_DELIVERED]
-    );
-    assert_eq!(report.files[0].error_kind, "source");
+    assert_eq!(states(&report), [FileState::Failed, FileState::Delivered]);
+    assert_eq!(report.files[0].error_kind, Some(ErrorKind::Source.into()));
 }

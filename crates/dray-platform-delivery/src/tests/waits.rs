@@ -9,9 +9,9 @@ use super::fake::FakeAction;
 use super::world::{DeliveryFixture, chat, states};
 use crate::deliver::WorkEnd;
 use crate::error::DeliveryError;
-use crate::report::state;
+use crate::record::{DeliveryStart, FileState, WaitingReason};
 
-async fn park(world: &DeliveryFixture, id: &str, act: FakeAction) -> v1::DeliverFiles {
+async fn park(world: &DeliveryFixture, id: &str, act: FakeAction) -> DeliveryStart {
     world.fake.script([act]);
     let work = world.files(id, &[("a.txt", id.as_bytes())]).await;
     assert!(matches!(
@@ -46,7 +46,7 @@ async fn a_parked_delivery_goes_on_when_it_is_due_and_not_before() {
     let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert!(matches!(
         world.go_on("d2").await.unwrap(),
         WorkEnd::Finished(_)
@@ -74,20 +74,33 @@ async fn work_of_an_earlier_round_touches_nothing() {
 async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
     let world = DeliveryFixture::new().await;
     park(&world, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
-    assert_eq!(world.record("d1").await.waiting, "window_closed");
-    let account = world.desk.accounts.named("bot").unwrap();
-    world.desk.window_opened(&account, "other").await;
+    assert_eq!(
+        world.record("d1").await.waiting,
+        Some(WaitingReason::WindowClosed)
+    );
+    let account = world.desk.inbound.accounts.named("bot").unwrap();
+    world
+        .desk
+        .inbound
+        .statuses
+        .window_opened(&account, "other")
+        .await;
     assert!(matches!(
         world.go_on("d1").await.unwrap(),
         WorkEnd::Waiting(_)
     ));
-    world.desk.window_opened(&account, "42").await;
+    world
+        .desk
+        .inbound
+        .statuses
+        .window_opened(&account, "42")
+        .await;
     world.sweep().await;
     assert_eq!(world.published("delivery-telegram").await, ["r1-d1"]);
     let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
 }
 
 #[tokio::test]
@@ -101,17 +114,20 @@ async fn what_nobody_ends_in_time_is_ended_truthfully() {
     world.clock.advance(Duration::from_hours(80));
     world.sweep().await;
     let report = world.record("d1").await;
-    assert_eq!(states(&report), [state::STATE_REJECTED]);
-    assert_eq!(report.files[0].error_kind, "window_closed");
+    assert_eq!(states(&report), [FileState::Rejected]);
+    assert_eq!(
+        report.files[0].error_kind,
+        Some(ErrorKind::WindowClosed.into())
+    );
     let report = world.record("d2").await;
-    assert_eq!(states(&report), [state::STATE_UNKNOWN, state::STATE_FAILED]);
+    assert_eq!(states(&report), [FileState::Unknown, FileState::Failed]);
     assert!(report.finished && !report.success);
 }
 
 #[tokio::test]
 async fn later_news_correct_a_receipt_whenever_they_come() {
     let world = DeliveryFixture::new().await;
-    let account = world.desk.accounts.named("bot").unwrap();
+    let account = world.desk.inbound.accounts.named("bot").unwrap();
     let failed = |message: &str, code: &str| StatusUpdate {
         message_id: message.to_owned(),
         status: "failed".to_owned(),
@@ -122,26 +138,32 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
     assert!(world.delivered(&work).await.success);
     world
         .desk
+        .inbound
+        .statuses
         .status(&account, &failed("m1", "131026"))
         .await
         .unwrap();
     let report = world.record("d1").await;
-    assert_eq!(states(&report), [state::STATE_REJECTED]);
+    assert_eq!(states(&report), [FileState::Rejected]);
     assert!(!report.success && report.result_json.contains("forbidden"));
     // Faster than our own record.
     world
         .desk
+        .inbound
+        .statuses
         .status(&account, &failed("m2", "131000"))
         .await
         .unwrap();
     let work = world.files("d2", &[("b.txt", b"b")]).await;
-    assert_eq!(states(&world.delivered(&work).await), [state::STATE_FAILED]);
+    assert_eq!(states(&world.delivered(&work).await), [FileState::Failed]);
     // Good news and news on what was certain change nothing.
     let work = world.files("d3", &[("c.txt", b"c")]).await;
     world.delivered(&work).await;
     let id = world.fake.seen().pop().unwrap().id;
     world
         .desk
+        .inbound
+        .statuses
         .status(&account, &failed(&id, "131026"))
         .await
         .unwrap();
@@ -151,7 +173,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
 #[tokio::test]
 async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
     let world = DeliveryFixture::new().await;
-    let account = world.desk.accounts.named("bot").unwrap();
+    let account = world.desk.inbound.accounts.named("bot").unwrap();
     world.fake.script([FakeAction::Accept]);
     let work = world.files("d1", &[("a.txt", b"a")]).await;
     world.delivered(&work).await;
@@ -160,13 +182,24 @@ async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
         status: "failed".to_owned(),
         code: "131047".to_owned(),
     };
-    world.desk.status(&account, &update).await.unwrap();
+    world
+        .desk
+        .inbound
+        .statuses
+        .status(&account, &update)
+        .await
+        .unwrap();
     assert!(!world.record("d1").await.finished);
-    world.desk.window_opened(&account, "42").await;
+    world
+        .desk
+        .inbound
+        .statuses
+        .window_opened(&account, "42")
+        .await;
     let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
 }
 
 #[tokio::test]
@@ -185,6 +218,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
     let list = async |request: v1::ListReceiptsRequest| {
         let reply = world
             .desk
+            .receipts
             .receipts(&world.meta("q"), &request)
             .await
             .unwrap();
@@ -218,10 +252,11 @@ async fn receipts_are_the_tenants_own_newest_first() {
     };
     let found = world
         .desk
+        .receipts
         .outcome(&world.meta("q"), &outcome)
         .await
         .unwrap();
-    assert!(found.finished && found.steps.is_empty() && found.tenant.is_empty());
+    assert!(found.finished);
 }
 
 #[tokio::test]
@@ -237,6 +272,7 @@ async fn nobody_sees_the_deliveries_of_another_tenant() {
     assert!(
         world
             .desk
+            .receipts
             .receipts(&other, &all)
             .await
             .unwrap()
@@ -247,13 +283,13 @@ async fn nobody_sees_the_deliveries_of_another_tenant() {
         delivery_id: "d1".to_owned(),
         wait_ms: 0,
     };
-    let foreign = world.desk.outcome(&other, &outcome).await;
+    let foreign = world.desk.receipts.outcome(&other, &outcome).await;
     assert!(matches!(foreign, Err(DeliveryError::NotFound("delivery"))));
     let resend = v1::ResendRequest {
         delivery_id: "d1".to_owned(),
         all: true,
     };
-    let foreign = world.desk.resend(&other, &resend).await;
+    let foreign = world.desk.receipts.resend(&other, &resend).await;
     assert!(matches!(foreign, Err(DeliveryError::NotFound("delivery"))));
 }
 
@@ -275,30 +311,34 @@ async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
     };
     let accepted = world
         .desk
+        .receipts
         .resend(&world.meta("d2"), &resend("d1", false))
         .await
         .unwrap();
     assert_eq!(accepted.delivery_id, "d2");
     let _workers = super::path::QueueWorkers::start(&world);
     let report = super::path::over(&world, "d2").await;
-    assert_eq!(states(&report), [state::STATE_DELIVERED]);
+    assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(
         report.files[0].name, "b.txt",
         "a refusal for good is not repeated"
     );
     let nothing = world
         .desk
+        .receipts
         .resend(&world.meta("d3"), &resend("d2", false))
         .await;
     assert!(matches!(nothing, Err(DeliveryError::NothingToResend)));
     world
         .desk
+        .receipts
         .resend(&world.meta("d4"), &resend("d2", true))
         .await
         .unwrap();
     assert!(super::path::over(&world, "d4").await.success);
     let nobody = world
         .desk
+        .receipts
         .resend(&world.meta("d5"), &resend("none", true))
         .await;
     assert!(matches!(nobody, Err(DeliveryError::NotFound("delivery"))));

@@ -8,8 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_bus::{Bus, EventFilter, Meta, Topology};
 use dray_platform::DuplicateProtection;
+use dray_proto::codes::DeliveryTask;
 use dray_proto::contract::call_subject;
-use dray_proto::v1;
+use dray_proto::{NamedCode as _, v1};
 use dray_service::ServiceContext;
 use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
@@ -23,10 +24,12 @@ use tokio_util::sync::CancellationToken;
 use super::fake::FakePlatform;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
-use crate::deliver::{DeliveryService, WorkEnd};
+use crate::deliver::WorkEnd;
+use crate::delivery_service::DeliveryService;
 use crate::error::DeliveryError;
 use crate::link::LinkPolicy;
 use crate::reconciler::RecentPublishes;
+use crate::record::{DeliveryRecord, DeliveryStart, FileRecord, FileState};
 
 /// 2026-11-20T00:00:00Z.
 pub(crate) const NOW_MS: u64 = 1_795_132_800_000;
@@ -79,8 +82,18 @@ impl DeliveryFixture {
         ambiguity: DuplicateProtection,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
         let bus = provisioned(&clock).await;
+        Self::over(bus, clock, ambiguity, change).await
+    }
+
+    /// A world over this bus.
+    pub(crate) async fn over(
+        bus: Bus,
+        clock: Clock,
+        ambiguity: DuplicateProtection,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let (s3, options) = EmbeddedS3::with_capacity(&folder.path().join("s3"), u64::MAX)
             .await
             .unwrap();
@@ -94,7 +107,7 @@ impl DeliveryFixture {
         let cx = context(&bus, &store, &clock);
         let accounts = accounts(&fake);
         Self {
-            desk: quick(DeliveryService::new(config, accounts, &cx)),
+            desk: quick(config, accounts, &cx),
             sandbox: FakeSandbox::start(&bus).await,
             fake,
             bus,
@@ -109,11 +122,7 @@ impl DeliveryFixture {
     pub(crate) fn restart(&mut self) {
         let cx = context(&self.bus, &self.store, &self.clock);
         let accounts = accounts(&self.fake);
-        self.desk = quick(DeliveryService::new(
-            self.desk.config.clone(),
-            accounts,
-            &cx,
-        ));
+        self.desk = quick(self.desk.inbound.config.as_ref().clone(), accounts, &cx);
     }
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {
@@ -136,43 +145,42 @@ impl DeliveryFixture {
     }
 
     /// Work of the platform's queue over stored files, to the chat `42`.
-    pub(crate) async fn files(&self, id: &str, files: &[(&str, &[u8])]) -> v1::DeliverFiles {
+    pub(crate) async fn files(&self, id: &str, files: &[(&str, &[u8])]) -> DeliveryStart {
         let mut stored = Vec::new();
         for (name, bytes) in files {
-            stored.push(crate::gather::stored_file(
-                self.claim(name, bytes).await.into(),
-            ));
+            stored.push(FileRecord::stored(self.claim(name, bytes).await.into()));
         }
-        v1::DeliverFiles {
+        DeliveryStart {
             delivery_id: id.to_owned(),
             session: "s".to_owned(),
             target: Some(chat("42")),
             files: stored,
             turn: "t".to_owned(),
-            ..v1::DeliverFiles::default()
+            ..DeliveryStart::default()
         }
     }
 
     /// Does this work once.
-    pub(crate) async fn deliver(&self, work: &v1::DeliverFiles) -> Result<WorkEnd, DeliveryError> {
+    pub(crate) async fn deliver(&self, start: &DeliveryStart) -> Result<WorkEnd, DeliveryError> {
         let cancel = CancellationToken::new();
         self.desk
-            .deliver(&self.meta(&work.delivery_id), work, &cancel)
+            .sender
+            .deliver(&self.meta(&start.delivery_id), &start_work(start), &cancel)
             .await
     }
 
     /// Does this work to its end.
-    pub(crate) async fn delivered(&self, work: &v1::DeliverFiles) -> v1::DeliveryReport {
-        match self.deliver(work).await.unwrap() {
-            WorkEnd::Finished(report) => report,
-            WorkEnd::Waiting(report) => panic!("it waits for {}", report.waiting),
+    pub(crate) async fn delivered(&self, start: &DeliveryStart) -> DeliveryRecord {
+        match self.deliver(start).await.unwrap() {
+            WorkEnd::Finished(record) => record,
+            WorkEnd::Waiting(record) => panic!("it waits for {:?}", record.waiting),
         }
     }
 
     /// Does this work until the platform's client dies with the process.
-    pub(crate) async fn die_in(&mut self, work: &v1::DeliverFiles) {
+    pub(crate) async fn die_in(&mut self, start: &DeliveryStart) {
         {
-            let dying = self.deliver(work);
+            let dying = self.deliver(start);
             tokio::pin!(dying);
             tokio::select! {
                 ended = &mut dying => panic!("it did not die: {ended:?}"),
@@ -184,13 +192,24 @@ impl DeliveryFixture {
 
     /// What the reconciler publishes now.
     pub(crate) async fn sweep(&self) {
-        self.desk.index.refresh().await.unwrap();
-        self.desk.sweep(&mut RecentPublishes::new()).await;
+        self.desk.receipts.log.index.refresh().await.unwrap();
+        self.desk
+            .reconciler
+            .sweep(&mut RecentPublishes::new())
+            .await;
     }
 
-    pub(crate) async fn record(&self, id: &str) -> v1::DeliveryReport {
+    pub(crate) async fn record(&self, id: &str) -> DeliveryRecord {
         let key = crate::records::record_key(&tenant(), &OperationId::new(id).unwrap());
-        self.desk.records.read(&key).await.unwrap().unwrap().report
+        self.desk
+            .receipts
+            .log
+            .records
+            .read(&key)
+            .await
+            .unwrap()
+            .unwrap()
+            .record
     }
 
     /// Does the work that goes on with a delivery after its wait.
@@ -199,7 +218,7 @@ impl DeliveryFixture {
         let meta = crate::reconciler::round_meta(&report).unwrap();
         let work = crate::reconciler::round_work(&report);
         let cancel = CancellationToken::new();
-        self.desk.deliver(&meta, &work, &cancel).await
+        self.desk.sender.deliver(&meta, &work, &cancel).await
     }
 
     /// Operations of the work in the stream, of all queues.
@@ -233,19 +252,33 @@ pub(crate) fn accounts(fake: &Arc<FakePlatform>) -> AccountRegistry {
         .with_tenant(Some(tenant()))])
 }
 
-/// A desk that tries again at once.
-fn quick(mut desk: DeliveryService) -> Arc<DeliveryService> {
-    desk.second = Duration::from_millis(1);
-    Arc::new(desk)
+/// A service that repeats a failed request after a millisecond.
+fn quick(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Arc<DeliveryService> {
+    let retry_unit = Duration::from_millis(1);
+    Arc::new(DeliveryService::with_retry_unit(
+        config, accounts, cx, retry_unit,
+    ))
 }
 
 /// States of all files.
-pub(crate) fn states(report: &v1::DeliveryReport) -> Vec<&str> {
-    report
-        .files
-        .iter()
-        .map(|file| file.state.as_str())
-        .collect()
+pub(crate) fn states(record: &DeliveryRecord) -> Vec<FileState> {
+    record.files.iter().map(|file| file.state).collect()
+}
+
+/// Work of the platform's queue that begins a delivery.
+pub(crate) fn start_work(start: &DeliveryStart) -> v1::DeliverFiles {
+    let work = v1::DeliverFiles {
+        delivery_id: start.delivery_id.clone(),
+        session: start.session.clone(),
+        target: start.target.clone(),
+        ..v1::DeliverFiles::default()
+    };
+    work.with_task(DeliveryTask::New(v1::NewDelivery {
+        message: start.message.clone(),
+        flags: start.flags,
+        files: start.files.iter().map(Into::into).collect(),
+        turn: start.turn.clone(),
+    }))
 }
 
 pub(crate) fn chat(chat: &str) -> v1::ChatTarget {
@@ -294,11 +327,11 @@ impl FakeSandbox {
         serve(bus, &mut tasks, move |request: v1::StatSandboxRequest| {
             let found = lock(&known).files.get(&request.path).cloned();
             let (kind, _) = found.unwrap_or_else(|| Err(missing()))?;
-            Ok(v1::SandboxEntry {
-                kind,
+            let entry = v1::SandboxEntry {
                 path: request.path,
                 ..v1::SandboxEntry::default()
-            })
+            };
+            Ok(entry.with_kind(v1::SandboxEntryKind::from_name(&kind).unwrap()))
         })
         .await;
         let known = Arc::clone(&told);
@@ -309,6 +342,7 @@ impl FakeSandbox {
                 let found = lock(&known).files.get(&request.path).cloned();
                 let (_, claim) = found.unwrap_or_else(|| Err(missing()))?;
                 Ok(v1::SandboxFile {
+                    receipt: claim.as_ref().map(receipt_of),
                     claim,
                     ..v1::SandboxFile::default()
                 })
@@ -324,6 +358,7 @@ impl FakeSandbox {
                 let found = lock(&known).files.get(&request.path).cloned();
                 let (_, claim) = found.unwrap_or_else(|| Err(missing()))?;
                 Ok(v1::SandboxTree {
+                    receipt: claim.as_ref().map(receipt_of),
                     claim,
                     files: 1,
                     ..v1::SandboxTree::default()
@@ -359,6 +394,16 @@ impl FakeSandbox {
         lock(&self.told)
             .files
             .insert(path.as_bytes().to_vec(), Err(fault));
+    }
+}
+
+/// Proof that exactly this file was copied.
+fn receipt_of(claim: &v1::Claim) -> v1::TransferReceipt {
+    let artifact = claim.artifact.clone().unwrap_or_default();
+    v1::TransferReceipt {
+        bytes: artifact.size,
+        sha256: artifact.sha256,
+        ..v1::TransferReceipt::default()
     }
 }
 

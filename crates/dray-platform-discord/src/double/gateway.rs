@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::{BOT_TOKEN, FakeDiscord, FakeState, people, user_json};
 
-/// Intent without which messages come without their contents.
+/// Intent without which messages of others have neither text nor files.
 const MESSAGE_CONTENT_INTENT: u64 = 1 << 15;
 
 /// Faults of the gateway, once each, with the next connection that identifies or resumes.
@@ -35,22 +35,22 @@ pub enum GatewayFault {
     NoAnswer,
     /// The connection is not opened.
     NotOpened,
-    /// Something else than JSON comes.
+    /// The response to `IDENTIFY` or `RESUME` is not JSON.
     Gibberish,
 }
 
 /// What happens to all connections together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectAll {
-    /// They break.
+    /// They break without a close frame.
     Drop,
-    /// They are asked to come again.
+    /// They are asked to connect again (opcode 7).
     Reconnect,
     /// They are closed with this code.
     Close(u16),
 }
 
-/// Sessions and what is to happen with them.
+/// Sessions, and the faults that await their connections.
 #[derive(Debug)]
 pub(super) struct FakeGateway {
     interval: Duration,
@@ -58,9 +58,9 @@ pub(super) struct FakeGateway {
     sessions: BTreeMap<String, Vec<Value>>,
     faults: VecDeque<GatewayFault>,
     kick: DisconnectAll,
-    /// Moves with every event and every kick; the number of kicks.
+    /// Changes with every event and every [`DisconnectAll`]; the value counts the latter.
     news: watch::Sender<u64>,
-    /// What clients began with.
+    /// The first message of each client, in order.
     begun: Vec<String>,
 }
 
@@ -99,34 +99,34 @@ impl FakeDiscord {
         self.server.shared().lock().link.interval = interval;
     }
 
-    /// How many sessions may still be begun.
+    /// Sets how many sessions may still be begun today.
     pub fn leave_sessions(&self, remaining: u64) {
         self.server.shared().lock().link.remaining = remaining;
     }
 
-    /// Makes this happen once.
+    /// Injects a fault into the next connection. Several are used one after the other.
     pub fn script_gateway(&self, fault: GatewayFault) {
         self.server.shared().lock().link.faults.push_back(fault);
     }
 
-    /// Does this to all connections that stand.
+    /// Does this to all open connections.
     pub fn kick(&self, kick: DisconnectAll) {
         let mut state = self.server.shared().lock();
         state.link.kick = kick;
         state.link.news.send_modify(|kicks| *kicks += 1);
     }
 
-    /// Forgets all sessions.
+    /// Forgets all sessions, so that no client can resume one.
     pub fn forget_sessions(&self) {
         self.server.shared().lock().link.sessions.clear();
     }
 
-    /// What clients began with: `identify`, or `resume` and the number of the last event that they read.
+    /// How clients began: `identify`, or `resume` and the number of the last event that they read.
     pub fn begun(&self) -> Vec<String> {
         self.server.shared().lock().link.begun.clone()
     }
 
-    /// Heartbeats carry the number of the last event: the answer to `GET /gateway/bot`.
+    /// The response to `GET /gateway/bot`.
     pub(super) fn bot(shared: &SharedState<FakeState>) -> Value {
         let url = shared.url().replacen("http", "ws", 1);
         json!({
@@ -138,7 +138,7 @@ impl FakeDiscord {
     }
 }
 
-/// Opens a connection.
+/// Answers the upgrade, and serves the connection in a task of its own.
 pub(super) fn open_connection(
     shared: &Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
@@ -164,6 +164,7 @@ pub(super) fn open_connection(
     shared.clone().lock().connections.spawn(async move {
         if let Ok(upgraded) = upgrade.await {
             let io = TokioIo::new(upgraded);
+            // The handshake was made by hand, because the server speaks HTTP up to this point.
             let stream = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
             let wire = GatewayWire {
                 stream,
@@ -179,7 +180,7 @@ pub(super) fn open_connection(
     Ok(with_header(opened, "sec-websocket-accept", &accept))
 }
 
-/// A connection that may compress what it sends.
+/// A connection that compresses what it sends where the client asked for it.
 struct GatewayWire<S> {
     stream: WebSocketStream<S>,
     zlib: Option<Compress>,
@@ -205,6 +206,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GatewayWire<S> {
                     return serde_json::from_str(&text).map_err(|_| ConnectionClosed);
                 }
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(ConnectionClosed),
+                // Pings and pongs are handled by the library.
                 Some(Ok(_)) => {}
             }
         }
@@ -220,15 +222,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GatewayWire<S> {
     }
 }
 
-/// One message of a stream, up to where a reader can read all of it.
+/// Compresses one message and flushes, so that a reader can decode all of it.
 fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClosed> {
     let mut out = Vec::with_capacity(text.len() + 1024);
     let begun = zlib.total_in();
     loop {
+        // `compress_vec` fills the spare capacity and stops; the loop goes on where it stopped.
         let used = usize::try_from(zlib.total_in() - begun).unwrap_or(usize::MAX);
         let rest = text.get(used..).unwrap_or_default();
-        let told = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);
-        told.map_err(|_| ConnectionClosed)?;
+        let compressed = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);
+        compressed.map_err(|_| ConnectionClosed)?;
+        // Room was left, so the flush is complete.
         if out.len() < out.capacity() {
             return Ok(out);
         }
@@ -243,6 +247,7 @@ async fn serve_gateway<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    // Subscribed before the client begins: a kick during the greeting must not be missed.
     let mut news = shared.lock().link.news.subscribe();
     let kicks = *news.borrow_and_update();
     let GatewayClient {
@@ -251,6 +256,7 @@ where
         is_deaf,
     } = greet_client(shared, &mut wire).await?;
     loop {
+        // The lock is released before anything is sent.
         let (events, kick) = {
             let state = shared.lock();
             let events = state.link.sessions.get(&session).ok_or(ConnectionClosed)?;
@@ -269,6 +275,7 @@ where
                 DisconnectAll::Close(code) => Err(wire.close(code).await),
                 DisconnectAll::Reconnect => {
                     wire.send(&json!({ "op": 7, "d": null })).await?;
+                    // The client closes; what it still sends is read and dropped.
                     while wire.next().await.is_ok() {}
                     Err(ConnectionClosed)
                 }
@@ -276,8 +283,8 @@ where
         }
         tokio::select! {
             changed = news.changed() => changed.map_err(|_| ConnectionClosed)?,
-            asked = wire.next() => {
-                let is_beat = asked?.get("op").and_then(Value::as_u64) == Some(1);
+            payload = wire.next() => {
+                let is_beat = payload?.get("op").and_then(Value::as_u64) == Some(1);
                 if is_beat && !is_deaf {
                     wire.send(&json!({ "op": 11 })).await?;
                 }
@@ -286,16 +293,16 @@ where
     }
 }
 
-/// A client that has begun.
+/// A client that identified or resumed.
 struct GatewayClient {
     session: String,
     /// How many of the session's events it has.
     sent: usize,
-    /// Whether its heartbeats are left without an answer.
+    /// Whether its heartbeats get no response.
     is_deaf: bool,
 }
 
-/// Greets a client and lets it begin.
+/// Sends the greeting, and reads until the client identifies or resumes.
 async fn greet_client<S>(
     shared: &SharedState<FakeState>,
     wire: &mut GatewayWire<S>,
@@ -307,11 +314,12 @@ where
     let interval = u64::try_from(interval).unwrap_or(u64::MAX);
     let hello = json!({ "op": 10, "d": { "heartbeat_interval": interval } });
     wire.send(&hello).await?;
-    let asked = loop {
-        let asked = wire.next().await?;
-        match asked.get("op").and_then(Value::as_u64) {
+    let payload = loop {
+        // A client may send a heartbeat before it identifies.
+        let payload = wire.next().await?;
+        match payload.get("op").and_then(Value::as_u64) {
             Some(1) => wire.send(&json!({ "op": 11 })).await?,
-            _ => break asked,
+            _ => break payload,
         }
     };
     let fault = shared.lock().link.faults.pop_front();
@@ -319,9 +327,11 @@ where
         Some(GatewayFault::Close(code)) => return Err(wire.close(code).await),
         Some(GatewayFault::Invalid(again)) => {
             if !again {
+                // Gone for all later connections too.
                 shared.lock().link.sessions.clear();
             }
-            begin_session(shared, &asked);
+            // Only to note how the client began.
+            begin_session(shared, &payload);
             wire.send(&json!({ "op": 9, "d": again })).await?;
             return Err(ConnectionClosed);
         }
@@ -331,7 +341,7 @@ where
         }
         _ => {}
     }
-    match begin_session(shared, &asked) {
+    match begin_session(shared, &payload) {
         GatewayStart::At(session, sent) => Ok(GatewayClient {
             session,
             sent,
@@ -345,7 +355,7 @@ where
     }
 }
 
-/// How a connection goes on.
+/// The result of `IDENTIFY` or `RESUME`.
 enum GatewayStart {
     /// With this session, after so many of its events.
     At(String, usize),
@@ -353,18 +363,21 @@ enum GatewayStart {
     Unknown,
 }
 
-fn begin_session(shared: &SharedState<FakeState>, asked: &Value) -> GatewayStart {
+fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewayStart {
     let url = shared.url().replacen("http", "ws", 1);
-    let text = |pointer: &str| asked.pointer(pointer).and_then(Value::as_str);
-    let number = |pointer: &str| asked.pointer(pointer).and_then(Value::as_u64);
+    let text = |pointer: &str| payload.pointer(pointer).and_then(Value::as_str);
+    let number = |pointer: &str| payload.pointer(pointer).and_then(Value::as_u64);
     let mut state = shared.lock();
     if text("/d/token") != Some(BOT_TOKEN) {
+        // Authentication failed.
         return GatewayStart::Refused(4004);
     }
     match number("/op") {
         Some(2) => {
             state.link.begun.push("identify".to_owned());
             if number("/d/intents").unwrap_or_default() & MESSAGE_CONTENT_INTENT == 0 {
+                // Disallowed intents. Stricter than the real gateway, so that a client without this intent is
+                // noticed.
                 return GatewayStart::Refused(4014);
             }
             let id = format!("session-{}", state.next());
@@ -372,6 +385,7 @@ fn begin_session(shared: &SharedState<FakeState>, asked: &Value) -> GatewayStart
             let guilds: Vec<Value> = state.guilds();
             let known: Vec<Value> = guilds
                 .iter()
+                // Unavailable at first: the `GUILD_CREATE` events below describe them.
                 .map(|guild| json!({ "id": guild.get("id"), "unavailable": true }))
                 .collect();
             let ready = json!({
@@ -392,8 +406,10 @@ fn begin_session(shared: &SharedState<FakeState>, asked: &Value) -> GatewayStart
             let sent = usize::try_from(seq).unwrap_or(usize::MAX);
             match state.link.sessions.get_mut(&id) {
                 None => GatewayStart::Unknown,
+                // Invalid sequence: the client claims events that were never sent.
                 Some(events) if sent > events.len() => GatewayStart::Refused(4007),
                 Some(events) => {
+                    // After the missed events, as the real gateway does.
                     push_event(events, "RESUMED", &json!({}));
                     GatewayStart::At(id, sent)
                 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{FakeDiscord, FakeState, error_reply};
 
-/// The author of messages.
+/// The user who writes all messages of people.
 pub const USER_ID: &str = "777000000000000001";
 
 /// Faults of file downloads, once each.
@@ -15,11 +15,11 @@ pub const USER_ID: &str = "777000000000000001";
 pub enum FileFault {
     /// The file does not exist.
     Missing,
-    /// All is promised and half is sent.
+    /// The full length is announced, and half of the bytes are sent.
     Short,
-    /// Another length is announced than with the message.
+    /// The file is longer than the message announced.
     Long,
-    /// The answer leads to another host.
+    /// The response redirects to another host.
     Redirect,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct MessageFile {
 }
 
 impl FakeDiscord {
-    /// Makes a conversation between the bot and a person, and gives its id.
+    /// Makes a conversation between the bot and a person, and returns its id.
     pub fn conversation(&self) -> String {
         let mut state = self.server.shared().lock();
         let id = state.next();
@@ -41,7 +41,7 @@ impl FakeDiscord {
         id
     }
 
-    /// Makes a thread in a channel, and gives its id.
+    /// Makes a thread in a channel, and returns its id.
     pub fn thread(&self, parent: &str) -> String {
         let mut state = self.server.shared().lock();
         let id = state.next();
@@ -55,12 +55,12 @@ impl FakeDiscord {
         id
     }
 
-    /// A person writes, with files of these names and contents; the id of the message.
+    /// A person writes, with files of these names and contents. Returns the id of the message.
     pub fn user_writes(&self, channel: &str, text: &str, files: &[(&str, &[u8])]) -> String {
         self.somebody_writes(channel, text, files, &json!({}))
     }
 
-    /// The same, with other fields than a person's message has.
+    /// As [`Self::user_writes`], with fields that replace those of a person's message.
     pub fn somebody_writes(
         &self,
         channel: &str,
@@ -91,7 +91,7 @@ impl FakeDiscord {
                 },
             );
         }
-        let guild = state.channels.get(channel).map(|found| found.guild.clone());
+        let guild = state.channels.get(channel).map(|known| known.guild.clone());
         let mut message = json!({
             "id": id, "channel_id": channel, "content": text, "type": 0, "flags": 0,
             "author": { "id": USER_ID, "username": "ada", "discriminator": "0", "global_name": "Ada", "avatar": null },
@@ -99,10 +99,12 @@ impl FakeDiscord {
             "tts": false, "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [],
             "pinned": false, "components": [],
         });
+        // Last, so that they replace what stands there.
         if let (Some(fields), Some(other)) = (message.as_object_mut(), other.as_object()) {
             fields.extend(other.clone());
         }
         if let Some(channel) = state.channels.get_mut(channel) {
+            // Stored without addresses: these are signed again each time the message is shown.
             channel.written.push(message.clone());
         }
         state.sign(&shared.url(), &mut message);
@@ -116,7 +118,7 @@ impl FakeDiscord {
         id
     }
 
-    /// A person takes a message away again, with its files.
+    /// A person deletes a message with its files.
     pub fn delete(&self, channel: &str, message: &str) {
         let mut state = self.server.shared().lock();
         if let Some(channel) = state.channels.get_mut(channel) {
@@ -127,19 +129,19 @@ impl FakeDiscord {
         state.signature += 1;
     }
 
-    /// Expires all addresses of files that were sent until now.
+    /// Expires the addresses of all files that were sent until now.
     pub fn expire(&self) {
         self.server.shared().lock().signature += 1;
     }
 
-    /// Makes this happen once, with a file.
+    /// Injects a fault into the next download of a file.
     pub fn script_file(&self, fault: FileFault) {
         self.server.shared().lock().file_faults.push(fault);
     }
 }
 
 impl FakeState {
-    /// Puts the addresses of files into a message, signed as of now.
+    /// Puts the addresses of files into a message, signed with the current signature.
     pub(super) fn sign(&self, url: &str, message: &mut Value) {
         let files = message.get_mut("attachments").and_then(Value::as_array_mut);
         for file in files.into_iter().flatten() {
@@ -176,7 +178,7 @@ pub(super) fn newest_message(channel: &super::FakeChannel) -> Value {
     last.cloned().unwrap_or_default()
 }
 
-/// Messages after an id, newest first, as many as were asked for.
+/// Messages after an id, newest first, as many as were requested.
 pub(super) fn list_messages(
     shared: &SharedState<FakeState>,
     channel: &str,
@@ -193,33 +195,35 @@ pub(super) fn list_messages(
     );
     let state = shared.lock();
     let id = |message: &Value| message.get("id")?.as_str()?.parse::<u64>().ok();
-    let mut found: Vec<Value> = state
+    let mut messages: Vec<Value> = state
         .written(channel)
         .filter(|message| id(message).is_some_and(|id| id > after))
+        // The oldest after the id, not the newest of all: a client pages forwards.
         .take(usize::try_from(limit.min(100)).unwrap_or(100))
         .cloned()
         .collect();
-    found.reverse();
-    for message in &mut found {
+    // Discord lists newest first, whichever end of the range it took.
+    messages.reverse();
+    for message in &mut messages {
         state.sign(&shared.url(), message);
     }
-    json_reply(200, &Value::Array(found))
+    json_reply(200, &Value::Array(messages))
 }
 
-/// One message.
+/// One message by its id, with fresh addresses of its files.
 pub(super) fn get_message(shared: &SharedState<FakeState>, channel: &str, id: &str) -> Reply {
     let state = shared.lock();
-    let found = state
+    let stored = state
         .written(channel)
         .find(|message| message.get("id").and_then(Value::as_str) == Some(id));
-    let Some(mut message) = found.cloned() else {
+    let Some(mut message) = stored.cloned() else {
         return error_reply(404, 10_008, "Unknown Message");
     };
     state.sign(&shared.url(), &mut message);
     json_reply(200, &message)
 }
 
-/// A file, by its signed address. Tokens have no business here.
+/// A file by its signed address. A request that shows a token here is answered with 404.
 pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
     let mut state = shared.lock();
     let gone = || {

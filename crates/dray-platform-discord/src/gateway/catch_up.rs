@@ -1,4 +1,4 @@
-//! What events bring, and what was written while no session stood.
+//! Messages from events, and messages that were written without a session.
 
 use dray_platform::{ErrorKind, InboundSink, PlatformError};
 use serde_json::Value;
@@ -10,13 +10,13 @@ use crate::message;
 
 /// The platform's epoch, in Unix milliseconds: ids count from it.
 const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
-/// Messages of one answer, and most answers for one channel.
+/// Messages of one response, and most responses for one channel after a reconnection.
 const PAGE_MESSAGES: usize = 100;
 const MAX_PAGES: usize = 50;
-/// Kinds of channels that are threads.
+/// Kinds of channels that are threads: announcement, public, private.
 const THREAD_TYPES: [u64; 3] = [10, 11, 12];
 
-/// Stores what an event brings.
+/// Handles an event: stores its messages and notes its channels. An error means that not all of it was stored.
 pub(super) async fn handle_event(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
@@ -24,6 +24,15 @@ pub(super) async fn handle_event(
     deliver: &dyn InboundSink,
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
+    // Not only with `READY`: a session whose catch-up failed is resumed after `READY`, which does not come again. It goes
+    // before the event, because a later message of a conversation would hide the ones that were missed.
+    if memory.needs_catch_up() {
+        for conversation in memory.conversations() {
+            let all = (conversation.as_str(), u64::MAX);
+            store_missed(gateway, memory, all, deliver, stop).await?;
+        }
+        memory.caught_up();
+    }
     match name {
         "MESSAGE_CREATE" => store_message(gateway, memory, event, deliver).await,
         "THREAD_CREATE" | "CHANNEL_CREATE" => {
@@ -32,9 +41,10 @@ pub(super) async fn handle_event(
         }
         "GUILD_CREATE" => {
             let list = |name: &str| {
-                let found = event.get(name).and_then(Value::as_array);
-                found.into_iter().flatten()
+                let items = event.get(name).and_then(Value::as_array);
+                items.into_iter().flatten()
             };
+            // All are noted before one is caught up: a message in a thread needs its parent.
             let channels: Vec<&Value> = list("channels").chain(list("threads")).collect();
             for channel in &channels {
                 remember_channel(memory, channel);
@@ -42,16 +52,10 @@ pub(super) async fn handle_event(
             for channel in channels {
                 let text = |name: &str| channel.get(name).and_then(Value::as_str);
                 let last = text("last_message_id").and_then(|id| id.parse().ok());
+                // Also on the first connection, where `gateway.since` bounds it.
                 if let (Some(id), Some(last)) = (text("id"), last) {
                     store_missed(gateway, memory, (id, last), deliver, stop).await?;
                 }
-            }
-            Ok(())
-        }
-        "READY" => {
-            for conversation in memory.conversations() {
-                let all = (conversation.as_str(), u64::MAX);
-                store_missed(gateway, memory, all, deliver, stop).await?;
             }
             Ok(())
         }
@@ -59,7 +63,7 @@ pub(super) async fn handle_event(
     }
 }
 
-/// Takes note of a channel or thread.
+/// Notes a channel or thread. A category is not the parent of a channel in this sense.
 fn remember_channel(memory: &mut GatewayCache, channel: &Value) {
     let text = |name: &str| channel.get(name).and_then(Value::as_str);
     let kind = channel.get("type").and_then(Value::as_u64);
@@ -69,7 +73,7 @@ fn remember_channel(memory: &mut GatewayCache, channel: &Value) {
     }
 }
 
-/// Stores one message, when it is one of a person.
+/// Stores one message if a person wrote it in a channel that the options allow. Anything else counts as done.
 async fn store_message(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
@@ -80,10 +84,12 @@ async fn store_message(
         return Ok(());
     };
     let channel = message.target.chat.clone();
+    // Messages from the HTTP API have no `guild_id`; their channel was announced, or is a conversation.
     let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
     if is_in_a_server && !memory.knows(&channel) {
         request_channel_type(gateway, memory, &channel).await?;
     }
+    // The target is the channel, with the thread below it, as a delivery names it.
     if let Some(parent) = memory.parent(&channel) {
         parent.clone_into(&mut message.target.chat);
         message.target.thread.clone_from(&channel);
@@ -95,20 +101,21 @@ async fn store_message(
         return Ok(());
     }
     let id = message.message_id.clone();
+    // Noted only after it was stored: the next catch-up starts at this id.
     deliver.message(message).await?;
     memory.stored(&channel, &id);
     Ok(())
 }
 
-/// Requests the type of a channel that no event announced.
+/// Requests the type of a channel that no event announced, to find out whether it is a thread.
 async fn request_channel_type(
     gateway: &GatewayReceiver<'_>,
     memory: &mut GatewayCache,
     channel: &str,
 ) -> Result<(), PlatformError> {
     match gateway.api.get(&format!("/channels/{channel}"), &[]).await {
-        Ok(told) => remember_channel(memory, &told),
-        // It may not be looked at, and its messages come all the same.
+        Ok(announced) => remember_channel(memory, &announced),
+        // The bot may not read the channel itself, but gets its messages.
         Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
             memory.know(channel, None);
         }
@@ -125,8 +132,10 @@ async fn store_missed(
     deliver: &dyn InboundSink,
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
+    // An id holds its time in the bits above the lowest 22, so a time is an id to compare with.
     let oldest = gateway.since.saturating_sub(DISCORD_EPOCH_MS) << 22;
     let mut after = memory.newest(channel).unwrap_or(oldest);
+    // It becomes a part of a path.
     if !message::is_id(channel) {
         return Ok(());
     }
@@ -147,11 +156,12 @@ async fn store_missed(
             Ok(_) => {
                 return Err(PlatformError::new(
                     ErrorKind::Transient,
-                    "no list of messages came",
+                    "the response is not a list of messages",
                 ));
             }
+            // A channel that the bot may see but not read.
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
-                tracing::debug!(%error, "a channel cannot be looked through");
+                tracing::debug!(%error, "could not list the messages of a channel");
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -162,9 +172,11 @@ async fn store_missed(
             .into_iter()
             .filter_map(|message| Some((id(&message)?, message)))
             .collect();
+        // Oldest first: ids grow with time, and a stop in the middle must leave only newer ones behind.
         known.sort_by_key(|(id, _)| *id);
         for (id, message) in &known {
             store_message(gateway, memory, message, deliver).await?;
+            // Also for messages that were not stored, such as those of bots, or the loop would request them again.
             after = after.max(*id);
         }
         if count < PAGE_MESSAGES || known.is_empty() {

@@ -1,15 +1,15 @@
-//! What the codes mean with which the gateway closes a connection.
+//! The codes with which the gateway closes a connection, and what follows from each.
 
 use dray_platform::{ErrorKind, PlatformError};
 
 /// What to do after a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloseAction {
-    /// Take the session up again.
+    /// Connect again and resume the session.
     Resume,
-    /// Begin another session.
+    /// Connect again and identify: the session cannot be resumed.
     Begin,
-    /// Nothing helps but an operator; with what to do.
+    /// Only an operator can help; the text says how.
     GiveUp(&'static str),
 }
 
@@ -19,16 +19,17 @@ pub(super) const fn close_action(code: u16) -> CloseAction {
         4004 => CloseAction::GiveUp("Discord does not accept the token: set the bot's current one"),
         4010 | 4011 => CloseAction::GiveUp("the bot is in too many servers for one connection"),
         4012 => CloseAction::GiveUp("Discord no longer speaks this version of the gateway"),
-        4013 => CloseAction::GiveUp("Discord does not know an intent that was asked for"),
+        4013 => CloseAction::GiveUp("Discord does not know a requested intent"),
         4014 => CloseAction::GiveUp(
             "the bot may not read messages: allow the message content intent in the developer portal, \
              or set receive = false",
         ),
+        // Codes that are not listed, and 4000 to 4002, 4005 and 4008, leave the session valid.
         _ => CloseAction::Resume,
     }
 }
 
-/// The error that stands for a refusal which only an operator can lift.
+/// The error for a refusal that only an operator can lift. Its kind, [`ErrorKind::Auth`], ends the polling.
 pub(super) fn refused_close_error(code: u16, why: &str) -> PlatformError {
     PlatformError::new(ErrorKind::Auth, why).code(code.to_string())
 }

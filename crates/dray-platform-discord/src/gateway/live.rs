@@ -13,21 +13,21 @@ use super::memory::GatewayCache;
 use super::socket::{GatewayPayload, GatewaySocket, SocketRead};
 use super::{GatewayReceiver, catch_up};
 
-/// Servers, messages in them, conversations with people, and what messages contain.
+/// Intents: servers, messages in them, conversations with people, and the content of messages.
 const GATEWAY_INTENTS: u64 = 1 | 1 << 9 | 1 << 12 | 1 << 15;
-/// Code of a goodbye after which the session can be resumed.
+/// Close code after which the session can be resumed: with 1000 or 1001, Discord would end it.
 const BACK_SOON: u16 = 4000;
-/// Code of a goodbye that ends the session.
+/// Close code that ends the session.
 const CLOSE_CODE: u16 = 1000;
 
-/// How a connection ended.
+/// Why a connection ended, where that is not an error.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectionEnd {
-    /// We were asked to.
+    /// The receiver was asked to stop.
     Stopped,
-    /// To be connected to again, and why.
+    /// Connect again immediately or after a wait; the reason is for the log.
     Again(&'static str),
-    /// The session is not valid, or not any more.
+    /// The session is not valid, or no longer valid.
     Invalid,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum ConnectionEnd {
 #[derive(Debug)]
 struct HeartbeatState {
     beats: Interval,
-    /// Whether the last one was answered.
+    /// Whether the last heartbeat was answered.
     answered: bool,
 }
 
@@ -54,9 +54,11 @@ impl<'a> LiveConnection<'a> {
         socket: GatewaySocket,
         interval: Duration,
     ) -> Self {
-        // The first comes at a random moment of the interval, so that the clients of a server do not all beat together.
+        // The first heartbeat comes at a random moment of the interval, so that clients do not all send theirs
+        // together.
         let first = interval.mul_f64(rand::rng().random_range(0.0..=1.0));
         let mut beats = interval_at(Instant::now() + first, interval);
+        // A late heartbeat is sent once, not made up for by a burst.
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let heart = HeartbeatState {
             beats,
@@ -70,7 +72,7 @@ impl<'a> LiveConnection<'a> {
         }
     }
 
-    /// Identifies, and takes events until the connection ends.
+    /// Identifies or resumes, then handles events until the connection ends. Consumes the connection.
     pub(super) async fn run(
         mut self,
         deliver: &dyn InboundSink,
@@ -85,6 +87,7 @@ impl<'a> LiveConnection<'a> {
                     return Ok(ConnectionEnd::Stopped);
                 }
                 _ = self.heart.beats.tick() => {
+                    // A zombie connection: still open, but the other side is gone.
                     if !self.heart.answered {
                         self.socket.close(BACK_SOON).await;
                         return Ok(ConnectionEnd::Again("a heartbeat was not answered"));
@@ -95,6 +98,7 @@ impl<'a> LiveConnection<'a> {
                     SocketRead::Closed(code) => return self.closed(code),
                     SocketRead::Payload(payload) => {
                         if let Some(end) = self.take(payload, deliver, stop).await? {
+                            // The session is taken up again, so it must stay resumable.
                             self.socket.close(BACK_SOON).await;
                             return Ok(end);
                         }
@@ -138,7 +142,7 @@ impl<'a> LiveConnection<'a> {
         }
     }
 
-    /// One message of the gateway; whether the connection ends with it.
+    /// Handles one message of the gateway; returns how the connection ends when it ends with it.
     async fn take(
         &mut self,
         payload: GatewayPayload,
@@ -147,21 +151,28 @@ impl<'a> LiveConnection<'a> {
     ) -> Result<Option<ConnectionEnd>, PlatformError> {
         match payload.op {
             0 => self.event(payload, deliver, stop).await?,
+            // The gateway may ask for a heartbeat outside of the interval.
             1 => self.heart.beat(&mut self.socket, self.memory).await?,
-            7 => return Ok(Some(ConnectionEnd::Again("the gateway asks for it"))),
+            7 => {
+                return Ok(Some(ConnectionEnd::Again(
+                    "the gateway requested a reconnect",
+                )));
+            }
             9 => {
+                // `d` says whether the session can be resumed.
                 if payload.d.as_bool() != Some(true) {
                     self.memory.forget_session();
                 }
                 return Ok(Some(ConnectionEnd::Invalid));
             }
             11 => self.heart.answered = true,
+            // Opcodes that are not known, which Discord may add at any time.
             _ => {}
         }
         Ok(None)
     }
 
-    /// One event. It counts as read when all of it was stored; meanwhile the heart goes on beating.
+    /// Handles one event. It counts as read once all of it was stored; heartbeats go on meanwhile.
     async fn event(
         &mut self,
         payload: GatewayPayload,
@@ -172,12 +183,14 @@ impl<'a> LiveConnection<'a> {
         let name = payload.t.as_deref().unwrap_or_default();
         match name {
             "READY" => {
+                // Before it is handled: catching up needs our own id.
                 self.memory.ready(&payload.d, seq);
-                tracing::info!("the gateway brings messages");
+                tracing::info!("connected to the gateway");
             }
-            "RESUMED" => tracing::info!("the gateway brings messages again"),
+            "RESUMED" => tracing::info!("resumed the session of the gateway"),
             _ => {}
         }
+        // Taken before: the event must not be acknowledged until it is stored.
         let last = self.memory.session().map(|(_, seq)| seq);
         {
             let handling = catch_up::handle_event(
@@ -192,7 +205,8 @@ impl<'a> LiveConnection<'a> {
                 tokio::select! {
                     done = &mut handling => break done?,
                     _ = self.heart.beats.tick() => {
-                        // Answers are not read now, and so not missed.
+                        // Responses are not read now, so a missing one would mean nothing: `answered` keeps its
+                        // value.
                         self.socket.send(&json!({ "op": 1, "d": last })).await?;
                     }
                 }

@@ -1,37 +1,40 @@
-//! What is known beyond one connection: the session, whose threads are whose, and what was read last.
+//! State that outlives one connection: the session, the parents of threads, and the newest stored message of each
+//! channel.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Most channels that are remembered.
+/// Most channels that are remembered; it bounds the memory of a bot in many servers.
 const MAX_CHANNELS: usize = 20_000;
 
 /// A session that can be resumed.
 #[derive(Debug)]
 struct GatewaySession {
     id: String,
-    /// Where to resume; `None` when that did not work.
+    /// Where to resume, as `READY` named it; `None` after a failure there.
     url: Option<String>,
-    /// The last event that was read.
+    /// Number of the last event that was stored.
     seq: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct GatewayCache {
     session: Option<GatewaySession>,
-    /// Our own id.
+    /// Id of our own user, whose messages are not taken.
     pub(super) me: String,
-    /// Channels by id, with the channel that they are a thread of.
+    /// Channels by id. A thread has the id of its channel, other channels have `None`.
     parents: BTreeMap<String, Option<String>>,
-    /// The newest message that was stored, by channel.
+    /// Id of the newest stored message, by channel.
     newest: BTreeMap<String, u64>,
+    /// Whether conversations may hold messages that were written before the session began and are not stored.
+    needs_catch_up: bool,
 }
 
 impl GatewayCache {
-    /// Begins a session from `READY`.
-    pub(super) fn ready(&mut self, told: &Value, seq: u64) {
-        let text = |pointer: &str| told.pointer(pointer).and_then(Value::as_str);
+    /// Begins a session from the event `READY`.
+    pub(super) fn ready(&mut self, payload: &Value, seq: u64) {
+        let text = |pointer: &str| payload.pointer(pointer).and_then(Value::as_str);
         if let Some(me) = text("/user/id") {
             me.clone_into(&mut self.me);
         }
@@ -40,16 +43,27 @@ impl GatewayCache {
             url: text("/resume_gateway_url").map(str::to_owned),
             seq,
         });
+        self.needs_catch_up = true;
     }
 
-    /// An event was read.
+    /// Whether conversations must be looked through before the next event is handled.
+    pub(super) const fn needs_catch_up(&self) -> bool {
+        self.needs_catch_up
+    }
+
+    /// All that was written in conversations before the session is stored.
+    pub(super) const fn caught_up(&mut self) {
+        self.needs_catch_up = false;
+    }
+
+    /// Counts an event as read. Numbers never go back.
     pub(super) fn read(&mut self, seq: u64) {
         if let Some(session) = &mut self.session {
             session.seq = session.seq.max(seq);
         }
     }
 
-    /// Session and last event, when there is something to resume.
+    /// The id of the session and the number of its last event; `None` when there is nothing to resume.
     pub(super) fn session(&self) -> Option<(&str, u64)> {
         let session = self.session.as_ref()?;
         Some((&session.id, session.seq))
@@ -73,7 +87,7 @@ impl GatewayCache {
         self.session = None;
     }
 
-    /// Takes note of a channel; a thread has a parent.
+    /// Notes a channel; only a thread has a parent. Dropped when too many are known.
     pub(super) fn know(&mut self, id: &str, parent: Option<&str>) {
         if self.parents.len() < MAX_CHANNELS {
             self.parents
@@ -81,18 +95,19 @@ impl GatewayCache {
         }
     }
 
-    /// Whether it is known what this channel is.
+    /// Whether the type of this channel is known.
     pub(super) fn knows(&self, id: &str) -> bool {
         self.parents.contains_key(id)
     }
 
-    /// The channel that this is a thread of.
+    /// The channel to which this thread belongs; `None` for other channels.
     pub(super) fn parent(&self, id: &str) -> Option<&str> {
         self.parents.get(id)?.as_deref()
     }
 
-    /// A message was stored.
+    /// Notes that a message was stored.
     pub(super) fn stored(&mut self, channel: &str, id: &str) {
+        // An id that is not a number has no order.
         let Ok(id) = id.parse::<u64>() else {
             return;
         };
@@ -103,7 +118,7 @@ impl GatewayCache {
         }
     }
 
-    /// The newest message of a channel that was stored.
+    /// The id of the newest stored message of a channel.
     pub(super) fn newest(&self, channel: &str) -> Option<u64> {
         self.newest.get(channel).copied()
     }

@@ -1,8 +1,8 @@
-//! The way in: a connection to the gateway, taken up again where it broke.
+//! Inbound messages: a connection to the gateway, which is resumed where it broke.
 //!
-//! An event counts as read when its message is stored: its number goes into heartbeats and resumptions only then, so
-//! that what was not stored is sent again. A session that cannot be resumed is followed by a look at what was
-//! written meanwhile.
+//! An event counts as read when its message is stored. Only then its number goes into heartbeats and resumptions, so
+//! that the gateway sends again what was not stored. When a session cannot be resumed, the messages that were written
+//! meanwhile are read from the channels.
 
 mod catch_up;
 mod close;
@@ -25,17 +25,18 @@ use live::{ConnectionEnd, LiveConnection};
 use memory::GatewayCache;
 use socket::GatewaySocket;
 
-/// How long a connection must live to be called stable.
+/// How long a connection must live to count as stable, which resets the count of failures.
 const STABLE_AFTER: Duration = Duration::from_mins(1);
 
-/// Waits between connections.
+/// Waits between two connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReconnectDelays {
     /// After a failure; doubles with each further one.
     pub(crate) first: Duration,
-    /// Longest of those.
+    /// Longest wait after failures.
     pub(crate) longest: Duration,
-    /// Before a new session after an invalid one: at least this, and up to five times of it.
+    /// Before a new session after an invalid one: at least this, and up to five times as long. Discord asks for one
+    /// to five seconds.
     pub(crate) invalid: Duration,
 }
 
@@ -49,13 +50,13 @@ impl Default for ReconnectDelays {
     }
 }
 
-/// What a receiver works with.
+/// The receiver of one bot, with what all of its connections share.
 #[derive(Debug)]
 pub(crate) struct GatewayReceiver<'a> {
     pub(crate) options: &'a DiscordOptions,
     pub(crate) api: &'a DiscordApi,
     pauses: &'a ReconnectDelays,
-    /// Older messages are not looked for, in Unix milliseconds.
+    /// Older messages are not caught up. In Unix milliseconds.
     pub(crate) since: u64,
 }
 
@@ -80,6 +81,7 @@ impl<'a> GatewayReceiver<'a> {
         deliver: &dyn InboundSink,
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
+        // Kept over connections, lost with the process: a restart catches up from `since`.
         let mut memory = GatewayCache::default();
         let mut failures = 0;
         while !stop.is_cancelled() {
@@ -92,16 +94,19 @@ impl<'a> GatewayReceiver<'a> {
                 Ok(ConnectionEnd::Stopped) => break,
                 Ok(ConnectionEnd::Invalid) => self.after_invalid(),
                 Ok(ConnectionEnd::Again(why)) => {
-                    tracing::info!(why, "the gateway is connected to again");
+                    tracing::info!(why, "reconnecting to the gateway");
                     self.backoff(failures)
                 }
+                // A wrong token or a missing intent: connecting again would only use up the starts of sessions.
                 Err(error) if error.kind() == ErrorKind::Auth => return Err(error),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "no gateway");
-                    // A host that answers no more must not be asked for ever.
+                    // The resume address may be down for good; the next attempt asks for a new one.
                     memory.forget_address();
-                    let told = error.retry_after();
-                    told.unwrap_or_else(|| self.backoff(failures.max(1)))
+                    let retry_after = error.retry_after();
+                    // At least the first wait: an error, unlike a lost connection, never leads to a reconnection
+                    // without one.
+                    retry_after.unwrap_or_else(|| self.backoff(failures.max(1)))
                 }
             };
             failures = failures.saturating_add(1);
@@ -113,22 +118,24 @@ impl<'a> GatewayReceiver<'a> {
         Ok(())
     }
 
-    /// Nothing for the first time, then doubling, between half and all of it.
+    /// Zero at first, then doubling, between half and all of the full wait.
     fn backoff(&self, failures: u32) -> Duration {
         let Some(exponent) = failures.checked_sub(1) else {
             return Duration::ZERO;
         };
+        // The bound keeps the shift inside 32 bits.
         let full = self.pauses.first.saturating_mul(1 << exponent.min(16));
         full.min(self.pauses.longest)
             .mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
+    /// A random wait, so that many bots do not identify together.
     fn after_invalid(&self) -> Duration {
         let factor = rand::rng().random_range(1.0..=5.0);
         self.pauses.invalid.mul_f64(factor)
     }
 
-    /// One connection, from its address to its end.
+    /// One connection, from its address to its end. Connecting stops when `stop` is cancelled.
     async fn connection(
         &self,
         memory: &mut GatewayCache,
@@ -140,6 +147,7 @@ impl<'a> GatewayReceiver<'a> {
                 Some(url) => url.to_owned(),
                 None => self.address(memory.resumes()).await?,
             };
+            // Checked here for both sources: the address of `READY` comes over the network as well.
             let url = self.api.gateway(&url)?;
             let mut socket = GatewaySocket::open(self.api, &url).await?;
             let interval = socket.hello().await?;
@@ -154,21 +162,23 @@ impl<'a> GatewayReceiver<'a> {
             .await
     }
 
-    /// Where the gateway is. A new session is begun only while the platform allows more of them.
+    /// The address of the gateway. Fails with the delay to wait when no further session may be begun today.
     async fn address(&self, resumes: bool) -> Result<String, PlatformError> {
-        let told = self.api.get("/gateway/bot", &[]).await?;
-        let number = |pointer: &str| told.pointer(pointer).and_then(Value::as_u64);
+        let response = self.api.get("/gateway/bot", &[]).await?;
+        let number = |pointer: &str| response.pointer(pointer).and_then(Value::as_u64);
+        // Resuming does not count as a start.
         if !resumes && number("/session_start_limit/remaining") == Some(0) {
             let after = number("/session_start_limit/reset_after").unwrap_or_default();
             let error = PlatformError::new(
                 ErrorKind::RateLimited,
-                "the bot has begun too many sessions today",
+                "the bot has used up its session starts of today",
             );
             return Err(error.with_retry_after(Duration::from_millis(after.max(1000))));
         }
-        let url = told.get("url").and_then(Value::as_str);
-        url.map(str::to_owned)
-            .ok_or_else(|| PlatformError::new(ErrorKind::Transient, "no address of a gateway came"))
+        let url = response.get("url").and_then(Value::as_str);
+        url.map(str::to_owned).ok_or_else(|| {
+            PlatformError::new(ErrorKind::Transient, "the response has no gateway URL")
+        })
     }
 }
 
@@ -178,7 +188,7 @@ mod tests {
     use dray_types::Secret;
 
     #[test]
-    fn waits_grow_from_nothing_to_the_longest() {
+    fn waits_grow_to_the_longest() {
         let options = DiscordOptions {
             token: Secret::new("t"),
             ..DiscordOptions::default()
@@ -187,10 +197,10 @@ mod tests {
         let pauses = ReconnectDelays::default();
         let gateway = GatewayReceiver::new(&options, &api, &pauses, 0);
         assert_eq!(gateway.backoff(0), Duration::ZERO);
-        for (failures, most) in [(1, 1), (2, 2), (4, 8), (7, 60), (u32::MAX, 60)] {
-            let most = Duration::from_secs(most);
+        for (failures, limit) in [(1, 1), (2, 2), (4, 8), (7, 60), (u32::MAX, 60)] {
+            let limit = Duration::from_secs(limit);
             let wait = gateway.backoff(failures);
-            assert!((most / 2..=most).contains(&wait), "{failures}: {wait:?}");
+            assert!((limit / 2..=limit).contains(&wait), "{failures}: {wait:?}");
         }
         let wait = gateway.after_invalid();
         assert!((1.0..=5.0).contains(&wait.as_secs_f64()), "{wait:?}");

@@ -1,4 +1,4 @@
-//! A WebSocket with the gateway's JSON on it.
+//! A WebSocket that carries the gateway's JSON.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 
 use crate::api::DiscordApi;
 
-/// Largest message, in bytes: a large server with all its channels.
+/// Largest message, in bytes: a large server is described with all its channels in one.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// How long a goodbye may take.
+/// How long sending a close frame may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One message of the gateway.
@@ -35,7 +35,7 @@ pub(super) struct GatewayPayload {
     pub(super) t: Option<String>,
 }
 
-/// What reading brings.
+/// The result of a read.
 #[derive(Debug)]
 pub(super) enum SocketRead {
     Payload(GatewayPayload),
@@ -45,12 +45,13 @@ pub(super) enum SocketRead {
 
 pub(super) struct GatewaySocket {
     stream: WebSocketStream<Upgraded>,
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 impl GatewaySocket {
-    /// Opens a connection at this address, which is of HTTP.
+    /// Opens a connection at an address of HTTP. Fails with the delay to wait when the gateway names one.
     pub(super) async fn open(api: &DiscordApi, url: &str) -> Result<Self, PlatformError> {
+        // The handshake is done by hand, so that the connection has the TLS roots and timeouts of the API's client.
         let key = generate_key();
         let request = api
             .client
@@ -63,49 +64,55 @@ impl GatewaySocket {
         let wrong = |why: &str| PlatformError::new(ErrorKind::Transient, why);
         if answer.status() != 101 {
             let status = answer.status().to_string();
-            let error = wrong("the gateway opens no connection").code(status);
+            let error = wrong("could not connect to the gateway").code(status);
             return Err(match answer.retry_after() {
                 Some(wait) => error.with_retry_after(wait),
                 None => error,
             });
         }
+        // RFC 6455, section 4.1: proves that the other side read this request and speaks WebSocket.
         if answer.header("sec-websocket-accept") != Some(&derive_accept_key(key.as_bytes())) {
-            return Err(wrong("the gateway opens something else than a WebSocket"));
+            return Err(wrong("the gateway did not open a WebSocket"));
         }
+        // A peer that answers 101 and then stops must not hold the receiver.
         let upgraded = timeout(api.answer_timeout, answer.into_upgrade()).await;
-        let upgraded = upgraded.map_err(|_| wrong("the gateway opens no connection"))??;
+        let upgraded = upgraded.map_err(|_| wrong("could not connect to the gateway"))??;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_MESSAGE_BYTES))
             .max_frame_size(Some(MAX_MESSAGE_BYTES));
         let stream = WebSocketStream::from_raw_socket(upgraded, Role::Client, Some(config)).await;
         Ok(Self {
             stream,
-            patience: api.answer_timeout,
+            answer_timeout: api.answer_timeout,
         })
     }
 
-    /// Waits for the greeting; the interval of heartbeats.
+    /// Waits for the greeting (opcode 10), and returns the interval of heartbeats.
     pub(super) async fn hello(&mut self) -> Result<Duration, PlatformError> {
-        let wrong = || PlatformError::new(ErrorKind::Transient, "the gateway does not greet");
-        let read = timeout(self.patience, self.next()).await;
+        let wrong = || PlatformError::new(ErrorKind::Transient, "the gateway sent no hello");
+        let read = timeout(self.answer_timeout, self.next()).await;
         let SocketRead::Payload(GatewayPayload { op: 10, d, .. }) = read.map_err(|_| wrong())??
         else {
             return Err(wrong());
         };
         let interval = d.get("heartbeat_interval").and_then(Value::as_u64);
         interval
+            // An interval of zero would panic in `interval_at`.
             .filter(|interval| *interval > 0)
             .map(Duration::from_millis)
             .ok_or_else(wrong)
     }
 
-    /// Reads the next message. What is dropped in the middle of waiting loses nothing.
+    /// Reads the next message. Cancellation safe: a dropped future loses no message.
     pub(super) async fn next(&mut self) -> Result<SocketRead, PlatformError> {
         loop {
             let message = match self.stream.next().await {
                 None => return Ok(SocketRead::Closed(None)),
                 Some(Err(cause)) => {
-                    let error = PlatformError::new(ErrorKind::Transient, "the gateway broke off");
+                    let error = PlatformError::new(
+                        ErrorKind::Transient,
+                        "the connection to the gateway broke",
+                    );
                     return Err(error.caused_by(cause));
                 }
                 Some(Ok(message)) => message,
@@ -121,6 +128,7 @@ impl GatewaySocket {
                 Message::Close(frame) => {
                     return Ok(SocketRead::Closed(frame.map(|frame| frame.code.into())));
                 }
+                // Pings are answered by the library; binary messages would be compressed, which was not asked for.
                 _ => {}
             }
         }
@@ -128,26 +136,27 @@ impl GatewaySocket {
 
     pub(super) async fn send(&mut self, value: &Value) -> Result<(), PlatformError> {
         let sending = self.stream.send(Message::text(value.to_string()));
-        let broken = || PlatformError::new(ErrorKind::Transient, "the gateway takes nothing");
-        match timeout(self.patience, sending).await {
+        let broken = || PlatformError::new(ErrorKind::Transient, "could not send to the gateway");
+        match timeout(self.answer_timeout, sending).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(cause)) => Err(broken().caused_by(cause)),
             Err(_) => Err(broken()),
         }
     }
 
-    /// Says goodbye: with 1000 the session is over, with other codes it can be resumed.
+    /// Sends a close frame: with 1000 the session is over, with other codes it can be resumed.
     pub(super) async fn close(mut self, code: u16) {
         let frame = CloseFrame {
             code: CloseCode::from(code),
             reason: "".into(),
         };
+        // The connection is dropped in any case.
         let _ = timeout(CLOSE_TIMEOUT, self.stream.close(Some(frame))).await;
     }
 }
 
 impl fmt::Debug for GatewaySocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Socket").finish_non_exhaustive()
+        f.debug_struct("GatewaySocket").finish_non_exhaustive()
     }
 }

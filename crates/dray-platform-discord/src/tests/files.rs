@@ -1,4 +1,4 @@
-//! Files of users, and the double before a client that we did not write.
+//! Files of users, and the fake server before a client that we did not write.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::double::{BOT_TOKEN, DisconnectAll, FakeDiscord, FileFault, USER_ID};
 
 #[tokio::test]
 async fn files_of_users_come_with_their_words() {
-    let double = FakeDiscord::start().await.unwrap();
-    let bot = hasty(options(&double));
-    let (channel, person) = (double.channel(0), double.conversation());
-    let thread = double.thread(&channel);
+    let fake = FakeDiscord::start().await.unwrap();
+    let bot = hasty(options(&fake));
+    let (channel, person) = (fake.channel(0), fake.conversation());
+    let thread = fake.thread(&channel);
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
-        begun(&double, 1).await;
-        double.user_writes(&channel, "look", &[("a.png", b"\x89PNG!"), ("b.txt", b"")]);
-        double.user_writes(&thread, "in the thread", &[]);
-        double.user_writes(&person, "", &[("c.txt", b"among us")]);
+        begun(&fake, 1).await;
+        fake.user_writes(&channel, "look", &[("a.png", b"\x89PNG!"), ("b.txt", b"")]);
+        fake.user_writes(&thread, "in the thread", &[]);
+        fake.user_writes(&person, "", &[("c.txt", b"among us")]);
         let first = scene.next().await;
         assert_eq!(
             (first.text.as_str(), first.sender.as_str()),
@@ -39,10 +39,10 @@ async fn files_of_users_come_with_their_words() {
             ("a.png", 5, "photo")
         );
         assert!(!file.reference.contains(BOT_TOKEN));
-        let bytes: Vec<Bytes> = bot_fetch(&double, file).await.unwrap();
+        let bytes: Vec<Bytes> = bot_fetch(&fake, file).await.unwrap();
         assert_eq!(bytes.concat(), b"\x89PNG!");
         assert!(
-            bot_fetch(&double, &first.attachments[1])
+            bot_fetch(&fake, &first.attachments[1])
                 .await
                 .unwrap()
                 .is_empty()
@@ -60,57 +60,57 @@ async fn files_of_users_come_with_their_words() {
 }
 
 async fn bot_fetch(
-    double: &FakeDiscord,
+    fake: &FakeDiscord,
     file: &dray_platform::InboundAttachment,
 ) -> Result<Vec<Bytes>, PlatformError> {
-    bot(options(double)).fetch(file).await?.try_collect().await
+    bot(options(fake)).fetch(file).await?.try_collect().await
 }
 
 #[tokio::test]
-async fn files_that_are_not_what_was_told_fail() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let receiver = hasty(options(&double));
+async fn files_of_another_size_than_reported_fail() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let receiver = hasty(options(&fake));
     let (_, ()) = receive(&receiver, 0, |mut scene| async move {
-        begun(&double, 1).await;
-        let id = double.user_writes(&channel, "", &[("a.txt", &vec![7; 100_000])]);
+        begun(&fake, 1).await;
+        let id = fake.user_writes(&channel, "", &[("a.txt", &vec![7; 100_000])]);
         let message = scene.next().await;
         let file = &message.attachments[0];
         for fault in [FileFault::Short, FileFault::Long] {
-            double.script_file(fault);
-            let error = bot_fetch(&double, file).await.unwrap_err();
+            fake.script_file(fault);
+            let error = bot_fetch(&fake, file).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Transient, "{fault:?}");
         }
-        double.script_file(FileFault::Redirect);
+        fake.script_file(FileFault::Redirect);
         assert_eq!(
-            bot_fetch(&double, file).await.unwrap_err().kind(),
+            bot_fetch(&fake, file).await.unwrap_err().kind(),
             ErrorKind::Unknown
         );
         // A file that is missing is looked for by its message, and an expired address is made new.
-        double.script_file(FileFault::Missing);
+        fake.script_file(FileFault::Missing);
         assert_eq!(
-            bot_fetch(&double, file).await.unwrap().concat().len(),
+            bot_fetch(&fake, file).await.unwrap().concat().len(),
             100_000
         );
-        double.expire();
+        fake.expire();
         assert_eq!(
-            bot_fetch(&double, file).await.unwrap().concat().len(),
+            bot_fetch(&fake, file).await.unwrap().concat().len(),
             100_000
         );
-        double.script_file(FileFault::Missing);
-        double.script_file(FileFault::Missing);
+        fake.script_file(FileFault::Missing);
+        fake.script_file(FileFault::Missing);
         assert_eq!(
-            bot_fetch(&double, file).await.unwrap_err().kind(),
+            bot_fetch(&fake, file).await.unwrap_err().kind(),
             ErrorKind::NotFound
         );
-        double.delete(&channel, &id);
+        fake.delete(&channel, &id);
         assert_eq!(
-            bot_fetch(&double, file).await.unwrap_err().kind(),
+            bot_fetch(&fake, file).await.unwrap_err().kind(),
             ErrorKind::NotFound
         );
         let strict = bot(DiscordOptions {
             download_limit: Some(ByteSize::bytes(99_999)),
-            ..options(&double)
+            ..options(&fake)
         });
         let error = strict.fetch(file).await.err().unwrap();
         assert_eq!(error.numbers(), Some((100_000, 99_999)));
@@ -120,8 +120,8 @@ async fn files_that_are_not_what_was_told_fail() {
 
 #[tokio::test]
 async fn r_9_files_are_fetched_from_known_hosts_only() {
-    let double = FakeDiscord::start().await.unwrap();
-    let discord = bot(options(&double));
+    let fake = FakeDiscord::start().await.unwrap();
+    let discord = bot(options(&fake));
     for url in [
         "http://169.254.169.254/latest",
         "https://cdn.discordapp.com.evil.example/a",
@@ -143,45 +143,45 @@ async fn r_9_files_are_fetched_from_known_hosts_only() {
         let error = discord.fetch(&file).await.err().unwrap();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{url}");
     }
-    assert!(double.requests().is_empty());
+    assert!(fake.requests().is_empty());
 }
 
 #[tokio::test]
-async fn discord_py_takes_the_double_for_the_gateway() {
-    let double = FakeDiscord::start().await.unwrap();
-    let (channel, person) = (double.channel(0), double.conversation());
-    let thread = double.thread(&channel);
-    let arguments = [double.url(), BOT_TOKEN.to_owned(), channel.clone()];
+async fn discord_py_accepts_the_fake_gateway() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let (channel, person) = (fake.channel(0), fake.conversation());
+    let thread = fake.thread(&channel);
+    let arguments = [fake.url(), BOT_TOKEN.to_owned(), channel.clone()];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let running = dray_testkit::python::run_script("discord_gateway.py", "discord", &arguments);
     let writing = async {
-        begun(&double, 1).await;
-        double.user_writes(&channel, "look", &[("a.txt", b"hello")]);
-        double.user_writes(&thread, "in the thread", &[]);
+        begun(&fake, 1).await;
+        fake.user_writes(&channel, "look", &[("a.txt", b"hello")]);
+        fake.user_writes(&thread, "in the thread", &[]);
         // The client asks for what follows by what it writes itself.
         let waiting = async {
-            while double.seen(&channel).is_empty() {
+            while fake.seen(&channel).is_empty() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_mins(2), waiting)
             .await
             .expect("it writes");
-        double.kick(DisconnectAll::Drop);
-        double.user_writes(&person, "meanwhile", &[("b.txt", b"missed")]);
-        begun(&double, 2).await
+        fake.kick(DisconnectAll::Drop);
+        fake.user_writes(&person, "meanwhile", &[("b.txt", b"missed")]);
+        begun(&fake, 2).await
     };
-    let (shown, begun) = tokio::join!(running, writing);
+    let (output, begun) = tokio::join!(running, writing);
     assert!(begun[1].starts_with("resume "), "{begun:?}");
-    assert_eq!(shown["limit"], 1000);
+    assert_eq!(output["limit"], 1000);
     assert_eq!(
-        shown["messages"],
+        output["messages"],
         json!([
             [channel, "look", USER_ID, ["a.txt", "hello"]],
             [thread, "in the thread", USER_ID, []],
             [person, "meanwhile", USER_ID, ["b.txt", "missed"]],
         ])
     );
-    assert_eq!(shown["resumed"], 1);
-    assert_eq!(shown["history"], json!(["look"]));
+    assert_eq!(output["resumed"], 1);
+    assert_eq!(output["history"], json!(["look"]));
 }

@@ -1,10 +1,14 @@
 //! Messages of users, over the gateway.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::RecordingSink;
-use dray_platform::{ErrorKind, InboundMessage, InboundSource as _, PlatformError, WebhookRequest};
+use dray_platform::{
+    ErrorKind, InboundMessage, InboundSink, InboundSource as _, PlatformError, WebhookRequest,
+};
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
@@ -27,13 +31,13 @@ pub(super) fn hasty(options: DiscordOptions) -> DiscordPlatform {
 
 /// What a test sees of a bot that receives.
 pub(super) struct InboxFixture {
-    pub(super) taken: UnboundedReceiver<InboundMessage>,
+    pub(super) received: UnboundedReceiver<InboundMessage>,
 }
 
 impl InboxFixture {
     /// The next message.
     pub(super) async fn next(&mut self) -> InboundMessage {
-        let next = tokio::time::timeout(Duration::from_secs(30), self.taken.recv());
+        let next = tokio::time::timeout(Duration::from_secs(30), self.received.recv());
         next.await.expect("a message comes").unwrap()
     }
 
@@ -55,48 +59,48 @@ pub(super) async fn receive<F>(
 where
     F: Future,
 {
-    let (taker, taken) = RecordingSink::new(refuses);
+    let (sink, received) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
-    let scene = InboxFixture { taken };
-    let polling = bot.poll(&taker, stop.clone());
-    let (polled, seen) = tokio::join!(polling, async {
-        let seen = test(scene).await;
+    let scene = InboxFixture { received };
+    let polling = bot.poll(&sink, stop.clone());
+    let (polled, result) = tokio::join!(polling, async {
+        let result = test(scene).await;
         stop.cancel();
-        seen
+        result
     });
-    (polled, seen)
+    (polled, result)
 }
 
 /// Waits until clients began in so many ways, and gives them.
-pub(super) async fn begun(double: &FakeDiscord, count: usize) -> Vec<String> {
+pub(super) async fn begun(fake: &FakeDiscord, count: usize) -> Vec<String> {
     let waiting = async {
-        while double.begun().len() < count {
+        while fake.begun().len() < count {
             tokio::task::yield_now().await;
         }
-        double.begun()
+        fake.begun()
     };
     let begun = tokio::time::timeout(Duration::from_mins(2), waiting).await;
     begun.expect("clients begin")
 }
 
 #[tokio::test]
-async fn messages_of_programs_and_of_other_channels_are_left() {
-    let double = FakeDiscord::start().await.unwrap();
-    let (channel, other) = (double.channel(0), double.channel(0));
-    let thread = double.thread(&channel);
+async fn messages_of_bots_and_of_other_channels_are_skipped() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let (channel, other) = (fake.channel(0), fake.channel(0));
+    let thread = fake.thread(&channel);
     let bot = hasty(DiscordOptions {
         channels: vec![channel.clone()],
-        ..options(&double)
+        ..options(&fake)
     });
     let (_, texts) = receive(&bot, 0, |mut scene| async move {
-        begun(&double, 1).await;
+        begun(&fake, 1).await;
         let program = json!({ "author": { "id": "5", "username": "b", "bot": true } });
-        double.somebody_writes(&channel, "of a bot", &[], &program);
-        double.somebody_writes(&channel, "by a webhook", &[], &json!({ "webhook_id": "7" }));
-        double.somebody_writes(&channel, "joined", &[], &json!({ "type": 7 }));
-        double.user_writes(&other, "elsewhere", &[]);
-        double.user_writes(&channel, "first", &[]);
-        double.user_writes(&thread, "second", &[]);
+        fake.somebody_writes(&channel, "of a bot", &[], &program);
+        fake.somebody_writes(&channel, "by a webhook", &[], &json!({ "webhook_id": "7" }));
+        fake.somebody_writes(&channel, "joined", &[], &json!({ "type": 7 }));
+        fake.user_writes(&other, "elsewhere", &[]);
+        fake.user_writes(&channel, "first", &[]);
+        fake.user_writes(&thread, "second", &[]);
         scene.texts(2).await
     })
     .await;
@@ -104,14 +108,14 @@ async fn messages_of_programs_and_of_other_channels_are_left() {
 }
 
 #[tokio::test]
-async fn a_thread_that_no_event_told_of_is_asked_for() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let bot = hasty(options(&double));
+async fn a_thread_that_no_event_announced_is_requested() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let bot = hasty(options(&fake));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
-        begun(&double, 1).await;
-        let thread = double.thread(&channel);
-        double.user_writes(&thread, "new", &[]);
+        begun(&fake, 1).await;
+        let thread = fake.thread(&channel);
+        fake.user_writes(&thread, "new", &[]);
         let message = scene.next().await;
         assert_eq!(
             (message.target.chat, &message.target.thread),
@@ -124,14 +128,14 @@ async fn a_thread_that_no_event_told_of_is_asked_for() {
 
 #[tokio::test]
 async fn a_broken_connection_is_resumed_without_loss_or_doubles() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let bot = hasty(options(&double));
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let bot = hasty(options(&fake));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
-        begun(&double, 1).await;
-        double.user_writes(&channel, "1", &[]);
+        begun(&fake, 1).await;
+        fake.user_writes(&channel, "1", &[]);
         assert_eq!(scene.texts(1).await, ["1"]);
-        for (place, kick) in [
+        for (index, kick) in [
             DisconnectAll::Drop,
             DisconnectAll::Reconnect,
             DisconnectAll::Close(4000),
@@ -140,33 +144,33 @@ async fn a_broken_connection_is_resumed_without_loss_or_doubles() {
         .into_iter()
         .enumerate()
         {
-            double.kick(kick);
-            let texts = [format!("{place} meanwhile"), format!("{place} later")];
-            double.user_writes(&channel, &texts[0], &[]);
-            double.user_writes(&channel, &texts[1], &[]);
+            fake.kick(kick);
+            let texts = [format!("{index} meanwhile"), format!("{index} later")];
+            fake.user_writes(&channel, &texts[0], &[]);
+            fake.user_writes(&channel, &texts[1], &[]);
             assert_eq!(scene.texts(2).await, texts, "{kick:?}");
         }
-        let begun = double.begun();
+        let begun = fake.begun();
         assert_eq!(
             begun.iter().filter(|begun| *begun == "identify").count(),
             1,
             "{begun:?}"
         );
-        assert!(scene.taken.try_recv().is_err());
+        assert!(scene.received.try_recv().is_err());
     })
     .await;
     polled.unwrap();
 }
 
 #[tokio::test]
-async fn what_could_not_be_stored_is_told_again_and_in_order() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let bot = hasty(options(&double));
+async fn messages_that_could_not_be_stored_come_again_in_order() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let bot = hasty(options(&fake));
     let (_, texts) = receive(&bot, 3, |mut scene| async move {
-        begun(&double, 1).await;
+        begun(&fake, 1).await;
         for text in ["1", "2", "3"] {
-            double.user_writes(&channel, text, &[]);
+            fake.user_writes(&channel, text, &[]);
         }
         scene.texts(3).await
     })
@@ -176,14 +180,14 @@ async fn what_could_not_be_stored_is_told_again_and_in_order() {
 
 #[tokio::test]
 async fn a_heartbeat_without_an_answer_ends_the_connection() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    double.beat(Duration::from_millis(20));
-    double.script_gateway(GatewayFault::NoAnswer);
-    let bot = hasty(options(&double));
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    fake.beat(Duration::from_millis(20));
+    fake.script_gateway(GatewayFault::NoAnswer);
+    let bot = hasty(options(&fake));
     let (_, begun) = receive(&bot, 0, |mut scene| async move {
-        let begun = begun(&double, 2).await;
-        double.user_writes(&channel, "still here", &[]);
+        let begun = begun(&fake, 2).await;
+        fake.user_writes(&channel, "still here", &[]);
         assert_eq!(scene.texts(1).await, ["still here"]);
         begun
     })
@@ -193,29 +197,29 @@ async fn a_heartbeat_without_an_answer_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn an_invalid_session_is_begun_anew_and_what_was_missed_is_looked_up() {
-    let double = FakeDiscord::start().await.unwrap();
-    let (channel, person) = (double.channel(0), double.conversation());
-    let bot = hasty(options(&double));
+async fn an_invalid_session_is_replaced_and_missed_messages_are_fetched() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let (channel, person) = (fake.channel(0), fake.conversation());
+    let bot = hasty(options(&fake));
     let (polled, ()) = receive(&bot, 0, |mut scene| async move {
-        begun(&double, 1).await;
-        double.user_writes(&channel, "before", &[]);
-        double.user_writes(&person, "between us", &[]);
+        begun(&fake, 1).await;
+        fake.user_writes(&channel, "before", &[]);
+        fake.user_writes(&person, "between us", &[]);
         assert_eq!(scene.texts(2).await, ["before", "between us"]);
-        double.script_gateway(GatewayFault::Invalid(false));
-        double.forget_sessions();
-        double.kick(DisconnectAll::Drop);
+        fake.script_gateway(GatewayFault::Invalid(false));
+        fake.forget_sessions();
+        fake.kick(DisconnectAll::Drop);
         let expected: Vec<String> = (0..130).map(|number| number.to_string()).collect();
         for text in &expected {
-            double.user_writes(&channel, text, &[("n.txt", b"n")]);
+            fake.user_writes(&channel, text, &[("n.txt", b"n")]);
         }
-        double.user_writes(&person, "still between us", &[]);
+        fake.user_writes(&person, "still between us", &[]);
         let mut texts = scene.texts(131).await;
         // Conversations come before servers; of a channel nothing is out of order or twice.
         texts.retain(|text| text != "still between us");
         assert_eq!(texts, expected);
-        assert!(scene.taken.try_recv().is_err());
-        let begun = double.begun();
+        assert!(scene.received.try_recv().is_err());
+        let begun = fake.begun();
         assert_eq!(
             begun.last().map(String::as_str),
             Some("identify"),
@@ -226,62 +230,112 @@ async fn an_invalid_session_is_begun_anew_and_what_was_missed_is_looked_up() {
     polled.unwrap();
 }
 
+/// Stores messages, except the one with this text for the first time.
+#[derive(Debug)]
+struct RefusingSink {
+    inner: RecordingSink,
+    refused: Mutex<Option<&'static str>>,
+}
+
+#[async_trait]
+impl InboundSink for RefusingSink {
+    async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
+        let is_refused = {
+            let mut refused = self.refused.lock().unwrap();
+            refused.take_if(|text| *text == message.text).is_some()
+        };
+        if is_refused {
+            return Err(PlatformError::new(ErrorKind::Transient, "not stored"));
+        }
+        self.inner.message(message).await
+    }
+}
+
 #[tokio::test]
-async fn a_session_that_may_be_resumed_is() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    let bot = hasty(options(&double));
+async fn a_missed_direct_message_that_could_not_be_stored_comes_after_a_resumption() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let person = fake.conversation();
+    let bot = hasty(options(&fake));
+    let (inner, received) = RecordingSink::new(0);
+    let sink = RefusingSink {
+        inner,
+        refused: Mutex::new(Some("missed")),
+    };
+    let stop = CancellationToken::new();
+    let mut scene = InboxFixture { received };
+    let (polled, ()) = tokio::join!(bot.poll(&sink, stop.clone()), async {
+        begun(&fake, 1).await;
+        fake.user_writes(&person, "before", &[]);
+        assert_eq!(scene.texts(1).await, ["before"]);
+        // No session brings this one: only the catch-up of the next session does.
+        fake.forget_sessions();
+        fake.user_writes(&person, "missed", &[]);
+        fake.kick(DisconnectAll::Drop);
+        while sink.refused.lock().unwrap().is_some() {
+            tokio::task::yield_now().await;
+        }
+        fake.user_writes(&person, "after", &[]);
+        assert_eq!(scene.texts(2).await, ["missed", "after"]);
+        let begun = fake.begun();
+        assert!(begun.last().unwrap().starts_with("resume "), "{begun:?}");
+        stop.cancel();
+    });
+    polled.unwrap();
+}
+
+#[tokio::test]
+async fn a_resumable_session_is_resumed() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    let bot = hasty(options(&fake));
     let (_, begun) = receive(&bot, 0, |mut scene| async move {
-        begun(&double, 1).await;
-        double.user_writes(&channel, "1", &[]);
+        begun(&fake, 1).await;
+        fake.user_writes(&channel, "1", &[]);
         assert_eq!(scene.texts(1).await, ["1"]);
-        double.script_gateway(GatewayFault::Invalid(true));
-        double.kick(DisconnectAll::Close(4009));
-        let _ = begun(&double, 2).await;
-        double.user_writes(&channel, "2", &[]);
+        fake.script_gateway(GatewayFault::Invalid(true));
+        fake.kick(DisconnectAll::Close(4009));
+        let _ = begun(&fake, 2).await;
+        fake.user_writes(&channel, "2", &[]);
         assert_eq!(scene.texts(1).await, ["2"]);
-        double.begun()
+        fake.begun()
     })
     .await;
     assert_eq!(begun[1], "identify", "4009 ends a session: {begun:?}");
 }
 
 #[tokio::test]
-async fn what_came_long_before_is_left_and_what_came_just_before_is_not() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    // Ids of the double have the time of one second before now.
-    double.user_writes(&channel, "before", &[]);
+async fn old_messages_are_skipped_and_those_just_before_the_start_are_not() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    // Ids of the fake server have the time of one second before now.
+    fake.user_writes(&channel, "before", &[]);
     for (catch_up, expected) in [(2, "before"), (0, "after")] {
         let options = DiscordOptions {
             catch_up: dray_types::Period::secs(catch_up),
-            ..options(&double)
+            ..options(&fake)
         };
         let bot = hasty(options);
-        let (double, channel) = (&double, &channel);
+        let (fake, channel) = (&fake, &channel);
         let (_, text) = receive(&bot, 0, |mut scene| async move {
-            let begins = double.begun().len() + 1;
-            begun(double, begins).await;
-            double.user_writes(channel, "after", &[]);
+            let begins = fake.begun().len() + 1;
+            begun(fake, begins).await;
+            fake.user_writes(channel, "after", &[]);
             scene.next().await.text
         })
         .await;
         assert_eq!(text, expected, "{NOW_MS}");
-        double.forget_sessions();
+        fake.forget_sessions();
     }
 }
 
 #[tokio::test]
-async fn refusals_that_only_an_operator_can_lift_are_told() {
-    let double = FakeDiscord::start().await.unwrap();
+async fn permanent_refusals_are_reported() {
+    let fake = FakeDiscord::start().await.unwrap();
     for code in [4004, 4010, 4011, 4012, 4013, 4014] {
-        double.script_gateway(GatewayFault::Close(code));
-        let bot = hasty(options(&double));
-        let (taker, _taken) = RecordingSink::new(0);
-        let error = bot
-            .poll(&taker, CancellationToken::new())
-            .await
-            .unwrap_err();
+        fake.script_gateway(GatewayFault::Close(code));
+        let bot = hasty(options(&fake));
+        let (sink, _received) = RecordingSink::new(0);
+        let error = bot.poll(&sink, CancellationToken::new()).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.platform_code()),
             (ErrorKind::Auth, code.to_string().as_str())
@@ -291,21 +345,21 @@ async fn refusals_that_only_an_operator_can_lift_are_told() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_fails_is_asked_again() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
+async fn a_failing_gateway_is_retried() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
     for fault in [
         GatewayFault::NotOpened,
         GatewayFault::Gibberish,
         GatewayFault::Close(4008),
     ] {
-        double.script_gateway(fault);
-        double.script_gateway(fault);
+        fake.script_gateway(fault);
+        fake.script_gateway(fault);
     }
-    let bot = hasty(options(&double));
+    let bot = hasty(options(&fake));
     let (_, texts) = receive(&bot, 0, |mut scene| async move {
-        begun(&double, 1).await;
-        double.user_writes(&channel, "1", &[]);
+        begun(&fake, 1).await;
+        fake.user_writes(&channel, "1", &[]);
         scene.texts(1).await
     })
     .await;
@@ -313,46 +367,46 @@ async fn a_gateway_that_fails_is_asked_again() {
 }
 
 #[tokio::test]
-async fn no_session_is_begun_beyond_what_is_allowed() {
-    let double = FakeDiscord::start().await.unwrap();
-    let channel = double.channel(0);
-    double.leave_sessions(0);
-    let bot = hasty(options(&double));
+async fn no_session_is_started_beyond_the_start_limit() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let channel = fake.channel(0);
+    fake.leave_sessions(0);
+    let bot = hasty(options(&fake));
     let (_, ()) = receive(&bot, 0, |mut scene| async move {
-        let asked = || {
-            let requests = double.requests();
+        let gateway_requests = || {
+            let requests = fake.requests();
             requests
                 .iter()
                 .filter(|request| request.contains("gateway/bot"))
                 .count()
         };
         let waiting = async {
-            while asked() < 3 {
+            while gateway_requests() < 3 {
                 tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_secs(30), waiting)
             .await
             .expect("it asks again");
-        assert!(double.begun().is_empty());
-        double.leave_sessions(1);
-        begun(&double, 1).await;
-        double.user_writes(&channel, "1", &[]);
+        assert!(fake.begun().is_empty());
+        fake.leave_sessions(1);
+        begun(&fake, 1).await;
+        fake.user_writes(&channel, "1", &[]);
         assert_eq!(scene.texts(1).await, ["1"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn nobody_calls_us_and_a_bot_that_does_not_receive_asks_nothing() {
-    let double = FakeDiscord::start().await.unwrap();
+async fn a_bot_without_an_inbox_sends_no_request_and_has_no_webhook() {
+    let fake = FakeDiscord::start().await.unwrap();
     let bot = bot(DiscordOptions {
         receive: false,
-        ..options(&double)
+        ..options(&fake)
     });
     let (polled, ()) = receive(&bot, 0, |_| async {}).await;
     polled.unwrap();
-    assert!(double.requests().is_empty());
+    assert!(fake.requests().is_empty());
     let request = WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),

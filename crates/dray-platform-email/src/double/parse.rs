@@ -1,4 +1,4 @@
-//! Reads a mail line by line: attachments are digested while they come, texts are kept.
+//! Reads a mail line by line. Attachments are digested while they arrive; texts are kept.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{MailFile, ReceivedMail};
 
-/// The mail is not one.
+/// The mail breaks RFC 5322 or 2046, or a required header is missing.
 #[derive(Debug)]
 pub(super) struct MalformedMail;
 
@@ -17,7 +17,7 @@ type Headers = Vec<(String, String)>;
 pub(super) fn header_value<'a>(headers: &'a [(String, String)], name: &str) -> &'a str {
     headers
         .iter()
-        .find(|(found, _)| found.eq_ignore_ascii_case(name))
+        .find(|(field, _)| field.eq_ignore_ascii_case(name))
         .map_or("", |(_, value)| value)
 }
 
@@ -40,7 +40,8 @@ struct MimePart {
     lines: u64,
 }
 
-/// Takes lines without their ends.
+/// A parser that takes lines without their ends. Stricter than mail readers: it is there to find errors of the
+/// sender.
 #[derive(Debug, Default)]
 pub(super) struct MailParser {
     stage: ParseStage,
@@ -51,6 +52,7 @@ pub(super) struct MailParser {
 
 impl MailParser {
     pub(super) fn line(&mut self, line: &[u8]) -> Result<(), MalformedMail> {
+        // Before the stage: a boundary line ends every part.
         if let Some(boundary) = &self.boundary
             && let Some(end) = line.strip_prefix(boundary.as_bytes())
         {
@@ -77,6 +79,7 @@ impl MailParser {
         Ok(())
     }
 
+    /// Begins the body, once the head has ended.
     fn begin(&mut self) {
         let media_type = header_value(&self.headers, "content-type");
         self.stage = if media_type.starts_with("multipart/") {
@@ -88,13 +91,14 @@ impl MailParser {
         };
     }
 
-    /// What a reader sees.
+    /// Ends the mail and returns what a reader sees of it.
     pub(super) fn end(mut self) -> Result<ReceivedMail, MalformedMail> {
         match (std::mem::take(&mut self.stage), &self.boundary) {
             (ParseStage::Body(part), None) => self.parts.push(part),
             (ParseStage::End, Some(_)) => {}
             _ => return Err(MalformedMail),
         }
+        // RFC 5322, section 3.6, requires `Date` and `From`; submission adds the id.
         for needed in ["date", "from", "message-id"] {
             if header_value(&self.headers, needed).is_empty() {
                 return Err(MalformedMail);
@@ -117,6 +121,7 @@ impl MailParser {
                 });
             } else {
                 let text = String::from_utf8(part.text).map_err(|_| MalformedMail)?;
+                // Texts travel with CRLF; tests compare them with line feeds.
                 mail.text.push_str(&text.replace("\r\n", "\n"));
             }
         }
@@ -144,6 +149,7 @@ impl MimePart {
         } else if self.lines == 0 {
             line.to_vec()
         } else {
+            // A line end belongs to the line after it: the last one belongs to the boundary (RFC 2046, 5.1.1).
             [b"\r\n", line].concat()
         };
         self.lines += 1;
@@ -158,12 +164,14 @@ impl MimePart {
 
 fn parse_header_line(headers: &mut Headers, line: &[u8]) -> Result<(), MalformedMail> {
     let line = std::str::from_utf8(line).map_err(|_| MalformedMail)?;
+    // A folded header goes on.
     if line.starts_with([' ', '\t']) {
         let (_, last) = headers.last_mut().ok_or(MalformedMail)?;
         last.push_str(line);
         return Ok(());
     }
     let (name, value) = line.split_once(':').ok_or(MalformedMail)?;
+    // A space before the colon is obsolete syntax, which a sender must not write.
     if name.is_empty() || name.contains(' ') {
         return Err(MalformedMail);
     }
@@ -171,7 +179,7 @@ fn parse_header_line(headers: &mut Headers, line: &[u8]) -> Result<(), Malformed
     Ok(())
 }
 
-/// A parameter of a header; its extended form (RFC 2231) is preferred.
+/// A parameter of a header; its extended form (RFC 2231) is preferred, as RFC 6266 asks.
 fn parameter_value(value: &str, name: &str) -> Option<String> {
     let extended = format!("; {name}*=");
     if let Some((_, after)) = value.rsplit_once(&extended) {
@@ -225,7 +233,7 @@ mod tests {
     const MAIL_HEAD: &str = "Date: x\nFrom: a@b\nMessage-ID: <c@d>\nSubject: one\n two\n";
 
     #[test]
-    fn texts_and_files_are_told_apart() {
+    fn texts_and_files_have_their_own_parts() {
         let mail = parse(&format!(
             "{MAIL_HEAD}Content-Type: multipart/mixed;\n boundary=\"q\"\n\nignored\n--q\n\nfirst\nsecond\n--q\n\
              Content-Type: text/csv; x=y\nContent-Transfer-Encoding: base64\n\
@@ -242,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mail_is_refused() {
+    fn a_mail_that_cannot_be_parsed_is_refused() {
         for wrong in [
             "",
             "\n",

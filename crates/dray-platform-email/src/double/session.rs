@@ -1,4 +1,4 @@
-//! One session of the double: RFC 5321 with `SIZE`, `AUTH`, `STARTTLS` and enhanced codes.
+//! One session of the server: RFC 5321 with `SIZE`, `AUTH`, `STARTTLS` and enhanced codes.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -47,6 +47,7 @@ pub(super) async fn serve_connection(
     while let Some(line) = session.read().await? {
         let line = String::from_utf8_lossy(&line).into_owned();
         let verb: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
+        // Here, because the handshake consumes the stream of the session.
         if verb.eq_ignore_ascii_case("STARTTLS") {
             session = session.start_tls().await?;
         } else if !session.command(&verb.to_ascii_uppercase(), &line).await? {
@@ -69,6 +70,7 @@ impl MailSession<'_> {
             .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line)
             .await?;
+        // A line without its end: the connection broke, or the line is too long.
         if line.pop() != Some(b'\n') {
             return Ok(None);
         }
@@ -85,6 +87,7 @@ impl MailSession<'_> {
             "HELO" => self.say("250 double.example.org").await?,
             "NOOP" => self.say("250 2.0.0 ok").await?,
             "RSET" => {
+                // RFC 5321, section 4.1.1.5.
                 self.forget();
                 self.say("250 2.0.0 ok").await?;
             }
@@ -115,6 +118,7 @@ impl MailSession<'_> {
         let tls = if self.shared.tls.is_some() && !self.protected {
             "250-STARTTLS\r\n"
         } else {
+            // Logins are offered only where they are protected, when the server has TLS.
             "250-AUTH PLAIN LOGIN\r\n"
         };
         let largest = self.shared.largest;
@@ -139,6 +143,7 @@ impl MailSession<'_> {
             self.say("220 2.0.0 go").await?;
         }
         let io = TlsAcceptor::from(tls).accept(self.io.into_inner()).await?;
+        // RFC 3207, section 4.2: what was said before the handshake is forgotten.
         Ok(Self {
             shared: self.shared,
             io: BufReader::new(Box::new(io)),
@@ -156,15 +161,16 @@ impl MailSession<'_> {
         let first = words.next().map(str::to_owned);
         self.known = match mechanism.as_str() {
             "PLAIN" => {
-                let told = match first {
-                    Some(told) => told,
+                let credentials = match first {
+                    Some(credentials) => credentials,
+                    // An empty challenge: the client sends its response after it (RFC 4954).
                     None => self.ask("").await?,
                 };
-                decode_base64(&told) == format!("\0{USER_NAME}\0{USER_PASSWORD}")
+                decode_base64(&credentials) == format!("\0{USER_NAME}\0{USER_PASSWORD}")
             }
             "LOGIN" => {
                 let user = match first {
-                    Some(told) => told,
+                    Some(user) => user,
                     None => self.ask("VXNlcm5hbWU6").await?,
                 };
                 let password = self.ask("UGFzc3dvcmQ6").await?;
@@ -236,6 +242,7 @@ impl MailSession<'_> {
             let Some(line) = self.read().await? else {
                 return Ok(false);
             };
+            // Counted with the line ends, as the client counts what it sends.
             self.shared
                 .received
                 .fetch_add(line.len() as u64 + 2, Ordering::SeqCst);
@@ -251,11 +258,13 @@ impl MailSession<'_> {
                 break;
             }
             length += line.len() as u64 + 2;
+            // Dot stuffing (RFC 5321, section 4.5.2).
             let line = line.strip_prefix(b".").unwrap_or(&line);
             if parser
                 .as_mut()
                 .is_some_and(|parser| parser.line(line).is_err())
             {
+                // Read on: the client expects an answer after the last line only.
                 parser = None;
             }
         }
@@ -273,6 +282,7 @@ impl MailSession<'_> {
         length: u64,
         fault: Option<&InjectedFault>,
     ) -> Goes {
+        // By the real length: `SIZE` is only an announcement.
         if length > self.shared.largest {
             self.say("552 5.3.4 too big").await?;
             return Ok(true);

@@ -1,9 +1,9 @@
-//! The conversation with a mailbox (IMAP: RFC 3501, 9051 and 2177), as far as mails are read.
+//! The conversation with a mailbox (IMAP: RFC 3501, 9051 and 2177), as far as reading mail needs it.
 //!
-//! Everything that a server may say is bounded: a response holds at most [`MAX_RESPONSE_BYTES`] bytes, regardless of
-//! the length it announces. Mails are asked for in pieces that fit.
+//! Everything that a server may send is bounded: a response holds at most [`MAX_RESPONSE_BYTES`] bytes, regardless of
+//! the length that it announces. Mails are requested in chunks that fit.
 
-mod said;
+mod response;
 pub(crate) mod structure;
 pub(crate) mod value;
 
@@ -22,34 +22,37 @@ use tokio::time::timeout;
 use crate::inbox::options::InboxOptions;
 use crate::options::{ConnectionSecurity, EmailOptions};
 use crate::smtp::{MailStream, start_tls, with_timeout};
-pub(crate) use said::FetchedMail;
-use said::{ServerResponse, UntaggedResponse, parse_response, refusal_error, unexpected_response};
+pub(crate) use response::FetchedMail;
+use response::{
+    ServerResponse, UntaggedResponse, parse_response, refusal_error, unexpected_response,
+};
 use value::{ImapValue, ResponseChunk, announced_literal, quote_string};
 
 /// Most bytes of one response.
 const MAX_RESPONSE_BYTES: u64 = 2 << 20;
-/// Most responses to one command.
+/// Most untagged responses to one command.
 const MAX_RESPONSES: usize = 10_000;
 
-/// A connection that is logged in.
+/// A connection that is logged in. Dropping it closes the connection without a `LOGOUT`.
 pub(crate) struct ImapConnection {
     io: BufReader<Box<dyn MailStream>>,
     idle: Duration,
     count: u32,
-    /// In upper case.
+    /// Capabilities, in upper case.
     offers: Vec<String>,
-    /// Whether new mail was announced since the last look.
+    /// Whether new mail was announced since the last search.
     pub(crate) has_news: bool,
 }
 
 impl ImapConnection {
-    /// Connects and logs in.
+    /// Connects and logs in. Each step has the timeout of the options.
     pub(crate) async fn open(
         options: &EmailOptions,
         inbox: &InboxOptions,
         tls: &Arc<ClientConfig>,
     ) -> Result<Self, PlatformError> {
         let wait = options.connect_timeout.as_duration();
+        // Brackets mark an IPv6 address in the options, and are not part of it.
         let host = inbox.host.trim_start_matches('[').trim_end_matches(']');
         let connecting = async {
             #[expect(
@@ -62,6 +65,7 @@ impl ImapConnection {
                 .map_err(|cause| broken_connection("no connection").caused_by(cause))?;
             let io: Box<dyn MailStream> = match inbox.security {
                 ConnectionSecurity::Tls => start_tls(Box::new(tcp), host, tls).await?,
+                // `StartTls` begins in the clear, and changes below.
                 ConnectionSecurity::StartTls | ConnectionSecurity::None => Box::new(tcp),
             };
             Ok(BufReader::new(io))
@@ -77,25 +81,31 @@ impl ImapConnection {
         if inbox.security == ConnectionSecurity::StartTls {
             connection = connection.start_tls(host, wait, tls).await?;
         }
+        // Only now: RFC 3501, section 6.2.1, discards what was announced before TLS.
         if !is_known {
             connection.capabilities().await?;
             connection.login(inbox).await?;
         }
+        // Servers announce more, such as `IDLE`, once the user is known.
         connection.capabilities().await?;
         Ok(connection)
     }
 
-    /// Reads the greeting; whether the server knows us already.
+    /// Reads the greeting; returns whether the server knows the user already, as with a client certificate.
     async fn greeted(&mut self) -> Result<bool, PlatformError> {
-        match timeout(self.idle, self.said()).await {
-            Ok(Ok(ServerResponse::Untagged(told))) => match told.word().as_str() {
+        match timeout(self.idle, self.read_response()).await {
+            Ok(Ok(ServerResponse::Untagged(greeting))) => match greeting.word().as_str() {
                 "OK" => Ok(false),
                 "PREAUTH" => Ok(true),
-                _ => Err(broken_connection("the server does not want us now")),
+                // `BYE`: too many connections, for instance.
+                _ => Err(broken_connection("the server refused the connection")),
             },
-            Ok(Ok(_)) => Err(PlatformError::new(ErrorKind::Unknown, "this is no mailbox")),
+            Ok(Ok(_)) => Err(PlatformError::new(
+                ErrorKind::Unknown,
+                "the server does not speak IMAP",
+            )),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(broken_connection("no greeting in time")),
+            Err(_) => Err(broken_connection("the server sent no greeting in time")),
         }
     }
 
@@ -110,7 +120,7 @@ impl ImapConnection {
         })?;
         // What came before the handshake was not protected; it must not count as if it had been.
         if !self.io.buffer().is_empty() {
-            let why = "the server spoke before the handshake";
+            let why = "the server sent data before the TLS handshake";
             return Err(PlatformError::new(ErrorKind::Auth, why));
         }
         let io = with_timeout(wait, start_tls(self.io.into_inner(), host, tls)).await?;
@@ -119,12 +129,13 @@ impl ImapConnection {
     }
 
     async fn capabilities(&mut self) -> Result<(), PlatformError> {
-        let told = self.command("CAPABILITY").await?;
-        self.offers = told
+        let responses = self.command("CAPABILITY").await?;
+        self.offers = responses
             .iter()
-            .filter(|told| told.word() == "CAPABILITY")
-            .flat_map(|told| {
-                told.values
+            .filter(|response| response.word() == "CAPABILITY")
+            .flat_map(|response| {
+                response
+                    .values
                     .iter()
                     .map(|value| value.text().to_ascii_uppercase())
             })
@@ -146,66 +157,74 @@ impl ImapConnection {
             }
             _ => error,
         };
+        // Preferred: unlike `LOGIN`, it takes any characters in names and passwords.
         if self.offers("AUTH=PLAIN") {
             let tag = self.begin("AUTHENTICATE PLAIN").await?;
+            // The credentials follow the server's consent: `SASL-IR` is an extension that not all servers have.
             self.continued(&tag).await.map_err(refused)?;
-            let told = STANDARD.encode(format!("\0{user}\0{password}"));
-            self.write(format!("{told}\r\n").as_bytes()).await?;
+            let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
+            self.write(format!("{credentials}\r\n").as_bytes()).await?;
             return self.end(&tag).await.map(drop).map_err(refused);
         }
         let wrong = |why: &str| PlatformError::new(ErrorKind::Auth, why);
+        // RFC 3501, section 6.2.3: a server that wants TLS or another mechanism first.
         if self.offers("LOGINDISABLED") {
-            return Err(wrong("the server takes no login here"));
+            return Err(wrong("the server disabled LOGIN on this connection"));
         }
         let (Some(user), Some(password)) = (quote_string(user), quote_string(password)) else {
-            return Err(wrong("the server takes no login with such characters"));
+            return Err(wrong(
+                "LOGIN cannot carry the characters of the user name or password",
+            ));
         };
         let login = self.command(&format!("LOGIN {user} {password}")).await;
         login.map(drop).map_err(refused)
     }
 
-    /// Opens a mailbox, to read or to mark mails in it; its `UIDVALIDITY`.
+    /// Opens a mailbox; `marks` says whether mails in it will be marked. Returns its `UIDVALIDITY`.
     pub(crate) async fn select(
         &mut self,
         mailbox: &str,
         marks: bool,
     ) -> Result<u64, PlatformError> {
         let name = quote_string(mailbox).ok_or_else(|| {
-            PlatformError::new(ErrorKind::BadFormat, "a mailbox has an ASCII name")
+            PlatformError::new(ErrorKind::BadFormat, "the name of the mailbox is not ASCII")
         })?;
+        // `EXAMINE` is `SELECT` without the right to change anything.
         let word = if marks { "SELECT" } else { "EXAMINE" };
-        let told = self.command(&format!("{word} {name}")).await?;
-        let validity = told.iter().find_map(|told| {
-            let (_, after) = told.line.split_once("[UIDVALIDITY ")?;
+        let responses = self.command(&format!("{word} {name}")).await?;
+        let validity = responses.iter().find_map(|response| {
+            let (_, after) = response.line.split_once("[UIDVALIDITY ")?;
             after.split_once(']')?.0.trim().parse().ok()
         });
         validity
             .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "the mailbox has no UIDVALIDITY"))
     }
 
-    /// Numbers of mails by `UID SEARCH`, ascending.
+    /// UIDs of mails by `UID SEARCH`, ascending and without duplicates.
     pub(crate) async fn search(&mut self, criteria: &str) -> Result<Vec<u64>, PlatformError> {
+        // Before the command: mail that arrives while it runs must not be missed.
         self.has_news = false;
-        let told = self.command(&format!("UID SEARCH {criteria}")).await?;
-        let mut all: Vec<u64> = told
+        let responses = self.command(&format!("UID SEARCH {criteria}")).await?;
+        let mut all: Vec<u64> = responses
             .iter()
-            .filter(|told| told.word() == "SEARCH")
-            .flat_map(|told| told.values.iter().filter_map(ImapValue::number))
+            .filter(|response| response.word() == "SEARCH")
+            .flat_map(|response| response.values.iter().filter_map(ImapValue::number))
             .collect();
         all.sort_unstable();
         all.dedup();
         Ok(all)
     }
 
-    /// What `UID FETCH` returns of one mail, name and value in turn; `None` for an unknown mail.
+    /// What `UID FETCH` returns of one mail; `None` for an unknown mail.
     pub(crate) async fn fetch(
         &mut self,
         uid: u64,
         what: &str,
     ) -> Result<Option<FetchedMail>, PlatformError> {
-        let told = self.command(&format!("UID FETCH {uid} {what}")).await?;
-        Ok(told.into_iter().find_map(|told| {
-            let [_, word, list] = told.values.as_slice() else {
+        let responses = self.command(&format!("UID FETCH {uid} {what}")).await?;
+        // A server may send data of other mails in between (RFC 3501, section 7).
+        Ok(responses.into_iter().find_map(|response| {
+            let [_, word, list] = response.values.as_slice() else {
                 return None;
             };
             let fetched = FetchedMail(list.list()?.to_vec());
@@ -215,7 +234,7 @@ impl ImapConnection {
         }))
     }
 
-    /// Waits for news, at most so long. Gives back nothing; [`ImapConnection::has_news`] says.
+    /// Waits for new mail with `IDLE`, for at most `longest`. The result is in [`ImapConnection::has_news`].
     pub(crate) async fn wait(&mut self, longest: Duration) -> Result<(), PlatformError> {
         let tag = self.begin("IDLE").await?;
         self.continued(&tag).await?;
@@ -225,34 +244,35 @@ impl ImapConnection {
             }
             Ok::<_, PlatformError>(())
         };
+        // The connection goes on after a timeout, so the command is ended in both cases.
         match timeout(longest, waiting).await {
-            Ok(told) => told?,
+            Ok(waited) => waited?,
             Err(_elapsed) => {}
         }
         self.done(&tag).await
     }
 
-    /// Ends a wait.
+    /// Ends `IDLE` and reads the rest of its responses.
     async fn done(&mut self, tag: &str) -> Result<(), PlatformError> {
         self.write(b"DONE\r\n").await?;
         self.end(tag).await.map(drop)
     }
 
-    /// Reads one unsolicited response.
+    /// Reads one unsolicited response. Waits without a timeout of its own: a mailbox may be quiet for long.
     async fn note(&mut self) -> Result<(), PlatformError> {
-        match self.said().await? {
-            ServerResponse::Untagged(told) => {
-                self.heard(&told);
+        match self.read_response().await? {
+            ServerResponse::Untagged(response) => {
+                self.heard(&response);
                 Ok(())
             }
             _ => Err(PlatformError::new(
                 ErrorKind::Unknown,
-                "an answer without a question",
+                "the server sent an unexpected response",
             )),
         }
     }
 
-    /// Sends a command, and reads all that is said up to its end.
+    /// Sends a command, and returns all untagged responses up to its end.
     pub(crate) async fn command(
         &mut self,
         command: &str,
@@ -270,19 +290,20 @@ impl ImapConnection {
     }
 
     async fn next(&mut self) -> Result<ServerResponse, PlatformError> {
-        match timeout(self.idle, self.said()).await {
-            Ok(said) => said,
-            Err(_) => Err(broken_connection("nothing moved in time")),
+        match timeout(self.idle, self.read_response()).await {
+            Ok(response) => response,
+            Err(_) => Err(broken_connection("the connection timed out")),
         }
     }
 
-    /// Waits until the server wants more of a command.
+    /// Waits until the server asks for more of a command.
     async fn continued(&mut self, tag: &str) -> Result<(), PlatformError> {
         loop {
             match self.next().await? {
                 ServerResponse::Continue => return Ok(()),
-                ServerResponse::Untagged(told) => self.heard(&told),
-                ServerResponse::Done(found, line) if found == tag => {
+                ServerResponse::Untagged(response) => self.heard(&response),
+                // The command ended without the question, so it was refused.
+                ServerResponse::Done(done_tag, line) if done_tag == tag => {
                     return Err(refusal_error(&line));
                 }
                 ServerResponse::Done(..) => return Err(unexpected_response()),
@@ -291,14 +312,15 @@ impl ImapConnection {
     }
 
     async fn end(&mut self, tag: &str) -> Result<Vec<UntaggedResponse>, PlatformError> {
+        // Bounded in number here, and in size by `read_response`.
         let mut all = Vec::new();
         loop {
             match self.next().await? {
-                ServerResponse::Untagged(told) => {
-                    self.heard(&told);
-                    all.push(told);
+                ServerResponse::Untagged(response) => {
+                    self.heard(&response);
+                    all.push(response);
                 }
-                ServerResponse::Done(found, line) if found == tag => {
+                ServerResponse::Done(done_tag, line) if done_tag == tag => {
                     let is_done = line
                         .get(..2)
                         .is_some_and(|word| word.eq_ignore_ascii_case("OK"));
@@ -318,25 +340,31 @@ impl ImapConnection {
         }
     }
 
-    /// Takes note of what matters at any time.
-    fn heard(&mut self, told: &UntaggedResponse) {
-        let second = told.values.get(1).map(ImapValue::text).unwrap_or_default();
+    /// Notes what counts in any response: the announcement of new mail.
+    fn heard(&mut self, response: &UntaggedResponse) {
+        let second = response
+            .values
+            .get(1)
+            .map(ImapValue::text)
+            .unwrap_or_default();
         if second.eq_ignore_ascii_case("EXISTS") {
             self.has_news = true;
         }
     }
 
-    /// Reads one thing that the server says.
-    async fn said(&mut self) -> Result<ServerResponse, PlatformError> {
+    /// Reads one response, with its literals. Not cancellation safe: a dropped future may lose a part of a line.
+    async fn read_response(&mut self) -> Result<ServerResponse, PlatformError> {
         let mut pieces: Vec<ResponseChunk> = Vec::new();
         let mut left = MAX_RESPONSE_BYTES;
         loop {
             let mut line = Vec::new();
             let mut bounded = (&mut self.io).take(left);
+            // Bounded before it is read: a server could send a line without an end.
             let read = bounded.read_until(b'\n', &mut line).await;
             read.map_err(|cause| broken_connection("the connection broke").caused_by(cause))?;
             left = left.saturating_sub(line.len() as u64);
             let Some(stripped) = line.strip_suffix(b"\n") else {
+                // The limit cut the line, or the connection ended in it.
                 return Err(if left == 0 {
                     unexpected_response()
                 } else {
@@ -351,6 +379,7 @@ impl ImapConnection {
                 });
                 return parse_response(&pieces);
             };
+            // Checked before anything is allocated for it.
             if length > left {
                 return Err(PlatformError::new(
                     ErrorKind::Unknown,
@@ -380,11 +409,11 @@ impl ImapConnection {
         match timeout(self.idle, writing).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(cause)) => Err(broken_connection("the connection broke").caused_by(cause)),
-            Err(_) => Err(broken_connection("nothing moved in time")),
+            Err(_) => Err(broken_connection("the connection timed out")),
         }
     }
 
-    /// Says goodbye without waiting for it to be heard.
+    /// Sends `LOGOUT` and closes without waiting for the response.
     pub(crate) async fn logout(mut self) {
         if let Err(error) = self.begin("LOGOUT").await {
             tracing::debug!(%error, "no goodbye");
@@ -398,7 +427,7 @@ fn broken_connection(why: &str) -> PlatformError {
 
 impl fmt::Debug for ImapConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
+        f.debug_struct("ImapConnection")
             .field("offers", &self.offers)
             .finish_non_exhaustive()
     }

@@ -2,14 +2,14 @@
 
 use super::value::ImapValue;
 
-/// Most parts, and deepest nesting, that are looked at.
+/// Most parts, and deepest nesting, that are looked at. A mail beyond them is attached as a whole.
 const MAX_PARTS: usize = 200;
 const MAX_DEPTH: usize = 20;
 
-/// A part that holds something.
+/// A part that holds something: a leaf of the structure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BodyPart {
-    /// What asks for it: `1.2`.
+    /// Its section, with which it is fetched: `1.2`.
     pub(crate) section: String,
     /// `text/plain`, in lower case.
     pub(crate) media_type: String,
@@ -26,14 +26,14 @@ pub(crate) struct BodyPart {
 }
 
 impl BodyPart {
-    /// Whether it is what the mail says, rather than something that comes with it.
+    /// Whether it is the text of the mail, rather than an attachment.
     pub(crate) fn is_words(&self) -> bool {
         matches!(self.media_type.as_str(), "text/plain" | "text/html")
             && self.disposition != "attachment"
             && self.name.is_empty()
     }
 
-    /// About how many bytes it has when it is decoded.
+    /// Length when it is decoded, in bytes; an estimate.
     pub(crate) fn decoded(&self) -> u64 {
         match self.encoding.as_str() {
             // Lines of 76 characters and their ends.
@@ -43,13 +43,14 @@ impl BodyPart {
     }
 }
 
-/// All parts that hold something, in order; `None` for a structure that cannot be read.
+/// All leaves in order; `None` for a structure that cannot be read or is too large.
 pub(crate) fn body_parts(structure: &ImapValue) -> Option<Vec<BodyPart>> {
     let mut all = Vec::new();
     let is_whole = walk_structure(structure, "", 0, &mut all)?;
     is_whole.then_some(all)
 }
 
+/// Returns whether everything was within the limits; `None` for a structure that cannot be read.
 fn walk_structure(
     structure: &ImapValue,
     section: &str,
@@ -67,27 +68,30 @@ fn walk_structure(
             format!("{section}.{number}")
         }
     };
+    // A multipart begins with its children, a leaf with its type.
     if fields.first().is_some_and(|first| first.list().is_some()) {
         let children = fields.iter().take_while(|field| field.list().is_some());
-        for (place, child) in children.enumerate() {
-            if !walk_structure(child, &within(place + 1), depth + 1, all)? {
+        for (index, child) in children.enumerate() {
+            if !walk_structure(child, &within(index + 1), depth + 1, all)? {
                 return Some(false);
             }
         }
         return Some(true);
     }
-    // A mail of one part has it as its first.
+    // RFC 3501, section 6.4.5: the only part of a mail without multipart is number 1.
     let section = if section.is_empty() { "1" } else { section };
     all.push(parse_part(fields, section)?);
     Some(true)
 }
 
 fn parse_part(fields: &[ImapValue], section: &str) -> Option<BodyPart> {
+    // Fixed by the grammar; identifier and description are skipped.
     let [kind, subtype, parameters, _, _, encoding, octets, rest @ ..] = fields else {
         return None;
     };
     let lower = |value: &ImapValue| value.text().to_ascii_lowercase();
     let media_type = format!("{}/{}", lower(kind), lower(subtype));
+    // The place of the disposition depends on the media type, so it is found by its shape.
     let disposition = rest.iter().find_map(|field| match field.list()? {
         [word, parameters] if word.list().is_none() && is_parameters(parameters) => {
             let is_known = matches!(lower(word).as_str(), "attachment" | "inline");
@@ -116,7 +120,7 @@ fn is_parameters(value: &ImapValue) -> bool {
     }
 }
 
-/// A parameter, also one in several pieces or with a character set (RFC 2231), decoded.
+/// A parameter, decoded; also one in several chunks or with a character set (RFC 2231).
 fn parameter_value(parameters: &ImapValue, name: &str) -> Option<String> {
     let pairs: Vec<(String, String)> = parameters
         .list()?
@@ -127,18 +131,20 @@ fn parameter_value(parameters: &ImapValue, name: &str) -> Option<String> {
         })
         .collect();
     let find = |wanted: &str| {
-        let found = pairs.iter().find(|(name, _)| name == wanted);
-        found.map(|(_, value)| value.clone())
+        let matched = pairs.iter().find(|(name, _)| name == wanted);
+        matched.map(|(_, value)| value.clone())
     };
+    // Servers may hand these parameters over as they stand in the mail.
     if let Some(value) = find(&format!("{name}*")) {
         return Some(decode_extended(&value));
     }
     let mut joined = String::new();
     for number in 0..100 {
-        if let Some(piece) = find(&format!("{name}*{number}*")) {
-            joined.push_str(&piece);
-        } else if let Some(piece) = find(&format!("{name}*{number}")) {
-            joined.push_str(&piece.replace('%', "%25"));
+        if let Some(chunk) = find(&format!("{name}*{number}*")) {
+            joined.push_str(&chunk);
+        } else if let Some(chunk) = find(&format!("{name}*{number}")) {
+            // Chunks without a star are not escaped: their percent signs mean themselves.
+            joined.push_str(&chunk.replace('%', "%25"));
         } else {
             break;
         }
@@ -149,7 +155,7 @@ fn parameter_value(parameters: &ImapValue, name: &str) -> Option<String> {
     find(name).filter(|value| !value.is_empty())
 }
 
-/// `utf-8''%D0%BE.csv`; other character sets are read as far as they are ASCII.
+/// Decodes `utf-8''%D0%BE.csv`. Other character sets are read as far as they are ASCII.
 fn decode_extended(value: &str) -> String {
     let mut pieces = value.splitn(3, '\'');
     let encoded = match (pieces.next(), pieces.next(), pieces.next()) {
@@ -161,6 +167,7 @@ fn decode_extended(value: &str) -> String {
     while let Some((first, after)) = rest.split_first() {
         let digits = after
             .get(..2)
+            .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))
             .and_then(|digits| std::str::from_utf8(digits).ok());
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         if let (b'%', Some(byte)) = (first, byte) {
@@ -180,16 +187,16 @@ mod tests {
     use super::*;
 
     fn read(structure: &str) -> Option<Vec<BodyPart>> {
-        let piece = ResponseChunk {
+        let chunk = ResponseChunk {
             line: structure.as_bytes().to_vec(),
             literal: None,
         };
-        body_parts(parse_values(&[piece]).unwrap().first()?)
+        body_parts(parse_values(&[chunk]).unwrap().first()?)
     }
 
     #[test]
     fn parts_have_their_sections_and_names() {
-        let found = read(concat!(
+        let parts = read(concat!(
             r#"((("text" "plain" ("charset" "utf-8") NIL NIL "quoted-printable" 20 1 NIL NIL NIL NIL)"#,
             r#"("text" "html" ("charset" "utf-8") NIL NIL "7bit" 30 1 NIL NIL NIL NIL) "alternative" ("boundary" "b") NIL NIL)"#,
             r#"("APPLICATION" "PDF" ("NAME" "other.pdf") NIL NIL "BASE64" 78 NIL ("ATTACHMENT" ("FILENAME*" "utf-8''%D0%BE.pdf")) NIL NIL)"#,
@@ -197,39 +204,39 @@ mod tests {
             r#" "mixed" ("boundary" "a") NIL NIL NIL)"#,
         ))
         .unwrap();
-        let sections: Vec<_> = found.iter().map(|part| part.section.as_str()).collect();
+        let sections: Vec<_> = parts.iter().map(|part| part.section.as_str()).collect();
         assert_eq!(sections, ["1.1", "1.2", "2", "3"]);
-        assert!(found[0].is_words() && found[1].is_words());
-        assert!(!found[2].is_words() && !found[3].is_words());
-        assert_eq!((found[2].name.as_str(), found[2].decoded()), ("о.pdf", 57));
+        assert!(parts[0].is_words() && parts[1].is_words());
+        assert!(!parts[2].is_words() && !parts[3].is_words());
+        assert_eq!((parts[2].name.as_str(), parts[2].decoded()), ("о.pdf", 57));
         assert_eq!(
-            (found[2].media_type.as_str(), found[2].encoding.as_str()),
+            (parts[2].media_type.as_str(), parts[2].encoding.as_str()),
             ("application/pdf", "base64")
         );
-        assert_eq!(found[3].octets, 100);
+        assert_eq!(parts[3].octets, 100);
     }
 
     #[test]
     fn one_part_alone_is_the_first() {
-        let found =
+        let parts =
             read(r#"("image" "png" ("name" "a.png") NIL NIL "base64" 1000 NIL NIL NIL NIL)"#);
-        let found = found.unwrap();
+        let parts = parts.unwrap();
         assert_eq!(
-            (found[0].section.as_str(), found[0].name.as_str()),
+            (parts[0].section.as_str(), parts[0].name.as_str()),
             ("1", "a.png")
         );
     }
 
     #[test]
-    fn names_in_pieces_are_joined() {
-        let found = read(
-            r#"("a" "b" NIL NIL NIL "7bit" 1 NIL ("attachment" ("filename*0*" "utf-8''%D0%BE" "filename*1" "100%.csv")) NIL NIL)"#,
+    fn split_names_are_joined() {
+        let parts = read(
+            r#"("a" "b" NIL NIL NIL "7bit" 1 NIL ("attachment" ("filename*0*" "utf-8''%D0%BE%+a" "filename*1" "100%.csv")) NIL NIL)"#,
         );
-        assert_eq!(found.unwrap()[0].name, "о100%.csv");
+        assert_eq!(parts.unwrap()[0].name, "о%+a100%.csv");
     }
 
     #[test]
-    fn structures_that_cannot_be_are_none() {
+    fn invalid_structures_are_refused() {
         for wrong in [
             "NIL",
             "(\"a\")",

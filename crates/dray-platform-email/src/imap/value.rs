@@ -1,12 +1,12 @@
-//! What a server says, as values (RFC 3501, 4 and 9): atoms, strings, lists.
+//! The data formats of IMAP (RFC 3501, 4 and 9): atoms, strings, lists.
 
-/// Deepest nesting of lists.
+/// Deepest nesting of lists; it bounds the memory that a few bytes of parentheses can take.
 const MAX_DEPTH: usize = 64;
 
-/// One value.
+/// One value of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ImapValue {
-    /// `NIL`.
+    /// The atom `NIL`: nothing, as opposed to an empty string.
     Nil,
     /// An atom or a number: what stood without quotes.
     Atom(Vec<u8>),
@@ -25,7 +25,7 @@ impl ImapValue {
         }
     }
 
-    /// The same as text, lossily decoded; empty for what is none.
+    /// As [`Self::bytes`], lossily decoded; empty for a list and for `NIL`.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes().unwrap_or_default()).into_owned()
     }
@@ -43,7 +43,7 @@ impl ImapValue {
     }
 }
 
-/// A piece of a response: a line, and the literal that follows it.
+/// A chunk of a response: a line, and the literal that follows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseChunk {
     /// Without its line end and without the announcement of the literal.
@@ -56,6 +56,7 @@ pub(crate) fn announced_literal(line: &[u8]) -> Option<(u64, usize)> {
     let inner = line.strip_suffix(b"}")?;
     let at = inner.iter().rposition(|byte| *byte == b'{')?;
     let digits = inner.get(at + 1..)?;
+    // A literal that needs no consent (RFC 7888); servers do not send it, but it costs nothing.
     let digits = digits.strip_suffix(b"+").unwrap_or(digits);
     let length = std::str::from_utf8(digits).ok()?;
     let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
@@ -64,15 +65,16 @@ pub(crate) fn announced_literal(line: &[u8]) -> Option<(u64, usize)> {
     is_number.then(|| Some((length.parse().ok()?, at)))?
 }
 
-/// All values of a response; `None` for what is not of the wire.
+/// All values of a response; `None` for unbalanced or too deep parentheses, and open quotes.
 pub(crate) fn parse_values(pieces: &[ResponseChunk]) -> Option<Vec<ImapValue>> {
     let mut stack = vec![Vec::new()];
-    for piece in pieces {
-        parse_line(&piece.line, &mut stack)?;
-        if let Some(literal) = &piece.literal {
+    for chunk in pieces {
+        parse_line(&chunk.line, &mut stack)?;
+        if let Some(literal) = &chunk.literal {
             stack.last_mut()?.push(ImapValue::Text(literal.clone()));
         }
     }
+    // What is left on the stack would be an open list.
     let all = stack.pop()?;
     stack.is_empty().then_some(all)
 }
@@ -114,7 +116,7 @@ fn parse_line(line: &[u8], stack: &mut Vec<Vec<ImapValue>>) -> Option<()> {
     Some(())
 }
 
-/// An atom, with what stands in brackets in it.
+/// Splits an atom off, with what stands in brackets in it: `BODY[HEADER.FIELDS (DATE)]` is one.
 fn split_atom(text: &[u8]) -> (&[u8], &[u8]) {
     let mut depth = 0_u32;
     let end = text.iter().position(|byte| match byte {
@@ -133,19 +135,19 @@ fn split_atom(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn parse_quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let mut found = Vec::new();
+    let mut unquoted = Vec::new();
     let mut bytes = text.iter().enumerate();
     while let Some((at, byte)) = bytes.next() {
         match byte {
-            b'"' => return Some((found, text.get(at + 1..)?)),
-            b'\\' => found.push(*bytes.next()?.1),
-            other => found.push(*other),
+            b'"' => return Some((unquoted, text.get(at + 1..)?)),
+            b'\\' => unquoted.push(*bytes.next()?.1),
+            other => unquoted.push(*other),
         }
     }
     None
 }
 
-/// A string as it can stand in a command; `None` for what needs more than one line of ASCII.
+/// A string as it can stand in a command; `None` for anything but printable ASCII, which would need a literal.
 pub(crate) fn quote_string(text: &str) -> Option<String> {
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     is_plain.then(|| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
@@ -156,21 +158,21 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Option<Vec<ImapValue>> {
-        let piece = ResponseChunk {
+        let chunk = ResponseChunk {
             line: line.as_bytes().to_vec(),
             literal: None,
         };
-        parse_values(&[piece])
+        parse_values(&[chunk])
     }
 
     #[test]
-    fn values_are_told_apart() {
-        let found =
+    fn values_have_their_types() {
+        let values =
             read(r#"12 FETCH (UID 5 BODY[HEADER.FIELDS (A B)]<0> NIL "a \"b\" \\" (x ("y")))"#)
                 .unwrap();
-        assert_eq!(found[0].number(), Some(12));
-        assert_eq!(found[1].text(), "FETCH");
-        let list = found[2].list().unwrap();
+        assert_eq!(values[0].number(), Some(12));
+        assert_eq!(values[1].text(), "FETCH");
+        let list = values[2].list().unwrap();
         assert_eq!(list[2].text(), "BODY[HEADER.FIELDS (A B)]<0>");
         assert_eq!(list[3], ImapValue::Nil);
         assert_eq!(list[4], ImapValue::Text(b"a \"b\" \\".to_vec()));
@@ -192,8 +194,8 @@ mod tests {
                 literal: None,
             },
         ];
-        let found = parse_values(&pieces).unwrap();
-        let list = found[2].list().unwrap();
+        let values = parse_values(&pieces).unwrap();
+        let list = values[2].list().unwrap();
         assert_eq!(list[1], ImapValue::Text(b") \"\r\n".to_vec()));
         assert_eq!(list[3].number(), Some(7));
         assert_eq!(announced_literal(b"* 1 FETCH (BODY[] {12}"), Some((12, 18)));
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_wire_is_no_value() {
+    fn invalid_values_are_refused() {
         for wrong in ["(", ")", "(()", "\"a", "\"a\\", &"(".repeat(1000)] {
             assert_eq!(read(wrong), None, "{wrong}");
         }

@@ -1,8 +1,8 @@
-//! Whether a mail is from whom it says, by `Authentication-Results` (RFC 8601) of the server that took it.
+//! Whether a mail is from its sender, by `Authentication-Results` (RFC 8601) of the server that took it.
 //!
-//! Only the topmost such field under the configured name counts: servers put theirs on top, and remove those that
-//! pretend to be theirs. The domains are compared without a list of public suffixes: the domain that passed must be
-//! the sender's own or one above it, which is never weaker than DMARC.
+//! Only the topmost such field with the configured name counts: servers put theirs on top, and remove forged ones.
+//! The domains are compared without a list of public suffixes: the domain that passed must be the sender's own or one
+//! above it, which is never weaker than DMARC.
 
 use super::options::SenderVerification;
 
@@ -16,14 +16,16 @@ pub(crate) fn sender_doubt<'a>(
     if verify == SenderVerification::None {
         return None;
     }
-    let found = results
+    let own_results = results
         .map(split_clauses)
+        // `find` stops at the topmost: what stands below may have come with the mail.
         .find(|clauses| is_of(clauses, authserv_id));
-    let Some(clauses) = found else {
+    let Some(clauses) = own_results else {
         return Some("the mail server did not verify the sender");
     };
     let methods: Vec<AuthMethod> = clauses
         .iter()
+        // The first clause is the name of the server.
         .skip(1)
         .filter_map(|one| parse_method(one))
         .collect();
@@ -44,6 +46,7 @@ pub(crate) fn sender_doubt<'a>(
         let from = method.property("header.from").map(domain_of);
         method.name == "dmarc"
             && method.result == "pass"
+            // A server may leave the property out; then its verdict is about the only `From`.
             && from.is_none_or(|from| from.eq_ignore_ascii_case(domain))
     });
     let is_believed = match verify {
@@ -55,6 +58,7 @@ pub(crate) fn sender_doubt<'a>(
                 || passed("spf", &["smtp.mailfrom"])
         }
     };
+    // DMARC is the policy of the domain itself, so its failure outweighs a DKIM or SPF that passed.
     if has_failed {
         return Some("the sender's domain disowns the mail");
     }
@@ -71,9 +75,9 @@ struct AuthMethod {
 
 impl AuthMethod {
     fn property(&self, name: &str) -> Option<&str> {
-        let mut found = self.properties.iter().filter(|(found, _)| found == name);
-        // What is said twice says nothing.
-        match (found.next(), found.next()) {
+        let mut values = self.properties.iter().filter(|(key, _)| key == name);
+        // A property that stands twice is not believed: a forged value may be one of them.
+        match (values.next(), values.next()) {
             (Some((_, value)), None) => Some(value),
             _ => None,
         }
@@ -87,6 +91,7 @@ fn split_clauses(value: &str) -> Vec<String> {
     let mut characters = value.chars();
     while let Some(character) = characters.next() {
         match character {
+            // An escaped character counts as itself, also a quote or a parenthesis.
             '\\' if is_quoted || depth > 0 => {
                 let escaped = characters.next();
                 if let (Some(escaped), Some(last), 0) = (escaped, all.last_mut(), depth) {
@@ -98,7 +103,7 @@ fn split_clauses(value: &str) -> Vec<String> {
             ')' if !is_quoted && depth > 0 => depth -= 1,
             ';' if !is_quoted && depth == 0 => all.push(String::new()),
             _ if depth > 0 => {}
-            // A quoted word stays one word.
+            // White space in a quoted word must not divide it into words.
             ' ' | '\t' | '\r' | '\n' if is_quoted => {
                 if let Some(last) = all.last_mut() {
                     last.push('_');
@@ -125,6 +130,7 @@ fn parse_method(clause: &str) -> Option<AuthMethod> {
     let lower = clause.to_ascii_lowercase();
     let mut words = lower.split_whitespace();
     let (name, result) = words.next()?.split_once('=')?;
+    // A method may carry a version: `dkim/1`.
     let name = name.split('/').next().unwrap_or_default();
     let properties = words
         .filter_map(|word| word.split_once('='))
@@ -137,12 +143,12 @@ fn parse_method(clause: &str) -> Option<AuthMethod> {
     })
 }
 
-/// The domain of an address, or the domain itself.
+/// The domain of an address; a domain alone is returned as it is.
 fn domain_of(value: &str) -> &str {
     value.rsplit_once('@').map_or(value, |(_, domain)| domain)
 }
 
-/// Whether a domain speaks for another: it is the same, or above it.
+/// Whether a domain speaks for another: it is the same, or above it. A top-level domain speaks for none.
 fn covers_domain(above: &str, domain: &str) -> bool {
     let (above, domain) = (above.to_ascii_lowercase(), domain.to_ascii_lowercase());
     above == domain || (above.contains('.') && domain.ends_with(&format!(".{above}")))
@@ -163,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_that_were_verified_are_believed() {
+    fn senders_that_pass_verification_are_accepted() {
         for good in [
             "mx.our.example; dmarc=pass (p=reject; sp=none) header.from=mail.example.org",
             "MX.our.example 1; spf=fail smtp.mailfrom=x@other.example; dkim=pass (2048-bit) header.d=example.org header.s=s",
@@ -177,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_that_were_not_are_not() {
+    fn senders_that_fail_verification_are_refused() {
         for wrong in [
             "mx.our.example; none",
             "mx.our.example",
@@ -217,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_says_how_much_is_enough() {
+    fn the_configured_verification_decides() {
         let dkim = "mx.our.example; dkim=pass header.d=mail.example.org";
         assert!(is_believed(SenderVerification::Aligned, &[dkim]));
         assert!(!is_believed(SenderVerification::Dmarc, &[dkim]));

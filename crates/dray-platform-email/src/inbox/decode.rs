@@ -1,10 +1,10 @@
-//! Transfer encodings, undone piece by piece (RFC 2045, 6).
+//! Decodes transfer encodings chunk by chunk (RFC 2045, 6).
 
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Decodes what has no padding, and does not mind bits that are left over.
+/// Base64 without padding, and with bits left over at the end: mail programs write both.
 const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -12,13 +12,13 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Longest line that is waited for in quoted-printable, in bytes; the standard says 76.
+/// Longest line that is buffered in quoted-printable, in bytes; the standard allows 76.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// A decoder of one part.
 #[derive(Debug)]
 pub(super) enum PartDecoder {
-    /// As it is.
+    /// `7bit`, `8bit`, `binary` and unknown encodings.
     Plain,
     /// Characters that do not fill a group yet, and whether the end was seen.
     Base64(Vec<u8>, bool),
@@ -27,7 +27,7 @@ pub(super) enum PartDecoder {
 }
 
 impl PartDecoder {
-    /// For this encoding, in lower case. What is not known is taken as it is.
+    /// A decoder for this encoding, in lower case. Content with an unknown encoding is not changed.
     pub(super) fn new(encoding: &str) -> Self {
         match encoding {
             "base64" => Self::Base64(Vec::new(), false),
@@ -36,15 +36,16 @@ impl PartDecoder {
         }
     }
 
-    /// Takes some, and gives what is sure.
+    /// Takes encoded bytes, and returns those that can be decoded without what follows.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         match self {
             Self::Plain => bytes.to_vec(),
             Self::Base64(rest, is_over) => {
                 for byte in bytes {
                     match byte {
+                        // Data after the padding is not part of the content (RFC 2045, 6.8).
                         b'=' => *is_over = true,
-                        // What is not of the alphabet is to be overlooked.
+                        // RFC 2045, section 6.8: characters outside of the alphabet are ignored.
                         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' if !*is_over => {
                             rest.push(*byte);
                         }
@@ -62,6 +63,7 @@ impl PartDecoder {
                     .iter()
                     .rposition(|byte| *byte == b'\n')
                     .map(|at| at + 1);
+                // A line without an end is decoded as far as it goes, or the buffer would grow for ever.
                 let end = end.or((rest.len() > MAX_LINE_BYTES).then_some(rest.len()));
                 let left = rest.split_off(end.unwrap_or_default());
                 let lines = std::mem::replace(rest, left);
@@ -70,7 +72,7 @@ impl PartDecoder {
         }
     }
 
-    /// The last of it.
+    /// Returns the rest.
     pub(super) fn finish(&mut self) -> Vec<u8> {
         match self {
             Self::Plain => Vec::new(),
@@ -88,14 +90,14 @@ impl PartDecoder {
 }
 
 fn decode_quoted_printable(text: &[u8]) -> Vec<u8> {
-    let mut found = Vec::with_capacity(text.len());
+    let mut decoded = Vec::with_capacity(text.len());
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let (content, end): (&[u8], &[u8]) = match line {
             [content @ .., b'\r', b'\n'] => (content, b"\r\n"),
             [content @ .., b'\n'] => (content, b"\n"),
             content => (content, b""),
         };
-        // White space at the end of a line was added on the way.
+        // RFC 2045, section 6.7, rule 3: white space at the end of a line was added on the way.
         let trimmed = match end {
             b"" => content,
             _ => content.trim_ascii_end(),
@@ -107,21 +109,23 @@ fn decode_quoted_printable(text: &[u8]) -> Vec<u8> {
         while let Some((first, after)) = rest.split_first() {
             let digits = after
                 .get(..2)
+                .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))
                 .and_then(|digits| std::str::from_utf8(digits).ok());
+            // An equals sign without two digits is not valid, and stays as it is.
             let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
             if let (b'=', Some(byte)) = (first, byte) {
-                found.push(byte);
+                decoded.push(byte);
                 rest = after.get(2..).unwrap_or_default();
             } else {
-                found.push(*first);
+                decoded.push(*first);
                 rest = after;
             }
         }
         if !is_soft {
-            found.extend_from_slice(end);
+            decoded.extend_from_slice(end);
         }
     }
-    found
+    decoded
 }
 
 #[cfg(test)]
@@ -134,14 +138,14 @@ mod tests {
         let mut decoder = PartDecoder::new(encoding);
         let mut all: Vec<u8> = text
             .chunks(size)
-            .flat_map(|piece| decoder.push(piece))
+            .flat_map(|chunk| decoder.push(chunk))
             .collect();
         all.extend(decoder.finish());
         all
     }
 
     #[test]
-    fn bytes_are_the_same_however_they_come() {
+    fn bytes_are_the_same_for_every_chunk_size() {
         let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
         for length in [0, 1, 2, 3, 999, 1000] {
             let bytes = &bytes[..length];
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_that_is_broken_gives_what_there_is() {
+    fn broken_base64_gives_the_bytes_before_the_break() {
         for (text, expected) in [
             ("aGVs bG8=", "hello"),
             ("aGVsbG8", "hello"),
@@ -178,12 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn quoted_lines_are_undone() {
+    fn quoted_printable_lines_are_decoded() {
         for (text, expected) in [
             ("a=3Db=\r\nc\r\n", "a=bc\r\n"),
             ("trailing \t \r\nx", "trailing\r\nx"),
             ("soft =  \r\nend", "soft end"),
             ("wrong =ZZ =", "wrong =ZZ "),
+            ("a=+F", "a=+F"),
             ("=d0=be\n", "о\n"),
         ] {
             for size in [1, 2, 5, 100] {
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn other_encodings_are_none() {
+    fn bytes_of_other_encodings_pass_unchanged() {
         for encoding in ["7bit", "8bit", "binary", "", "x-uuencode"] {
             assert_eq!(decoded(encoding, b"a=3D\r\n", 2), b"a=3D\r\n", "{encoding}");
         }

@@ -1,4 +1,4 @@
-//! The bytes of an attachment, read in pieces over a connection of its own.
+//! The bytes of an attachment, read in chunks over a connection of its own.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::options::InboxOptions;
 use crate::imap::ImapConnection;
 use crate::options::EmailOptions;
 
-/// Bytes of one piece, as they travel.
+/// Bytes of one chunk in its transfer encoding.
 const CHUNK_BYTES: u64 = 256 * 1024;
 
 pub(crate) async fn fetch_attachment(
@@ -24,13 +24,18 @@ pub(crate) async fn fetch_attachment(
 ) -> Result<ByteStream, PlatformError> {
     let reference: AttachmentReference =
         serde_json::from_str(&attachment.reference).map_err(|cause| {
-            PlatformError::new(ErrorKind::BadFormat, "not a reference of ours").caused_by(cause)
+            PlatformError::new(
+                ErrorKind::BadFormat,
+                "the reference was not issued by this platform",
+            )
+            .caused_by(cause)
         })?;
     let is_section = |section: &str| {
         section
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
     };
+    // It becomes a part of a command.
     if !is_section(&reference.section) {
         return Err(PlatformError::new(
             ErrorKind::BadFormat,
@@ -39,15 +44,21 @@ pub(crate) async fn fetch_attachment(
     }
     let limit = inbox.download_limit.as_u64();
     if attachment.size > limit {
-        let error = PlatformError::new(ErrorKind::TooLarge, "over what may be fetched");
+        let error = PlatformError::new(
+            ErrorKind::TooLarge,
+            "the file is larger than the download limit",
+        );
         return Err(error.with_numbers(attachment.size, limit));
     }
+    // A connection of its own: that of the receiver may be waiting in `IDLE`.
     let mut connection = ImapConnection::open(options, inbox, tls).await?;
+    // To read only: fetching an attachment must not mark its mail.
     let validity = connection.select(&inbox.mailbox, false).await?;
+    // Otherwise the UIDs were assigned again, and this one may name another mail.
     let uid = if validity == reference.validity {
         reference.uid
     } else {
-        found_again(&mut connection, &reference).await?
+        find_by_message_id(&mut connection, &reference).await?
     };
     let reader = AttachmentReader {
         connection,
@@ -56,23 +67,23 @@ pub(crate) async fn fetch_attachment(
         reference,
         read: 0,
     };
-    // The first piece is read immediately: what is missing is reported before anything is stored.
+    // The first chunk is read immediately: a missing mail is reported before anything is stored.
     let first = reader.next().await?;
     Ok(stream::unfold(Some(first), |state| async move {
-        let (piece, reader) = state?;
+        let (chunk, reader) = state?;
         let Some(reader) = reader else {
-            return Some((Ok(piece), None));
+            return Some((Ok(chunk), None));
         };
         match reader.next().await {
-            Ok(next) => Some((Ok(piece), Some(next))),
+            Ok(next) => Some((Ok(chunk), Some(next))),
             Err(error) => Some((Err(error), None)),
         }
     })
     .boxed())
 }
 
-/// The mail in a mailbox whose numbers were assigned again.
-async fn found_again(
+/// Finds a mail by its id in a mailbox whose UIDs were assigned again.
+async fn find_by_message_id(
     connection: &mut ImapConnection,
     reference: &AttachmentReference,
 ) -> Result<u64, PlatformError> {
@@ -81,10 +92,11 @@ async fn found_again(
         return Err(gone());
     }
     let id = crate::imap::value::quote_string(&reference.id).ok_or_else(gone)?;
-    let found = connection
+    let uids = connection
         .search(&format!("HEADER Message-ID {id}"))
         .await?;
-    found.last().copied().ok_or_else(gone)
+    // The newest of several copies.
+    uids.last().copied().ok_or_else(gone)
 }
 
 #[derive(Debug)]
@@ -93,12 +105,12 @@ struct AttachmentReader {
     uid: u64,
     reference: AttachmentReference,
     decoder: PartDecoder,
-    /// Bytes read, as they travel.
+    /// Bytes read, in the transfer encoding.
     read: u64,
 }
 
 impl AttachmentReader {
-    /// The next bytes, and the reader while there are more.
+    /// Reads a chunk; returns its decoded bytes, and the reader while there is more. Decoded bytes may be empty.
     async fn next(mut self) -> Result<(Bytes, Option<Self>), PlatformError> {
         let AttachmentReference {
             section, octets, ..
@@ -109,21 +121,23 @@ impl AttachmentReader {
             return Ok((last.into(), None));
         }
         let length = CHUNK_BYTES.min(octets - self.read);
+        // `PEEK` does not mark the mail as seen (RFC 3501, section 6.4.5).
         let what = format!("(UID BODY.PEEK[{section}]<{}.{length}>)", self.read);
         let fetched = self.connection.fetch(self.uid, &what).await?;
         let fetched = fetched.ok_or_else(|| {
             PlatformError::new(ErrorKind::NotFound, "the mail is no longer there")
         })?;
-        let piece = fetched.body(section).unwrap_or_default();
+        let chunk = fetched.body(section).unwrap_or_default();
         let broken = |why: &str| PlatformError::new(ErrorKind::Transient, why);
-        if piece.is_empty() {
-            return Err(broken("the part is shorter than was told"));
+        // Without this check the loop would never end.
+        if chunk.is_empty() {
+            return Err(broken("the part is shorter than reported"));
         }
-        if piece.len() as u64 > length {
-            return Err(broken("the server gave more than was asked for"));
+        if chunk.len() as u64 > length {
+            return Err(broken("the server sent more than was requested"));
         }
-        self.read += piece.len() as u64;
-        let decoded = self.decoder.push(piece);
+        self.read += chunk.len() as u64;
+        let decoded = self.decoder.push(chunk);
         Ok((decoded.into(), Some(self)))
     }
 }

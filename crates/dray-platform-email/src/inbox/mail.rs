@@ -1,7 +1,7 @@
-//! A mail as a message of a user: who wrote it, to which conversation it belongs, and what comes with it.
+//! A mail as a message of a user: its sender, its conversation, and its attachments.
 
-use dray_content::size;
 use dray_platform::{DeliveryTarget, InboundAttachment, InboundMessage};
+use dray_presentation::size;
 use mail_parser::{Address, HeaderValue, Message, MessageParser};
 use serde::{Deserialize, Serialize};
 
@@ -11,34 +11,34 @@ use crate::PLATFORM_NAME;
 use crate::address::{self, MailSender};
 use crate::imap::structure::BodyPart;
 
-/// Longest id and tag that are kept, in bytes.
+/// Longest message id and tag that are kept, in bytes.
 const MAX_ID_BYTES: usize = 400;
 const MAX_TAG_BYTES: usize = 64;
 
-/// Whence a mail comes.
+/// Location of a mail in the mailbox: `UIDVALIDITY` and `UID`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MailLocation {
     pub(super) validity: u64,
     pub(super) uid: u64,
 }
 
-/// What finds an attachment again.
+/// The reference of an attachment: where it is now, and how its mail is found again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AttachmentReference {
     /// `UIDVALIDITY` and `UID` of its mail.
     pub(super) validity: u64,
     pub(super) uid: u64,
-    /// `Message-ID` of its mail, for when those changed; empty for none.
+    /// `Message-ID` of its mail, for when the numbers above have changed; empty for none.
     pub(super) id: String,
     /// Its section; empty for the whole mail.
     pub(super) section: String,
-    /// Its transfer encoding.
+    /// Its transfer encoding, in lower case.
     pub(super) encoding: String,
-    /// Its length as it travels, in bytes.
+    /// Its length in the transfer encoding, in bytes.
     pub(super) octets: u64,
 }
 
-/// What a mail's head says.
+/// What the head of a mail says about its sender and its conversation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MailHead {
     sender: String,
@@ -48,25 +48,27 @@ pub(super) struct MailHead {
 }
 
 impl MailHead {
-    /// Reads a head, or says why the mail is not taken.
+    /// Reads a head, or returns why the mail is not taken. The reasons are for the log.
     pub(super) fn read(
         options: &InboxOptions,
         own: &MailSender,
         head: &[u8],
     ) -> Result<Self, &'static str> {
         let mail = MessageParser::default().parse(head);
-        let mail = mail.ok_or("the head cannot be read")?;
+        let mail = mail.ok_or("could not parse the header")?;
         let sender = sender_address(&mail)?;
+        // Answering our own mail would never end.
         if sender.eq_ignore_ascii_case(&own.address) {
-            return Err("it is a mail of our own");
+            return Err("the mail was sent by this account");
         }
         if is_automatic(&mail) {
-            return Err("it was sent by a program");
+            return Err("the mail was sent by a program");
         }
         if !options.lists(&sender) {
             return Err("the sender is not listed");
         }
         let domain = sender.split_once('@').map_or("", |(_, domain)| domain);
+        // The domain of `From`, which readers see, not that of the envelope.
         let results = raw_fields(&mail, "Authentication-Results");
         if let Some(doubt) =
             auth::sender_doubt(options.verify, &options.authserv_id, domain, results)
@@ -75,8 +77,10 @@ impl MailHead {
         }
         let references = message_ids(mail.references());
         let answered = message_ids(mail.in_reply_to());
+        // `References` begins with the first mail of the thread; `In-Reply-To` names only the last one.
         let root = references.first().or(answered.first());
         Ok(Self {
+            // A tag was set by a reply of ours, so it names the conversation more surely than ids.
             thread: recipient_tag(&mail, own)
                 .or(root.cloned())
                 .unwrap_or_default(),
@@ -86,11 +90,11 @@ impl MailHead {
         })
     }
 
-    /// The message, with the words of the mail; a mail without readable structure comes as one file.
+    /// The message, with the text of the mail. A mail whose structure cannot be read is attached as a whole.
     pub(super) fn message(
         self,
         options: &InboxOptions,
-        place: MailLocation,
+        location: MailLocation,
         words: &str,
         (parts, octets): (Option<&[BodyPart]>, u64),
     ) -> InboundMessage {
@@ -103,7 +107,7 @@ impl MailHead {
         let attachments = parts
             .iter()
             .filter(|part| !part.is_words())
-            .map(|part| self.attachment(options, place, part))
+            .map(|part| self.attachment(options, location, part))
             .collect();
         let words = words.trim();
         let text = match (self.subject.as_str(), words) {
@@ -119,8 +123,9 @@ impl MailHead {
                 thread: self.thread,
                 reply_to: String::new(),
             },
+            // A mail without an id still needs one: the same mail must give the same message.
             message_id: if self.id.is_empty() {
-                format!("uid-{}-{}", place.validity, place.uid)
+                format!("uid-{}-{}", location.validity, location.uid)
             } else {
                 self.id
             },
@@ -133,7 +138,7 @@ impl MailHead {
     fn attachment(
         &self,
         options: &InboxOptions,
-        place: MailLocation,
+        location: MailLocation,
         part: &BodyPart,
     ) -> InboundAttachment {
         let kind = match part.media_type.split('/').next() {
@@ -143,10 +148,11 @@ impl MailHead {
             _ => "document",
         };
         let reference = AttachmentReference {
-            validity: place.validity,
-            uid: place.uid,
+            validity: location.validity,
+            uid: location.uid,
             id: self.id.clone(),
             section: part.section.clone(),
+            // Bounded: it comes from the mail and is stored with the message.
             encoding: part.encoding.chars().take(32).collect(),
             octets: part.octets,
         };
@@ -168,8 +174,9 @@ impl MailHead {
     }
 }
 
-/// The words of a part, decoded; of HTML what a reader sees.
+/// The text of a part, decoded; of HTML what a reader sees.
 pub(super) fn part_text(part: &BodyPart, body: &[u8]) -> String {
+    // These values come from the mail; a line end in one would begin a header of its own.
     let token = |text: &str| -> String {
         let is_token = |one: &char| one.is_ascii_alphanumeric() || "-_./".contains(*one);
         text.chars().filter(is_token).take(64).collect()
@@ -187,9 +194,11 @@ pub(super) fn part_text(part: &BodyPart, body: &[u8]) -> String {
     text.unwrap_or_default().replace("\r\n", "\n")
 }
 
-/// A name for people, with its encoded words decoded (RFC 2047), as many programs write them against the rules.
+/// The shown name of a part. Encoded words (RFC 2047) are decoded, although parameters should not have them: many
+/// programs write them.
 fn display_name(part: &BodyPart) -> String {
     if part.name.contains("=?") {
+        // Read as a subject, because the parser decodes encoded words there.
         let head = format!("Subject: {}\r\n\r\n", part.name.replace(['\r', '\n'], " "));
         let read = MessageParser::default().parse(head.as_bytes());
         if let Some(name) = read.as_ref().and_then(Message::subject) {
@@ -206,12 +215,13 @@ fn display_name(part: &BodyPart) -> String {
     }
 }
 
-/// The one sender, in lower case.
+/// The only sender, in lower case.
 fn sender_address(mail: &Message<'_>) -> Result<String, &'static str> {
     let fields = raw_fields(mail, "From").count();
     let list = mail.from().and_then(Address::as_list).unwrap_or_default();
+    // With several, the one that a reader sees may not be the one that was verified.
     let ([from], 1) = (list, fields) else {
-        return Err("it has not exactly one sender");
+        return Err("the mail does not have exactly one sender");
     };
     let address = from.address().unwrap_or_default().to_ascii_lowercase();
     match address::checked_address(&address) {
@@ -220,14 +230,14 @@ fn sender_address(mail: &Message<'_>) -> Result<String, &'static str> {
     }
 }
 
-/// Values of a field, topmost first.
+/// Values of a field, topmost first, not decoded.
 fn raw_fields<'a>(mail: &'a Message<'_>, name: &'static str) -> impl Iterator<Item = &'a str> {
     mail.headers_raw()
-        .filter(move |(found, _)| found.eq_ignore_ascii_case(name))
+        .filter(move |(field, _)| field.eq_ignore_ascii_case(name))
         .map(|(_, value)| value)
 }
 
-/// Whether no person wrote it: answering such mails makes loops (RFC 3834).
+/// Whether a program wrote it: answering such mails makes loops (RFC 3834).
 fn is_automatic(mail: &Message<'_>) -> bool {
     let says = |name, wanted: &dyn Fn(&str) -> bool| {
         raw_fields(mail, name).any(|value| {
@@ -235,35 +245,38 @@ fn is_automatic(mail: &Message<'_>) -> bool {
             wanted(value.split([';', ' ']).next().unwrap_or_default())
         })
     };
+    // RFC 3834, section 5: everything but `no` is automatic.
     says("Auto-Submitted", &|value| value != "no")
         || says("Precedence", &|value| {
             matches!(value, "bulk" | "list" | "junk")
         })
         || says("List-Id", &|_| true)
+        // The empty reverse path of bounces (RFC 5321, section 4.5.5).
         || says("Return-Path", &|value| value == "<>")
 }
 
-/// The tag of the address that the mail was sent to: `bot+tag@example.org` is `+tag`.
+/// The tag of the address to which the mail was sent: `+tag` for `bot+tag@example.org`.
 fn recipient_tag(mail: &Message<'_>, own: &MailSender) -> Option<String> {
     let (local, domain) = own.address.split_once('@')?;
-    let told = [mail.to(), mail.cc()].into_iter().flatten();
+    let recipients = [mail.to(), mail.cc()].into_iter().flatten();
+    // Blind copies name the address only here.
     let delivered = ["Delivered-To", "X-Original-To"];
     let delivered = delivered
         .into_iter()
         .flat_map(|name| raw_fields(mail, name));
-    let addresses = told
+    let addresses = recipients
         .flat_map(Address::iter)
         .filter_map(|one| one.address().map(str::to_owned))
         .chain(delivered.map(|value| value.trim().trim_matches(['<', '>']).to_owned()));
     addresses.into_iter().find_map(|address| {
-        let (found, at) = address.rsplit_once('@')?;
-        let (before, tag) = found.split_once('+')?;
+        let (mailbox, at) = address.rsplit_once('@')?;
+        let (before, tag) = mailbox.split_once('+')?;
         let is_ours = before.eq_ignore_ascii_case(local) && at.eq_ignore_ascii_case(domain);
         (is_ours && is_tag(tag)).then(|| format!("+{}", tag.to_ascii_lowercase()))
     })
 }
 
-/// Whether a conversation can be called so.
+/// Whether this can be the tag of a conversation: it becomes a part of an address.
 pub(crate) fn is_tag(tag: &str) -> bool {
     (1..=MAX_TAG_BYTES).contains(&tag.len())
         && tag
@@ -282,7 +295,7 @@ fn message_ids(value: &HeaderValue<'_>) -> Vec<String> {
     }
 }
 
-/// A message id in its brackets, when it is one that we can send.
+/// A message id in its brackets, if it can be sent back in a header.
 fn message_id(text: &str) -> Option<String> {
     address::message_id(text)
         .ok()
@@ -332,7 +345,7 @@ Message-ID: <1@example.org>";
     }
 
     #[test]
-    fn mails_that_are_not_taken_say_why() {
+    fn refused_mails_have_a_reason() {
         for (change, why) in [
             ("From: Eve <eve@evil.example>", "exactly one"),
             ("Auto-Submitted: auto-replied", "program"),
@@ -340,15 +353,15 @@ Message-ID: <1@example.org>";
             ("List-Id: <l.example.org>", "program"),
             ("Return-Path: <>", "program"),
         ] {
-            let told = read(&format!("{change}\n{PASSING_RESULTS}")).unwrap_err();
-            assert!(told.contains(why), "{change}: {told}");
+            let reason = read(&format!("{change}\n{PASSING_RESULTS}")).unwrap_err();
+            assert!(reason.contains(why), "{change}: {reason}");
         }
         let from =
             |from: &str| read(&PASSING_RESULTS.replace("Ada <Ada@Example.org>", from)).unwrap_err();
         for (wrong, why) in [
             ("eve@evil.example", "not listed"),
             ("ada@example.org, eve@evil.example", "exactly one"),
-            ("Bot <BOT@our.example>", "our own"),
+            ("Bot <BOT@our.example>", "this account"),
             ("nobody", "cannot be answered"),
             ("\"a b\"@example.org", "cannot be answered"),
             ("\"ada@example.org\" <eve@evil.example>", "not listed"),
@@ -361,7 +374,7 @@ Message-ID: <1@example.org>";
     }
 
     #[test]
-    fn answers_belong_to_the_conversation_that_they_answer() {
+    fn replies_belong_to_their_conversation() {
         let thread = |more: &str| read(&format!("{PASSING_RESULTS}\n{more}")).unwrap().thread;
         assert_eq!(thread("In-Reply-To: <k@our.example>"), "<k@our.example>");
         assert_eq!(
@@ -388,7 +401,7 @@ Message-ID: <1@example.org>";
     }
 
     #[test]
-    fn nobody_is_verified_where_nobody_is_asked() {
+    fn senders_are_not_verified_when_verification_is_off() {
         let own = MailSender::parse("bot@our.example").unwrap();
         let loose = InboxOptions {
             verify: SenderVerification::None,
@@ -417,13 +430,13 @@ Message-ID: <1@example.org>";
 
     #[test]
     fn a_mail_without_structure_comes_as_one_file() {
-        let place = MailLocation {
+        let location = MailLocation {
             validity: 7,
             uid: 3,
         };
         let message = read(PASSING_RESULTS)
             .unwrap()
-            .message(&options(), place, "", (None, 500));
+            .message(&options(), location, "", (None, 500));
         assert_eq!(message.text, "Отчёт");
         let file = &message.attachments[0];
         assert_eq!((file.name.as_str(), file.size), ("message.eml", 500));

@@ -1,7 +1,7 @@
-//! The way in: a mailbox that is polled, and notifies of new mail where the server does that.
+//! Inbound mail: a mailbox that is polled, or that announces new mail where the server can.
 //!
-//! A mail is marked as seen only when its message is stored, so that what was not stored is found again. Mails
-//! that are not taken are marked too, and logged. No state is kept here: what is not marked is new.
+//! A mail is marked as seen only when its message is stored, so that what was not stored is found again. Mails that
+//! are not taken are marked too, and logged. No state is kept here: every mail without the mark is new.
 
 mod auth;
 mod decode;
@@ -9,6 +9,7 @@ mod fetch;
 pub(crate) mod mail;
 pub(crate) mod options;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,12 +27,12 @@ pub(crate) use fetch::fetch_attachment;
 use mail::{MailHead, MailLocation};
 use options::InboxOptions;
 
-/// Most bytes of a head, and of the words of a mail, that are read.
+/// Most bytes of a head, and of each text part, that are read.
 const MAX_HEAD_BYTES: u64 = 256 * 1024;
 const MAX_TEXT_BYTES: u64 = 128 * 1024;
-/// Most parts of words that are put together.
+/// Most text parts that are joined.
 const MAX_TEXT_PARTS: usize = 5;
-/// How often a mail that cannot be read is tried.
+/// How often a mail that cannot be read is tried before it is marked and left.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// Waits after failures: the first, and the longest of those that double.
@@ -50,7 +51,7 @@ impl Default for RetryDelays {
     }
 }
 
-/// What a receiver works with.
+/// A receiver with the options that all of its connections share.
 #[derive(Debug)]
 pub(crate) struct MailReceiver<'a> {
     pub(crate) options: &'a EmailOptions,
@@ -60,8 +61,32 @@ pub(crate) struct MailReceiver<'a> {
     pub(crate) pauses: RetryDelays,
 }
 
-/// A mail that failed, and how often.
-type Stuck = Option<(u64, u32)>;
+/// Mails that could not be read, by UID, each with how often that was its own fault.
+///
+/// Each mail has its own count: with one count for the mailbox, two such mails would reset each other's, and the
+/// mails behind them would never be read.
+#[derive(Debug, Default)]
+struct FailedMails {
+    /// The `UIDVALIDITY` that the UIDs belong to.
+    validity: u64,
+    failures: BTreeMap<u64, u32>,
+}
+
+impl FailedMails {
+    /// Forgets the mails that are no longer new, and sorts those that failed behind the others.
+    fn sort(&mut self, validity: u64, new: &mut [u64]) {
+        if self.validity != validity {
+            self.validity = validity;
+            self.failures.clear();
+        }
+        self.failures.retain(|uid, _| new.contains(uid));
+        new.sort_by_key(|uid| self.failures.get(uid).copied());
+    }
+
+    fn count(&self, uid: u64) -> u32 {
+        self.failures.get(&uid).copied().unwrap_or_default()
+    }
+}
 
 impl MailReceiver<'_> {
     /// Receives until `stop`. Ends by itself only when the login is refused.
@@ -71,13 +96,15 @@ impl MailReceiver<'_> {
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
         let mut pause = self.pauses.first;
-        let mut stuck = None;
+        let mut failed = FailedMails::default();
         while !stop.is_cancelled() {
+            // Set by the connection: a failure after progress begins with the short wait again.
             let mut has_worked = false;
             let ended = self
-                .connection(deliver, stop, &mut stuck, &mut has_worked)
+                .connection(deliver, stop, &mut failed, &mut has_worked)
                 .await;
             let Err(error) = ended else {
+                // Without an error the connection ended because of `stop`.
                 continue;
             };
             if error.kind() == ErrorKind::Auth {
@@ -99,16 +126,17 @@ impl MailReceiver<'_> {
         Ok(())
     }
 
-    /// One connection, up to its end.
+    /// One connection, up to its end. `stuck` outlives it, because a failure ends the connection.
     async fn connection(
         &self,
         deliver: &dyn InboundSink,
         stop: &CancellationToken,
-        stuck: &mut Stuck,
+        failed: &mut FailedMails,
         has_worked: &mut bool,
     ) -> Result<(), PlatformError> {
         let opening = async {
             let mut connection = ImapConnection::open(self.options, self.inbox, self.tls).await?;
+            // Opened to mark mails.
             let validity = connection.select(&self.inbox.mailbox, true).await?;
             Ok::<_, PlatformError>((connection, validity))
         };
@@ -117,19 +145,21 @@ impl MailReceiver<'_> {
             () = stop.cancelled() => return Ok(()),
         };
         while !stop.is_cancelled() {
+            // `UNDELETED`: a mail that another client is about to remove is not taken.
             let mut new = connection.search("UNSEEN UNDELETED").await?;
             // A mail that failed does not hold up the others.
-            new.sort_by_key(|uid| stuck.is_some_and(|(stuck, _)| stuck == *uid));
+            failed.sort(validity, &mut new);
             for uid in new {
                 if stop.is_cancelled() {
                     break;
                 }
-                let place = MailLocation { validity, uid };
+                let location = MailLocation { validity, uid };
                 // What was begun is stored to the end even when we are to stop.
-                self.one(&mut connection, place, deliver, stuck).await?;
+                self.one(&mut connection, location, deliver, failed).await?;
                 *has_worked = true;
             }
             *has_worked = true;
+            // Announced while the mails above were read: `IDLE` would not announce it again.
             if connection.has_news {
                 continue;
             }
@@ -146,76 +176,86 @@ impl MailReceiver<'_> {
         if connection.offers("IDLE") {
             return connection.wait(self.inbox.idle_wait.as_duration()).await;
         }
+        // Without `IDLE` the next search finds new mail.
         tokio::time::sleep(self.inbox.poll_wait.as_duration()).await;
         Ok(())
     }
 
-    /// Takes one mail, or says why not, and marks it.
+    /// Takes one mail or logs why not, and marks it.
     async fn one(
         &self,
         connection: &mut ImapConnection,
-        place: MailLocation,
+        location: MailLocation,
         deliver: &dyn InboundSink,
-        stuck: &mut Stuck,
+        failed: &mut FailedMails,
     ) -> Result<(), PlatformError> {
-        let tries = match stuck {
-            Some((uid, tries)) if *uid == place.uid => *tries,
-            _ => 0,
-        };
+        let tries = failed.count(location.uid);
         if tries >= MAX_ATTEMPTS {
             tracing::error!(
-                uid = place.uid,
-                "a mail cannot be read and is left as it is"
+                uid = location.uid,
+                "could not read a mail; it stays in the mailbox"
             );
-            return mark_seen(connection, place.uid).await;
+            // Marked, or it would be found again for ever. Its content stays in the mailbox.
+            return mark_seen(connection, location.uid).await;
         }
-        let read = self.read(connection, place).await.inspect_err(|error| {
-            // A connection that breaks says nothing against the mail.
+        // Only reading counts: a message that cannot be stored is not the fault of the mail.
+        let read = self.read(connection, location).await.inspect_err(|error| {
+            // A connection that breaks says nothing about the mail.
             let counts = error.kind() != ErrorKind::Transient;
-            *stuck = Some((place.uid, tries + u32::from(counts)));
+            failed
+                .failures
+                .insert(location.uid, tries + u32::from(counts));
         })?;
         // From here on nothing is wrong with the mail itself.
-        *stuck = None;
+        failed.failures.remove(&location.uid);
         match read {
+            // Removed by another client since the search.
             MailOutcome::Gone => return Ok(()),
             MailOutcome::Refused(why) => {
-                tracing::info!(uid = place.uid, why, "a mail is not taken")
+                tracing::info!(uid = location.uid, why, "skipped a mail");
             }
             MailOutcome::Taken(message) => deliver.message(*message).await?,
         }
-        mark_seen(connection, place.uid).await
+        mark_seen(connection, location.uid).await
     }
 
     async fn read(
         &self,
         connection: &mut ImapConnection,
-        place: MailLocation,
+        location: MailLocation,
     ) -> Result<MailOutcome, PlatformError> {
+        // `PEEK` leaves the mark to us.
         let what = format!("(UID RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEAD_BYTES}>)");
-        let Some(told) = connection.fetch(place.uid, &what).await? else {
+        let Some(fetched) = connection.fetch(location.uid, &what).await? else {
             return Ok(MailOutcome::Gone);
         };
-        let head = told.body("HEADER").unwrap_or_default();
+        let head = fetched.body("HEADER").unwrap_or_default();
         let head = match MailHead::read(self.inbox, self.own, head) {
             Ok(head) => head,
             Err(why) => return Ok(MailOutcome::Refused(why)),
         };
-        let octets = told.find("RFC822.SIZE").and_then(ImapValue::number);
-        let parts = match connection.fetch(place.uid, "(UID BODYSTRUCTURE)").await? {
-            Some(told) => reported_parts(&told),
+        let octets = fetched.find("RFC822.SIZE").and_then(ImapValue::number);
+        // After the head: a mail that is not taken costs no further request.
+        let parts = match connection
+            .fetch(location.uid, "(UID BODYSTRUCTURE)")
+            .await?
+        {
+            Some(fetched) => reported_parts(&fetched),
             None => return Ok(MailOutcome::Gone),
         };
-        let words = self.words(connection, place.uid, parts.as_deref()).await?;
+        let words = self
+            .words(connection, location.uid, parts.as_deref())
+            .await?;
         let message = head.message(
             self.inbox,
-            place,
+            location,
             &words,
             (parts.as_deref(), octets.unwrap_or_default()),
         );
         Ok(MailOutcome::Taken(Box::new(message)))
     }
 
-    /// What the mail says: its plain words, or those of its markup where there are none.
+    /// The text of the mail: its plain parts, or the first HTML part where it has no plain ones.
     async fn words(
         &self,
         connection: &mut ImapConnection,
@@ -234,8 +274,8 @@ impl MailReceiver<'_> {
         for part in wanted {
             let section = &part.section;
             let what = format!("(UID BODY.PEEK[{section}]<0.{MAX_TEXT_BYTES}>)");
-            let told = connection.fetch(uid, &what).await?;
-            let body = told.as_ref().and_then(|told| told.body(section));
+            let fetched = connection.fetch(uid, &what).await?;
+            let body = fetched.as_ref().and_then(|fetched| fetched.body(section));
             let words = mail::part_text(part, body.unwrap_or_default());
             if !all.is_empty() && !words.trim().is_empty() {
                 all.push('\n');
@@ -246,20 +286,21 @@ impl MailReceiver<'_> {
     }
 }
 
-/// What came of a mail.
+/// The result of reading a mail.
 enum MailOutcome {
-    /// It was removed.
+    /// It was removed meanwhile.
     Gone,
-    /// It is not taken, and why.
+    /// It is not taken, for this reason.
     Refused(&'static str),
     Taken(Box<dray_platform::InboundMessage>),
 }
 
-fn reported_parts(told: &FetchedMail) -> Option<Vec<BodyPart>> {
-    structure::body_parts(told.find("BODYSTRUCTURE")?)
+fn reported_parts(fetched: &FetchedMail) -> Option<Vec<BodyPart>> {
+    structure::body_parts(fetched.find("BODYSTRUCTURE")?)
 }
 
 async fn mark_seen(connection: &mut ImapConnection, uid: u64) -> Result<(), PlatformError> {
+    // `SILENT`: the new flags are known.
     let command = format!("UID STORE {uid} +FLAGS.SILENT (\\Seen)");
     connection.command(&command).await.map(drop)
 }

@@ -73,30 +73,33 @@ impl InboxOptions {
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
         let wrong = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
         if !crate::options::is_host(&self.host) {
-            return wrong("inbox.host is missing or no host");
+            return wrong("inbox.host is missing or not a host name");
         }
         if self.username.is_empty() || self.username.chars().any(char::is_control) {
-            return wrong("inbox.username is missing or no name");
+            return wrong("inbox.username is missing or invalid");
         }
+        // The same rule as for sending: see `is_near`.
         if self.security == ConnectionSecurity::None && !crate::options::is_near(&self.host) {
             return wrong("a password is not sent over an open connection");
         }
         if self.verify != SenderVerification::None && self.authserv_id.is_empty() {
             return wrong("inbox.authserv_id is missing: without it no sender can be verified");
         }
+        // RFC 2177: a server may close a connection that idles for 30 minutes, so clients renew it after 29.
         if self.idle_wait > Period::secs(28 * 60) || self.idle_wait == Period::default() {
             return wrong("inbox.idle_wait must be above 0 and at most 28m");
         }
         if self.poll_wait == Period::default() {
             return wrong("inbox.poll_wait must be above 0");
         }
+        // Other names would need the encoding of RFC 3501, section 5.1.3.
         if crate::imap::value::quote_string(&self.mailbox).is_none() {
             return wrong("inbox.mailbox must be ASCII");
         }
         Ok(())
     }
 
-    /// Whether this address, in lower case, may write.
+    /// Whether this address, in lower case, may write. Without entries no address may.
     pub(crate) fn lists(&self, address: &str) -> bool {
         self.senders.iter().any(|listed| {
             let listed = listed.to_ascii_lowercase();
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_cannot_be_are_told() {
+    fn invalid_options_are_reported() {
         assert!(good().check().is_ok());
         let changes: [fn(&mut InboxOptions); 8] = [
             |options| options.host.clear(),
@@ -137,11 +140,11 @@ mod tests {
             |options| options.poll_wait = Period::default(),
             |options| "Вход".clone_into(&mut options.mailbox),
         ];
-        for (place, change) in changes.iter().enumerate() {
+        for (index, change) in changes.iter().enumerate() {
             let mut options = good();
             change(&mut options);
             let error = options.check().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::BadFormat, "{place}");
+            assert_eq!(error.kind(), ErrorKind::BadFormat, "{index}");
         }
         let unverified = InboxOptions {
             verify: SenderVerification::None,

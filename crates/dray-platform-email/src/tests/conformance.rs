@@ -16,7 +16,7 @@ use crate::double::{FakeMailServer, InjectedFault, UNKNOWN_RECIPIENT, USER_PASSW
 
 #[derive(Debug)]
 struct EmailFixture {
-    double: FakeMailServer,
+    fake: FakeMailServer,
     next: AtomicUsize,
 }
 
@@ -25,7 +25,7 @@ impl EmailFixture {
     fn options(&self) -> EmailOptions {
         EmailOptions {
             upload_limit: Some(ByteSize::mib(64)),
-            ..self.double.options()
+            ..self.fake.options()
         }
     }
 }
@@ -41,8 +41,8 @@ impl PlatformFixture for EmailFixture {
         target(&format!("user{number}@example.org"))
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        let mails = self.double.mails(&target.chat).into_iter();
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+        let mails = self.fake.mails(&target.chat).into_iter();
         mails
             .map(|mail| VisibleMessage {
                 message_id: mail.header("message-id").to_owned(),
@@ -68,7 +68,7 @@ impl PlatformFixture for EmailFixture {
     }
 
     async fn script(&self, fault: Wanted) -> bool {
-        self.double.script(match fault {
+        self.fake.script(match fault {
             Wanted::FailAfterBody => InjectedFault::Refuse("451 4.3.0 try later"),
             Wanted::LoseAnswer => InjectedFault::LoseAnswer,
             Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
@@ -99,7 +99,7 @@ impl PlatformFixture for EmailFixture {
     }
 
     fn received(&self) -> u64 {
-        self.double.received()
+        self.fake.received()
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -117,9 +117,9 @@ impl PlatformFixture for EmailFixture {
 }
 
 #[tokio::test]
-async fn it_does_what_every_platform_does() {
+async fn passes_the_conformance_suite() {
     let world = EmailFixture {
-        double: FakeMailServer::start(100 << 20, None).await.unwrap(),
+        fake: FakeMailServer::start(100 << 20, None).await.unwrap(),
         next: AtomicUsize::new(0),
     };
     match conformance::run_all(&world).await {

@@ -138,11 +138,11 @@ fn config(path: &Path, port: u16, (owner, group): (u32, u32)) -> String {
     let users = if geteuid().is_root() {
         String::new()
     } else {
-        let told = |flag: &str| {
+        let identity = |flag: &str| {
             let output = Command::new("id").arg(flag).output().unwrap().stdout;
             String::from_utf8(output).unwrap().trim().to_owned()
         };
-        let (user, group) = (told("-un"), told("-gn"));
+        let (user, group) = (identity("-un"), identity("-gn"));
         format!(
             "default_internal_user = {user}\ndefault_login_user = {user}\ndefault_internal_group = {group}\n"
         )
@@ -242,37 +242,37 @@ async fn pass(
     let (mut from_server, mut to_server) = server.split();
     let up = tokio::io::copy(&mut from_client, &mut to_server);
     let down = async {
-        let mut seen = Vec::new();
+        let mut forwarded = Vec::new();
         let mut buffer = vec![0; 16 * 1024];
         loop {
             let count = from_server.read(&mut buffer).await.unwrap_or_default();
             if count == 0 {
                 return;
             }
-            let before = seen.len();
-            seen.extend_from_slice(&buffer[..count]);
-            let found = {
+            let before = forwarded.len();
+            forwarded.extend_from_slice(&buffer[..count]);
+            let matched = {
                 let mut rules = rules.lock().unwrap();
-                let found = rules.first().and_then(|(words, more, then)| {
-                    let at = seen
+                let matched = rules.first().and_then(|(words, more, then)| {
+                    let at = forwarded
                         .windows(words.len())
                         .position(|window| window == *words)?;
                     Some((at + more, *then))
                 });
-                if found.is_some() {
+                if matched.is_some() {
                     rules.remove(0);
                 }
-                found
+                matched
             };
-            if let Some((end, then)) = found {
-                let end = end.clamp(before, seen.len());
-                let _ = to_client.write_all(&seen[before..end]).await;
+            if let Some((end, then)) = matched {
+                let end = end.clamp(before, forwarded.len());
+                let _ = to_client.write_all(&forwarded[before..end]).await;
                 match then {
                     ProxyAction::Cut => return,
                     ProxyAction::Stall => std::future::pending().await,
                 }
             }
-            if to_client.write_all(&seen[before..]).await.is_err() {
+            if to_client.write_all(&forwarded[before..]).await.is_err() {
                 return;
             }
         }

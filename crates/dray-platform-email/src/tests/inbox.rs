@@ -20,7 +20,7 @@ use crate::imap::ImapConnection;
 use crate::inbox::RetryDelays;
 use crate::{ConnectionSecurity, EmailOptions, EmailPlatform};
 
-fn hasty(options: EmailOptions) -> EmailPlatform {
+pub(super) fn hasty(options: EmailOptions) -> EmailPlatform {
     let mut email = sender(options);
     email.pauses = RetryDelays {
         first: Duration::from_millis(5),
@@ -29,20 +29,20 @@ fn hasty(options: EmailOptions) -> EmailPlatform {
     email
 }
 
-async fn next(taken: &mut UnboundedReceiver<InboundMessage>) -> InboundMessage {
-    let next = tokio::time::timeout(Duration::from_mins(1), taken.recv()).await;
+async fn next(received: &mut UnboundedReceiver<InboundMessage>) -> InboundMessage {
+    let next = tokio::time::timeout(Duration::from_mins(1), received.recv()).await;
     next.expect("a mail comes").unwrap()
 }
 
 /// Receives until so many mails were taken.
 async fn take(email: &EmailPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
-    let (taker, mut taken) = RecordingSink::new(refuses);
+    let (sink, mut received) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
-    let polling = email.poll(&taker, stop.clone());
+    let polling = email.poll(&sink, stop.clone());
     let taking = async {
         let mut all = Vec::new();
         while all.len() < count {
-            all.push(next(&mut taken).await);
+            all.push(next(&mut received).await);
         }
         stop.cancel();
         all
@@ -132,16 +132,16 @@ async fn a_mail_comes_with_its_words_and_files_and_is_marked() {
 }
 
 #[tokio::test]
-async fn a_mail_that_comes_while_we_wait_is_told_of() {
+async fn a_mail_that_arrives_during_the_wait_is_delivered() {
     let dovecot = DovecotServer::start();
     let email = hasty(dovecot.options(None));
-    let (taker, mut taken) = RecordingSink::new(0);
+    let (sink, mut received) = RecordingSink::new(0);
     let stop = CancellationToken::new();
-    let polling = email.poll(&taker, stop.clone());
+    let polling = email.poll(&sink, stop.clone());
     let taking = async {
         for number in 1..4 {
             dovecot.put("INBOX", &mail(number, b"x"));
-            let message = next(&mut taken).await;
+            let message = next(&mut received).await;
             assert_eq!(message.message_id, format!("<{number}@example.org>"));
         }
         stop.cancel();
@@ -151,7 +151,7 @@ async fn a_mail_that_comes_while_we_wait_is_told_of() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_stored_is_found_again_in_order() {
+async fn mails_that_could_not_be_stored_are_found_again_in_order() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     for number in 1..4 {
@@ -232,7 +232,7 @@ async fn a_connection_that_breaks_or_stalls_loses_nothing() {
 }
 
 #[tokio::test]
-async fn numbers_that_were_given_anew_are_found_by_the_id_of_the_mail() {
+async fn mails_with_reassigned_uids_are_found_by_their_message_id() {
     let dovecot = DovecotServer::start();
     let mut options = dovecot.options(None);
     "Work".clone_into(&mut options.inbox.as_mut().unwrap().mailbox);
@@ -268,7 +268,7 @@ async fn numbers_that_were_given_anew_are_found_by_the_id_of_the_mail() {
 }
 
 #[tokio::test]
-async fn a_mail_that_vanished_is_told_of() {
+async fn a_vanished_mail_is_reported() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, b"x"));
@@ -332,15 +332,15 @@ async fn mails_that_break_the_rules_are_taken_as_far_as_they_go() {
 }
 
 #[tokio::test]
-async fn a_login_that_is_refused_ends_the_asking() {
+async fn a_refused_login_ends_the_polling() {
     let dovecot = DovecotServer::start();
-    let (taker, _taken) = RecordingSink::new(0);
+    let (sink, _received) = RecordingSink::new(0);
     let mut wrong = dovecot.options(None);
     wrong.inbox.as_mut().unwrap().password = Secret::new("wrong password");
     let mut open = dovecot.options(None);
     open.inbox.as_mut().unwrap().security = ConnectionSecurity::StartTls;
     for options in [wrong, open] {
-        let polled = hasty(options).poll(&taker, CancellationToken::new()).await;
+        let polled = hasty(options).poll(&sink, CancellationToken::new()).await;
         let error = polled.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Auth);
         assert!(!error.to_string().contains("wrong password"));
@@ -349,14 +349,14 @@ async fn a_login_that_is_refused_ends_the_asking() {
 
 #[tokio::test]
 async fn a_tagged_conversation_is_answered_to_its_own_address() {
-    let double = crate::double::FakeMailServer::start(1 << 20, None)
+    let fake = crate::double::FakeMailServer::start(1 << 20, None)
         .await
         .unwrap();
-    let email = sender(double.options());
+    let email = sender(fake.options());
     let mut words = delivery("words", Vec::new());
     "+case-7".clone_into(&mut words.target.thread);
     deliver(&email, &words).await.unwrap();
-    let mails = double.mails("ada@example.org");
+    let mails = fake.mails("ada@example.org");
     assert_eq!(mails[0].header("Reply-To"), "bot+case-7@example.org");
     assert_eq!(mails[0].header("References"), "");
     "+x\r\nBcc: eve@evil.example".clone_into(&mut words.target.thread);
@@ -365,13 +365,13 @@ async fn a_tagged_conversation_is_answered_to_its_own_address() {
 }
 
 #[tokio::test]
-async fn without_a_mailbox_nothing_is_asked_and_nobody_calls_us() {
-    let double = crate::double::FakeMailServer::start(1 << 20, None)
+async fn without_a_mailbox_nothing_is_polled_and_there_is_no_webhook() {
+    let fake = crate::double::FakeMailServer::start(1 << 20, None)
         .await
         .unwrap();
-    let email = sender(double.options());
-    let (taker, _taken) = RecordingSink::new(0);
-    email.poll(&taker, CancellationToken::new()).await.unwrap();
+    let email = sender(fake.options());
+    let (sink, _received) = RecordingSink::new(0);
+    email.poll(&sink, CancellationToken::new()).await.unwrap();
     let request = WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),

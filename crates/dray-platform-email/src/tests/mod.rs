@@ -1,11 +1,12 @@
-//! The sender against its double.
+//! The sender against its fake server.
 
 mod conformance;
 mod dovecot;
 mod inbox;
-mod liar;
+mod malformed;
 mod python;
 mod send;
+mod unreadable;
 
 use dray_platform::{
     ConfirmedFile, DeliveryTarget, OutgoingDelivery, OutgoingFile, Platform as _, PlatformError,

@@ -1,5 +1,5 @@
-//! The double is proved with a client that we did not write (`smtplib`), our sender with a server that we did not write
-//! (`aiosmtpd`).
+//! The fake server is proved with a client that we did not write (`smtplib`), and our sender with a server that we did
+//! not write (`aiosmtpd`).
 
 use std::process::Stdio;
 
@@ -15,13 +15,13 @@ use crate::double::{FakeMailServer, InjectedFault, UNKNOWN_RECIPIENT, USER_NAME,
 use crate::{ConnectionSecurity, EmailOptions};
 
 #[tokio::test]
-async fn smtplib_takes_the_double_for_a_server() {
-    let double = FakeMailServer::start(1 << 20, None).await.unwrap();
-    double.script(InjectedFault::Refuse("552 5.7.0 blocked content"));
-    double.script(InjectedFault::Refuse("451 4.3.0 try later"));
-    let port = double.options().port.to_string();
+async fn smtplib_accepts_the_fake_server() {
+    let fake = FakeMailServer::start(1 << 20, None).await.unwrap();
+    fake.script(InjectedFault::Refuse("552 5.7.0 blocked content"));
+    fake.script(InjectedFault::Refuse("451 4.3.0 try later"));
+    let port = fake.options().port.to_string();
     let arguments = [&port, USER_NAME, USER_PASSWORD, UNKNOWN_RECIPIENT];
-    let shown = python::run_script("email_client.py", "aiosmtpd", &arguments).await;
+    let output = python::run_script("email_client.py", "aiosmtpd", &arguments).await;
     let expected = json!({
         "size": "1048576",
         "auth": "PLAIN LOGIN",
@@ -34,8 +34,8 @@ async fn smtplib_takes_the_double_for_a_server() {
         "no_recipient": 503,
         "login": "LOGIN",
     });
-    assert_eq!(shown, expected);
-    let mails = double.mails("ada@example.org");
+    assert_eq!(output, expected);
+    let mails = fake.mails("ada@example.org");
     let [plain, files] = mails.as_slice() else {
         panic!("{mails:?}");
     };
@@ -49,7 +49,7 @@ async fn smtplib_takes_the_double_for_a_server() {
 }
 
 #[tokio::test]
-async fn aiosmtpd_takes_our_mails() {
+async fn aiosmtpd_accepts_our_mails() {
     let mut server = python::script_command("email_server.py", "aiosmtpd")
         .arg("bot")
         .arg("a password")

@@ -19,22 +19,22 @@ async fn start() -> FakeMailServer {
     FakeMailServer::start(100 << 20, None).await.unwrap()
 }
 
-fn only(double: &FakeMailServer) -> ReceivedMail {
-    let mut mails = double.mails(RECIPIENT_ADDRESS);
+fn only(fake: &FakeMailServer) -> ReceivedMail {
+    let mut mails = fake.mails(RECIPIENT_ADDRESS);
     assert_eq!(mails.len(), 1);
     mails.pop().unwrap()
 }
 
 #[tokio::test]
-async fn a_mail_has_what_mails_need_and_its_exact_size() {
-    let double = start().await;
+async fn a_mail_has_the_required_headers_and_its_exact_size() {
+    let fake = start().await;
     let files = vec![
         sample::memory_file("отчёт 1.csv", "a,b\n"),
         sample::binary_file("b.bin", 1234),
     ];
     let words = delivery("Here it is.\n.\n.dots", files);
-    let confirmed = deliver(&sender(double.options()), &words).await.unwrap();
-    let mail = only(&double);
+    let confirmed = deliver(&sender(fake.options()), &words).await.unwrap();
+    let mail = only(&fake);
     assert_eq!(
         (mail.from.as_str(), mail.announced),
         ("bot@example.org", Some(mail.length))
@@ -59,27 +59,27 @@ async fn a_mail_has_what_mails_need_and_its_exact_size() {
 
 #[tokio::test]
 async fn the_same_key_gives_the_same_message_id() {
-    let double = start().await;
-    let email = sender(double.options());
+    let fake = start().await;
+    let email = sender(fake.options());
     let words = delivery("words", Vec::new());
-    double.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseAnswer);
     let error = deliver(&email, &words).await.unwrap_err();
     assert_eq!(error.moment(), SendOutcome::Ambiguous);
     deliver(&email, &words).await.unwrap();
-    let mails = double.mails(RECIPIENT_ADDRESS);
+    let mails = fake.mails(RECIPIENT_ADDRESS);
     assert_eq!(mails.len(), 2);
     assert_eq!(mails[0].header("message-id"), mails[1].header("message-id"));
 }
 
 #[tokio::test]
 async fn answers_belong_to_their_thread() {
-    let double = start().await;
-    let email = sender(double.options());
+    let fake = start().await;
+    let email = sender(fake.options());
     let mut words = delivery("words", Vec::new());
     "<root@x.example>".clone_into(&mut words.target.thread);
     "last@x.example".clone_into(&mut words.target.reply_to);
     deliver(&email, &words).await.unwrap();
-    let mail = only(&double);
+    let mail = only(&fake);
     assert_eq!(mail.header("in-reply-to"), "<last@x.example>");
     assert_eq!(
         mail.header("references"),
@@ -95,9 +95,9 @@ async fn answers_belong_to_their_thread() {
 }
 
 #[tokio::test]
-async fn addresses_that_are_none_reach_no_server() {
-    let double = start().await;
-    let email = sender(double.options());
+async fn invalid_addresses_reach_no_server() {
+    let fake = start().await;
+    let email = sender(fake.options());
     for wrong in [
         "ada",
         "ada@example.org>\r\nDATA",
@@ -111,13 +111,13 @@ async fn addresses_that_are_none_reach_no_server() {
         let error = deliver(&email, &words).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{wrong:?}");
     }
-    assert_eq!(double.received(), 0);
+    assert_eq!(fake.received(), 0);
 }
 
 #[tokio::test]
 async fn refusals_are_final_and_keep_nothing() {
-    let double = start().await;
-    let email = sender(double.options());
+    let fake = start().await;
+    let email = sender(fake.options());
     for (fault, kind, code) in [
         (
             InjectedFault::Refuse("552 5.7.0 blocked content"),
@@ -145,7 +145,7 @@ async fn refusals_are_final_and_keep_nothing() {
             "5.7.60",
         ),
     ] {
-        double.script(fault);
+        fake.script(fault);
         let error = deliver(&email, &delivery("words", Vec::new()))
             .await
             .unwrap_err();
@@ -154,14 +154,14 @@ async fn refusals_are_final_and_keep_nothing() {
             (kind, SendOutcome::NotSent, code)
         );
     }
-    assert!(double.mails(RECIPIENT_ADDRESS).is_empty());
+    assert!(fake.mails(RECIPIENT_ADDRESS).is_empty());
 }
 
 #[tokio::test]
-async fn a_server_that_breaks_off_is_heard() {
-    let double = start().await;
-    let email = sender(double.options());
-    double.script(InjectedFault::RefuseDuringBody("552 5.3.4 enough"));
+async fn a_refusal_during_the_body_is_reported() {
+    let fake = start().await;
+    let email = sender(fake.options());
+    fake.script(InjectedFault::RefuseDuringBody("552 5.3.4 enough"));
     let large = delivery("", vec![sample::binary_file("a.bin", 17_000_000)]);
     let error = deliver(&email, &large).await.unwrap_err();
     assert_eq!(error.moment(), SendOutcome::NotSent);
@@ -170,16 +170,16 @@ async fn a_server_that_breaks_off_is_heard() {
         matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Transient),
         "{error}"
     );
-    assert!(double.mails(RECIPIENT_ADDRESS).is_empty());
+    assert!(fake.mails(RECIPIENT_ADDRESS).is_empty());
 }
 
 #[tokio::test]
-async fn an_answer_that_never_comes_is_ambiguous() {
-    let double = start().await;
-    double.script(InjectedFault::Stall);
+async fn a_send_without_a_response_is_ambiguous() {
+    let fake = start().await;
+    fake.script(InjectedFault::Stall);
     let options = EmailOptions {
         answer_timeout: Period::millis(50),
-        ..double.options()
+        ..fake.options()
     };
     let error = deliver(&sender(options), &delivery("words", Vec::new()))
         .await
@@ -191,15 +191,15 @@ async fn an_answer_that_never_comes_is_ambiguous() {
 }
 
 #[tokio::test]
-async fn r_6_the_servers_word_lowers_the_limit() {
-    let double = FakeMailServer::start(1 << 20, None).await.unwrap();
-    let email = sender(double.options());
+async fn r_6_the_announced_size_lowers_the_limit() {
+    let fake = FakeMailServer::start(1 << 20, None).await.unwrap();
+    let email = sender(fake.options());
     let limits = email.limits(&target(RECIPIENT_ADDRESS)).await.unwrap();
     assert!((300_000..700_000).contains(&limits.any), "{}", limits.any);
     assert_eq!(limits.request, Some(limits.any));
     let fitting = usize::try_from(limits.any).unwrap();
-    let most = delivery("", vec![sample::binary_file("a.bin", fitting)]);
-    deliver(&email, &most).await.unwrap();
+    let fitting_delivery = delivery("", vec![sample::binary_file("a.bin", fitting)]);
+    deliver(&email, &fitting_delivery).await.unwrap();
     // The plan was made before the server said it.
     let steps = email.plan(
         &delivery("", vec![sample::binary_file("b.bin", 2 << 20)]),
@@ -217,7 +217,7 @@ async fn r_6_the_servers_word_lowers_the_limit() {
     assert!(
         error
             .numbers()
-            .is_some_and(|(found, allowed)| found > allowed)
+            .is_some_and(|(size, allowed)| size > allowed)
     );
 }
 
@@ -238,17 +238,17 @@ fn tls() -> (Arc<ServerConfig>, tempfile::NamedTempFile) {
 }
 
 #[tokio::test]
-async fn r_9_the_password_goes_over_tls_or_nowhere() {
+async fn r_9_the_password_is_sent_over_tls_only() {
     let (config, authority) = tls();
-    let double = FakeMailServer::start(1 << 20, Some(config)).await.unwrap();
+    let fake = FakeMailServer::start(1 << 20, Some(config)).await.unwrap();
     let protected = EmailOptions {
         security: ConnectionSecurity::StartTls,
         ca_file: Some(authority.path().to_owned()),
-        ..double.options()
+        ..fake.options()
     };
     let words = delivery("words", Vec::new());
     deliver(&sender(protected.clone()), &words).await.unwrap();
-    assert!(only(&double).protected);
+    assert!(only(&fake).protected);
     // Somebody whose certificate we do not know.
     let stranger = EmailOptions {
         ca_file: None,
@@ -260,8 +260,8 @@ async fn r_9_the_password_goes_over_tls_or_nowhere() {
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
     // Somebody between us who writes before the handshake.
-    double.script(InjectedFault::SpeakBeforeTls);
-    double.script(InjectedFault::SpeakBeforeTls);
+    fake.script(InjectedFault::SpeakBeforeTls);
+    fake.script(InjectedFault::SpeakBeforeTls);
     let error = deliver(&sender(protected.clone()), &words)
         .await
         .unwrap_err();
@@ -278,7 +278,7 @@ async fn r_9_the_password_goes_over_tls_or_nowhere() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_ends_in_time() {
+async fn a_silent_server_ends_in_a_timeout() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = EmailOptions {
         host: "127.0.0.1".to_owned(),

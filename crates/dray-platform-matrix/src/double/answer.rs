@@ -1,4 +1,4 @@
-//! The calls of the client-server API.
+//! Responses to the calls of the client-server API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 use super::state::{FakeState, UploadedMedia};
 use super::{ACCESS_TOKEN, BOT_USER, InjectedFault, SERVER_NAME};
 
-/// Largest upload whose bytes are kept.
+/// Largest upload whose bytes are kept, in bytes. Larger ones are only digested.
 const MAX_KEPT_BYTES: u64 = 4 << 20;
-/// Largest event, in bytes.
+/// Largest event, in bytes, by the specification.
 const MAX_EVENT_BYTES: usize = 65_536;
 
 fn error_reply(status: u16, code: &str) -> Reply {
@@ -31,8 +31,8 @@ pub(super) async fn answer_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
-    let told = format!("{} {}", request.method, request.path);
-    shared.lock().requests.push(told);
+    let line = format!("{} {}", request.method, request.path);
+    shared.lock().requests.push(line);
     if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
         return Ok(error_reply(401, "M_UNKNOWN_TOKEN"));
     }
@@ -40,6 +40,7 @@ pub(super) async fn answer_request(
         .path
         .trim_start_matches("/_matrix/")
         .split('/')
+        // Divided before decoding: an escaped slash is a part of a room's id or of a transaction.
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -80,10 +81,10 @@ pub(super) async fn answer_request(
             Ok(download_media(&shared, server, id))
         }
         ("PUT", ["client", "v3", "rooms", room, "send", kind, transaction]) => {
-            let place = (*room).to_owned();
+            let room_id = (*room).to_owned();
             let (kind, transaction) = ((*kind).to_owned(), (*transaction).to_owned());
             let body = request.into_reader().all().await?;
-            send_event(&shared, &place, &kind, transaction, &body)
+            send_event(&shared, &room_id, &kind, transaction, &body)
         }
         ("GET", ["client", "v3", "sync"]) => sync_reply(&shared, &request).await,
         _ => Ok(error_reply(404, "M_UNRECOGNIZED")),
@@ -100,6 +101,7 @@ fn directory_reply(shared: &SharedState<FakeState>, alias: &str) -> Reply {
 fn encryption_reply(shared: &SharedState<FakeState>, room: &str) -> Reply {
     let state = shared.lock();
     if !state.rooms.contains(room) {
+        // As a real homeserver answers for rooms of which the user is not a member.
         return error_reply(403, "M_FORBIDDEN");
     }
     if state.encrypted.contains(room) {
@@ -129,6 +131,7 @@ async fn upload_media(
         )
     });
     if fault == Some(InjectedFault::CloseDuringUpload) {
+        // One frame, so that the client has begun with the body.
         request.into_reader().more().await?;
         return Err(ConnectionClosed);
     }
@@ -150,6 +153,7 @@ async fn upload_media(
     } else {
         (request.into_reader().digest().await?, None)
     };
+    // The body broke off.
     if content.size != length {
         return Err(ConnectionClosed);
     }
@@ -163,6 +167,7 @@ async fn upload_media(
         kind: media_type,
     });
     let uri = if fault.is_some() {
+        // Not a media address, and one that leads out of the path of downloads.
         "mxc://../up".to_owned()
     } else {
         uri
@@ -183,7 +188,7 @@ fn download_media(shared: &SharedState<FakeState>, server: &str, id: &str) -> Re
     )
 }
 
-/// Does what users see, with the faults that may befall it.
+/// Adds an event to a room, with the faults that may happen to it.
 fn send_event(
     shared: &SharedState<FakeState>,
     room: &str,
@@ -207,12 +212,13 @@ fn send_event(
     match fault {
         Some(InjectedFault::RateLimit(wait)) => {
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            let told =
+            let body_json =
                 json!({ "errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": wait });
-            return Ok(json_reply(429, &told));
+            return Ok(json_reply(429, &body_json));
         }
         Some(InjectedFault::Fail) => return Ok(error_reply(500, "M_UNKNOWN")),
         Some(InjectedFault::Refuse(status, code)) => return Ok(error_reply(status, code)),
+        // The event is lost, although the response is a success.
         Some(InjectedFault::ForgetEvent) => return Ok(json_reply(200, &json!({}))),
         _ => {}
     }
@@ -225,21 +231,22 @@ fn send_event(
     if !state.rooms.contains(room) {
         return Ok(error_reply(403, "M_FORBIDDEN"));
     }
-    let place = (room.to_owned(), transaction);
-    let id = match state.transactions.get(&place) {
+    // The transaction decides, not the content: a repeated request returns the first event.
+    let transaction_key = (room.to_owned(), transaction);
+    let id = match state.transactions.get(&transaction_key) {
         Some(id) => id.clone(),
         None => state.event(room, BOT_USER, kind, &content),
     };
-    state.transactions.insert(place, id.clone());
-    let told = json!({ "event_id": id });
+    state.transactions.insert(transaction_key, id.clone());
+    let reply = json!({ "event_id": id });
     match fault {
         Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(cut_reply(
             "application/json",
-            &Bytes::from(told.to_string()),
+            &Bytes::from(reply.to_string()),
             5,
         )),
-        _ => Ok(json_reply(200, &told)),
+        _ => Ok(json_reply(200, &reply)),
     }
 }
 
@@ -247,7 +254,7 @@ fn token_number(token: Option<String>) -> Option<usize> {
     token?.strip_prefix('s')?.parse().ok()
 }
 
-/// Whether a filter lets an event through.
+/// Whether a filter lets an event through. Only `types` is read.
 fn passes_filter(filter: &Value, event: &Value) -> bool {
     let types = filter.get("types").and_then(Value::as_array);
     types.is_none_or(|types| event.get("type").is_some_and(|kind| types.contains(kind)))
@@ -279,16 +286,17 @@ async fn sync_reply(
     let news = Arc::clone(&shared.lock().news);
     let waiting = tokio::time::timeout(Duration::from_millis(wait), async {
         loop {
-            let told = news.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
+            // Registered before the look, so that an event in between is not missed.
+            let notified = news.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
             if since.is_none_or(|since| shared.lock().events.len() > since) {
                 break;
             }
-            told.await;
+            notified.await;
         }
     });
-    // Nothing new is an answer too.
+    // The timeout is not an error: the response is empty then.
     let _ = waiting.await;
     Ok(news_since(&shared.lock(), since, &filter))
 }
@@ -322,7 +330,7 @@ fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply 
     )
 }
 
-/// The last events of a room since then, as many as the filter wants.
+/// The last events of a room since a position, as many as the filter allows; `limited` when there were more.
 fn room_timeline(state: &FakeState, room: &str, since: usize, filter: &Value) -> Value {
     let limit = filter.get("limit").and_then(Value::as_u64).unwrap_or(10);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -331,17 +339,17 @@ fn room_timeline(state: &FakeState, room: &str, since: usize, filter: &Value) ->
         .iter()
         .enumerate()
         .skip(since)
-        .filter(|(_, (found, event))| found == room && passes_filter(filter, event))
+        .filter(|(_, (event_room, event))| event_room == room && passes_filter(filter, event))
         .map(|(at, (_, event))| (at, event))
         .collect();
     let first = all.len().saturating_sub(limit);
-    let shown = all.get(first..).unwrap_or_default();
-    let from = shown.first().map_or(since, |(at, _)| *at);
-    let events: Vec<&Value> = shown.iter().map(|(_, event)| *event).collect();
+    let page = all.get(first..).unwrap_or_default();
+    let from = page.first().map_or(since, |(at, _)| *at);
+    let events: Vec<&Value> = page.iter().map(|(_, event)| *event).collect();
     json!({ "events": events, "limited": first > 0, "prev_batch": format!("s{from}") })
 }
 
-/// Events of a room, backwards.
+/// Events of a room, newest first, as `dir=b` asks for.
 fn room_messages(shared: &SharedState<FakeState>, room: &str, request: &ReceivedRequest) -> Reply {
     let (from, to) = (
         token_number(request.parameter("from")),
@@ -356,20 +364,20 @@ fn room_messages(shared: &SharedState<FakeState>, room: &str, request: &Received
         .unwrap_or_default();
     let state = shared.lock();
     let from = from.unwrap_or(state.events.len());
-    let found: Vec<(usize, &Value)> = state
+    let page_events: Vec<(usize, &Value)> = state
         .events
         .iter()
         .enumerate()
         .take(from)
         .skip(to.unwrap_or(0))
         .rev()
-        .filter(|(_, (found, event))| found == room && passes_filter(&filter, event))
+        .filter(|(_, (event_room, event))| event_room == room && passes_filter(&filter, event))
         .take(limit.unwrap_or(10))
         .map(|(at, (_, event))| (at, event))
         .collect();
-    let chunk: Vec<&Value> = found.iter().map(|(_, event)| *event).collect();
+    let chunk: Vec<&Value> = page_events.iter().map(|(_, event)| *event).collect();
     let mut page = json!({ "start": format!("s{from}"), "chunk": chunk });
-    if let (Some((last, _)), Some(page)) = (found.last(), page.as_object_mut()) {
+    if let (Some((last, _)), Some(page)) = (page_events.last(), page.as_object_mut()) {
         page.insert("end".to_owned(), format!("s{last}").into());
     }
     json_reply(200, &page)

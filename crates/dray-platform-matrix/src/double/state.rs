@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 
 use super::{BOT_USER, InjectedFault, SERVER_NAME, StoredMessage};
 
-/// An upload.
+/// An upload of the bot or of a user.
 #[derive(Clone, Debug)]
 pub(super) struct UploadedMedia {
     pub(super) content: ContentDigest,
-    /// All of it, when it is not too much.
+    /// The bytes, unless there are too many to keep.
     pub(super) bytes: Option<Vec<u8>>,
-    /// Its media type.
+    /// Media type of the upload request.
     pub(super) kind: String,
 }
 
@@ -28,9 +28,9 @@ pub(super) struct FakeState {
     pub(super) aliases: BTreeMap<String, String>,
     pub(super) encrypted: BTreeSet<String>,
     pub(super) media: BTreeMap<String, UploadedMedia>,
-    /// Rooms and their events, in the order of the whole server.
+    /// Rooms and their events, in the order of the whole server. Positions are the tokens of `sync`.
     pub(super) events: Vec<(String, Value)>,
-    /// Events by room and transaction.
+    /// Ids of events by room and transaction.
     pub(super) transactions: BTreeMap<(String, String), String>,
     pub(super) faults: Vec<InjectedFault>,
     pub(super) requests: Vec<String>,
@@ -107,15 +107,15 @@ impl FakeState {
         })
     }
 
-    /// What an address leads to.
+    /// The upload at an `mxc` address of this server.
     pub(super) fn find(&self, uri: &str) -> Option<&UploadedMedia> {
         let id = uri.strip_prefix("mxc://")?.strip_prefix(SERVER_NAME)?;
         self.media.get(id.strip_prefix('/')?)
     }
 
     pub(super) fn seen(&self, room: &str) -> Vec<StoredMessage> {
-        let own = self.events.iter().filter(|(found, event)| {
-            found == room && event.get("sender").and_then(Value::as_str) == Some(BOT_USER)
+        let own = self.events.iter().filter(|(event_room, event)| {
+            event_room == room && event.get("sender").and_then(Value::as_str) == Some(BOT_USER)
         });
         own.map(|(_, event)| {
             let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_content::caption::CaptionUnit;
 use dray_platform::conformance::{
     self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
 };
 use dray_platform::{DeliveryTarget, Platform};
+use dray_presentation::caption::CaptionUnit;
 use dray_types::Secret;
 use serde_json::Value;
 
@@ -17,35 +17,35 @@ use crate::double::{ACCESS_TOKEN, FakeHomeserver, InjectedFault};
 
 #[derive(Debug)]
 struct MatrixFixture {
-    double: FakeHomeserver,
+    fake: FakeHomeserver,
 }
 
 #[async_trait]
 impl PlatformFixture for MatrixFixture {
     fn platform(&self) -> Arc<dyn Platform> {
-        Arc::new(user(options(&self.double)))
+        Arc::new(user(options(&self.fake)))
     }
 
     async fn chat(&self) -> DeliveryTarget {
-        target(&self.double.room())
+        target(&self.fake.room())
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        let shown = self.double.seen(&target.chat).into_iter();
-        shown
-            .map(|shown| {
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+        let messages = self.fake.seen(&target.chat).into_iter();
+        messages
+            .map(|message| {
                 let text = |pointer: &str| {
-                    let text = shown.content.pointer(pointer).and_then(Value::as_str);
+                    let text = message.content.pointer(pointer).and_then(Value::as_str);
                     text.unwrap_or_default().to_owned()
                 };
                 let (body, name) = (text("/body"), text("/filename"));
-                let files = shown.file.iter().map(|content| SeenFile {
+                let files = message.file.iter().map(|content| SeenFile {
                     name: Some(name.clone()),
                     size: content.size,
                     sha256: content.sha256,
                 });
                 VisibleMessage {
-                    message_id: shown.event_id.clone(),
+                    message_id: message.event_id.clone(),
                     files: files.collect(),
                     text: if body == name { String::new() } else { body },
                     thread: text("/m.relates_to/event_id"),
@@ -56,7 +56,7 @@ impl PlatformFixture for MatrixFixture {
     }
 
     async fn script(&self, fault: Wanted) -> bool {
-        self.double.script(match fault {
+        self.fake.script(match fault {
             Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
             Wanted::FailAfterBody => InjectedFault::Fail,
             Wanted::LoseAnswer => InjectedFault::LoseAnswer,
@@ -75,19 +75,19 @@ impl PlatformFixture for MatrixFixture {
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(user(MatrixOptions {
             token: Secret::new("syt_wrong"),
-            ..options(&self.double)
+            ..options(&self.fake)
         })))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(user(MatrixOptions {
             homeserver: "http://127.0.0.1:1".to_owned(),
-            ..options(&self.double)
+            ..options(&self.fake)
         })))
     }
 
     fn received(&self) -> u64 {
-        self.double.received()
+        self.fake.received()
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -105,9 +105,9 @@ impl PlatformFixture for MatrixFixture {
 }
 
 #[tokio::test]
-async fn it_does_what_every_platform_does() {
+async fn passes_the_conformance_suite() {
     let world = MatrixFixture {
-        double: start().await,
+        fake: start().await,
     };
     match conformance::run_all(&world).await {
         Ok(report) => assert_eq!(report.skipped, [""; 0]),

@@ -18,9 +18,9 @@ use crate::{MatrixOptions, MatrixPlatform};
 
 /// Polls until so many messages were taken.
 async fn take(matrix: &MatrixPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
-    let (taker, mut receiver) = RecordingSink::new(refuses);
+    let (sink, mut receiver) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
-    let polling = matrix.poll(&taker, stop.clone());
+    let polling = matrix.poll(&sink, stop.clone());
     let taking = async {
         let mut all = Vec::new();
         while all.len() < count {
@@ -47,11 +47,11 @@ fn bodies(messages: &[InboundMessage]) -> Vec<&str> {
 
 #[tokio::test]
 async fn files_of_users_come_with_their_words() {
-    let double = start().await;
-    let matrix = user(options(&double));
-    let room = double.room();
-    let uri = double.keep(b"hello".to_vec());
-    double.user_writes(
+    let fake = start().await;
+    let matrix = user(options(&fake));
+    let room = fake.room();
+    let uri = fake.keep(b"hello".to_vec());
+    fake.user_writes(
         &room,
         &json!({
             "msgtype": "m.image", "body": "look", "filename": "a.png", "url": uri,
@@ -59,15 +59,15 @@ async fn files_of_users_come_with_their_words() {
             "m.relates_to": { "rel_type": "m.thread", "event_id": "$root" },
         }),
     );
-    double.user_writes(
+    fake.user_writes(
         &room,
         &json!({ "msgtype": "m.file", "body": "b.txt", "url": uri }),
     );
-    double.user_writes(
+    fake.user_writes(
         &room,
         &json!({ "msgtype": "m.file", "body": "c.txt", "file": { "url": uri } }),
     );
-    double.user_writes(
+    fake.user_writes(
         &room,
         &json!({ "msgtype": "m.file", "body": "d.txt", "url": "https://evil.example/d" }),
     );
@@ -105,51 +105,51 @@ async fn files_of_users_come_with_their_words() {
         assert_ne!(broken.attachments[0].unavailable, "");
     }
     assert!(matrix.fetch(&messages[3].attachments[0]).await.is_err());
-    double.script(InjectedFault::Old);
+    fake.script(InjectedFault::Old);
     assert!(matrix.fetch(file).await.is_ok());
 }
 
 #[tokio::test]
 async fn only_messages_of_others_are_taken() {
-    let double = start().await;
-    let matrix = user(options(&double));
-    let room = double.room();
+    let fake = start().await;
+    let matrix = user(options(&fake));
+    let room = fake.room();
     deliver(&matrix, &delivery(&room, "my own", Vec::new()), "key")
         .await
         .unwrap();
-    double.something_happens(&room, "m.reaction");
-    double.user_writes(&room, &json!({ "msgtype": "m.notice", "body": "of a bot" }));
-    double.user_writes(&room, &json!({ "msgtype": "m.text", "body": "* better", "m.relates_to": { "rel_type": "m.replace", "event_id": "$1" } }),
+    fake.something_happens(&room, "m.reaction");
+    fake.user_writes(&room, &json!({ "msgtype": "m.notice", "body": "of a bot" }));
+    fake.user_writes(&room, &json!({ "msgtype": "m.text", "body": "* better", "m.relates_to": { "rel_type": "m.replace", "event_id": "$1" } }),
     );
-    double.user_writes(&room, &json!({ "nothing": 1 }));
-    double.user_writes(&room, &words("first"));
+    fake.user_writes(&room, &json!({ "nothing": 1 }));
+    fake.user_writes(&room, &words("first"));
     assert_eq!(bodies(&take(&matrix, 0, 1).await), ["first"]);
 }
 
 #[tokio::test]
-async fn what_came_long_before_is_left_and_what_came_just_before_is_not() {
-    let double = start().await;
+async fn old_messages_are_skipped_and_those_just_before_the_start_are_not() {
+    let fake = start().await;
     let matrix = user(MatrixOptions {
         catch_up: Period::secs(60),
-        ..options(&double)
+        ..options(&fake)
     });
-    let room = double.room();
-    double.set_time(NOW_MS - 61_000);
-    double.user_writes(&room, &words("old"));
-    double.set_time(NOW_MS - 59_000);
-    double.user_writes(&room, &words("new"));
+    let room = fake.room();
+    fake.set_time(NOW_MS - 61_000);
+    fake.user_writes(&room, &words("old"));
+    fake.set_time(NOW_MS - 59_000);
+    fake.user_writes(&room, &words("new"));
     assert_eq!(bodies(&take(&matrix, 0, 1).await), ["new"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn what_could_not_be_stored_is_told_again_and_so_is_what_failed() {
-    let double = start().await;
-    let matrix = user(options(&double));
-    let room = double.room();
+async fn events_come_again_after_a_failed_store_or_sync() {
+    let fake = start().await;
+    let matrix = user(options(&fake));
+    let room = fake.room();
     for text in ["first", "second", "third"] {
-        double.user_writes(&room, &words(text));
+        fake.user_writes(&room, &words(text));
     }
-    double.script(InjectedFault::FailSync);
+    fake.script(InjectedFault::FailSync);
     let messages = take(&matrix, 2, 3).await;
     assert_eq!(bodies(&messages), ["first", "second", "third"]);
 }
@@ -157,9 +157,9 @@ async fn what_could_not_be_stored_is_told_again_and_so_is_what_failed() {
 /// Lets somebody write once something was taken.
 #[derive(Debug)]
 struct DelayedWriter<'a> {
-    double: &'a FakeHomeserver,
+    fake: &'a FakeHomeserver,
     room: &'a str,
-    taken: mpsc::UnboundedSender<InboundMessage>,
+    received: mpsc::UnboundedSender<InboundMessage>,
 }
 
 #[async_trait]
@@ -167,26 +167,26 @@ impl InboundSink for DelayedWriter<'_> {
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
         if message.text == "begin" {
             for number in 0..250 {
-                self.double
+                self.fake
                     .user_writes(self.room, &words(&number.to_string()));
             }
         }
-        self.taken.send(message).unwrap();
+        self.received.send(message).unwrap();
         Ok(())
     }
 }
 
 #[tokio::test]
-async fn more_than_one_answer_holds_is_taken_in_order() {
-    let double = start().await;
-    let matrix = user(options(&double));
-    let room = double.room();
-    double.user_writes(&room, &words("begin"));
+async fn events_beyond_one_response_are_delivered_in_order() {
+    let fake = start().await;
+    let matrix = user(options(&fake));
+    let room = fake.room();
+    fake.user_writes(&room, &words("begin"));
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let writer = DelayedWriter {
-        double: &double,
+        fake: &fake,
         room: &room,
-        taken: sender,
+        received: sender,
     };
     let stop = CancellationToken::new();
     let polling = matrix.poll(&writer, stop.clone());
@@ -204,15 +204,15 @@ async fn more_than_one_answer_holds_is_taken_in_order() {
 }
 
 #[tokio::test]
-async fn a_refused_token_ends_the_asking_and_nobody_calls_us() {
-    let double = start().await;
+async fn a_refused_token_ends_the_polling_and_there_is_no_webhook() {
+    let fake = start().await;
     let matrix = user(MatrixOptions {
         token: Secret::new("syt_wrong"),
-        ..options(&double)
+        ..options(&fake)
     });
-    let (taker, _receiver) = RecordingSink::new(0);
+    let (sink, _receiver) = RecordingSink::new(0);
     let error = matrix
-        .poll(&taker, CancellationToken::new())
+        .poll(&sink, CancellationToken::new())
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);

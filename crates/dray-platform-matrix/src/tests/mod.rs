@@ -1,4 +1,4 @@
-//! The user against its double.
+//! The user against its fake server.
 
 mod conformance;
 mod inbox;
@@ -14,17 +14,17 @@ use dray_types::{Clock, Period};
 use crate::double::FakeHomeserver;
 use crate::{MatrixOptions, MatrixPlatform};
 
-/// In Unix milliseconds, as the double has it.
+/// In Unix milliseconds, as the fake server has it.
 const NOW_MS: u64 = 1_700_000_000_000;
 
 fn target(room: &str) -> DeliveryTarget {
     format!("matrix:{room}").parse().unwrap()
 }
 
-fn options(double: &FakeHomeserver) -> MatrixOptions {
+fn options(fake: &FakeHomeserver) -> MatrixOptions {
     MatrixOptions {
-        homeserver: double.url(),
-        token: double.token(),
+        homeserver: fake.url(),
+        token: fake.token(),
         poll_wait: Period::secs(30),
         ..MatrixOptions::default()
     }

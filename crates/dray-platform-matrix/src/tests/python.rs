@@ -1,4 +1,4 @@
-//! The double is proved with a client that we did not write: matrix-nio.
+//! The fake server is proved with a client that we did not write: matrix-nio.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use serde_json::json;
 use crate::double::{ACCESS_TOKEN, BOT_USER, FakeHomeserver, InjectedFault, OTHER_USER};
 
 #[tokio::test]
-async fn matrix_nio_takes_the_double_for_a_homeserver() {
-    let double = FakeHomeserver::start(200_000).await.unwrap();
-    let room = double.room();
-    double.alias("#room:double.example", &room);
-    double.user_writes(&room, &json!({ "msgtype": "m.text", "body": "привет" }));
+async fn matrix_nio_accepts_the_fake_homeserver() {
+    let fake = FakeHomeserver::start(200_000).await.unwrap();
+    let room = fake.room();
+    fake.alias("#room:double.example", &room);
+    fake.user_writes(&room, &json!({ "msgtype": "m.text", "body": "привет" }));
     // The first two events go through.
-    double.script(InjectedFault::Nothing);
-    double.script(InjectedFault::Nothing);
-    double.script(InjectedFault::RateLimit(Duration::from_secs(97)));
-    double.script(InjectedFault::Refuse(403, "M_FORBIDDEN"));
-    let arguments = [&double.url(), ACCESS_TOKEN, &room, OTHER_USER];
-    let shown = dray_testkit::python::run_script("matrix_client.py", "nio", &arguments).await;
+    fake.script(InjectedFault::Nothing);
+    fake.script(InjectedFault::Nothing);
+    fake.script(InjectedFault::RateLimit(Duration::from_secs(97)));
+    fake.script(InjectedFault::Refuse(403, "M_FORBIDDEN"));
+    let arguments = [&fake.url(), ACCESS_TOKEN, &room, OTHER_USER];
+    let output = dray_testkit::python::run_script("matrix_client.py", "nio", &arguments).await;
     let bytes: Vec<u8> = (0..=255).cycle().take(256 * 40).collect();
     let digest = Sha256Digest::of(&bytes);
-    let seen = double.seen(&room);
-    let [file] = seen.as_slice() else {
-        panic!("{seen:?}");
+    let messages = fake.seen(&room);
+    let [file] = messages.as_slice() else {
+        panic!("{messages:?}");
     };
     assert_eq!(file.file.as_ref().unwrap().sha256, digest);
     let expected = json!({
@@ -46,5 +46,5 @@ async fn matrix_nio_takes_the_double_for_a_homeserver() {
         "silence": 0,
         "token": "M_UNKNOWN_TOKEN",
     });
-    assert_eq!(shown, expected);
+    assert_eq!(output, expected);
 }

@@ -8,9 +8,9 @@ use super::{deliver, delivery, options, start, target, user};
 use crate::double::{FakeHomeserver, InjectedFault};
 
 #[tokio::test]
-async fn each_kind_is_shown_as_what_it_is() {
-    let double = start().await;
-    let matrix = user(options(&double));
+async fn each_kind_has_its_message_type() {
+    let fake = start().await;
+    let matrix = user(options(&fake));
     for (file, as_voice, as_document, kind) in [
         (
             sample::png_file("a.png", 640, 480, 1),
@@ -35,7 +35,7 @@ async fn each_kind_is_shown_as_what_it_is() {
         ),
         (sample::binary_file("a.bin", 10), false, false, "m.file"),
     ] {
-        let room = double.room();
+        let room = fake.room();
         let mut files = delivery(&room, "", vec![file]);
         files.flags = SendFlags {
             as_voice,
@@ -43,12 +43,12 @@ async fn each_kind_is_shown_as_what_it_is() {
             ..SendFlags::default()
         };
         deliver(&matrix, &files, "key").await.unwrap();
-        let content = &double.seen(&room)[0].content;
+        let content = &fake.seen(&room)[0].content;
         assert_eq!(content["msgtype"], kind);
         let is_voice = content.get("org.matrix.msc3245.voice").is_some();
         assert_eq!(is_voice, as_voice);
     }
-    let room = double.room();
+    let room = fake.room();
     let files = delivery(
         &room,
         "Look, @room",
@@ -57,7 +57,7 @@ async fn each_kind_is_shown_as_what_it_is() {
     let size = files.files[0].size;
     let confirmed = deliver(&matrix, &files, "key").await.unwrap();
     assert_eq!(
-        double.seen(&room)[0].content,
+        fake.seen(&room)[0].content,
         json!({
             "msgtype": "m.image", "body": "Look, @\u{200B}room", "filename": "a.png",
             "info": { "size": size, "mimetype": "image/png", "w": 640, "h": 480 },
@@ -67,9 +67,9 @@ async fn each_kind_is_shown_as_what_it_is() {
 }
 
 #[tokio::test]
-async fn threads_and_answers_are_told_apart() {
-    let double = start().await;
-    let matrix = user(options(&double));
+async fn threads_and_replies_have_their_own_relations() {
+    let fake = start().await;
+    let matrix = user(options(&fake));
     for (thread, reply_to, relation) in [
         ("", "", None),
         (
@@ -94,21 +94,21 @@ async fn threads_and_answers_are_told_apart() {
             })),
         ),
     ] {
-        let room = double.room();
+        let room = fake.room();
         let mut words = delivery(&room, "words", Vec::new());
         thread.clone_into(&mut words.target.thread);
         reply_to.clone_into(&mut words.target.reply_to);
         deliver(&matrix, &words, "key").await.unwrap();
-        let content = &double.seen(&room)[0].content;
+        let content = &fake.seen(&room)[0].content;
         assert_eq!(content.get("m.relates_to"), relation.as_ref());
     }
 }
 
 #[tokio::test]
 async fn r_12_links_get_no_previews() {
-    let double = start().await;
-    let matrix = user(options(&double));
-    let room = double.room();
+    let fake = start().await;
+    let matrix = user(options(&fake));
+    let room = fake.room();
     let words = delivery(&room, "https://store.example/once", Vec::new());
     let step = dray_platform::SendStep::Link(words.message.clone());
     let send = dray_platform::SendRequest {
@@ -118,23 +118,23 @@ async fn r_12_links_get_no_previews() {
         key: "key",
     };
     matrix.send(send, &super::NoProgress).await.unwrap();
-    let content = &double.seen(&room)[0].content;
+    let content = &fake.seen(&room)[0].content;
     assert_eq!(content["com.beeper.linkpreviews"], json!([]));
 }
 
 #[tokio::test]
-async fn nothing_goes_into_an_encrypted_room() {
-    let double = start().await;
-    let matrix = user(options(&double));
-    let room = double.room();
-    double.encrypt(&room);
+async fn sends_to_an_encrypted_room_are_refused() {
+    let fake = start().await;
+    let matrix = user(options(&fake));
+    let room = fake.room();
+    fake.encrypt(&room);
     let error = matrix.limits(&target(&room)).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.platform_code()),
         (ErrorKind::Forbidden, "encrypted")
     );
     let files = delivery(&room, "words", vec![sample::binary_file("a.bin", 10)]);
-    let steps = matrix.plan(&files, &options(&double).limits(None));
+    let steps = matrix.plan(&files, &options(&fake).limits(None));
     let send = dray_platform::SendRequest {
         delivery: &files,
         step: &steps[0],
@@ -143,19 +143,19 @@ async fn nothing_goes_into_an_encrypted_room() {
     };
     assert!(matrix.prepare(send, &super::NoProgress).await.is_err());
     assert!(matrix.send(send, &super::NoProgress).await.is_err());
-    assert_eq!(double.received(), 0);
-    assert!(double.seen(&room).is_empty());
+    assert_eq!(fake.received(), 0);
+    assert!(fake.seen(&room).is_empty());
 }
 
 #[tokio::test]
-async fn a_room_is_found_by_its_alias_and_not_by_anything() {
-    let double = start().await;
-    let matrix = user(options(&double));
-    let room = double.room();
-    double.alias("#room:double.example", &room);
+async fn a_room_is_found_by_its_id_or_alias_only() {
+    let fake = start().await;
+    let matrix = user(options(&fake));
+    let room = fake.room();
+    fake.alias("#room:double.example", &room);
     let words = delivery("#room:double.example", "words", Vec::new());
     deliver(&matrix, &words, "key").await.unwrap();
-    assert_eq!(double.seen(&room).len(), 1);
+    assert_eq!(fake.seen(&room).len(), 1);
     for (chat, kind) in [
         ("@ada:double.example", ErrorKind::NotFound),
         ("room", ErrorKind::NotFound),
@@ -174,25 +174,25 @@ async fn a_room_is_found_by_its_alias_and_not_by_anything() {
 
 #[tokio::test]
 async fn r_6_the_homeservers_limit_holds() {
-    let matrix = |double: &FakeHomeserver| user(options(double));
+    let matrix = |fake: &FakeHomeserver| user(options(fake));
     for (fault, expected) in [
         (None, 1000),
         (Some(InjectedFault::Old), 1000),
         (Some(InjectedFault::NoLimit), 50 << 20),
     ] {
-        let double = FakeHomeserver::start(1000).await.unwrap();
-        let room = double.room();
+        let fake = FakeHomeserver::start(1000).await.unwrap();
+        let room = fake.room();
         if let Some(fault) = fault {
-            double.script(fault);
+            fake.script(fault);
         }
-        let limits = matrix(&double).limits(&target(&room)).await.unwrap();
+        let limits = matrix(&fake).limits(&target(&room)).await.unwrap();
         assert_eq!(limits.any, expected);
     }
-    let double = FakeHomeserver::start(1000).await.unwrap();
-    let room = double.room();
+    let fake = FakeHomeserver::start(1000).await.unwrap();
+    let room = fake.room();
     let files = delivery(&room, "", vec![sample::binary_file("a.bin", 1001)]);
-    double.script(InjectedFault::NoLimit);
-    let error = deliver(&matrix(&double), &files, "key").await.unwrap_err();
+    fake.script(InjectedFault::NoLimit);
+    let error = deliver(&matrix(&fake), &files, "key").await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
         (ErrorKind::TooLarge, SendOutcome::NotSent)
@@ -201,9 +201,9 @@ async fn r_6_the_homeservers_limit_holds() {
 
 #[tokio::test]
 async fn refusals_are_final_and_show_nothing() {
-    let double = start().await;
-    let matrix = user(options(&double));
-    let room = double.room();
+    let fake = start().await;
+    let matrix = user(options(&fake));
+    let room = fake.room();
     for (fault, kind) in [
         (
             InjectedFault::Refuse(403, "M_FORBIDDEN"),
@@ -223,42 +223,40 @@ async fn refusals_are_final_and_show_nothing() {
         ),
         (InjectedFault::StrangeAddress, ErrorKind::Unknown),
     ] {
-        double.script(fault);
+        fake.script(fault);
         let files = delivery(&room, "", vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&matrix, &files, "key").await.unwrap_err();
         assert_eq!((error.kind(), error.moment()), (kind, SendOutcome::NotSent));
     }
-    assert!(double.seen(&room).is_empty());
+    assert!(fake.seen(&room).is_empty());
 }
 
 #[tokio::test]
 async fn the_longest_text_of_the_worst_characters_fits_an_event() {
-    let double = start().await;
-    let matrix = user(options(&double));
+    let fake = start().await;
+    let matrix = user(options(&fake));
     for character in ["\"", "\\", "é", "\u{1F600}"] {
-        let room = double.room();
-        let limit = options(&double).limits(None).text;
+        let room = fake.room();
+        let limit = options(&fake).limits(None).text;
         let text = character.repeat(limit / character.len());
         let words = delivery(&room, &text, Vec::new());
         deliver(&matrix, &words, "key").await.unwrap();
-        assert_eq!(double.seen(&room)[0].content["body"], text.as_str());
+        assert_eq!(fake.seen(&room)[0].content["body"], text.as_str());
     }
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_because_it_is_too_large_is_told_as_that() {
-    let double = FakeHomeserver::start(1000).await.unwrap();
-    let matrix = user(options(&double));
-    let room = double.room();
+async fn an_upload_refused_for_its_size_is_reported_as_too_large() {
+    let fake = FakeHomeserver::start(1000).await.unwrap();
+    let matrix = user(options(&fake));
+    let room = fake.room();
     for (size, kind, numbers) in [
         (1000, ErrorKind::Transient, None),
         (1001, ErrorKind::TooLarge, Some((1001, 1000))),
     ] {
         let files = delivery(&room, "", vec![sample::binary_file("a.bin", size)]);
-        let step = matrix
-            .plan(&files, &options(&double).limits(None))
-            .remove(0);
-        double.script(InjectedFault::CloseDuringUpload);
+        let step = matrix.plan(&files, &options(&fake).limits(None)).remove(0);
+        fake.script(InjectedFault::CloseDuringUpload);
         let send = dray_platform::SendRequest {
             delivery: &files,
             step: &step,

@@ -8,15 +8,15 @@ use super::files::{self, FILE_KINDS};
 use super::form::FormData;
 use super::media::message_json;
 use super::methods::{placed_message, show_message, visible_file};
-use super::shown::StoredMessage;
 use super::state::{FakeState, StoredFile};
+use super::stored_message::StoredMessage;
 
-/// Longest caption, in UTF-16 units.
+/// Longest caption, in UTF-16 units, as the API documents it.
 const MAX_CAPTION_UNITS: usize = 1024;
 
-/// One item, checked.
+/// One item of an album after all checks. Nothing is visible yet.
 struct AlbumItem {
-    shown: StoredMessage,
+    message: StoredMessage,
     id: String,
     file: StoredFile,
 }
@@ -39,6 +39,7 @@ pub(super) fn send_album(
         .iter()
         .map(media_kind)
         .collect::<Result<Vec<_>, _>>()?;
+    // "Documents and audio files can be only grouped in an album with messages of the same type."
     let alone = ["document", "audio"];
     let mixed = kinds
         .iter()
@@ -51,51 +52,52 @@ pub(super) fn send_album(
     let album = format!("1374{}", state.next());
     let (mut chat, mut is_group) = (0, false);
     let mut items = Vec::new();
+    // All items are checked before the first one shows: a refusal leaves no part of the album.
     for (media, kind) in media.iter().zip(kinds) {
         let field = |name: &str| media.get(name).and_then(Value::as_str).unwrap_or_default();
-        let mut shown;
-        (chat, is_group, shown) =
+        let mut message;
+        (chat, is_group, message) =
             placed_message(state, form, field("caption").trim(), MAX_CAPTION_UNITS)?;
         let (id, file) = files::find_file(state, form, kind, field("media"), false, upload)?;
-        shown.file = Some(visible_file(&file));
-        shown.album.clone_from(&album);
-        shown.spoiler = media.get("has_spoiler") == Some(&Value::Bool(true));
-        items.push(AlbumItem { shown, id, file });
+        message.file = Some(visible_file(&file));
+        message.album.clone_from(&album);
+        message.spoiler = media.get("has_spoiler") == Some(&Value::Bool(true));
+        items.push(AlbumItem { message, id, file });
     }
     let (count, refusal) = broken_album(fault, items.len());
     items.truncate(count);
     let forgets = fault == Some(&InjectedFault::ForgetFiles);
     let mut messages = Vec::new();
     for item in items {
-        let told = (!forgets).then_some((item.id.as_str(), &item.file));
-        messages.push(message_json(chat, is_group, &item.shown, told, date));
-        show_message(state, chat, item.shown);
+        let file_id = (!forgets).then_some((item.id.as_str(), &item.file));
+        messages.push(message_json(chat, is_group, &item.message, file_id, date));
+        show_message(state, chat, item.message);
     }
     refusal.map_or(Ok(Value::Array(messages)), Err)
 }
 
 fn media_kind(media: &Value) -> Result<&'static str, MethodError> {
-    let asked = media
+    let requested = media
         .get("type")
         .and_then(Value::as_str)
         .unwrap_or_default();
     FILE_KINDS
         .into_iter()
-        .find(|kind| *kind == asked && !matches!(asked, "animation" | "voice"))
+        .find(|kind| *kind == requested && !matches!(requested, "animation" | "voice"))
         .ok_or_else(|| MethodError::bad("can't parse InputMedia: type of the media is unsupported"))
 }
 
-/// How many items appear, and what is said after them.
+/// How many items become visible, and the refusal that follows them.
 fn broken_album(fault: Option<&InjectedFault>, all: usize) -> (usize, Option<MethodError>) {
     match fault {
-        Some(InjectedFault::BreakAlbum(shown, why)) => {
+        Some(InjectedFault::BreakAlbum(shown_items, why)) => {
             let why = format!(
                 "failed to send message #{} with the error message \"{why}\"",
-                shown + 1
+                shown_items + 1
             );
-            (*shown, Some(MethodError::bad(&why)))
+            (*shown_items, Some(MethodError::bad(&why)))
         }
-        Some(InjectedFault::ShortAlbum(shown)) => (*shown, None),
+        Some(InjectedFault::ShortAlbum(shown_items)) => (*shown_items, None),
         _ => (all, None),
     }
 }

@@ -3,7 +3,7 @@
 /// One fault. Those of a send happen to the next `send…` method except `sendChatAction`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// Nothing: the send goes as always. Puts off the faults behind it.
+    /// No fault: the send succeeds. The faults after it wait for later sends.
     Nothing,
     /// A send is refused: too many requests, again after these seconds.
     RateLimit(u64),
@@ -19,11 +19,11 @@ pub enum InjectedFault {
     CloseDuringBody,
     /// The first bytes of the body of a send are read, and no more; the connection stays.
     StallDuringBody,
-    /// A send is carried out; the message in the answer has no file.
+    /// A send is carried out; the message in the response has no file.
     ForgetFiles,
-    /// A send is carried out; the answer is cut in the middle.
+    /// A send is carried out; the response is cut in the middle.
     CutAnswer,
-    /// A send is carried out; the answer reports these bytes as the size of the file.
+    /// A send is carried out; the response reports this size of the file, in bytes.
     MisstateSize(u64),
     /// An album breaks: so many items appear, then the next fails with this description.
     BreakAlbum(usize, String),
@@ -35,7 +35,7 @@ pub enum InjectedFault {
     RedirectDownload(String),
     /// The next `getUpdates` is answered with this status and description.
     RefuseUpdates(u16, String),
-    /// The next answer to `getFile` contains this path.
+    /// The next response to `getFile` contains this path.
     TellPath(String),
 }
 
@@ -49,7 +49,7 @@ pub(super) enum FaultPoint {
 }
 
 impl InjectedFault {
-    pub(super) const fn place(&self) -> FaultPoint {
+    pub(super) const fn point(&self) -> FaultPoint {
         match self {
             Self::CutDownload | Self::RedirectDownload(_) => FaultPoint::Download,
             Self::RefuseUpdates(..) => FaultPoint::Updates,

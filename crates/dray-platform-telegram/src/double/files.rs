@@ -1,6 +1,6 @@
 //! The file of a message: uploaded now, or known by its id.
 
-use dray_content::kind::{
+use dray_media_type::kind::{
     AudioKind, ContentKind, DetectedKind, ImageKind, VideoCodec, VideoKind, detect_kind,
 };
 
@@ -13,8 +13,8 @@ use super::state::{FakeState, StoredFile};
 pub(super) const FILE_KINDS: [&str; 6] =
     ["photo", "document", "audio", "voice", "video", "animation"];
 
-/// Finds the file of a field: `attach://name`, an upload of the field's own name, or a file id. `detects` when the
-/// server looks what a document really is.
+/// Finds the file of a field: `attach://name`, an upload under the field's own name, or a file id. With `detects`,
+/// the server looks at what a document really is.
 pub(super) fn find_file(
     state: &mut FakeState,
     form: &FormData,
@@ -39,6 +39,7 @@ pub(super) fn find_file(
             "wrong file_id or the file is temporarily unavailable",
         ));
     };
+    // A file id cannot change its kind.
     if known.kind != kind {
         return Err(MethodError::bad("type of file mismatch"));
     }
@@ -48,7 +49,7 @@ pub(super) fn find_file(
 /// Checks an upload, and decides what it becomes.
 fn accept_upload(
     upload: &FormUpload,
-    asked: &'static str,
+    requested: &'static str,
     detects: bool,
     upload_limit: u64,
 ) -> Result<StoredFile, MethodError> {
@@ -59,11 +60,11 @@ fn accept_upload(
         return Err(MethodError::of(413, "Request Entity Too Large"));
     }
     let detected = detect_kind(&upload.head, &upload.name, upload.size);
-    if asked == "photo" {
+    if requested == "photo" {
         check_photo(upload, &detected)?;
     }
     Ok(StoredFile {
-        kind: resulting_kind(asked, detected.kind, detects),
+        kind: resulting_kind(requested, detected.kind, detects),
         name: upload.name.clone(),
         media_type: detected.media_type.to_owned(),
         size: upload.size,
@@ -97,9 +98,9 @@ fn check_photo(upload: &FormUpload, detected: &DetectedKind) -> Result<(), Metho
     Ok(())
 }
 
-/// The kind that the server makes of a file that was sent as another.
-fn resulting_kind(asked: &'static str, kind: ContentKind, detects: bool) -> &'static str {
-    match (asked, kind) {
+/// The kind that the server makes of a file that was sent as `requested`: what does not fit becomes a document.
+fn resulting_kind(requested: &'static str, kind: ContentKind, detects: bool) -> &'static str {
+    match (requested, kind) {
         ("document", ContentKind::Image(ImageKind::Gif { animated: true })) if detects => {
             "animation"
         }
@@ -116,7 +117,7 @@ fn resulting_kind(asked: &'static str, kind: ContentKind, detects: bool) -> &'st
             "animation",
             ContentKind::Image(ImageKind::Gif { .. }) | ContentKind::Video(VideoKind::Mp4(_)),
         )
-        | ("photo" | "document", _) => asked,
+        | ("photo" | "document", _) => requested,
         _ => "document",
     }
 }

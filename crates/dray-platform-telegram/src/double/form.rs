@@ -1,17 +1,10 @@
 //! The parameters of a method, however they were sent.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use dray_http::double::{FormPart, MalformedBody, ReceivedRequest};
 use dray_types::Sha256Digest;
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
-use percent_encoding::percent_decode_str;
 use serde_json::Value;
-
-use super::multipart::{FormReader, MalformedForm};
-use super::state::SharedState;
 
 /// A file that came with a form.
 #[derive(Clone, Debug)]
@@ -22,7 +15,7 @@ pub(super) struct FormUpload {
     pub(super) head: Vec<u8>,
 }
 
-/// Fields and files by name.
+/// Fields and files by name. The last of several with one name counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FormData {
     pub(super) fields: BTreeMap<String, String>,
@@ -35,12 +28,12 @@ impl FormData {
         self.fields.get(name).map_or("", String::as_str)
     }
 
-    /// A number; 0 when it is none.
+    /// A number; 0 when the field is missing or not a number.
     pub(super) fn number(&self, name: &str) -> i64 {
         self.get(name).parse().unwrap_or_default()
     }
 
-    /// A switch.
+    /// Whether a field is `true`, in upper or lower case; false when it is missing.
     pub(super) fn flag(&self, name: &str) -> bool {
         self.get(name).eq_ignore_ascii_case("true")
     }
@@ -51,67 +44,38 @@ impl FormData {
     }
 }
 
-/// Reads query and body.
-pub(super) async fn read_form(
-    request: Request<Incoming>,
-    shared: &Arc<SharedState>,
-) -> Result<FormData, MalformedForm> {
-    let query = request.uri().query().unwrap_or_default().to_owned();
-    let content = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
-        .to_owned();
-    let reader = FormReader::new(request.into_body(), Arc::clone(shared));
-    let mut form = if let Some(boundary) = form_boundary(&content) {
-        reader.form(boundary).await?
-    } else {
-        let body = reader.all().await?;
-        if content.starts_with("application/json") {
-            from_json(&body)?
-        } else {
-            from_pairs(&String::from_utf8(body).map_err(|_| MalformedForm)?)
-        }
+/// Reads query and body. The body wins over the query.
+pub(super) async fn read_form(request: ReceivedRequest) -> Result<FormData, MalformedBody> {
+    let mut form = FormData {
+        fields: request.parameters().into_iter().collect(),
+        files: BTreeMap::new(),
     };
-    for (name, value) in from_pairs(&query).fields {
-        form.fields.entry(name).or_insert(value);
+    let media_type = request.header("content-type").unwrap_or_default();
+    if media_type.starts_with("application/json") {
+        let object = request.json().await?;
+        for (name, value) in object.as_object().ok_or(MalformedBody)? {
+            let text = value.as_str().map(str::to_owned);
+            form.fields
+                .insert(name.clone(), text.unwrap_or_else(|| value.to_string()));
+        }
+    } else if media_type.is_empty() {
+        // A method without parameters.
+        request.into_reader().digest().await?;
+    } else {
+        let sent = request.form().await?;
+        form.fields.extend(sent.fields);
+        form.files = sent.files.into_iter().map(to_upload).collect();
     }
     Ok(form)
 }
 
-fn form_boundary(content: &str) -> Option<&str> {
-    let (kind, boundary) = content.split_once("boundary=")?;
-    kind.starts_with("multipart/form-data")
-        .then(|| boundary.trim_matches('"'))
-}
-
-fn from_json(body: &[u8]) -> Result<FormData, MalformedForm> {
-    let object: BTreeMap<String, Value> =
-        serde_json::from_slice(body).map_err(|_| MalformedForm)?;
-    let fields = object.into_iter().map(|(name, value)| match value {
-        Value::String(text) => (name, text),
-        other => (name, other.to_string()),
-    });
-    Ok(FormData {
-        fields: fields.collect(),
-        files: BTreeMap::new(),
-    })
-}
-
-fn from_pairs(text: &str) -> FormData {
-    let decode = |text: &str| {
-        percent_decode_str(&text.replace('+', " "))
-            .decode_utf8_lossy()
-            .into_owned()
+fn to_upload(part: FormPart) -> (String, FormUpload) {
+    let upload = FormUpload {
+        // A name has one line in the API.
+        name: part.name.replace(['\r', '\n'], " "),
+        size: part.content.size,
+        sha256: part.content.sha256,
+        head: part.content.head,
     };
-    let pairs = text.split('&').filter(|pair| !pair.is_empty());
-    let fields = pairs.map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decode(name), decode(value))
-    });
-    FormData {
-        fields: fields.collect(),
-        files: BTreeMap::new(),
-    }
+    (part.field, upload)
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::shown::StoredMessage;
 use super::state::{StoredFile, bot_json, chat_json};
+use super::stored_message::StoredMessage;
 
-/// A file in a message: the key it stands under, and what stands there.
+/// A file in a message: the key under which it stands, and its value.
 pub(super) fn file_json(id: &str, file: &StoredFile) -> (&'static str, Value) {
     let unique = format!("AgAD{}", file.sha256.to_hex().get(..12).unwrap_or_default());
     let mut value = json!({
@@ -15,6 +15,7 @@ pub(super) fn file_json(id: &str, file: &StoredFile) -> (&'static str, Value) {
     });
     let mut more = json!({});
     match file.kind {
+        // A photo is an array of sizes, smallest first, as clients have to expect it.
         "photo" => {
             let small = json!({
                 "file_id": format!("{id}-s"), "file_unique_id": format!("{unique}s"),
@@ -54,7 +55,7 @@ fn merge_values(into: &mut Value, more: Value) {
 pub(super) fn message_json(
     chat: i64,
     is_group: bool,
-    shown: &StoredMessage,
+    stored: &StoredMessage,
     file: Option<(&str, &StoredFile)>,
     date: u64,
 ) -> Value {
@@ -62,36 +63,37 @@ pub(super) fn message_json(
     let mut put = |name: &str, value: Value| {
         message.insert(name.to_owned(), value);
     };
-    put("message_id", shown.message_id.into());
+    put("message_id", stored.message_id.into());
     put("from", bot_json());
     put("chat", chat_json(chat, is_group));
     put("date", date.into());
-    if shown.thread != 0 {
-        put("message_thread_id", shown.thread.into());
+    if stored.thread != 0 {
+        put("message_thread_id", stored.thread.into());
         put("is_topic_message", true.into());
     }
-    if shown.reply_to != 0 {
+    if stored.reply_to != 0 {
         put(
             "reply_to_message",
             json!({
-                "message_id": shown.reply_to, "date": date,
+                "message_id": stored.reply_to, "date": date,
                 "chat": chat_json(chat, is_group),
             }),
         );
     }
-    if !shown.album.is_empty() {
-        put("media_group_id", shown.album.clone().into());
+    if !stored.album.is_empty() {
+        put("media_group_id", stored.album.clone().into());
     }
     match file {
-        None => put("text", shown.text.clone().into()),
+        None => put("text", stored.text.clone().into()),
         Some((id, file)) => {
             let (key, value) = file_json(id, file);
+            // As the API does for clients that know no animations.
             if key == "animation" {
                 put("document", value.clone());
             }
             put(key, value);
-            if !shown.text.is_empty() {
-                put("caption", shown.text.clone().into());
+            if !stored.text.is_empty() {
+                put("caption", stored.text.clone().into());
             }
         }
     }

@@ -11,14 +11,14 @@ use super::fault::{FaultPoint, InjectedFault};
 use super::files::{self, FILE_KINDS};
 use super::form::FormData;
 use super::media::message_json;
-use super::shown::{ShownFile, StoredMessage};
 use super::state::{FakeState, SharedState, StoredFile, WebhookTarget, bot_json};
+use super::stored_message::{ShownFile, StoredMessage};
 
 /// Longest text and caption, in UTF-16 units.
 const MAX_TEXT_UNITS: usize = 4096;
 const MAX_CAPTION_UNITS: usize = 1024;
 
-/// Everything but `getUpdates`, which waits.
+/// Every method except `getUpdates`, which waits and so must not hold the lock.
 pub(super) fn call_method(
     shared: &Arc<SharedState>,
     method: &str,
@@ -47,20 +47,21 @@ pub(super) fn call_method(
             Ok(json!(true))
         }
         _ => match FILE_KINDS.iter().find(|kind| is_method(method, kind)) {
+            // After all others: `sendMessage` and `sendChatAction` begin with `send` too.
             Some(kind) => send_one(&mut state, form, kind, fault, shared.upload, date),
             None => Err(MethodError::of(404, "Not Found: method not found")),
         },
     }
 }
 
-/// `sendPhoto` for `photo`.
+/// Whether `method` sends this kind, as `sendPhoto` does for `photo`.
 fn is_method(method: &str, kind: &str) -> bool {
     method
         .strip_prefix("send")
         .is_some_and(|rest| rest.eq_ignore_ascii_case(kind))
 }
 
-/// A message before it is shown: its place is checked.
+/// A message before it is visible, once its chat, topic and reply were checked.
 pub(super) fn placed_message(
     state: &mut FakeState,
     form: &FormData,
@@ -74,7 +75,10 @@ pub(super) fn placed_message(
     }
     let reply = form.json("reply_parameters").unwrap_or_default();
     let mut reply_to = reply.get("message_id").and_then(Value::as_i64).unwrap_or(0);
-    let known = chat.shown.iter().any(|shown| shown.message_id == reply_to);
+    let known = chat
+        .messages
+        .iter()
+        .any(|message| message.message_id == reply_to);
     if reply_to != 0 && !known {
         if reply.get("allow_sending_without_reply") != Some(&json!(true)) {
             return Err(MethodError::bad("message to be replied not found"));
@@ -88,13 +92,14 @@ pub(super) fn placed_message(
             "message is too long"
         }));
     }
+    // Not a parser: enough to refuse what a sender forgot to escape.
     if !form.get("parse_mode").is_empty() && text.contains(['*', '_', '<']) {
         return Err(MethodError::bad(
             "can't parse entities: Can't find end of the entity starting at byte offset 0",
         ));
     }
     let is_group = chat.is_group;
-    let shown = StoredMessage {
+    let message = StoredMessage {
         message_id: state.next(),
         text: text.to_owned(),
         thread,
@@ -102,12 +107,12 @@ pub(super) fn placed_message(
         spoiler: form.flag("has_spoiler"),
         ..StoredMessage::default()
     };
-    Ok((id, is_group, shown))
+    Ok((id, is_group, message))
 }
 
-pub(super) fn show_message(state: &mut FakeState, chat: i64, shown: StoredMessage) {
+pub(super) fn show_message(state: &mut FakeState, chat: i64, message: StoredMessage) {
     if let Some(chat) = state.chats.get_mut(&chat) {
-        chat.shown.push(shown);
+        chat.messages.push(message);
     }
 }
 
@@ -116,15 +121,15 @@ fn send_text(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
     if text.is_empty() {
         return Err(MethodError::bad("message text is empty"));
     }
-    let (chat, is_group, mut shown) = placed_message(state, form, text, MAX_TEXT_UNITS)?;
+    let (chat, is_group, mut stored) = placed_message(state, form, text, MAX_TEXT_UNITS)?;
     let preview = form.json("link_preview_options");
-    shown.preview = preview.and_then(|all| all.get("is_disabled").cloned()) != Some(json!(true));
-    let message = message_json(chat, is_group, &shown, None, date);
-    show_message(state, chat, shown);
+    stored.preview = preview.and_then(|all| all.get("is_disabled").cloned()) != Some(json!(true));
+    let message = message_json(chat, is_group, &stored, None, date);
+    show_message(state, chat, stored);
     Ok(message)
 }
 
-/// What users see of a file.
+/// The file as its chat shows it. Photos and voice messages have no name there.
 pub(super) fn visible_file(file: &StoredFile) -> ShownFile {
     let named = !matches!(file.kind, "photo" | "voice");
     ShownFile {
@@ -143,17 +148,17 @@ fn send_one(
     upload: u64,
     date: u64,
 ) -> Answer {
-    let (chat, is_group, mut shown) =
+    let (chat, is_group, mut stored) =
         placed_message(state, form, form.get("caption").trim(), MAX_CAPTION_UNITS)?;
     let detects = !form.flag("disable_content_type_detection");
     let (id, mut file) = files::find_file(state, form, kind, form.get(kind), detects, upload)?;
-    shown.file = Some(visible_file(&file));
+    stored.file = Some(visible_file(&file));
     if let Some(InjectedFault::MisstateSize(size)) = fault {
         file.size = *size;
     }
-    let told = (fault != Some(&InjectedFault::ForgetFiles)).then_some((id.as_str(), &file));
-    let message = message_json(chat, is_group, &shown, told, date);
-    show_message(state, chat, shown);
+    let file_id = (fault != Some(&InjectedFault::ForgetFiles)).then_some((id.as_str(), &file));
+    let message = message_json(chat, is_group, &stored, file_id, date);
+    show_message(state, chat, stored);
     Ok(message)
 }
 
@@ -169,13 +174,13 @@ fn edit_message(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
     let number = form.number("message_id");
     let (id, chat) = state.chat(form.get("chat_id"))?;
     let is_group = chat.is_group;
-    let shown = chat
-        .shown
+    let message = chat
+        .messages
         .iter_mut()
-        .find(|shown| shown.message_id == number && shown.file.is_none())
+        .find(|message| message.message_id == number && message.file.is_none())
         .ok_or_else(|| MethodError::bad("message to edit not found"))?;
-    shown.text = text;
-    Ok(message_json(id, is_group, &shown.clone(), None, date))
+    message.text = text;
+    Ok(message_json(id, is_group, &message.clone(), None, date))
 }
 
 /// Where a file can be fetched. Own servers name a path of their disk.
@@ -186,6 +191,7 @@ fn get_file(state: &mut FakeState, form: &FormData, upload: u64) -> Answer {
             "wrong file_id or the file is temporarily unavailable",
         ));
     };
+    // An own server has no limit for downloads.
     let is_own = upload > super::MAX_UPLOAD_BYTES;
     if file.size > MAX_DOWNLOAD_BYTES && !is_own {
         return Err(MethodError::bad("file is too big"));

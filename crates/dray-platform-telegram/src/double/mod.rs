@@ -1,7 +1,7 @@
 //! A server that speaks the Bot API, for tests and the demo.
 //!
-//! It keeps what users see and nothing else: bodies are counted and digested while they come, not held. It is proved
-//! with python-telegram-bot in `tests/python.rs`.
+//! It keeps what users see; the bodies of uploads are counted and digested while they arrive, and not kept. It is
+//! proved with python-telegram-bot in `tests/python.rs`.
 
 mod album;
 mod answer;
@@ -10,29 +10,26 @@ mod files;
 mod form;
 mod media;
 mod methods;
-mod multipart;
 mod server;
-mod shown;
 mod state;
+mod stored_message;
 mod updates;
 mod users;
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use dray_http::double::{self, FakeServer, ReceivedRequest};
 use dray_types::Secret;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use futures_util::FutureExt as _;
 
 pub use fault::InjectedFault;
-pub use shown::{ShownFile, StoredMessage};
+pub use stored_message::{ShownFile, StoredMessage};
 pub use users::UserFile;
 
 use state::{FakeState, SharedState};
 
-/// The token that it takes.
+/// The only token that the server accepts.
 pub const BOT_TOKEN: &str = "4242:AAE-double-token-of-a-bot-that-is-none";
 
 /// Largest upload of the hosted API, in bytes.
@@ -47,9 +44,8 @@ pub const MAX_DOWNLOAD_BYTES: u64 = 20 << 20;
 /// A Bot API server on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
 pub struct FakeTelegram {
-    address: SocketAddr,
     shared: Arc<SharedState>,
-    _serving: JoinSet<()>,
+    server: FakeServer<()>,
 }
 
 impl FakeTelegram {
@@ -68,24 +64,23 @@ impl FakeTelegram {
     ///
     /// When no port can be bound.
     pub async fn start_with(upload: u64) -> io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
         let shared = Arc::new(SharedState::new(upload));
-        let mut serving = JoinSet::new();
-        serving.spawn(server::serve_connections(listener, Arc::clone(&shared)));
+        let state = Arc::clone(&shared);
+        let answer = move |_: Arc<double::SharedState<()>>, request: ReceivedRequest| {
+            server::respond_to_request(Arc::clone(&state), request).boxed()
+        };
         Ok(Self {
-            address,
             shared,
-            _serving: serving,
+            server: FakeServer::start((), answer).await?,
         })
     }
 
     /// What the `base_url` of a client must be.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.shared().url()
     }
 
-    /// The token that it takes.
+    /// The only token that the server accepts, [`BOT_TOKEN`].
     pub fn token(&self) -> Secret {
         Secret::new(BOT_TOKEN)
     }
@@ -115,22 +110,22 @@ impl FakeTelegram {
         self.state().actions(chat)
     }
 
-    /// Makes this happen to the next request that it can happen to. Several happen one after the other.
+    /// Injects a fault into the next request that it applies to. Several are used one after the other.
     pub fn script(&self, fault: InjectedFault) {
         self.state().faults.push_back(fault);
     }
 
     /// Bytes read from all connections, heads of requests aside.
     pub fn received(&self) -> u64 {
-        self.shared.received.load(Ordering::SeqCst)
+        self.server.shared().received()
     }
 
-    /// Every request until now: method of the API, or `file`.
+    /// Every request until now: the API method, or `file` for a download.
     pub fn requests(&self) -> Vec<String> {
         self.state().requests.clone()
     }
 
-    /// Forgets every file id that it gave.
+    /// Forgets every file id, so that each later use of one is refused.
     pub fn forget_files(&self) {
         self.state().files.clear();
     }

@@ -1,8 +1,7 @@
-//! Everything it knows.
+//! The state of the server: chats, files, updates and faults.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use dray_types::{Clock, Sha256Digest};
@@ -11,9 +10,9 @@ use tokio::sync::Notify;
 
 use super::answer::MethodError;
 use super::fault::{FaultPoint, InjectedFault};
-use super::shown::StoredMessage;
+use super::stored_message::StoredMessage;
 
-/// The topic that every group has.
+/// The topic that every group has from the start.
 pub(super) const GENERAL_TOPIC: i64 = 7;
 
 /// The user who writes in a private chat has the number of the chat.
@@ -23,7 +22,6 @@ pub(super) const BOT_ID: i64 = 4242;
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) state: Mutex<FakeState>,
-    pub(super) received: AtomicU64,
     pub(super) upload: u64,
     /// Notifies that updates are waiting, or that another client polls for them.
     pub(super) news: Notify,
@@ -34,7 +32,6 @@ impl SharedState {
     pub(super) fn new(upload: u64) -> Self {
         Self {
             state: Mutex::default(),
-            received: AtomicU64::new(0),
             upload,
             news: Notify::new(),
             clock: Clock::system(),
@@ -50,12 +47,12 @@ pub(super) struct FakeState {
     pub(super) requests: Vec<String>,
     pub(super) updates: VecDeque<Value>,
     pub(super) webhook: Option<WebhookTarget>,
-    /// Number of the newest `getUpdates`.
+    /// Number of the newest `getUpdates`; a request with a lower one was replaced, and ends with 409.
     pub(super) asking: u64,
     pub(super) last: i64,
 }
 
-/// Where updates are brought.
+/// Address and secret with which updates are posted.
 #[derive(Clone, Debug)]
 pub(super) struct WebhookTarget {
     pub(super) url: String,
@@ -66,7 +63,7 @@ pub(super) struct WebhookTarget {
 pub(super) struct FakeChat {
     pub(super) is_group: bool,
     pub(super) topics: BTreeSet<i64>,
-    pub(super) shown: Vec<StoredMessage>,
+    pub(super) messages: Vec<StoredMessage>,
     pub(super) actions: Vec<String>,
     pub(super) migrated_to: Option<i64>,
 }
@@ -79,13 +76,13 @@ pub(super) struct StoredFile {
     pub(super) media_type: String,
     pub(super) size: u64,
     pub(super) sha256: Sha256Digest,
-    /// Where it is kept to be fetched; users' files only.
+    /// The bytes, for `getFile`; files of users only.
     pub(super) bytes: Option<Bytes>,
     pub(super) path: String,
 }
 
 impl FakeState {
-    /// A number that was never given before.
+    /// A number that was never used before. Messages, files and updates share the sequence.
     pub(super) fn next(&mut self) -> i64 {
         self.last += 1;
         self.last
@@ -93,6 +90,7 @@ impl FakeState {
 
     pub(super) fn new_chat(&mut self, is_group: bool) -> i64 {
         let id = if is_group {
+            // Ids of supergroups begin with -100.
             -1_001_000_000_000 - self.next()
         } else {
             700_000_000 + self.next()
@@ -118,7 +116,7 @@ impl FakeState {
     pub(super) fn seen(&self, chat: i64) -> Vec<StoredMessage> {
         self.chats
             .get(&chat)
-            .map(|chat| chat.shown.clone())
+            .map(|chat| chat.messages.clone())
             .unwrap_or_default()
     }
 
@@ -129,7 +127,7 @@ impl FakeState {
             .unwrap_or_default()
     }
 
-    /// The chat of a request.
+    /// The chat of a request. A group that was upgraded is refused with its new id.
     pub(super) fn chat(&mut self, id: &str) -> Result<(i64, &mut FakeChat), MethodError> {
         let missing = || MethodError::bad("chat not found");
         let id: i64 = id.parse().map_err(|_| missing())?;
@@ -140,16 +138,16 @@ impl FakeState {
         }
     }
 
-    /// The next fault of this place, if it is its turn.
-    pub(super) fn fault(&mut self, place: FaultPoint) -> Option<InjectedFault> {
+    /// Removes the oldest fault for this kind of request; faults for other kinds stay in the queue.
+    pub(super) fn fault(&mut self, point: FaultPoint) -> Option<InjectedFault> {
         let at = self
             .faults
             .iter()
-            .position(|fault| fault.place() == place)?;
+            .position(|fault| fault.point() == point)?;
         self.faults.remove(at)
     }
 
-    /// A file gets an id.
+    /// Keeps a file under a new id, which is returned.
     pub(super) fn store(&mut self, file: StoredFile) -> String {
         let number = self.next();
         let id = format!("BQAC-{}-{number:08}", file.kind);

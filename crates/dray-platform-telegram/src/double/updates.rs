@@ -11,11 +11,12 @@ use super::fault::{FaultPoint, InjectedFault};
 use super::form::FormData;
 use super::state::{FakeState, SharedState};
 
-/// Most updates in one answer.
+/// Most updates in one response.
 const MAX_UPDATES: usize = 100;
 
 pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> Answer {
     let asking = begin_poll(&mut shared.state())?;
+    // Wakes the request before it, which then answers 409 as the real server does.
     shared.news.notify_waiters();
     let wait = Duration::from_secs(form.get("timeout").parse().unwrap_or_default());
     let end = Instant::now() + wait;
@@ -55,9 +56,10 @@ fn pending_updates(state: &mut FakeState, asking: u64, offset: i64) -> Option<An
         )));
     }
     let number = |update: &Value| update.get("update_id").and_then(Value::as_i64);
+    // The offset acknowledges every update below it.
     state
         .updates
         .retain(|update| number(update).is_some_and(|number| number >= offset));
-    let found: Vec<Value> = state.updates.iter().take(MAX_UPDATES).cloned().collect();
-    (!found.is_empty()).then(|| Ok(Value::Array(found)))
+    let pending: Vec<Value> = state.updates.iter().take(MAX_UPDATES).cloned().collect();
+    (!pending.is_empty()).then(|| Ok(Value::Array(pending)))
 }

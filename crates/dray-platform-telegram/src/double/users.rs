@@ -13,11 +13,11 @@ use super::state::{StoredFile, chat_json};
 pub struct UserFile {
     /// `photo`, `document`, `audio`, `voice`, `video`, `animation`, `video_note`, `sticker`.
     pub kind: &'static str,
-    /// Its name.
+    /// Name as the user's client sent it; may hold any characters.
     pub name: String,
-    /// Its media type.
+    /// Media type as the user's client claims it.
     pub media_type: String,
-    /// Its bytes.
+    /// The bytes that `getFile` serves.
     pub bytes: Bytes,
     /// The size that is announced; the bytes' own when `None`.
     pub size: Option<u64>,
@@ -37,7 +37,7 @@ impl UserFile {
 }
 
 impl FakeTelegram {
-    /// A user writes into the chat, with a file or without. Returns the update, which `getUpdates` gives as well.
+    /// A user writes into the chat, with a file or without. Returns the update, which `getUpdates` returns too.
     pub fn user_writes(&self, chat: i64, text: &str, file: Option<UserFile>) -> Value {
         let mut state = self.state();
         let (update_id, message_id) = (state.next(), state.next());
@@ -70,6 +70,7 @@ impl FakeTelegram {
             };
             let id = state.store(stored.clone());
             let (key, value) = file_json(&id, &stored);
+            // Animations stand under `document` too, for clients that know no animations.
             if key == "animation" {
                 put("document", value.clone());
             }
@@ -99,30 +100,31 @@ impl FakeTelegram {
         self.shared.news.notify_waiters();
     }
 
-    /// Brings waiting updates to the webhook, in their order, until one is not taken. Returns how many were.
+    /// Posts waiting updates to the webhook, in order, until one is not accepted. Returns how many were.
     ///
     /// # Errors
     ///
-    /// When the webhook cannot be reached. What it did not answer for is kept, as the API does.
+    /// When the webhook cannot be reached. Updates without a response are kept, as the API does.
     pub async fn push(&self) -> Result<usize, dray_http::HttpError> {
         let client = dray_http::HttpClient::new(dray_http::HttpTimeouts::default(), None)?;
-        let mut taken = 0;
+        let mut accepted = 0;
         loop {
             let (webhook, update) = {
                 let state = self.state();
                 (state.webhook.clone(), state.updates.front().cloned())
             };
             let (Some(webhook), Some(update)) = (webhook, update) else {
-                return Ok(taken);
+                return Ok(accepted);
             };
             let mut request = client.post(&webhook.url).json(&update);
             if !webhook.secret.is_empty() {
                 request = request.header("X-Telegram-Bot-Api-Secret-Token", &webhook.secret);
             }
             if !request.send(&|_| {}).await?.is_success() {
-                return Ok(taken);
+                return Ok(accepted);
             }
-            taken += 1;
+            accepted += 1;
+            // By value: another update may have been acknowledged by `getUpdates` meanwhile.
             self.state().updates.retain(|other| *other != update);
         }
     }

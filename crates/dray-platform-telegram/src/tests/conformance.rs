@@ -1,11 +1,11 @@
 //! The suite that every platform passes.
 
 use async_trait::async_trait;
-use dray_content::caption::CaptionUnit;
 use dray_platform::conformance::{
     self, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
 };
 use dray_platform::{DeliveryTarget, Platform};
+use dray_presentation::caption::CaptionUnit;
 use dray_types::Secret;
 use tokio::net::TcpListener;
 
@@ -14,17 +14,17 @@ use crate::double;
 
 #[derive(Debug)]
 struct TelegramFixture {
-    double: FakeTelegram,
+    fake: FakeTelegram,
     nobody: String,
     local_mode: bool,
 }
 
 impl TelegramFixture {
-    async fn new(double: FakeTelegram, local_mode: bool) -> Self {
+    async fn new(fake: FakeTelegram, local_mode: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nobody = format!("http://{}", listener.local_addr().unwrap());
         Self {
-            double,
+            fake,
             nobody,
             local_mode,
         }
@@ -33,7 +33,7 @@ impl TelegramFixture {
     fn options(&self) -> TelegramOptions {
         TelegramOptions {
             local_mode: self.local_mode,
-            ..options(&self.double)
+            ..options(&self.fake)
         }
     }
 }
@@ -45,31 +45,31 @@ impl PlatformFixture for TelegramFixture {
     }
 
     async fn chat(&self) -> DeliveryTarget {
-        target(self.double.group())
+        target(self.fake.group())
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         let text = |number: i64| match number {
             0 => String::new(),
             number => number.to_string(),
         };
-        let shown = self.double.seen(target.chat.parse().unwrap());
-        let seen = shown.into_iter().map(|shown| VisibleMessage {
-            message_id: shown.message_id.to_string(),
-            text: shown.text,
-            files: Vec::from_iter(shown.file.map(|file| SeenFile {
+        let messages = self.fake.seen(target.chat.parse().unwrap());
+        let visible = messages.into_iter().map(|messages| VisibleMessage {
+            message_id: messages.message_id.to_string(),
+            text: messages.text,
+            files: Vec::from_iter(messages.file.map(|file| SeenFile {
                 name: file.name,
                 size: file.size,
                 sha256: file.sha256,
             })),
-            thread: text(shown.thread),
-            reply_to: text(shown.reply_to),
+            thread: text(messages.thread),
+            reply_to: text(messages.reply_to),
         });
-        seen.collect()
+        visible.collect()
     }
 
     async fn script(&self, fault: PlatformFault) -> bool {
-        self.double.script(match fault {
+        self.fake.script(match fault {
             PlatformFault::RateLimit(wait) => double::InjectedFault::RateLimit(wait.as_secs()),
             PlatformFault::FailAfterBody => double::InjectedFault::FailAfterBody(502),
             PlatformFault::LoseAnswer => double::InjectedFault::LoseAnswer,
@@ -104,7 +104,7 @@ impl PlatformFixture for TelegramFixture {
     }
 
     fn received(&self) -> u64 {
-        self.double.received()
+        self.fake.received()
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -124,7 +124,7 @@ impl PlatformFixture for TelegramFixture {
 }
 
 #[tokio::test]
-async fn telegram_does_what_every_platform_does() {
+async fn passes_the_conformance_suite() {
     let bench = TelegramFixture::new(FakeTelegram::start().await.unwrap(), false).await;
     let report = conformance::run_all(&bench).await.unwrap();
     assert_eq!(report.skipped, Vec::<&str>::new());
@@ -133,8 +133,8 @@ async fn telegram_does_what_every_platform_does() {
 
 #[tokio::test]
 async fn r_18_sixty_megabytes_for_an_own_server_are_not_held_in_memory() {
-    let double = FakeTelegram::start_with(2_000_000_000).await.unwrap();
-    let bench = TelegramFixture::new(double, true).await;
+    let fake = FakeTelegram::start_with(2_000_000_000).await.unwrap();
+    let bench = TelegramFixture::new(fake, true).await;
     let large: Vec<_> = conformance::CONFORMANCE_CASES
         .iter()
         .copied()

@@ -11,7 +11,7 @@ use crate::double::{BOT_TOKEN, FakeTelegram, InjectedFault, UserFile};
 
 /// A user's file as the inbox tells it.
 fn attachment(world: &BotFixture, file: UserFile) -> InboundAttachment {
-    let update = world.double.user_writes(world.chat, "", Some(file));
+    let update = world.fake.user_writes(world.chat, "", Some(file));
     let message = crate::update::inbound_message("", &update, Some(20 << 20));
     message.unwrap().unwrap().attachments.remove(0)
 }
@@ -30,57 +30,57 @@ async fn every_kind_comes_byte_for_byte() {
     let world = BotFixture::new().await;
     for kind in ["photo", "document", "audio", "voice", "video", "sticker"] {
         let bytes = sample::patterned_bytes(300_000);
-        let found = attachment(&world, UserFile::new(kind, "ä b#c?.bin", bytes.clone()));
-        assert_eq!(fetch(&world, &found).await.unwrap(), bytes, "{kind}");
+        let received = attachment(&world, UserFile::new(kind, "ä b#c?.bin", bytes.clone()));
+        assert_eq!(fetch(&world, &received).await.unwrap(), bytes, "{kind}");
     }
 }
 
 #[tokio::test]
-async fn what_is_too_big_is_not_asked_for() {
+async fn a_file_over_the_limit_is_not_requested() {
     let world = BotFixture::new().await;
     let big = UserFile {
         size: Some(21 << 20),
         ..UserFile::new("document", "big.zip", "")
     };
-    let found = attachment(&world, big);
-    let error = fetch(&world, &found).await.unwrap_err();
+    let received = attachment(&world, big);
+    let error = fetch(&world, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(error.numbers(), Some((21 << 20, 20 << 20)));
-    assert_eq!(world.double.requests(), Vec::<String>::new());
+    assert_eq!(world.fake.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn what_the_server_finds_too_big_is_told_with_the_limit() {
+async fn a_file_that_the_server_finds_too_big_is_reported_with_the_limit() {
     let world = BotFixture::new().await;
     let big = UserFile {
         size: Some(21 << 20),
         ..UserFile::new("document", "big.zip", "")
     };
-    let mut found = attachment(&world, big);
-    found.size = 0;
-    let error = fetch(&world, &found).await.unwrap_err();
+    let mut received = attachment(&world, big);
+    received.size = 0;
+    let error = fetch(&world, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(error.numbers().unwrap().1, 20 << 20);
-    assert_eq!(world.double.requests(), ["getFile"]);
+    assert_eq!(world.fake.requests(), ["getFile"]);
 }
 
 #[tokio::test]
 async fn a_file_that_is_forgotten_is_stale() {
     let world = BotFixture::new().await;
-    let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
-    world.double.forget_files();
-    let error = fetch(&world, &found).await.unwrap_err();
+    let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+    world.fake.forget_files();
+    let error = fetch(&world, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StaleFileId);
 }
 
 #[tokio::test]
-async fn a_path_that_is_gone_says_nothing_about_the_token() {
+async fn a_missing_path_does_not_show_the_token() {
     let world = BotFixture::new().await;
-    let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+    let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
     world
-        .double
+        .fake
         .script(InjectedFault::TellPath("documents/gone".to_owned()));
-    let error = fetch(&world, &found).await.unwrap_err();
+    let error = fetch(&world, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StaleFileId);
 }
 
@@ -95,14 +95,12 @@ async fn paths_that_lead_elsewhere_are_not_followed() {
         "a\\..\\b",
         "",
     ] {
-        let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
-        world
-            .double
-            .script(InjectedFault::TellPath(path.to_owned()));
-        let error = fetch(&world, &found).await.unwrap_err();
+        let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+        world.fake.script(InjectedFault::TellPath(path.to_owned()));
+        let error = fetch(&world, &received).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadFormat, "{path:?}");
     }
-    assert!(!world.double.requests().contains(&"file".to_owned()));
+    assert!(!world.fake.requests().contains(&"file".to_owned()));
 }
 
 #[tokio::test]
@@ -112,11 +110,9 @@ async fn r_9_a_redirect_is_not_followed() {
         .await
         .unwrap();
     let address = format!("http://{}/x", other.address());
-    let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
-    world
-        .double
-        .script(InjectedFault::RedirectDownload(address));
-    let error = fetch(&world, &found).await.unwrap_err();
+    let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+    world.fake.script(InjectedFault::RedirectDownload(address));
+    let error = fetch(&world, &received).await.unwrap_err();
     assert!(!format!("{error:?}").contains(BOT_TOKEN));
     assert_eq!(other.seen(), []);
 }
@@ -125,14 +121,14 @@ async fn r_9_a_redirect_is_not_followed() {
 async fn a_download_that_breaks_is_a_failure() {
     let world = BotFixture::new().await;
     let bytes = sample::patterned_bytes(300_000);
-    let found = attachment(&world, UserFile::new("document", "a.bin", bytes));
-    world.double.script(InjectedFault::CutDownload);
-    let error = fetch(&world, &found).await.unwrap_err();
+    let received = attachment(&world, UserFile::new("document", "a.bin", bytes));
+    world.fake.script(InjectedFault::CutDownload);
+    let error = fetch(&world, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
 }
 
 #[tokio::test]
-async fn a_file_of_another_length_than_told_is_a_failure() {
+async fn a_file_of_another_length_than_reported_is_a_failure() {
     let world = BotFixture::new().await;
     for size in [4, 6] {
         let file = UserFile {
@@ -146,19 +142,19 @@ async fn a_file_of_another_length_than_told_is_a_failure() {
 
 /// An own server in local mode, whose files lie in a folder.
 async fn local(folder: Option<std::path::PathBuf>) -> BotFixture {
-    let double = FakeTelegram::start_with(2_000_000_000).await.unwrap();
-    let mut options = super::options(&double);
+    let fake = FakeTelegram::start_with(2_000_000_000).await.unwrap();
+    let mut options = super::options(&fake);
     options.local_mode = true;
     options.local_files = folder;
     BotFixture {
         bot: super::TelegramPlatform::new("", options).unwrap(),
-        chat: double.chat(),
-        double,
+        chat: fake.chat(),
+        fake,
     }
 }
 
 #[tokio::test]
-async fn files_of_a_local_server_are_read_from_its_folder_and_nowhere_else() {
+async fn files_of_a_local_server_are_read_from_its_directory_only() {
     let folder = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
     let inside = folder.path().join("documents");
@@ -169,10 +165,10 @@ async fn files_of_a_local_server_are_read_from_its_folder_and_nowhere_else() {
     std::os::unix::fs::symlink(outside.path().join("secret"), &link).unwrap();
     let world = local(Some(folder.path().to_owned())).await;
     let ask = async |path: std::path::PathBuf| {
-        let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+        let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
         let path = path.to_str().unwrap().to_owned();
-        world.double.script(InjectedFault::TellPath(path));
-        fetch(&world, &found).await
+        world.fake.script(InjectedFault::TellPath(path));
+        fetch(&world, &received).await
     };
     assert_eq!(ask(inside.join("file_1")).await.unwrap(), b"bytes");
     for path in [
@@ -189,13 +185,13 @@ async fn files_of_a_local_server_are_read_from_its_folder_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn without_its_folder_nothing_of_a_local_server_is_read() {
+async fn without_its_directory_no_file_of_a_local_server_is_read() {
     let world = local(None).await;
-    let found = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+    let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
     world
-        .double
+        .fake
         .script(InjectedFault::TellPath("/etc/hostname".to_owned()));
-    let error = fetch(&world, &found).await.unwrap_err();
+    let error = fetch(&world, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
 }
 
@@ -203,6 +199,6 @@ async fn without_its_folder_nothing_of_a_local_server_is_read() {
 async fn a_local_server_serves_relative_paths_by_http() {
     let world = local(None).await;
     let bytes = sample::patterned_bytes(100_000);
-    let found = attachment(&world, UserFile::new("document", "a.bin", bytes.clone()));
-    assert_eq!(fetch(&world, &found).await.unwrap(), bytes);
+    let received = attachment(&world, UserFile::new("document", "a.bin", bytes.clone()));
+    assert_eq!(fetch(&world, &received).await.unwrap(), bytes);
 }

@@ -23,7 +23,7 @@ fn request(secrets: &[&str], body: impl Into<Bytes>) -> WebhookRequest {
     }
 }
 
-fn told(world: &BotFixture, update: &Value) -> Vec<InboundMessage> {
+fn messages_of(world: &BotFixture, update: &Value) -> Vec<InboundMessage> {
     let request = request(&["hook-secret"], update.to_string());
     let WebhookReply {
         status, messages, ..
@@ -33,9 +33,9 @@ fn told(world: &BotFixture, update: &Value) -> Vec<InboundMessage> {
 }
 
 #[tokio::test]
-async fn only_the_holder_of_the_secret_is_believed() {
+async fn a_webhook_without_the_secret_is_refused() {
     let world = BotFixture::new().await;
-    let body = world.double.user_writes(world.chat, "hi", None).to_string();
+    let body = world.fake.user_writes(world.chat, "hi", None).to_string();
     let check = |secrets: &[&str], is_believed| {
         let answer = world.bot.webhook(&request(secrets, body.clone()));
         match answer {
@@ -56,7 +56,7 @@ async fn only_the_holder_of_the_secret_is_believed() {
 }
 
 #[tokio::test]
-async fn without_a_secret_nobody_is_believed() {
+async fn without_a_secret_every_webhook_is_refused() {
     let world =
         BotFixture::with(|options| options.webhook_secret = dray_types::Secret::default()).await;
     for secrets in [&[][..], &[""]] {
@@ -66,7 +66,7 @@ async fn without_a_secret_nobody_is_believed() {
 }
 
 #[tokio::test]
-async fn what_is_no_update_is_refused() {
+async fn a_body_that_is_not_an_update_is_refused() {
     let world = BotFixture::new().await;
     for body in [
         "",
@@ -90,10 +90,10 @@ async fn what_is_no_update_is_refused() {
 }
 
 #[tokio::test]
-async fn a_message_says_where_who_and_what() {
+async fn a_message_has_chat_sender_and_text() {
     let world = BotFixture::new().await;
-    let update = world.double.user_writes(world.chat, "hello", None);
-    let message = told(&world, &update).remove(0);
+    let update = world.fake.user_writes(world.chat, "hello", None);
+    let message = messages_of(&world, &update).remove(0);
     assert_eq!(
         message.target.to_string(),
         format!("telegram:{}#7", world.chat)
@@ -102,14 +102,14 @@ async fn a_message_says_where_who_and_what() {
     assert_eq!(message.text, "hello");
     let number = update["message"]["message_id"].to_string();
     assert_eq!(message.message_id, number);
-    let private = world.double.chat();
-    let update = world.double.user_writes(private, "hi", None);
-    let message = told(&world, &update).remove(0);
+    let private = world.fake.chat();
+    let update = world.fake.user_writes(private, "hi", None);
+    let message = messages_of(&world, &update).remove(0);
     assert_eq!(message.target.to_string(), format!("telegram:{private}"));
 }
 
 #[tokio::test]
-async fn every_kind_of_attachment_is_told_once() {
+async fn every_kind_of_attachment_is_reported_once() {
     let world = BotFixture::new().await;
     for (kind, name) in [
         ("document", "report.csv"),
@@ -122,8 +122,8 @@ async fn every_kind_of_attachment_is_told_once() {
         ("sticker", ""),
     ] {
         let file = UserFile::new(kind, name, "bytes");
-        let update = world.double.user_writes(world.chat, "words", Some(file));
-        let message = told(&world, &update).remove(0);
+        let update = world.fake.user_writes(world.chat, "words", Some(file));
+        let message = messages_of(&world, &update).remove(0);
         assert_eq!(message.text, "words");
         let [attachment] = message.attachments.as_slice() else {
             panic!("{kind}: {:?}", message.attachments);
@@ -136,14 +136,14 @@ async fn every_kind_of_attachment_is_told_once() {
 }
 
 #[tokio::test]
-async fn of_a_photo_the_largest_size_is_told() {
+async fn a_photo_is_reported_in_its_largest_size() {
     let world = BotFixture::new().await;
     let size = |id: &str, width: u32, bytes: u32| json!({ "file_id": id, "file_unique_id": id, "width": width, "height": width, "file_size": bytes });
     let update = json!({ "update_id": 1, "message": {
         "message_id": 5, "date": 1, "chat": { "id": 9, "type": "private" },
         "photo": [size("s", 90, 900), size("x", 1280, 90_000), size("m", 320, 9000)],
     }});
-    let message = told(&world, &update).remove(0);
+    let message = messages_of(&world, &update).remove(0);
     let photo = &message.attachments[0];
     assert_eq!((photo.reference.as_str(), photo.size), ("x", 90_000));
     assert_eq!(
@@ -154,7 +154,7 @@ async fn of_a_photo_the_largest_size_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_over_20_mb_is_said_to_be_at_once() {
+async fn a_file_over_20_mb_is_reported_as_unavailable() {
     let world = BotFixture::new().await;
     for (size, unavailable) in [
         (20 << 20, ""),
@@ -168,8 +168,8 @@ async fn what_is_over_20_mb_is_said_to_be_at_once() {
             size: Some(size),
             ..UserFile::new("document", "big.zip", "")
         };
-        let update = world.double.user_writes(world.chat, "", Some(file));
-        let message = told(&world, &update).remove(0);
+        let update = world.fake.user_writes(world.chat, "", Some(file));
+        let message = messages_of(&world, &update).remove(0);
         assert_eq!(message.attachments[0].unavailable, unavailable);
     }
     let own = BotFixture::with(|options| options.local_mode = true).await;
@@ -177,12 +177,12 @@ async fn what_is_over_20_mb_is_said_to_be_at_once() {
         size: Some(42 << 20),
         ..UserFile::new("document", "big.zip", "")
     };
-    let update = own.double.user_writes(own.chat, "", Some(file));
-    assert_eq!(told(&own, &update)[0].attachments[0].unavailable, "");
+    let update = own.fake.user_writes(own.chat, "", Some(file));
+    assert_eq!(messages_of(&own, &update)[0].attachments[0].unavailable, "");
 }
 
 #[tokio::test]
-async fn other_news_is_taken_and_tells_nothing() {
+async fn other_updates_are_accepted_without_a_message() {
     let world = BotFixture::new().await;
     let chat = json!({ "id": -5, "type": "channel" });
     let joined = json!({ "update_id": 1, "message": {
@@ -193,12 +193,12 @@ async fn other_news_is_taken_and_tells_nothing() {
     }});
     let callback = json!({ "update_id": 1, "callback_query": { "id": "1" } });
     for update in [joined, edited, callback, json!({ "update_id": 1 })] {
-        assert_eq!(told(&world, &update), []);
+        assert_eq!(messages_of(&world, &update), []);
     }
     let post = json!({ "update_id": 1, "channel_post": {
         "message_id": 5, "date": 1, "chat": chat, "sender_chat": chat, "text": "news",
     }});
-    let message = told(&world, &post).remove(0);
+    let message = messages_of(&world, &post).remove(0);
     assert_eq!(
         (message.sender.as_str(), message.text.as_str()),
         ("-5", "news")
@@ -206,7 +206,7 @@ async fn other_news_is_taken_and_tells_nothing() {
 }
 
 #[tokio::test]
-async fn the_double_brings_updates_with_its_secret_until_one_is_not_taken() {
+async fn the_fake_pushes_updates_with_its_secret_until_one_is_refused() {
     let world = BotFixture::new().await;
     let set = |url: String| {
         let form = dray_http::MultipartForm::new()
@@ -215,7 +215,7 @@ async fn the_double_brings_updates_with_its_secret_until_one_is_not_taken() {
         world.bot.api.ask("setWebhook", form)
     };
     for text in ["one", "two"] {
-        world.double.user_writes(world.chat, text, None);
+        world.fake.user_writes(world.chat, text, None);
     }
     let busy = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::status(503)))
         .await
@@ -224,7 +224,7 @@ async fn the_double_brings_updates_with_its_secret_until_one_is_not_taken() {
         .await
         .unwrap();
     assert_eq!(
-        (world.double.push().await.unwrap(), world.double.waiting()),
+        (world.fake.push().await.unwrap(), world.fake.waiting()),
         (0, 2)
     );
     let hook = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::status(200)))
@@ -234,11 +234,11 @@ async fn the_double_brings_updates_with_its_secret_until_one_is_not_taken() {
         .await
         .unwrap();
     assert_eq!(
-        (world.double.push().await.unwrap(), world.double.waiting()),
+        (world.fake.push().await.unwrap(), world.fake.waiting()),
         (2, 0)
     );
-    for seen in hook.seen() {
-        let secret = seen.field("x-telegram-bot-api-secret-token");
-        assert_eq!((seen.target(), secret), ("/hook", Some("hook-secret")));
+    for request in hook.seen() {
+        let secret = request.field("x-telegram-bot-api-secret-token");
+        assert_eq!((request.target(), secret), ("/hook", Some("hook-secret")));
     }
 }

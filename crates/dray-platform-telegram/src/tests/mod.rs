@@ -1,4 +1,4 @@
-//! Against the double.
+//! Against the fake server.
 
 mod conformance;
 mod fetch;
@@ -21,11 +21,11 @@ use dray_types::Secret;
 use crate::double::{FakeTelegram, StoredMessage};
 use crate::{TelegramOptions, TelegramPlatform};
 
-/// What a bot at the double needs.
-fn options(double: &FakeTelegram) -> TelegramOptions {
+/// What a bot at the fake server needs.
+fn options(fake: &FakeTelegram) -> TelegramOptions {
     TelegramOptions {
-        token: double.token(),
-        base_url: double.url(),
+        token: fake.token(),
+        base_url: fake.url(),
         webhook_secret: Secret::new("hook-secret"),
         ..TelegramOptions::default()
     }
@@ -49,10 +49,10 @@ impl UploadProgress for NoProgress {
     fn sent(&self, _bytes: u64) {}
 }
 
-/// A bot, a group and the double between them.
+/// A bot, a group and the fake server between them.
 #[derive(Debug)]
 struct BotFixture {
-    double: FakeTelegram,
+    fake: FakeTelegram,
     bot: TelegramPlatform,
     chat: i64,
 }
@@ -63,13 +63,13 @@ impl BotFixture {
     }
 
     async fn with(change: impl FnOnce(&mut TelegramOptions)) -> Self {
-        let double = FakeTelegram::start().await.unwrap();
-        let mut options = options(&double);
+        let fake = FakeTelegram::start().await.unwrap();
+        let mut options = options(&fake);
         change(&mut options);
         Self {
             bot: TelegramPlatform::new("", options).unwrap(),
-            chat: double.group(),
-            double,
+            chat: fake.group(),
+            fake,
         }
     }
 
@@ -110,12 +110,12 @@ impl BotFixture {
     }
 
     fn seen(&self) -> Vec<StoredMessage> {
-        self.double.seen(self.chat)
+        self.fake.seen(self.chat)
     }
 
     /// Kinds of the files seen.
     fn kinds(&self) -> Vec<&'static str> {
-        let files = self.seen().into_iter().filter_map(|shown| shown.file);
+        let files = self.seen().into_iter().filter_map(|message| message.file);
         files.map(|file| file.kind).collect()
     }
 }

@@ -2,8 +2,8 @@
 
 use dray_platform::conformance::sample;
 use dray_platform::{
-    ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, SendFlags,
-    SendOutcome, SendStep,
+    ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, Route,
+    SendFlags, SendOutcome, SendStep,
 };
 
 use super::{TelegramOptions, target};
@@ -23,7 +23,7 @@ fn limits() -> ChatLimits {
     TelegramOptions::default().limits()
 }
 
-fn routes(steps: &[SendStep]) -> Vec<(&str, Vec<usize>)> {
+fn routes(steps: &[SendStep]) -> Vec<(Route, Vec<usize>)> {
     steps
         .iter()
         .map(|step| (step.route(), step.files().to_vec()))
@@ -31,38 +31,38 @@ fn routes(steps: &[SendStep]) -> Vec<(&str, Vec<usize>)> {
 }
 
 /// The route of a file alone.
-fn alone(file: OutgoingFile, flags: SendFlags) -> (String, bool) {
+fn alone(file: OutgoingFile, flags: SendFlags) -> (Route, bool) {
     let delivery = OutgoingDelivery {
         flags,
         ..delivery(vec![file])
     };
     let steps = plan_steps(&delivery, &limits());
     assert_eq!(steps.len(), 1);
-    (steps[0].route().to_owned(), steps[0].is_lossy())
+    (steps[0].route(), steps[0].is_lossy())
 }
 
 #[test]
 fn every_kind_has_its_route() {
     let wanted = [
-        "photo",
-        "photo",
-        "document",
-        "animation",
-        "photo",
-        "video",
-        "document",
-        "audio",
-        "audio",
+        Route::Photo,
+        Route::Photo,
+        Route::Document,
+        Route::Animation,
+        Route::Photo,
+        Route::Video,
+        Route::Document,
+        Route::Audio,
+        Route::Audio,
     ];
-    let found: Vec<String> = sample::every_kind()
+    let routes: Vec<Route> = sample::every_kind()
         .into_iter()
         .map(|file| alone(file, SendFlags::default()).0)
         .collect();
-    assert_eq!(found[..wanted.len()], wanted);
+    assert_eq!(routes[..wanted.len()], wanted);
     assert!(
-        found[wanted.len()..]
+        routes[wanted.len()..]
             .iter()
-            .all(|route| route == "document")
+            .all(|route| *route == Route::Document)
     );
 }
 
@@ -70,22 +70,22 @@ fn every_kind_has_its_route() {
 fn only_what_is_recompressed_is_lossy() {
     for file in sample::every_kind() {
         let (route, lossy) = alone(file, SendFlags::default());
-        assert_eq!(lossy, matches!(route.as_str(), "photo" | "animation"));
+        assert_eq!(lossy, matches!(route, Route::Photo | Route::Animation));
     }
 }
 
 #[test]
 fn a_picture_of_odd_shape_or_size_is_a_document() {
-    let check = |file, route: &str| assert_eq!(alone(file, SendFlags::default()).0, route);
-    check(sample::png_file("a.png", 5000, 5000, 1), "photo");
-    check(sample::png_file("a.png", 5001, 5000, 1), "document");
-    check(sample::png_file("a.png", 2000, 100, 1), "photo");
-    check(sample::png_file("a.png", 100, 2001, 1), "document");
+    let check = |file, route: Route| assert_eq!(alone(file, SendFlags::default()).0, route);
+    check(sample::png_file("a.png", 5000, 5000, 1), Route::Photo);
+    check(sample::png_file("a.png", 5001, 5000, 1), Route::Document);
+    check(sample::png_file("a.png", 2000, 100, 1), Route::Photo);
+    check(sample::png_file("a.png", 100, 2001, 1), Route::Document);
     let large = OutgoingFile {
         size: 10_000_001,
         ..sample::png_file("a.png", 64, 64, 1)
     };
-    check(large, "document");
+    check(large, Route::Document);
 }
 
 #[test]
@@ -94,14 +94,14 @@ fn the_voice_switch_is_for_sound_alone() {
         as_voice: true,
         ..SendFlags::default()
     };
-    let check = |file, route: &str| assert_eq!(alone(file, flags).0, route);
-    check(sample::opus_file("a.ogg"), "voice");
-    check(sample::mp3_file("a.mp3"), "voice");
-    check(sample::m4a_file("a.m4a"), "voice");
-    check(sample::png_file("a.png", 64, 64, 1), "photo");
+    let check = |file, route: Route| assert_eq!(alone(file, flags).0, route);
+    check(sample::opus_file("a.ogg"), Route::Voice);
+    check(sample::mp3_file("a.mp3"), Route::Voice);
+    check(sample::m4a_file("a.m4a"), Route::Voice);
+    check(sample::png_file("a.png", 64, 64, 1), Route::Photo);
     assert_eq!(
         alone(sample::opus_file("a.ogg"), SendFlags::default()).0,
-        "document"
+        Route::Document
     );
 }
 
@@ -120,11 +120,11 @@ fn albums_hold_what_may_stand_together() {
     ];
     let steps = plan_steps(&delivery(files), &limits());
     let wanted = [
-        ("album", vec![1, 3, 7]),
-        ("document", vec![0, 2]),
-        ("animation", vec![4]),
-        ("audio", vec![5, 6]),
-        ("document", vec![8]),
+        (Route::Album, vec![1, 3, 7]),
+        (Route::Document, vec![0, 2]),
+        (Route::Animation, vec![4]),
+        (Route::Audio, vec![5, 6]),
+        (Route::Document, vec![8]),
     ];
     assert_eq!(routes(&steps), wanted);
 }
@@ -147,7 +147,7 @@ fn albums_have_ten_items_and_fit_one_request() {
     let steps = plan_steps(&delivery(files), &limits());
     assert_eq!(
         routes(&steps),
-        [("document", vec![0, 1]), ("document", vec![2])]
+        [(Route::Document, vec![0, 1]), (Route::Document, vec![2])]
     );
 }
 
@@ -185,32 +185,32 @@ fn the_caption_stands_with_the_first_step_or_before_it() {
 }
 
 #[test]
-fn what_the_server_does_not_take_goes_another_way_once() {
+fn a_refused_file_is_sent_by_another_route_once() {
     let all = delivery(vec![sample::opus_file("a.ogg"), sample::mp3_file("b.mp3")]);
     let refused = PlatformError::new(ErrorKind::UnsupportedKind, "");
-    let next = |route: &str, files: Vec<usize>| {
+    let next = |route: Route, files: Vec<usize>| {
         let step = SendStep::Files(FilesStep {
-            route: route.to_owned(),
+            route,
             files,
             text: "words".to_owned(),
             lossy: true,
         });
         let other = fallback_step(&all, &step, &refused)?;
         assert_eq!((other.text(), other.is_lossy()), ("words", false));
-        Some(other.route().to_owned())
+        Some(other.route())
     };
-    assert_eq!(next("photo", vec![0]).as_deref(), Some("document"));
-    assert_eq!(next("album", vec![0, 1]).as_deref(), Some("document"));
-    assert_eq!(next("voice", vec![0]).as_deref(), Some("document"));
-    assert_eq!(next("voice", vec![1]).as_deref(), Some("audio"));
-    assert_eq!(next("audio", vec![1]).as_deref(), Some("document"));
-    assert_eq!(next("document", vec![0]), None);
+    assert_eq!(next(Route::Photo, vec![0]), Some(Route::Document));
+    assert_eq!(next(Route::Album, vec![0, 1]), Some(Route::Document));
+    assert_eq!(next(Route::Voice, vec![0]), Some(Route::Document));
+    assert_eq!(next(Route::Voice, vec![1]), Some(Route::Audio));
+    assert_eq!(next(Route::Audio, vec![1]), Some(Route::Document));
+    assert_eq!(next(Route::Document, vec![0]), None);
     let text = SendStep::Text("words".to_owned());
     assert_eq!(fallback_step(&all, &text, &refused), None);
 }
 
 #[test]
-fn r_13_what_may_be_visible_goes_no_other_way() {
+fn r_13_a_file_that_may_be_visible_is_not_sent_by_another_route() {
     let all = delivery(vec![sample::jpeg_file("a.jpg", 1)]);
     let step = plan_steps(&all, &limits()).remove(0);
     let partial = PlatformError::new(ErrorKind::UnsupportedKind, "").at(SendOutcome::Partial);

@@ -18,7 +18,7 @@ use crate::double::InjectedFault;
 struct RecordingSink {
     failures: Mutex<usize>,
     tried: Mutex<Vec<String>>,
-    kept: Mutex<Vec<String>>,
+    stored: Mutex<Vec<String>>,
 }
 
 impl RecordingSink {
@@ -29,8 +29,8 @@ impl RecordingSink {
         }
     }
 
-    fn kept(&self) -> Vec<String> {
-        self.kept.lock().unwrap().clone()
+    fn stored(&self) -> Vec<String> {
+        self.stored.lock().unwrap().clone()
     }
 }
 
@@ -43,22 +43,22 @@ impl InboundSink for RecordingSink {
             *failures -= 1;
             return Err(PlatformError::new(ErrorKind::Transient, "the disk is full"));
         }
-        self.kept.lock().unwrap().push(message.text);
+        self.stored.lock().unwrap().push(message.text);
         Ok(())
     }
 }
 
 /// Polls until this many messages are kept and the server has nothing left.
-async fn until(world: &BotFixture, desk: &RecordingSink, count: usize) {
+async fn until(world: &BotFixture, sink: &RecordingSink, count: usize) {
     let stop = CancellationToken::new();
     let stopping = async {
         eventually("the messages", async || {
-            (desk.kept().len() >= count && world.double.waiting() == 0).then_some(())
+            (sink.stored().len() >= count && world.fake.waiting() == 0).then_some(())
         })
         .await;
         stop.cancel();
     };
-    let (polled, ()) = join(world.bot.poll(desk, stop.clone()), stopping).await;
+    let (polled, ()) = join(world.bot.poll(sink, stop.clone()), stopping).await;
     polled.unwrap();
 }
 
@@ -66,54 +66,54 @@ async fn until(world: &BotFixture, desk: &RecordingSink, count: usize) {
 async fn messages_come_in_their_order_and_once() {
     let world = BotFixture::new().await;
     for text in ["one", "two", "three"] {
-        world.double.user_writes(world.chat, text, None);
+        world.fake.user_writes(world.chat, text, None);
     }
-    let desk = RecordingSink::default();
-    until(&world, &desk, 3).await;
-    assert_eq!(desk.kept(), ["one", "two", "three"]);
-    world.double.user_writes(world.chat, "four", None);
-    until(&world, &desk, 4).await;
-    assert_eq!(desk.kept(), ["one", "two", "three", "four"]);
+    let sink = RecordingSink::default();
+    until(&world, &sink, 3).await;
+    assert_eq!(sink.stored(), ["one", "two", "three"]);
+    world.fake.user_writes(world.chat, "four", None);
+    until(&world, &sink, 4).await;
+    assert_eq!(sink.stored(), ["one", "two", "three", "four"]);
 }
 
 #[tokio::test]
-async fn what_comes_while_we_wait_comes_at_once() {
+async fn an_update_that_arrives_during_the_wait_is_delivered_immediately() {
     let world = BotFixture::new().await;
-    let desk = RecordingSink::default();
+    let sink = RecordingSink::default();
     let writing = async {
         eventually("a waiting bot", async || {
-            world.double.requests().first().cloned()
+            world.fake.requests().first().cloned()
         })
         .await;
-        world.double.user_writes(world.chat, "late", None);
+        world.fake.user_writes(world.chat, "late", None);
     };
-    join(until(&world, &desk, 1), writing).await;
-    assert_eq!(desk.kept(), ["late"]);
+    join(until(&world, &sink, 1), writing).await;
+    assert_eq!(sink.stored(), ["late"]);
 }
 
 #[tokio::test]
-async fn what_could_not_be_stored_is_told_again() {
+async fn updates_that_could_not_be_stored_come_again() {
     let world = BotFixture::new().await;
     for text in ["one", "two"] {
-        world.double.user_writes(world.chat, text, None);
+        world.fake.user_writes(world.chat, text, None);
     }
-    let desk = RecordingSink::failing(1);
-    until(&world, &desk, 2).await;
-    assert_eq!(desk.kept(), ["one", "two"]);
-    assert_eq!(*desk.tried.lock().unwrap(), ["one", "one", "two"]);
+    let sink = RecordingSink::failing(1);
+    until(&world, &sink, 2).await;
+    assert_eq!(sink.stored(), ["one", "two"]);
+    assert_eq!(*sink.tried.lock().unwrap(), ["one", "one", "two"]);
 }
 
 #[tokio::test]
-async fn an_update_of_an_unknown_shape_stops_nobody() {
+async fn an_update_of_an_unknown_shape_is_skipped() {
     let world = BotFixture::new().await;
     world
-        .double
+        .fake
         .update(json!({ "message": { "message_id": "x" } }));
-    world.double.update(json!({ "poll_answer": {} }));
-    world.double.user_writes(world.chat, "after", None);
-    let desk = RecordingSink::default();
-    until(&world, &desk, 1).await;
-    assert_eq!(desk.kept(), ["after"]);
+    world.fake.update(json!({ "poll_answer": {} }));
+    world.fake.user_writes(world.chat, "after", None);
+    let sink = RecordingSink::default();
+    until(&world, &sink, 1).await;
+    assert_eq!(sink.stored(), ["after"]);
 }
 
 #[tokio::test]
@@ -124,18 +124,18 @@ async fn failures_of_the_server_and_conflicts_pass() {
         (429, "Too Many Requests: retry after 1"),
     ] {
         let world = BotFixture::new().await;
-        world.double.user_writes(world.chat, "hello", None);
+        world.fake.user_writes(world.chat, "hello", None);
         world
-            .double
+            .fake
             .script(InjectedFault::RefuseUpdates(code, why.to_owned()));
-        let desk = RecordingSink::default();
-        until(&world, &desk, 1).await;
-        assert_eq!(desk.kept(), ["hello"], "{why}");
+        let sink = RecordingSink::default();
+        until(&world, &sink, 1).await;
+        assert_eq!(sink.stored(), ["hello"], "{why}");
     }
 }
 
 #[tokio::test]
-async fn a_refused_token_ends_it() {
+async fn a_refused_token_ends_the_polling() {
     let world = BotFixture::with(|options| options.token = Secret::new("4242:other")).await;
     let stop = CancellationToken::new();
     let error = world
@@ -147,11 +147,11 @@ async fn a_refused_token_ends_it() {
 }
 
 #[tokio::test]
-async fn it_stops_while_it_waits() {
+async fn polling_stops_during_a_wait() {
     let world = BotFixture::new().await;
-    let desk = RecordingSink::default();
-    until(&world, &desk, 0).await;
+    let sink = RecordingSink::default();
+    until(&world, &sink, 0).await;
     let stop = CancellationToken::new();
     stop.cancel();
-    world.bot.poll(&desk, stop).await.unwrap();
+    world.bot.poll(&sink, stop).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The double is proved with a client that we did not write: python-telegram-bot.
+//! The fake server is proved with a client that we did not write: python-telegram-bot.
 
 use dray_testkit::python;
 use dray_types::Sha256Digest;
@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 use super::BotFixture;
 use crate::double::{BOT_TOKEN, InjectedFault, UserFile};
 
-/// Runs the script against the double, and gives what it printed.
+/// Runs the script against the fake server, and gives what it printed.
 async fn run(world: &BotFixture, moved: i64) -> Value {
-    let (url, chat) = (world.double.url(), world.chat.to_string());
+    let (url, chat) = (world.fake.url(), world.chat.to_string());
     let arguments = [&url, BOT_TOKEN, &chat, &moved.to_string()];
     python::run_script("telegram_client.py", "telegram", &arguments).await
 }
 
 #[tokio::test]
-async fn python_telegram_bot_takes_the_double_for_the_api() {
+async fn python_telegram_bot_accepts_the_fake_api() {
     let world = BotFixture::new().await;
-    let moved = world.double.group();
-    let now = world.double.upgrade(moved);
+    let moved = world.fake.group();
+    let now = world.fake.upgrade(moved);
     for _ in 0..9 {
-        world.double.script(InjectedFault::Nothing);
+        world.fake.script(InjectedFault::Nothing);
     }
     for fault in [
         InjectedFault::RateLimit(97 * 60),
@@ -28,30 +28,30 @@ async fn python_telegram_bot_takes_the_double_for_the_api() {
         InjectedFault::FailAfterBody(502),
         InjectedFault::Refuse(413, "Request Entity Too Large".to_owned()),
     ] {
-        world.double.script(fault);
+        world.fake.script(fault);
     }
-    world.double.user_writes(world.chat, "just words", None);
+    world.fake.user_writes(world.chat, "just words", None);
     let file = UserFile::new("document", "a.csv", "a,b\n1,2\n");
-    world.double.user_writes(world.chat, "a file", Some(file));
+    world.fake.user_writes(world.chat, "a file", Some(file));
     let big = UserFile {
         size: Some(21 << 20),
         ..UserFile::new("document", "big.zip", "")
     };
-    world.double.user_writes(world.chat, "too big", Some(big));
-    let shown = run(&world, moved).await;
-    assert_eq!(shown["me"], "double_bot");
-    sent(&world, &shown["sends"]);
-    refused(&shown["failures"], now);
+    world.fake.user_writes(world.chat, "too big", Some(big));
+    let output = run(&world, moved).await;
+    assert_eq!(output["me"], "double_bot");
+    sent(&world, &output["sends"]);
+    refused(&output["failures"], now);
     let digest = Sha256Digest::of(b"a,b\n1,2\n").to_hex();
     let updates = json!([
         { "text": "just words", "sha256": null },
         { "text": "a file", "sha256": digest },
         { "text": "too big", "sha256": null, "refused": "File is too big" },
     ]);
-    assert_eq!(shown["updates"], updates);
-    assert_eq!(shown["conflict"]["type"], "Conflict");
-    assert_eq!(shown["silence"], 0);
-    assert_eq!(shown["token"]["type"], "InvalidToken");
+    assert_eq!(output["updates"], updates);
+    assert_eq!(output["conflict"]["type"], "Conflict");
+    assert_eq!(output["silence"], 0);
+    assert_eq!(output["token"]["type"], "InvalidToken");
 }
 
 /// What it says of what it sent, and what users see of that.
@@ -64,7 +64,7 @@ fn sent(world: &BotFixture, sends: &Value) {
         assert_eq!(sends[name], true, "{name}");
     }
     assert_eq!(sends["group"], 1);
-    let seen = world.seen();
+    let messages = world.seen();
     let kinds = [
         "photo",
         "document",
@@ -77,16 +77,19 @@ fn sent(world: &BotFixture, sends: &Value) {
         "video",
     ];
     assert_eq!(world.kinds(), kinds);
-    assert_eq!((seen[0].text.as_str(), seen[0].thread), ("changed", 7));
-    assert!(seen[1].spoiler);
-    let document = seen[2].file.clone().unwrap();
+    assert_eq!(
+        (messages[0].text.as_str(), messages[0].thread),
+        ("changed", 7)
+    );
+    assert!(messages[1].spoiler);
+    let document = messages[2].file.clone().unwrap();
     assert_eq!(sends["sha256"], document.sha256.to_hex());
-    assert_eq!(seen[3].file.as_ref(), Some(&document));
-    assert_eq!(seen[2].reply_to, seen[0].message_id);
-    assert_eq!(seen[8].text, "an album");
+    assert_eq!(messages[3].file.as_ref(), Some(&document));
+    assert_eq!(messages[2].reply_to, messages[0].message_id);
+    assert_eq!(messages[8].text, "an album");
     assert_eq!(
         sends["album"],
-        json!([seen[8].message_id, seen[9].message_id])
+        json!([messages[8].message_id, messages[9].message_id])
     );
 }
 

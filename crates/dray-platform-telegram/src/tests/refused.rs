@@ -14,7 +14,7 @@ fn facts(error: &PlatformError) -> (ErrorKind, SendOutcome) {
 }
 
 #[tokio::test]
-async fn every_refusal_of_the_table_is_told_and_shows_nothing() {
+async fn every_refusal_of_the_table_is_reported_and_shows_nothing() {
     for (code, why, kind) in [
         (400, "message thread not found", ErrorKind::NoThread),
         (400, "chat not found", ErrorKind::NotFound),
@@ -28,7 +28,7 @@ async fn every_refusal_of_the_table_is_told_and_shows_nothing() {
     ] {
         let world = BotFixture::new().await;
         world
-            .double
+            .fake
             .script(InjectedFault::Refuse(code, why.to_owned()));
         let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
         let error = world.only(&delivery).await.unwrap_err();
@@ -36,7 +36,7 @@ async fn every_refusal_of_the_table_is_told_and_shows_nothing() {
         assert_eq!(error.platform_code(), code.to_string());
         assert!(error.context().contains(why));
         assert_eq!(world.seen(), []);
-        assert_eq!(world.double.requests().len(), 1, "{why} was tried again");
+        assert_eq!(world.fake.requests().len(), 1, "{why} was tried again");
     }
 }
 
@@ -53,7 +53,7 @@ async fn pictures_that_are_refused_arrive_as_documents() {
         let delivery = world.delivery("words", files);
         let step = world.steps(&delivery).await.remove(0);
         world
-            .double
+            .fake
             .script(InjectedFault::Refuse(400, why.to_owned()));
         let error = world.attempt(&delivery, &step).await.unwrap_err();
         let other = world.bot.fallback(&delivery, &step, &error).unwrap();
@@ -64,7 +64,7 @@ async fn pictures_that_are_refused_arrive_as_documents() {
 }
 
 #[tokio::test]
-async fn a_thread_that_is_gone_or_none_is_told() {
+async fn a_missing_or_invalid_thread_is_reported() {
     let world = BotFixture::new().await;
     for thread in ["99", "general"] {
         let mut delivery = world.delivery("words", Vec::new());
@@ -107,48 +107,50 @@ async fn an_album_of_known_files_uploads_nothing() {
     files[0].file_id = Some(confirmed[0].file_id.clone());
     files[2].file_id = Some(confirmed[2].file_id.clone());
     world.only(&world.delivery("", files)).await.unwrap();
-    let seen = world.seen();
-    assert_eq!(seen.len(), 6);
+    let messages = world.seen();
+    assert_eq!(messages.len(), 6);
     for index in 0..3 {
-        assert_eq!(seen[index].file, seen[index + 3].file);
+        assert_eq!(messages[index].file, messages[index + 3].file);
     }
 }
 
 #[tokio::test]
 async fn r_1_an_album_that_breaks_half_way_is_partial() {
-    for shown in [0, 2] {
+    for shown_items in [0, 2] {
         let world = BotFixture::new().await;
         let files = (0..4)
             .map(|n| sample::png_file("p.png", 64, 64, n))
             .collect();
         let inner = "Too Many Requests: retry after 8".to_owned();
-        world.double.script(InjectedFault::BreakAlbum(shown, inner));
+        world
+            .fake
+            .script(InjectedFault::BreakAlbum(shown_items, inner));
         let error = world.only(&world.delivery("", files)).await.unwrap_err();
         assert_eq!(
             facts(&error),
             (ErrorKind::RateLimited, SendOutcome::Partial)
         );
         assert_eq!(error.retry_after(), Some(Duration::from_secs(8)));
-        assert_eq!(world.seen().len(), shown);
-        assert_eq!(world.double.requests().len(), 1, "tried again");
+        assert_eq!(world.seen().len(), shown_items);
+        assert_eq!(world.fake.requests().len(), 1, "tried again");
     }
 }
 
 #[tokio::test]
-async fn an_album_with_fewer_items_than_asked_is_no_delivery() {
+async fn an_album_with_fewer_items_than_sent_is_not_delivered() {
     let world = BotFixture::new().await;
     let files = (0..3)
         .map(|n| sample::png_file("p.png", 64, 64, n))
         .collect();
-    world.double.script(InjectedFault::ShortAlbum(2));
+    world.fake.script(InjectedFault::ShortAlbum(2));
     let error = world.only(&world.delivery("", files)).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
 }
 
 #[tokio::test]
-async fn a_file_of_another_length_than_sent_is_no_delivery() {
+async fn a_file_of_another_length_than_sent_is_not_delivered() {
     let world = BotFixture::new().await;
-    world.double.script(InjectedFault::MisstateSize(99));
+    world.fake.script(InjectedFault::MisstateSize(99));
     let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
@@ -156,9 +158,9 @@ async fn a_file_of_another_length_than_sent_is_no_delivery() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_reading_was_sent_nothing() {
+async fn a_send_that_the_server_stops_reading_counts_as_not_sent() {
     let world = BotFixture::with(|options| options.idle_timeout = Period::millis(300)).await;
-    world.double.script(InjectedFault::StallDuringBody);
+    world.fake.script(InjectedFault::StallDuringBody);
     let delivery = world.delivery("", vec![sample::binary_file("a.bin", 30_000_000)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Transient, SendOutcome::NotSent));
@@ -166,9 +168,9 @@ async fn a_server_that_stops_reading_was_sent_nothing() {
 }
 
 #[tokio::test]
-async fn r_13_a_server_that_never_answers_leaves_it_open() {
+async fn r_13_a_send_without_a_response_is_ambiguous() {
     let world = BotFixture::with(|options| options.answer_timeout = Period::millis(300)).await;
-    world.double.script(InjectedFault::NeverAnswer);
+    world.fake.script(InjectedFault::NeverAnswer);
     let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(
@@ -176,7 +178,7 @@ async fn r_13_a_server_that_never_answers_leaves_it_open() {
         (ErrorKind::Transient, SendOutcome::Ambiguous)
     );
     assert_eq!(world.seen().len(), 1);
-    assert_eq!(world.double.requests(), ["sendDocument"]);
+    assert_eq!(world.fake.requests(), ["sendDocument"]);
 }
 
 #[tokio::test]
@@ -189,7 +191,7 @@ async fn a_page_of_a_proxy_is_read_by_its_status() {
         (302, ErrorKind::Unknown, SendOutcome::NotSent),
     ] {
         let world = BotFixture::new().await;
-        world.double.script(InjectedFault::FailAfterBody(status));
+        world.fake.script(InjectedFault::FailAfterBody(status));
         let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
         let error = world.only(&delivery).await.unwrap_err();
         assert_eq!(facts(&error), (kind, moment), "{status}");
@@ -197,7 +199,7 @@ async fn a_page_of_a_proxy_is_read_by_its_status() {
 }
 
 #[tokio::test]
-async fn what_is_over_the_servers_own_limit_is_too_large() {
+async fn a_file_over_the_servers_own_limit_is_too_large() {
     let world = BotFixture::with(|options| {
         options.upload_limit = Some(dray_types::ByteSize::mib(80));
     })

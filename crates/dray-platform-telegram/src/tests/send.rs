@@ -1,7 +1,7 @@
 //! What users see of what is sent.
 
 use dray_platform::conformance::sample;
-use dray_platform::{OutgoingDelivery, SendFlags, SendStep};
+use dray_platform::{OutgoingDelivery, Route, SendFlags, SendStep};
 use dray_testkit::eventually;
 use futures_util::future::{Either, select};
 
@@ -18,15 +18,22 @@ async fn an_album_is_one_with_its_caption_on_the_first() {
     ];
     let delivery = world.delivery("words", files);
     let confirmed = world.only(&delivery).await.unwrap();
-    let seen = world.seen();
-    let texts: Vec<&str> = seen.iter().map(|shown| shown.text.as_str()).collect();
+    let messages = world.seen();
+    let texts: Vec<&str> = messages
+        .iter()
+        .map(|message| message.text.as_str())
+        .collect();
     assert_eq!(texts, ["words", "", ""]);
     assert_eq!(world.kinds(), ["photo", "video", "photo"]);
-    assert!(seen.iter().all(|shown| shown.album == seen[0].album));
-    assert!(!seen[0].album.is_empty());
-    for (index, (confirmed, shown)) in confirmed.iter().zip(&seen).enumerate() {
+    assert!(
+        messages
+            .iter()
+            .all(|message| message.album == messages[0].album)
+    );
+    assert!(!messages[0].album.is_empty());
+    for (index, (confirmed, message)) in confirmed.iter().zip(&messages).enumerate() {
         assert_eq!(confirmed.file, Some(index));
-        assert_eq!(confirmed.message_id, shown.message_id.to_string());
+        assert_eq!(confirmed.message_id, message.message_id.to_string());
         assert!(!confirmed.file_id.is_empty());
     }
     let routes: Vec<&str> = confirmed.iter().map(|one| one.route.as_str()).collect();
@@ -58,10 +65,10 @@ async fn documents_and_music_have_albums_of_their_own() {
 }
 
 #[tokio::test]
-async fn what_is_left_alone_of_an_album_has_its_own_kind() {
+async fn a_file_left_alone_of_an_album_has_its_own_kind() {
     let world = BotFixture::new().await;
     let delivery = world.delivery("", vec![sample::mp4_file("a.mp4")]);
-    let mut step = SendStep::files_by("album", vec![0]);
+    let mut step = SendStep::files_by(Route::Album, vec![0]);
     step.set_text("words".to_owned());
     world.attempt(&delivery, &step).await.unwrap();
     assert_eq!(world.kinds(), ["video"]);
@@ -87,7 +94,7 @@ async fn a_document_is_not_made_into_something_else() {
         };
         let confirmed = world.only(&delivery).await.unwrap();
         assert_eq!(world.kinds(), ["document"]);
-        assert_eq!(confirmed[0].route, "document");
+        assert_eq!(confirmed[0].route, Route::Document);
     }
 }
 
@@ -95,9 +102,9 @@ async fn a_document_is_not_made_into_something_else() {
 async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
     let world = BotFixture::new().await;
     let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
-    let step = SendStep::files_by("video", vec![0]);
+    let step = SendStep::files_by(Route::Video, vec![0]);
     let confirmed = world.attempt(&delivery, &step).await.unwrap();
-    assert_eq!(confirmed[0].route, "document");
+    assert_eq!(confirmed[0].route, Route::Document);
     assert_eq!(confirmed[0].size, Some(100));
 }
 
@@ -120,7 +127,7 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
         world.only(&delivery).await.unwrap();
     }
     assert_eq!(world.seen().len(), 3);
-    assert!(world.seen().iter().all(|shown| shown.spoiler));
+    assert!(world.seen().iter().all(|message| message.spoiler));
 }
 
 #[tokio::test]
@@ -133,22 +140,22 @@ async fn r_12_links_have_no_preview() {
         (confirmed[0].file, confirmed[0].route.as_str()),
         (None, "link")
     );
-    let seen = world.seen();
-    assert_eq!((seen.len(), seen[0].preview), (1, false));
-    assert_eq!(seen[0].text, step.text());
+    let messages = world.seen();
+    assert_eq!((messages.len(), messages[0].preview), (1, false));
+    assert_eq!(messages[0].text, step.text());
 }
 
 #[tokio::test]
-async fn a_large_upload_is_shown_while_it_lasts() {
+async fn a_large_upload_shows_an_action_while_it_runs() {
     let world = BotFixture::new().await;
     let delivery = world.delivery("", vec![sample::binary_file("a.bin", 2_000_000)]);
-    world.double.script(InjectedFault::StallDuringBody);
+    world.fake.script(InjectedFault::StallDuringBody);
     let sending = std::pin::pin!(world.only(&delivery));
-    let shown = std::pin::pin!(eventually("the action, and once more", async || {
-        let actions = world.double.actions(world.chat);
+    let action_shown = std::pin::pin!(eventually("the action, and once more", async || {
+        let actions = world.fake.actions(world.chat);
         (actions.len() == 2).then_some(actions)
     }));
-    match select(sending, shown).await {
+    match select(sending, action_shown).await {
         Either::Left((result, _)) => panic!("it ended: {result:?}"),
         Either::Right((actions, _)) => assert_eq!(actions, ["upload_document"; 2]),
     }
@@ -156,19 +163,19 @@ async fn a_large_upload_is_shown_while_it_lasts() {
 }
 
 #[tokio::test]
-async fn the_new_id_of_a_chat_that_moved_is_told_and_nothing_is_sent() {
+async fn a_chat_that_moved_is_reported_with_its_new_id_and_nothing_is_sent() {
     let world = BotFixture::new().await;
-    let moved = world.double.upgrade(world.chat);
+    let moved = world.fake.upgrade(world.chat);
     let delivery = world.delivery("words", vec![sample::binary_file("a.bin", 100)]);
     let error = world.only(&delivery).await.unwrap_err();
     assert_eq!(error.moved_to(), Some(moved.to_string().as_str()));
     assert_eq!(error.moment(), dray_platform::SendOutcome::NotSent);
-    assert_eq!((world.seen(), world.double.seen(moved)), (vec![], vec![]));
-    assert_eq!(world.double.requests(), ["sendDocument"]);
+    assert_eq!((world.seen(), world.fake.seen(moved)), (vec![], vec![]));
+    assert_eq!(world.fake.requests(), ["sendDocument"]);
 }
 
 #[tokio::test]
-async fn a_reply_to_what_is_gone_is_sent_all_the_same() {
+async fn a_reply_to_a_deleted_message_is_sent_without_the_reply() {
     let world = BotFixture::new().await;
     let mut delivery = world.delivery("words", Vec::new());
     delivery.target.reply_to = "123456".to_owned();
@@ -186,7 +193,7 @@ async fn an_own_server_takes_more_than_the_hosted_one() {
     let world = BotFixture {
         bot: super::TelegramPlatform::new("", options).unwrap(),
         chat: own.chat(),
-        double: own,
+        fake: own,
     };
     let file = sample::binary_file("large.bin", 60_000_000);
     let sha256 = file.sha256;
@@ -194,6 +201,6 @@ async fn an_own_server_takes_more_than_the_hosted_one() {
     let hosted = BotFixture::new().await;
     assert_eq!(hosted.steps(&delivery).await, []);
     world.only(&delivery).await.unwrap();
-    let seen = world.seen().remove(0).file.unwrap();
-    assert_eq!((seen.size, seen.sha256), (60_000_000, sha256));
+    let stored = world.seen().remove(0).file.unwrap();
+    assert_eq!((stored.size, stored.sha256), (60_000_000, sha256));
 }

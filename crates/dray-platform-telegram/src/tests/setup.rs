@@ -1,6 +1,6 @@
 //! What an operator sets.
 
-use dray_platform::ErrorKind;
+use dray_platform::{ErrorKind, Route};
 use dray_types::{ByteSize, Secret};
 
 use crate::{TelegramOptions, TelegramPlatform};
@@ -13,7 +13,7 @@ fn with_token(token: &str) -> TelegramOptions {
 }
 
 #[tokio::test]
-async fn a_token_that_is_none_is_refused_at_the_start() {
+async fn an_invalid_token_is_refused_at_the_start() {
     for token in [
         "",
         "no-colon",
@@ -29,7 +29,7 @@ async fn a_token_that_is_none_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_refused_at_the_start() {
+async fn an_invalid_address_is_refused_at_the_start() {
     for base in [
         "",
         "api.telegram.org",
@@ -52,13 +52,13 @@ async fn nothing_that_prints_a_bot_prints_its_token() {
     options.webhook_secret = Secret::new("the-secret-too");
     let written = serde_json::to_string(&options).unwrap();
     let bot = TelegramPlatform::new("work", options).unwrap();
-    for shown in [format!("{bot:?}"), format!("{bot:#?}"), written] {
-        assert!(!shown.contains("the-secret"), "{shown}");
+    for text in [format!("{bot:?}"), format!("{bot:#?}"), written] {
+        assert!(!text.contains("the-secret"), "{text}");
     }
 }
 
 #[test]
-fn what_is_not_set_has_its_default_and_what_is_not_known_is_refused() {
+fn unset_options_have_defaults_and_unknown_ones_are_refused() {
     let options: TelegramOptions = serde_json::from_str("{\"token\": \"12:abc\"}").unwrap();
     assert_eq!(options, with_token("12:abc"));
     assert!(serde_json::from_str::<TelegramOptions>("{\"tokn\": \"12:abc\"}").is_err());
@@ -68,16 +68,16 @@ fn what_is_not_set_has_its_default_and_what_is_not_known_is_refused() {
 fn r_6_limits_are_those_of_the_server_and_can_be_set() {
     let mut options = with_token("12:abc");
     let hosted = options.limits();
-    assert_eq!(hosted.of("document"), 50_000_000);
-    assert_eq!(hosted.of("photo"), 10_000_000);
+    assert_eq!(hosted.of(Route::Document), 50_000_000);
+    assert_eq!(hosted.of(Route::Photo), 10_000_000);
     assert_eq!(hosted.download, Some(20 << 20));
     options.local_mode = true;
     let local = options.limits();
-    assert_eq!(local.of("document"), 2_000_000_000);
-    assert_eq!((local.of("photo"), local.download), (10_000_000, None));
+    assert_eq!(local.of(Route::Document), 2_000_000_000);
+    assert_eq!((local.of(Route::Photo), local.download), (10_000_000, None));
     options.upload_limit = Some(ByteSize::bytes(5));
     options.download_limit = Some(ByteSize::bytes(6));
     let set = options.limits();
-    assert_eq!((set.of("document"), set.of("photo")), (5, 5));
+    assert_eq!((set.of(Route::Document), set.of(Route::Photo)), (5, 5));
     assert_eq!(set.download, Some(6));
 }

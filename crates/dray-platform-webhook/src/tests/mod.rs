@@ -1,4 +1,4 @@
-//! The sender against its double.
+//! The sender against its fake server.
 
 mod python;
 
@@ -28,21 +28,21 @@ const HOOK_URLS: usize = 1000;
 
 #[derive(Debug)]
 struct WebhookFixture {
-    double: FakeReceiver,
+    fake: FakeReceiver,
     next: AtomicUsize,
 }
 
 impl WebhookFixture {
     async fn start() -> Self {
         Self {
-            double: FakeReceiver::start().await.unwrap(),
+            fake: FakeReceiver::start().await.unwrap(),
             next: AtomicUsize::new(0),
         }
     }
 
     fn sender(&self, change: impl Fn(&mut WebhookAddress)) -> WebhookPlatform {
         let hooks = (0..HOOK_URLS).map(|number| {
-            let mut hook = self.double.hook(&format!("/hooks/{number}"));
+            let mut hook = self.fake.hook(&format!("/hooks/{number}"));
             change(&mut hook);
             (number.to_string(), hook)
         });
@@ -71,21 +71,23 @@ impl PlatformFixture for WebhookFixture {
         target(&number.to_string())
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        let taken = self.double.taken(&format!("/hooks/{}", target.chat));
-        taken
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+        let events = self
+            .fake
+            .received_events(&format!("/hooks/{}", target.chat));
+        events
             .into_iter()
-            .map(|taken| {
+            .map(|received| {
                 let text = |pointer: &str| {
-                    let value = taken.event.pointer(pointer).unwrap();
+                    let value = received.event.pointer(pointer).unwrap();
                     value.as_str().unwrap().to_owned()
                 };
                 VisibleMessage {
-                    message_id: taken.id.clone(),
+                    message_id: received.id.clone(),
                     text: text("/caption"),
                     thread: text("/target/thread"),
                     reply_to: text("/target/reply_to"),
-                    files: taken
+                    files: received
                         .files
                         .into_iter()
                         .map(|(name, content)| SeenFile {
@@ -100,7 +102,7 @@ impl PlatformFixture for WebhookFixture {
     }
 
     async fn script(&self, fault: Wanted) -> bool {
-        self.double.script(match fault {
+        self.fake.script(match fault {
             Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
             Wanted::FailAfterBody => InjectedFault::Refuse(500),
             Wanted::LoseAnswer => InjectedFault::LoseAnswer,
@@ -129,7 +131,7 @@ impl PlatformFixture for WebhookFixture {
     }
 
     fn received(&self) -> u64 {
-        self.double.received()
+        self.fake.received()
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -151,7 +153,7 @@ impl PlatformFixture for WebhookFixture {
 }
 
 #[tokio::test]
-async fn it_does_what_every_platform_does() {
+async fn passes_the_conformance_suite() {
     match conformance::run_all(&WebhookFixture::start().await).await {
         Ok(report) => assert_eq!(
             report.skipped,
@@ -202,16 +204,16 @@ async fn deliver(
 }
 
 #[tokio::test]
-async fn the_event_says_what_the_files_are() {
+async fn the_event_describes_the_files() {
     let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
     let file = sample::memory_file("a \"b\".csv", "a,b\n");
     let digest = file.sha256.to_hex();
-    let said = delivery("for @everyone", vec![file]);
-    deliver(&webhook, &said, "key").await.unwrap();
-    let taken = world.double.taken("/hooks/7");
+    let outgoing = delivery("for @everyone", vec![file]);
+    deliver(&webhook, &outgoing, "key").await.unwrap();
+    let events = world.fake.received_events("/hooks/7");
     assert_eq!(
-        taken[0].event,
+        events[0].event,
         json!({
             "delivery_id": "d",
             "target": { "name": "7", "thread": "", "reply_to": "" },
@@ -222,29 +224,29 @@ async fn the_event_says_what_the_files_are() {
 }
 
 #[tokio::test]
-async fn the_same_key_is_taken_once_and_told_as_delivered() {
+async fn the_same_key_is_accepted_once_and_reported_as_delivered() {
     let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
     let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
     let first = deliver(&webhook, &files, "key").await.unwrap();
     let again = deliver(&webhook, &files, "key").await.unwrap();
     assert_eq!(first, again);
-    assert_eq!(world.double.taken("/hooks/7").len(), 1);
+    assert_eq!(world.fake.received_events("/hooks/7").len(), 1);
     deliver(&webhook, &files, "other").await.unwrap();
-    assert_eq!(world.double.taken("/hooks/7").len(), 2);
+    assert_eq!(world.fake.received_events("/hooks/7").len(), 2);
 }
 
 #[tokio::test]
-async fn a_success_without_words_is_enough_and_the_key_is_its_id() {
+async fn an_empty_success_is_enough_and_the_key_is_its_id() {
     let world = WebhookFixture::start().await;
     let webhook = world.sender(|_| {});
     for (status, key) in [(200, "a"), (202, "b"), (204, "c")] {
-        world.double.script(InjectedFault::Bare(status));
+        world.fake.script(InjectedFault::Bare(status));
         let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
         let confirmed = deliver(&webhook, &files, key).await.unwrap();
         assert_eq!(confirmed[0].message_id, key);
     }
-    world.double.script(InjectedFault::OtherBytes);
+    world.fake.script(InjectedFault::OtherBytes);
     let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
     let error = deliver(&webhook, &files, "d").await.unwrap_err();
     assert_eq!(
@@ -256,13 +258,13 @@ async fn a_success_without_words_is_enough_and_the_key_is_its_id() {
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let world = WebhookFixture::start().await;
-    world.double.script(InjectedFault::Refuse(307));
+    world.fake.script(InjectedFault::Refuse(307));
     let webhook = world.sender(|_| {});
     let error = deliver(&webhook, &delivery("words", Vec::new()), "key")
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown);
-    assert!(world.double.taken("/hooks/7").is_empty());
+    assert!(world.fake.received_events("/hooks/7").is_empty());
 }
 
 fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
@@ -328,10 +330,10 @@ async fn only_signed_messages_to_configured_names_are_read() {
 #[tokio::test]
 async fn r_9_files_are_fetched_from_configured_hosts() {
     let world = WebhookFixture::start().await;
-    let url = world.double.keep(b"hello".to_vec());
+    let url = world.fake.keep(b"hello".to_vec());
     let host = url.trim_start_matches("http://").split('/').next().unwrap();
     let options = WebhookOptions {
-        hooks: [("7".to_owned(), world.double.hook("/hooks/7"))].into(),
+        hooks: [("7".to_owned(), world.fake.hook("/hooks/7"))].into(),
         inbound_secret: Secret::new("inbound"),
         file_hosts: vec![host.to_owned()],
         allow_http: true,

@@ -26,7 +26,7 @@ fn sender(port: u16, secret: &str) -> WebhookPlatform {
 }
 
 #[tokio::test]
-async fn aiohttp_takes_our_events() {
+async fn aiohttp_accepts_our_events() {
     let mut server = dray_testkit::python::script_command("webhook_server.py", "aiohttp")
         .arg("a secret, ключ")
         .stdin(Stdio::piped())
@@ -41,26 +41,26 @@ async fn aiohttp_takes_our_events() {
         sample::binary_file("b.bin", 300_001),
     ];
     let digests: Vec<String> = files.iter().map(|file| file.sha256.to_hex()).collect();
-    let said = delivery("Вот он: \"1\"", files);
-    let confirmed = deliver(&webhook, &said, "one").await.unwrap();
+    let outgoing = delivery("Вот он: \"1\"", files);
+    let confirmed = deliver(&webhook, &outgoing, "one").await.unwrap();
     assert_eq!(confirmed[0].message_id, "taken-0");
-    let taken: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
-    assert_eq!(taken["event"]["caption"], "Вот он: \"1\"");
-    assert_eq!(taken["event"]["files"][1]["sha256"], digests[1].as_str());
+    let received: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+    assert_eq!(received["event"]["caption"], "Вот он: \"1\"");
+    assert_eq!(received["event"]["files"][1]["sha256"], digests[1].as_str());
     assert_eq!(
-        taken["files"],
+        received["files"],
         json!([
             ["отчёт 1.csv", "text/csv", 4, digests[0]],
             ["b.bin", "application/octet-stream", 300_001, digests[1]],
         ])
     );
-    let again = deliver(&webhook, &said, "one").await.unwrap();
+    let again = deliver(&webhook, &outgoing, "one").await.unwrap();
     assert_eq!(again, confirmed);
     let words = delivery("only words", Vec::new());
     deliver(&webhook, &words, "two").await.unwrap();
-    let taken: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+    let received: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
     assert_eq!(
-        (&taken["event"]["caption"], &taken["files"]),
+        (&received["event"]["caption"], &received["files"]),
         (&json!("only words"), &json!([]))
     );
     let error = deliver(&sender(port, "wrong"), &words, "three")

@@ -1,4 +1,4 @@
-//! Requests to the Graph API, and what its codes mean.
+//! Requests to the Graph API, and the meaning of its error codes.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use url::Url;
 
 use super::CloudOptions;
 
-/// Wait after a refusal for rate that does not say how long.
+/// Wait after a refusal for rate that names no delay.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// A phone number.
+/// A phone number at an API. Its `Debug` shows no token.
 pub(super) struct CloudApi {
     client: HttpClient,
     base: String,
@@ -24,7 +24,7 @@ pub(super) struct CloudApi {
     token: Secret,
 }
 
-/// The body of a refusal.
+/// The body of a refusal; all fields are empty when the body has another shape.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -45,12 +45,14 @@ impl CloudApi {
             return Err(wrong("the token is missing"));
         }
         let number = &options.phone_number_id;
+        // It becomes a part of the path of every request.
         if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong("phone_number_id is no number"));
+            return Err(wrong("phone_number_id is not a number"));
         }
         let base = Url::parse(&options.base_url)
-            .map_err(|cause| wrong("base_url is no address").caused_by(cause))?;
+            .map_err(|cause| wrong("base_url is not a URL").caused_by(cause))?;
         let mut hosts = options.file_hosts.clone();
+        // The API's own host serves media too, as the fake server does.
         hosts.extend(url_authority(&base));
         let limits = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
@@ -66,7 +68,7 @@ impl CloudApi {
         })
     }
 
-    /// Posts to an edge of the phone number.
+    /// Posts to an edge of the phone number: `media` or `messages`.
     pub(super) async fn post(
         &self,
         edge: &str,
@@ -82,25 +84,26 @@ impl CloudApi {
         Err(refusal_error(answer).await)
     }
 
-    /// Opens media of a user: its address is asked for, lives five minutes, and needs the token as well.
+    /// Opens media of a user. Its address is requested first; it lives for five minutes and needs the token as well.
     pub(super) async fn media(&self, id: &str) -> Result<HttpResponse, PlatformError> {
+        // It becomes a part of a path.
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(PlatformError::new(
                 ErrorKind::NotFound,
-                "the id of the media is none",
+                "the media id is invalid",
             ));
         }
         let url = format!("{}/{id}", self.base);
-        let told: Value = self
+        let media: Value = self
             .get(&url)
             .await?
             .json()
             .await
             .map_err(invisible_failure)?;
-        let url = told
-            .get("url")
-            .and_then(Value::as_str)
-            .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "the media has no address"))?;
+        let url = media.get("url").and_then(Value::as_str).ok_or_else(|| {
+            PlatformError::new(ErrorKind::Unknown, "the response has no media URL")
+        })?;
+        // The token must not go to a host that a response chose.
         self.check_host(url)?;
         self.get(url).await
     }
@@ -108,6 +111,7 @@ impl CloudApi {
     async fn get(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         let request = self.client.get(url).authorization("Bearer", &self.token);
         let answer = request.send(&|_| {}).await.map_err(invisible_failure)?;
+        // Only 200 carries the media. A redirect is not followed, because the token must not go with it.
         if answer.status() == 200 {
             return Ok(answer);
         }
@@ -115,16 +119,13 @@ impl CloudApi {
     }
 
     fn check_host(&self, url: &str) -> Result<(), PlatformError> {
-        let wrong = || {
-            PlatformError::new(
-                ErrorKind::Forbidden,
-                "an address outside of the media hosts",
-            )
-        };
+        let wrong =
+            || PlatformError::new(ErrorKind::Forbidden, "the host is not a known media host");
         let url = Url::parse(url).map_err(|_| wrong())?;
-        let found = url_authority(&url).ok_or_else(wrong)?;
+        let authority = url_authority(&url).ok_or_else(wrong)?;
+        // Without TLS only where the operator chose an API without it.
         let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
-        if self.hosts.contains(&found) && is_safe {
+        if self.hosts.contains(&authority) && is_safe {
             Ok(())
         } else {
             Err(wrong())
@@ -132,7 +133,7 @@ impl CloudApi {
     }
 }
 
-/// A failure of a request that shows nothing to anybody.
+/// The error of a request that shows nothing in any chat, and so is never ambiguous.
 fn invisible_failure(error: dray_http::HttpError) -> PlatformError {
     PlatformError::from(error).at(SendOutcome::NotSent)
 }
@@ -144,12 +145,13 @@ async fn refusal_error(answer: HttpResponse) -> PlatformError {
     error_of(status, refusal.error.code, &refusal.error.message, waits)
 }
 
-/// What a code means, in an answer or in a later status.
+/// What a code means, in a response or in a later status. `None` for a code that we do not know.
 pub(super) fn kind_of_code(code: i64) -> Option<ErrorKind> {
     Some(match code {
         4 | 80_007 | 130_429 | 131_048 | 131_056 => ErrorKind::RateLimited,
         2 | 131_000 | 131_016 | 133_016 => ErrorKind::Transient,
         131_047 => ErrorKind::WindowClosed,
+        // 131021: sender and recipient are the same number.
         131_026 | 131_021 => ErrorKind::NotFound,
         131_030 | 131_049 | 368 | 131_031 => ErrorKind::Forbidden,
         131_051..=131_053 => ErrorKind::UnsupportedKind,
@@ -160,6 +162,7 @@ pub(super) fn kind_of_code(code: i64) -> Option<ErrorKind> {
 }
 
 fn error_of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> PlatformError {
+    // The code 0 is valid (`AuthException`), so a body counts as one by its message too.
     let has_code = code != 0 || !message.is_empty();
     let kind = match (has_code.then(|| kind_of_code(code)).flatten(), status) {
         (Some(kind), _) => kind,
@@ -170,12 +173,12 @@ fn error_of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> P
         (None, 500..=599) => ErrorKind::Transient,
         (None, _) => ErrorKind::Unknown,
     };
-    let shown = if code == 0 { i64::from(status) } else { code };
-    let error =
-        PlatformError::new(kind, format!("status {status}: {message}")).code(shown.to_string());
+    let reported_code = if code == 0 { i64::from(status) } else { code };
+    let error = PlatformError::new(kind, format!("status {status}: {message}"))
+        .code(reported_code.to_string());
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(waits.unwrap_or(DEFAULT_RETRY_DELAY)),
-        // With a code the API says that it did not do it; a page of a proxy says nothing.
+        // With a code, the API says that it did not send the message; the page of a proxy says nothing about it.
         ErrorKind::Transient if code == 0 => error.ambiguous(),
         _ => error,
     }
@@ -183,7 +186,7 @@ fn error_of(status: u16, code: i64, message: &str, waits: Option<Duration>) -> P
 
 impl fmt::Debug for CloudApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api")
+        f.debug_struct("CloudApi")
             .field("base", &self.base)
             .finish_non_exhaustive()
     }

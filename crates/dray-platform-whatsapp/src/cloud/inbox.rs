@@ -1,4 +1,4 @@
-//! What Meta posts to us: messages of users and what became of ours, verified by signature.
+//! Webhook requests of Meta: messages of users and the status of ours, verified by signature.
 
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, StatusUpdate,
@@ -11,6 +11,8 @@ use url::form_urlencoded;
 
 use super::CloudOptions;
 
+/// Answers the verification of the address, or reads a signed notification. Unknown fields and kinds are ignored, so
+/// that Meta does not send them again.
 pub(super) fn read_webhook(
     account: &str,
     options: &CloudOptions,
@@ -19,9 +21,10 @@ pub(super) fn read_webhook(
     if request.method == "GET" {
         return verify_subscription(options, &request.query);
     }
+    // Before the body is parsed.
     verify_signature(options, request)?;
     let news: Value = serde_json::from_slice(&request.body).map_err(|cause| {
-        PlatformError::new(ErrorKind::BadFormat, "the news is no JSON").caused_by(cause)
+        PlatformError::new(ErrorKind::BadFormat, "the webhook is not JSON").caused_by(cause)
     })?;
     let mut reply = WebhookReply {
         status: 200,
@@ -31,6 +34,7 @@ pub(super) fn read_webhook(
         .flat_map(|entry| each_member(entry, "changes"))
         .filter_map(|change| change.get("value"))
     {
+        // One app receives the notifications of all its numbers.
         let ours = value
             .pointer("/metadata/phone_number_id")
             .and_then(Value::as_str)
@@ -48,7 +52,7 @@ pub(super) fn read_webhook(
     Ok(reply)
 }
 
-/// Meta verifies the address: the word must be ours, and its challenge is given back.
+/// Answers Meta's verification of the address: the token must be ours, and the challenge is sent back.
 fn verify_subscription(options: &CloudOptions, query: &str) -> Result<WebhookReply, PlatformError> {
     let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
     let value = |name: &str| {
@@ -59,12 +63,17 @@ fn verify_subscription(options: &CloudOptions, query: &str) -> Result<WebhookRep
             .unwrap_or_default()
     };
     let word = options.verify_token.expose();
-    if value("hub.mode") != "subscribe" || word.is_empty() || value("hub.verify_token") != word {
+    // An empty token would match a request without one.
+    if value("hub.mode") != "subscribe"
+        || word.is_empty()
+        || !is_same_token(word, value("hub.verify_token"))
+    {
         return Err(PlatformError::new(
             ErrorKind::Auth,
             "the verify token is not ours",
         ));
     }
+    // Meta sends digits. The filter keeps other text, such as markup, from being returned under our name.
     let challenge: String = value("hub.challenge")
         .chars()
         .filter(char::is_ascii_alphanumeric)
@@ -77,9 +86,21 @@ fn verify_subscription(options: &CloudOptions, query: &str) -> Result<WebhookRep
     })
 }
 
+/// Compares tokens by their MACs, in a time that does not depend on where they differ.
+fn is_same_token(expected: &str, received: &str) -> bool {
+    let Ok(key) = Hmac::<Sha256>::new_from_slice(expected.as_bytes()) else {
+        return false;
+    };
+    let mac = |token: &str| key.clone().chain_update(token);
+    mac(expected)
+        .verify_slice(&mac(received).finalize().into_bytes())
+        .is_ok()
+}
+
 /// `sha256=HMAC-SHA256(app secret, body)`, compared in constant time.
 fn verify_signature(options: &CloudOptions, request: &WebhookRequest) -> Result<(), PlatformError> {
     let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
+    // HMAC accepts an empty key, which everyone knows.
     if options.app_secret.is_empty() {
         return Err(refused("no app secret is configured"));
     }
@@ -92,6 +113,7 @@ fn verify_signature(options: &CloudOptions, request: &WebhookRequest) -> Result<
         .ok_or_else(|| refused("no signature"))?;
     let mut mac = Hmac::<Sha256>::new_from_slice(options.app_secret.expose().as_bytes())
         .map_err(|_| refused("the app secret cannot be used"))?;
+    // Over the bytes as received: parsing and writing the JSON again would change them.
     mac.update(&request.body);
     mac.verify_slice(&signature)
         .map_err(|_| refused("the signature is not Meta's"))
@@ -105,6 +127,7 @@ fn each_member<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Val
         .flatten()
 }
 
+/// `None` for kinds that hold neither text nor a file, such as reactions.
 fn inbound_message(account: &str, message: &Value) -> Option<InboundMessage> {
     let text = |pointer: &str| {
         message
@@ -155,8 +178,9 @@ fn inbound_attachment(kind: &str, content: &Value, message: &str) -> InboundAtta
             .unwrap_or_default()
     };
     let media_type = text("mime_type");
+    // Voice messages are audio too; only this field distinguishes them.
     let is_voice = content.get("voice").and_then(Value::as_bool) == Some(true);
-    let (kind, extension) = match (kind, media_type.split(';').next().unwrap_or_default()) {
+    let (kind, extension) = match (kind, dray_media_type::essence(media_type).as_str()) {
         ("audio", _) if is_voice => ("voice", "ogg"),
         ("audio", "audio/mpeg") => ("audio", "mp3"),
         ("audio", "audio/mp4") => ("audio", "m4a"),
@@ -167,6 +191,7 @@ fn inbound_attachment(kind: &str, content: &Value, message: &str) -> InboundAtta
         ("sticker", _) => ("sticker", "webp"),
         _ => ("document", "bin"),
     };
+    // Only documents have names. The end of the message id makes the others distinct.
     let named = text("filename");
     let end: String = message
         .chars()
@@ -192,6 +217,7 @@ fn inbound_attachment(kind: &str, content: &Value, message: &str) -> InboundAtta
     }
 }
 
+/// A status without an id or a name is ignored.
 fn status_update(status: &Value) -> Option<StatusUpdate> {
     let text = |name: &str| status.get(name).and_then(Value::as_str);
     let code = status.pointer("/errors/0/code").and_then(Value::as_i64);

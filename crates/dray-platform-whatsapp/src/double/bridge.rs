@@ -1,4 +1,4 @@
-//! A bridge: it reads files from the folder it shares, and reports what users wrote.
+//! A bridge: it reads files from the shared directory, and reports what users wrote.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,25 +13,25 @@ use serde_json::{Value, json};
 
 use super::{InjectedFault, StoredMessage};
 
-/// The token that it takes.
+/// The only token that the bridge accepts.
 pub const BRIDGE_TOKEN: &str = "double-bridge-token";
 
 #[derive(Debug, Default)]
 struct BridgeState {
     chats: BTreeMap<String, Vec<StoredMessage>>,
-    told: Vec<Value>,
+    pending: Vec<Value>,
     faults: Vec<InjectedFault>,
     count: u64,
 }
 
 /// A bridge on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
-pub struct BridgeDouble {
+pub struct FakeBridge {
     server: FakeServer<BridgeState>,
 }
 
-impl BridgeDouble {
-    /// Starts one.
+impl FakeBridge {
+    /// Starts a bridge without chats.
     ///
     /// # Errors
     ///
@@ -49,12 +49,12 @@ impl BridgeDouble {
         self.server.shared().url()
     }
 
-    /// The token that it takes.
+    /// The only token that the bridge accepts, [`BRIDGE_TOKEN`].
     pub fn token(&self) -> Secret {
         Secret::new(BRIDGE_TOKEN)
     }
 
-    /// A new chat.
+    /// Makes a chat with a new user, and returns its id.
     pub fn chat(&self) -> String {
         let mut state = self.server.shared().lock();
         state.count += 1;
@@ -69,14 +69,14 @@ impl BridgeDouble {
         state.chats.get(chat).cloned().unwrap_or_default()
     }
 
-    /// Makes this happen once.
+    /// Injects a fault into the next message. Several are used one after the other.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
-    /// Lets a user write: `messageId`, `chatId`, `senderId`, `body`, `mediaType`, `mediaUrls`.
+    /// Queues a message of a user: `messageId`, `chatId`, `senderId`, `body`, `mediaType`, `mediaUrls`.
     pub fn write(&self, message: Value) {
-        self.server.shared().lock().told.push(message);
+        self.server.shared().lock().pending.push(message);
     }
 }
 
@@ -88,8 +88,9 @@ async fn answer_request(
         return Ok(json_reply(401, &json!({ "error": "unauthorized" })));
     }
     if request.path == "/messages" {
-        let told = std::mem::take(&mut shared.lock().told);
-        return Ok(json_reply(200, &Value::Array(told)));
+        // Each message is handed out once, as the real bridge does.
+        let pending = std::mem::take(&mut shared.lock().pending);
+        return Ok(json_reply(200, &Value::Array(pending)));
     }
     let path = request.path.clone();
     let payload = request.json().await?;
@@ -115,7 +116,7 @@ async fn answer_request(
         }
         _ => {}
     }
-    let shown = match show_message(&shared, &path, &payload).await {
+    let message_id = match show_message(&shared, &path, &payload).await {
         Ok(id) => id,
         Err((status, why)) => return Ok(json_reply(status, &json!({ "error": why }))),
     };
@@ -125,7 +126,7 @@ async fn answer_request(
         Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "success": false }))),
         _ => Ok(json_reply(
             200,
-            &json!({ "success": true, "messageId": shown }),
+            &json!({ "success": true, "messageId": message_id }),
         )),
     }
 }
@@ -142,6 +143,7 @@ async fn show_message(
     let file = match path {
         "/send" => None,
         "/send-media" => {
+            // Read here, while the request runs: the client removes the file after the response.
             let bytes = tokio::fs::read(text("filePath"))
                 .await
                 .map_err(|_| (404, "File not found"))?;
@@ -150,6 +152,7 @@ async fn show_message(
                 sha256: Sha256Digest::of(&bytes),
                 head: Vec::new(),
             };
+            // Only documents show their names.
             let named = (text("mediaType") == "document").then(|| text("fileName"));
             Some((named, content))
         }
@@ -163,11 +166,11 @@ async fn show_message(
     } else {
         text("caption")
     };
-    let shown = state
+    let messages = state
         .chats
         .get_mut(&text("chatId"))
         .ok_or((400, "unknown chat"))?;
-    shown.push(StoredMessage {
+    messages.push(StoredMessage {
         id: id.clone(),
         text: words,
         kind: text("mediaType"),

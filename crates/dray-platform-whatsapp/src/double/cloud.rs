@@ -1,4 +1,4 @@
-//! The Cloud API. It is proved with pywa in `tests/python.rs`.
+//! A fake Cloud API. It is proved with pywa in `tests/python.rs`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::{InjectedFault, StoredMessage};
 
-/// The token that it takes.
+/// The only token that the server accepts.
 pub const ACCESS_TOKEN: &str = "EAAdoubletokenofanappthatisnone";
-/// The id of its phone number.
+/// The id of the only phone number.
 pub const PHONE_NUMBER_ID: &str = "106540352242922";
 /// The secret that signs its webhooks.
 pub const APP_SECRET: &str = "double-app-secret";
@@ -52,12 +52,12 @@ const fn is_of_upload(fault: &InjectedFault) -> bool {
 
 /// A Cloud API on a loopback port; it ends when this is dropped.
 #[derive(Debug)]
-pub struct CloudDouble {
+pub struct FakeCloudApi {
     server: FakeServer<CloudState>,
 }
 
-impl CloudDouble {
-    /// Starts one.
+impl FakeCloudApi {
+    /// Starts a server without chats and media.
     ///
     /// # Errors
     ///
@@ -75,12 +75,12 @@ impl CloudDouble {
         format!("{}/v23.0", self.server.shared().url())
     }
 
-    /// The token that it takes.
+    /// The only token that the server accepts, [`ACCESS_TOKEN`].
     pub fn token(&self) -> Secret {
         Secret::new(ACCESS_TOKEN)
     }
 
-    /// The number of a new person.
+    /// Makes a person, and returns their number.
     pub fn chat(&self) -> String {
         let mut state = self.server.shared().lock();
         let number = format!("4915700{:06}", state.next());
@@ -94,7 +94,7 @@ impl CloudDouble {
         state.chats.get(chat).cloned().unwrap_or_default()
     }
 
-    /// Makes this happen once.
+    /// Injects a fault into the next upload or message that it applies to. Several are used one after the other.
     pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
@@ -104,7 +104,7 @@ impl CloudDouble {
         self.server.shared().received()
     }
 
-    /// Keeps media of a user and gives its id.
+    /// Stores media of a user, and returns its id.
     pub fn keep(&self, bytes: Vec<u8>) -> String {
         let mut state = self.server.shared().lock();
         let id = format!("{}", 9_000_000 + state.next());
@@ -126,6 +126,7 @@ async fn answer_request(
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
     if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
+        // Read to its end first, or the client would see a broken connection instead of the status.
         request.into_reader().digest().await?;
         return Ok(error_reply(401, 190, "Invalid OAuth access token"));
     }
@@ -170,6 +171,7 @@ async fn upload_media(
     let fault = shared.lock().fault(is_of_upload);
     if fault == Some(InjectedFault::CloseDuringBody) {
         let mut reader = request.into_reader();
+        // One frame, so that the client has begun with the body.
         reader.more().await?;
         return Err(ConnectionClosed);
     }
@@ -212,7 +214,7 @@ fn post_message(
         Some(InjectedFault::Refuse(code)) => return Ok(error_reply(400, *code, "refused")),
         _ => {}
     }
-    let shown = match show_message(&mut state, payload) {
+    let message_id = match show_message(&mut state, payload) {
         Ok(id) => id,
         Err((code, why)) => return Ok(error_reply(400, code, why)),
     };
@@ -225,7 +227,7 @@ fn post_message(
             &json!({
                 "messaging_product": "whatsapp",
                 "contacts": [{ "input": payload["to"], "wa_id": payload["to"] }],
-                "messages": [{ "id": shown, "message_status": "accepted" }],
+                "messages": [{ "id": message_id, "message_status": "accepted" }],
             }),
         )),
     }
@@ -237,6 +239,7 @@ fn show_message(state: &mut CloudState, payload: &Value) -> Result<String, (i64,
         value.unwrap_or_default().to_owned()
     };
     let (chat, kind) = (text("/to"), text("/type"));
+    // The API takes numbers with and without the sign.
     let number = chat.trim_start_matches('+').to_owned();
     let id = format!("wamid.{:08}", state.next());
     let file = match kind.as_str() {
@@ -257,11 +260,11 @@ fn show_message(state: &mut CloudState, payload: &Value) -> Result<String, (i64,
     if words.chars().count() > longest || (kind == "text" && words.is_empty()) {
         return Err((100, "the text has a wrong length"));
     }
-    let shown = state
+    let messages = state
         .chats
         .get_mut(&number)
         .ok_or((131_026, "Message undeliverable"))?;
-    shown.push(StoredMessage {
+    messages.push(StoredMessage {
         id: id.clone(),
         text: words,
         kind,

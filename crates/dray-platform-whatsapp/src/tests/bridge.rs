@@ -17,28 +17,28 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::{deliver, delivery, seen, target};
-use crate::double::{BRIDGE_TOKEN, BridgeDouble, InjectedFault};
+use super::{deliver, delivery, target, visible_messages};
+use crate::double::{BRIDGE_TOKEN, FakeBridge, InjectedFault};
 use crate::{BridgeOptions, BridgePlatform};
 
 #[derive(Debug)]
 struct BridgeFixture {
-    double: BridgeDouble,
+    fake: FakeBridge,
     folder: TempDir,
 }
 
 impl BridgeFixture {
     async fn new() -> Self {
         Self {
-            double: BridgeDouble::start().await.unwrap(),
+            fake: FakeBridge::start().await.unwrap(),
             folder: tempfile::tempdir().unwrap(),
         }
     }
 
     fn options(&self) -> BridgeOptions {
         BridgeOptions {
-            base_url: self.double.url(),
-            token: self.double.token(),
+            base_url: self.fake.url(),
+            token: self.fake.token(),
             folder: self.folder.path().to_owned(),
             ..BridgeOptions::default()
         }
@@ -60,15 +60,15 @@ impl PlatformFixture for BridgeFixture {
     }
 
     async fn chat(&self) -> DeliveryTarget {
-        target(&self.double.chat())
+        target(&self.fake.chat())
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        seen(self.double.seen(&target.chat))
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+        visible_messages(self.fake.seen(&target.chat))
     }
 
     async fn script(&self, fault: Wanted) -> bool {
-        self.double.script(match fault {
+        self.fake.script(match fault {
             Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
             Wanted::FailAfterBody => InjectedFault::Fail(500),
             Wanted::LoseAnswer => InjectedFault::LoseAnswer,
@@ -115,7 +115,7 @@ impl PlatformFixture for BridgeFixture {
 }
 
 #[tokio::test]
-async fn it_does_what_every_platform_does() {
+async fn passes_the_conformance_suite() {
     let world = BridgeFixture::new().await;
     // Bytes go through a folder, so how many were read from connections says nothing.
     let on_the_wire = ["a_large_file_is_not_held_in_memory"];
@@ -142,8 +142,8 @@ async fn it_does_what_every_platform_does() {
 #[tokio::test]
 async fn a_bridge_that_is_not_connected_has_sent_nothing() {
     let world = BridgeFixture::new().await;
-    let chat = world.double.chat();
-    world.double.script(InjectedFault::Fail(503));
+    let chat = world.fake.chat();
+    world.fake.script(InjectedFault::Fail(503));
     let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
     let error = deliver(&world.bridge(), &delivery).await.unwrap_err();
     assert_eq!(
@@ -154,7 +154,7 @@ async fn a_bridge_that_is_not_connected_has_sent_nothing() {
 }
 
 #[tokio::test]
-async fn the_bridge_is_told_its_own_path() {
+async fn the_bridge_gets_the_path_that_it_sees() {
     let world = BridgeFixture::new().await;
     let other = tempfile::tempdir().unwrap();
     let link = other.path().join("as-the-bridge-sees-it");
@@ -164,15 +164,15 @@ async fn the_bridge_is_told_its_own_path() {
         ..world.options()
     };
     let bridge = BridgePlatform::new("", options).unwrap();
-    let chat = world.double.chat();
+    let chat = world.fake.chat();
     deliver(
         &bridge,
         &delivery(&chat, vec![sample::binary_file("a.bin", 10)]),
     )
     .await
     .unwrap();
-    let shown = world.double.seen(&chat);
-    let path = shown[0].payload["filePath"].as_str().unwrap();
+    let messages = world.fake.seen(&chat);
+    let path = messages[0].payload["filePath"].as_str().unwrap();
     assert!(path.starts_with(link.to_str().unwrap()), "{path}");
 }
 
@@ -192,11 +192,11 @@ impl InboundSink for RecordingSink {
 }
 
 #[tokio::test]
-async fn files_of_users_come_from_the_shared_folder_and_from_nowhere_else() {
+async fn files_of_users_are_read_from_the_shared_directory_only() {
     let world = BridgeFixture::new().await;
     let path = world.folder.path().join("in.txt");
     std::fs::write(&path, "hello").unwrap();
-    world.double.write(json!({
+    world.fake.write(json!({
         "messageId": "m1", "chatId": "49@s.whatsapp.net", "senderId": "49@s.whatsapp.net", "body": "look",
         "mediaType": "document", "mediaUrls": [path],
     }));
@@ -234,6 +234,43 @@ async fn files_of_users_come_from_the_shared_folder_and_from_nowhere_else() {
 }
 
 #[tokio::test]
+async fn messages_that_could_not_be_stored_are_stored_by_the_next_poll() {
+    let world = BridgeFixture::new().await;
+    for id in ["m1", "m2"] {
+        world.fake.write(json!({
+            "messageId": id, "chatId": "49@s.whatsapp.net", "senderId": "49@s.whatsapp.net", "body": "hello",
+        }));
+    }
+    let bridge = world.bridge();
+    let (sink, mut stored) = conformance::RecordingSink::new(1);
+    let stop = CancellationToken::new();
+    let error = bridge.poll(&sink, stop.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Transient);
+    stop.cancel();
+    bridge.poll(&sink, stop).await.unwrap();
+    let mut ids = Vec::new();
+    while let Ok(message) = stored.try_recv() {
+        ids.push(message.message_id);
+    }
+    assert_eq!(ids, ["m1", "m2"]);
+}
+
+#[tokio::test]
+async fn a_malformed_message_does_not_hide_the_others() {
+    let world = BridgeFixture::new().await;
+    for id in [json!(5), json!("m2")] {
+        world.fake.write(json!({
+            "messageId": id, "chatId": "49@s.whatsapp.net", "senderId": "49@s.whatsapp.net", "body": "hello",
+        }));
+    }
+    let (sink, mut stored) = conformance::RecordingSink::new(0);
+    let stop = CancellationToken::new();
+    stop.cancel();
+    world.bridge().poll(&sink, stop).await.unwrap();
+    assert_eq!(stored.try_recv().unwrap().message_id, "m2");
+}
+
+#[tokio::test]
 async fn a_wrong_token_ends_the_polling() {
     let world = BridgeFixture::new().await;
     let options = BridgeOptions {
@@ -249,7 +286,7 @@ async fn a_wrong_token_ends_the_polling() {
 }
 
 #[tokio::test]
-async fn only_bridges_on_loopback_are_taken() {
+async fn bridges_outside_loopback_are_refused() {
     let world = BridgeFixture::new().await;
     for (url, right) in [
         ("http://127.0.0.1:3000", true),

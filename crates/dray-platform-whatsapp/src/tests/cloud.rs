@@ -16,17 +16,17 @@ use hmac::{Hmac, Mac as _};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use super::{deliver, delivery, seen, target};
-use crate::double::{APP_SECRET, CloudDouble, InjectedFault, PHONE_NUMBER_ID};
+use super::{deliver, delivery, target, visible_messages};
+use crate::double::{APP_SECRET, FakeCloudApi, InjectedFault, PHONE_NUMBER_ID};
 use crate::{CloudOptions, CloudPlatform};
 
-fn options(double: &CloudDouble) -> CloudOptions {
+fn options(fake: &FakeCloudApi) -> CloudOptions {
     CloudOptions {
-        token: double.token(),
+        token: fake.token(),
         phone_number_id: PHONE_NUMBER_ID.to_owned(),
         app_secret: Secret::new(APP_SECRET),
         verify_token: Secret::new("our word"),
-        base_url: double.url(),
+        base_url: fake.url(),
         ..CloudOptions::default()
     }
 }
@@ -37,25 +37,25 @@ fn cloud(options: CloudOptions) -> CloudPlatform {
 
 #[derive(Debug)]
 struct CloudFixture {
-    double: CloudDouble,
+    fake: FakeCloudApi,
 }
 
 #[async_trait]
 impl PlatformFixture for CloudFixture {
     fn platform(&self) -> Arc<dyn Platform> {
-        Arc::new(cloud(options(&self.double)))
+        Arc::new(cloud(options(&self.fake)))
     }
 
     async fn chat(&self) -> DeliveryTarget {
-        target(&self.double.chat())
+        target(&self.fake.chat())
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
-        seen(self.double.seen(&target.chat))
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+        visible_messages(self.fake.seen(&target.chat))
     }
 
     async fn script(&self, fault: Wanted) -> bool {
-        self.double.script(match fault {
+        self.fake.script(match fault {
             Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
             Wanted::FailAfterBody => InjectedFault::Fail(502),
             Wanted::LoseAnswer => InjectedFault::LoseAnswer,
@@ -74,23 +74,23 @@ impl PlatformFixture for CloudFixture {
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(cloud(CloudOptions {
             token: Secret::new("EAAwrong"),
-            ..options(&self.double)
+            ..options(&self.fake)
         })))
     }
 
     fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(cloud(CloudOptions {
             base_url: "http://127.0.0.1:1/v23.0".to_owned(),
-            ..options(&self.double)
+            ..options(&self.fake)
         })))
     }
 
     fn received(&self) -> u64 {
-        self.double.received()
+        self.fake.received()
     }
 
     fn secrets(&self) -> Vec<String> {
-        let token = self.double.token().expose().to_owned();
+        let token = self.fake.token().expose().to_owned();
         vec![token, APP_SECRET.to_owned(), "EAAwrong".to_owned()]
     }
 
@@ -100,9 +100,9 @@ impl PlatformFixture for CloudFixture {
 }
 
 #[tokio::test]
-async fn it_does_what_every_platform_does() {
+async fn passes_the_conformance_suite() {
     let world = CloudFixture {
-        double: CloudDouble::start().await.unwrap(),
+        fake: FakeCloudApi::start().await.unwrap(),
     };
     match conformance::run_all(&world).await {
         Ok(report) => assert_eq!(report.skipped, ["a_thread_is_kept"]),
@@ -112,9 +112,9 @@ async fn it_does_what_every_platform_does() {
 
 #[tokio::test]
 async fn acceptance_is_provisional_until_a_status_says_more() {
-    let double = CloudDouble::start().await.unwrap();
-    let chat = double.chat();
-    let cloud = cloud(options(&double));
+    let fake = FakeCloudApi::start().await.unwrap();
+    let chat = fake.chat();
+    let cloud = cloud(options(&fake));
     let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
     let confirmed = deliver(&cloud, &delivery).await.unwrap();
     assert!(confirmed.provisional);
@@ -134,10 +134,10 @@ async fn acceptance_is_provisional_until_a_status_says_more() {
 }
 
 #[tokio::test]
-async fn r_11_a_closed_window_is_told_as_such() {
-    let double = CloudDouble::start().await.unwrap();
-    let chat = double.chat();
-    let cloud = cloud(options(&double));
+async fn r_11_a_closed_window_is_reported_as_its_own_kind() {
+    let fake = FakeCloudApi::start().await.unwrap();
+    let chat = fake.chat();
+    let cloud = cloud(options(&fake));
     for (code, kind) in [
         (131_047, ErrorKind::WindowClosed),
         (131_026, ErrorKind::NotFound),
@@ -145,7 +145,7 @@ async fn r_11_a_closed_window_is_told_as_such() {
         (131_000, ErrorKind::Transient),
         (999_999, ErrorKind::Unknown),
     ] {
-        double.script(InjectedFault::Refuse(code));
+        fake.script(InjectedFault::Refuse(code));
         let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&cloud, &delivery).await.unwrap_err();
         assert_eq!(
@@ -154,7 +154,7 @@ async fn r_11_a_closed_window_is_told_as_such() {
             "{code}"
         );
     }
-    assert!(double.seen(&chat).is_empty());
+    assert!(fake.seen(&chat).is_empty());
 }
 
 fn signed(news: &Value, secret: &str) -> WebhookRequest {
@@ -185,15 +185,15 @@ fn written(message: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn only_signed_news_is_read() {
-    let double = CloudDouble::start().await.unwrap();
+async fn only_signed_webhooks_are_read() {
+    let fake = FakeCloudApi::start().await.unwrap();
     let news = written(
         &json!({ "from": "49", "id": "wamid.1", "type": "text", "text": { "body": "hi" } }),
     );
     let cloud_of = |secret: &str| {
         cloud(CloudOptions {
             app_secret: Secret::new(secret),
-            ..options(&double)
+            ..options(&fake)
         })
     };
     let ours = cloud_of(APP_SECRET);
@@ -215,9 +215,9 @@ async fn only_signed_news_is_read() {
 }
 
 #[tokio::test]
-async fn the_address_is_verified_with_our_word_only() {
-    let double = CloudDouble::start().await.unwrap();
-    let cloud = cloud(options(&double));
+async fn the_webhook_is_verified_with_our_token_only() {
+    let fake = FakeCloudApi::start().await.unwrap();
+    let cloud = cloud(options(&fake));
     let hello = |query: &str| WebhookRequest {
         method: "GET".to_owned(),
         query: query.to_owned(),
@@ -237,10 +237,10 @@ async fn the_address_is_verified_with_our_word_only() {
 }
 
 #[tokio::test]
-async fn media_of_users_is_fetched_from_its_hosts_alone() {
-    let double = CloudDouble::start().await.unwrap();
-    let cloud = cloud(options(&double));
-    let id = double.keep(b"hello".to_vec());
+async fn media_of_users_is_fetched_from_known_hosts_only() {
+    let fake = FakeCloudApi::start().await.unwrap();
+    let cloud = cloud(options(&fake));
+    let id = fake.keep(b"hello".to_vec());
     let document = json!({
         "from": "49", "id": "wamid.1", "type": "document",
         "document": { "id": id, "filename": "a.txt", "mime_type": "text/plain", "caption": "look" },
@@ -277,9 +277,9 @@ async fn media_of_users_is_fetched_from_its_hosts_alone() {
 }
 
 #[tokio::test]
-async fn what_others_sent_is_not_ours() {
-    let double = CloudDouble::start().await.unwrap();
-    let cloud = cloud(options(&double));
+async fn messages_to_other_numbers_and_reactions_are_ignored() {
+    let fake = FakeCloudApi::start().await.unwrap();
+    let cloud = cloud(options(&fake));
     let mut news = written(
         &json!({ "from": "49", "id": "wamid.1", "type": "text", "text": { "body": "hi" } }),
     );
@@ -303,7 +303,7 @@ async fn what_others_sent_is_not_ours() {
 }
 
 #[test]
-fn options_that_cannot_be_are_refused() {
+fn invalid_options_are_refused() {
     let right = CloudOptions {
         token: Secret::new("EAA"),
         phone_number_id: "1".to_owned(),
@@ -332,22 +332,22 @@ fn options_that_cannot_be_are_refused() {
 }
 
 #[tokio::test]
-async fn pywa_takes_the_double_for_the_api() {
-    let double = CloudDouble::start().await.unwrap();
-    let person = double.chat();
-    let media = double.keep(b"hello".to_vec());
-    let token = double.token().expose().to_owned();
-    let url = double.url();
+async fn pywa_accepts_the_fake_api() {
+    let fake = FakeCloudApi::start().await.unwrap();
+    let person = fake.chat();
+    let media = fake.keep(b"hello".to_vec());
+    let token = fake.token().expose().to_owned();
+    let url = fake.url();
     let arguments = [&*url, &*token, PHONE_NUMBER_ID, &*person, &*media];
-    let shown = dray_testkit::python::run_script("whatsapp_client.py", "pywa", &arguments).await;
-    let seen = double.seen(&person);
-    assert_eq!(shown["document"], seen[0].id);
-    let (name, content) = seen[0].file.clone().unwrap();
+    let output = dray_testkit::python::run_script("whatsapp_client.py", "pywa", &arguments).await;
+    let messages = fake.seen(&person);
+    assert_eq!(output["document"], messages[0].id);
+    let (name, content) = messages[0].file.clone().unwrap();
     assert_eq!(
         (name.as_deref(), content.size),
         (Some("отчёт.bin"), 102_400)
     );
-    assert_eq!(shown["text"], seen[1].id);
-    assert_eq!(shown["size"], 5);
-    assert_eq!(shown["person"], 131_026);
+    assert_eq!(output["text"], messages[1].id);
+    assert_eq!(output["size"], 5);
+    assert_eq!(output["person"], 131_026);
 }

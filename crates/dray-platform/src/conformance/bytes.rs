@@ -1,4 +1,4 @@
-//! Bytes out, the same bytes at the user's.
+//! Cases about bytes: what leaves is what users get.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use crate::delivery::{ByteSource, OutgoingFile, SendFlags};
 use crate::error::{ErrorKind, SendOutcome};
 use crate::platform::OutgoingDelivery;
 
-/// Memory that one upload may take, for any size (R-18).
+/// Memory that one upload may use, for a file of any size (R-18).
 const MAX_UPLOAD_MEMORY_BYTES: u64 = 16 << 20;
 
-/// A size at which an upload in memory shows.
+/// Size of a file that shows whether an upload is held in memory, in bytes.
 const LARGE_FILE_BYTES: u64 = 60 << 20;
 
 async fn send_alone(
@@ -36,7 +36,7 @@ async fn send_alone(
         .map_err(|stop| with_file_name(&name, stop))
 }
 
-/// Says which file it was.
+/// Adds the name of the file to a failure.
 fn with_file_name(name: &str, stop: CaseEnd) -> CaseEnd {
     match stop {
         CaseEnd::Fail(why) => CaseEnd::Fail(format!("{name:?}: {why}")),
@@ -84,6 +84,7 @@ pub(super) async fn a_voice_message_arrives(world: &CaseContext<'_>) -> Result<(
         as_voice: true,
         ..SendFlags::default()
     };
+    // Only the first can be a voice message everywhere; the others must arrive in some other form.
     for file in [
         sample::opus_file("speech.ogg"),
         sample::mp3_file("song.mp3"),
@@ -95,6 +96,7 @@ pub(super) async fn a_voice_message_arrives(world: &CaseContext<'_>) -> Result<(
 }
 
 pub(super) async fn one_byte_and_odd_sizes_arrive(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    // One byte, and the sizes around a common buffer of 64 KiB.
     for size in [1, 65_535, 65_536, 65_537, 1 << 20] {
         send_alone(
             world,
@@ -112,7 +114,6 @@ pub(super) async fn what_the_platform_confirms_is_what_came(
     let delivery = world.delivery("", vec![sample::binary_file("data.bin", 70_000)]);
     for confirmed in world.arrives(&delivery).await? {
         expect_equal("confirmed file", confirmed.file, Some(0))?;
-        expect_true(!confirmed.route.is_empty(), "the route is told")?;
         if let Some(size) = confirmed.size {
             expect_equal("confirmed bytes", size, 70_000)?;
         }
@@ -135,6 +136,7 @@ pub(super) async fn a_known_file_id_saves_the_upload(
     world.arrives(&world.delivery("", vec![again])).await?;
     expect_equal("bytes read again", read.load(Ordering::SeqCst), 0)?;
 
+    // A new chat, because the first one shows the file already.
     let world = world.anew().await;
     let mut stale = sample::binary_file("data.bin", 70_000);
     stale.file_id = Some("nobody-knows-this".to_owned());
@@ -156,10 +158,12 @@ pub(super) async fn an_empty_file_is_explained_or_delivered(
     let step = world.only_step(&delivery).await?;
     let result = world.attempt(&delivery, &step, &world.key()).await?;
     expect_error(result, ErrorKind::Empty, SendOutcome::NotSent)?;
+    // The refusal must cost no upload.
     expect_equal("bytes that left", world.fixture.received() - before, 0)?;
     world.nothing_is_seen().await
 }
 
+/// Names that are legal in a file system, and hard on a header, a form or a URL.
 pub(super) async fn names_arrive_and_break_nothing(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     for name in [
         "plain.bin",
@@ -177,19 +181,20 @@ pub(super) async fn names_arrive_and_break_nothing(world: &CaseContext<'_>) -> R
             .arrives(&delivery)
             .await
             .map_err(|stop| with_file_name(name, stop))?;
-        for shown in world
-            .seen_files()
+        for name_shown in world
+            .visible_files()
             .await
             .into_iter()
             .filter_map(|file| file.name)
         {
             expect_true(
-                !shown.contains(['\r', '\n']),
-                format_args!("{shown:?} has more than one line"),
+                // A line break in a name would allow headers of the agent's choice.
+                !name_shown.contains(['\r', '\n']),
+                format_args!("{name_shown:?} has more than one line"),
             )?;
-            // How these are written inside quotes differs; that they break nothing was asked above.
+            // Platforms write these inside quotes in different ways; that they break nothing was checked above.
             if !name.contains(['"', '\\', '\n', '%']) {
-                expect_equal("name", shown.as_str(), name)?;
+                expect_equal("name", name_shown.as_str(), name)?;
             }
         }
     }
@@ -209,7 +214,7 @@ fn metered_file(mut file: OutgoingFile) -> (OutgoingFile, Arc<AtomicU64>) {
 pub(super) async fn a_large_file_is_not_held_in_memory(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let size = LARGE_FILE_BYTES.min(world.limits().await?.of("document"));
+    let size = LARGE_FILE_BYTES.min(world.limits().await?.of(crate::Route::Document));
     if size <= MAX_UPLOAD_MEMORY_BYTES + (MAX_UPLOAD_MEMORY_BYTES / 4) {
         return Err(CaseEnd::Skip("this platform takes no file that large"));
     }
@@ -217,24 +222,27 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
     let (file, read) = metered_file(sample::binary_file("large.bin", size));
     let delivery = world.delivery("", vec![file]);
     let before = world.fixture.received();
-    let most = AtomicU64::new(0);
+    let max_in_flight = AtomicU64::new(0);
+    // Bytes read from the source but not yet received by the server are in memory, or in buffers of the system.
     let watching = std::pin::pin!(async {
         loop {
             let gone = world.fixture.received() - before;
             let held = read.load(Ordering::SeqCst).saturating_sub(gone);
-            most.fetch_max(held, Ordering::SeqCst);
+            max_in_flight.fetch_max(held, Ordering::SeqCst);
+            // Gives way to the upload, which runs in the same task.
             tokio::task::yield_now().await;
         }
     });
     let sending = std::pin::pin!(world.arrives(&delivery));
     match select(sending, watching).await {
         Either::Left((result, _)) => result.map(|_| ())?,
+        // The watching loop never ends.
         Either::Right(((), _)) => {}
     }
-    let most = most.load(Ordering::SeqCst);
+    let max_in_flight = max_in_flight.load(Ordering::SeqCst);
     expect_true(
-        most <= MAX_UPLOAD_MEMORY_BYTES,
-        format_args!("{most} bytes of {size} were read and had not arrived"),
+        max_in_flight <= MAX_UPLOAD_MEMORY_BYTES,
+        format_args!("{max_in_flight} bytes of {size} were read and had not arrived"),
     )
 }
 
@@ -247,7 +255,7 @@ pub(super) async fn the_bytes_on_the_way_are_told(world: &CaseContext<'_>) -> Re
         .counted(&delivery, &step, &world.key(), &counter)
         .await??;
     let total = usize::try_from(counter.total()).map_err(CaseEnd::fail)?;
-    // What is around the bytes may be counted too, and so may their encoding for mail.
+    // Form fields and headers may be counted too, and so may the base64 of mail.
     expect_true(
         (FILE_BYTES..FILE_BYTES * 3 / 2).contains(&total),
         format_args!("{total} bytes were told for {FILE_BYTES}"),

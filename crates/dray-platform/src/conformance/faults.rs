@@ -1,4 +1,4 @@
-//! What a platform says when something goes wrong, and what the user sees of it.
+//! Cases about faults: what a platform reports, and what the user sees.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::platform::{
     DuplicateProtection, OutgoingDelivery, Platform, ReconcileResult, SendRequest,
 };
 
-/// More than the buffers between two sockets hold.
+/// A size in bytes above what the buffers between two sockets hold: the server can close before all of it has left.
 const BEYOND_BUFFERS: u64 = 24 << 20;
 
 async fn prepare_delivery(
@@ -23,18 +23,20 @@ async fn prepare_delivery(
     Ok((delivery, step, world.key()))
 }
 
-/// After a fault, the same step goes through, and the user sees the file once.
+/// Checks that nothing is visible after a fault, and that the same step then succeeds, once.
 async fn then_it_works(
     world: &CaseContext<'_>,
     delivery: &OutgoingDelivery,
     step: &SendStep,
 ) -> Result<(), CaseEnd> {
     world.nothing_is_seen().await?;
+    // With another key: the first attempt must not count as the message.
     world.attempt(delivery, step, &world.key()).await??;
-    expect_equal("files seen", world.seen_files().await.len(), 1)
+    expect_equal("files seen", world.visible_files().await.len(), 1)
 }
 
 pub(super) async fn a_rate_limit_is_told_exactly(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    // One delay below and one above the minute from which callers queue the delivery instead of waiting.
     for wait in [Duration::from_secs(7), Duration::from_secs(5821)] {
         let world = world.anew().await;
         let (delivery, step, key) =
@@ -64,12 +66,13 @@ pub(super) async fn a_failure_after_the_body_is_ambiguous(
     then_it_works(world, &delivery, &step).await
 }
 
-/// What the platform offers against duplicates does what it promises.
+/// Does what the platform offers against duplicates, and returns what that confirmed.
 async fn settle_ambiguous(
     platform: &dyn Platform,
     send: SendRequest<'_>,
 ) -> Result<Vec<ConfirmedFile>, CaseEnd> {
     let ambiguity = platform.ambiguity();
+    // The same key again must return the message that exists.
     if let DuplicateProtection::Resend(_) | DuplicateProtection::ResendAlways = ambiguity {
         return Ok(platform.send(send, &SentByteCounter::default()).await?);
     }
@@ -93,16 +96,19 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
         prepared: "",
         key: &key,
     };
+    // By hand instead of `attempt`, because the same request is needed for the second part.
     let prepared = world.platform.prepare(send, &counter).await?;
     send.prepared = &prepared;
     let result = world.platform.send(send, &counter).await;
     expect_error(result, ErrorKind::Transient, SendOutcome::Ambiguous)?;
-    expect_equal("files seen", world.seen_files().await.len(), 1)?;
+    // It is visible, although the platform could not know.
+    expect_equal("files seen", world.visible_files().await.len(), 1)?;
     let confirmed = settle_ambiguous(&*world.platform, send).await?;
-    let seen = world.seen().await;
-    expect_equal("files seen", world.seen_files().await.len(), 1)?;
+    let visible = world.visible_messages().await;
+    // Still one: settling must not show it again.
+    expect_equal("files seen", world.visible_files().await.len(), 1)?;
     for confirmed in confirmed {
-        let message = seen
+        let message = visible
             .iter()
             .find(|message| message.message_id == confirmed.message_id);
         expect_true(message.is_some(), format_args!("nobody sees {confirmed:?}"))?;
@@ -113,7 +119,7 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
 pub(super) async fn a_connection_closed_in_the_body_sent_nothing(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let size = BEYOND_BUFFERS.min(world.limits().await?.of("document"));
+    let size = BEYOND_BUFFERS.min(world.limits().await?.of(crate::Route::Document));
     let size = usize::try_from(size).map_err(CaseEnd::fail)?;
     let (delivery, step, key) =
         prepare_delivery(world, sample::binary_file("data.bin", size)).await?;
@@ -132,7 +138,7 @@ pub(super) async fn a_refusal_for_size_is_told(world: &CaseContext<'_>) -> Resul
     then_it_works(world, &delivery, &step).await
 }
 
-/// Not delivered, and not to be sent again as if nothing had been seen.
+/// Checks that a result is an error, and not one after which sending again would be safe.
 fn expect_undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Result<(), CaseEnd> {
     match result {
         Ok(confirmed) => Err(CaseEnd::fail(format_args!("delivered: {confirmed:?}"))),
@@ -164,6 +170,7 @@ pub(super) async fn an_answer_that_cannot_be_read_is_no_delivery(
 pub(super) async fn bytes_that_cannot_be_read_show_nothing(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
+    // Fails at the first byte, in the middle, and at the last byte.
     for readable in [0, 70_000, 199_999] {
         let file = sample::failing_file("data.bin", 200_000, readable);
         let (delivery, step, key) = prepare_delivery(world, file).await?;
@@ -171,6 +178,7 @@ pub(super) async fn bytes_that_cannot_be_read_show_nothing(
         expect_error(result, ErrorKind::Source, SendOutcome::NotSent)?;
         world.nothing_is_seen().await?;
     }
+    // The failures must leave the connection and the chat usable.
     let (delivery, step, _) =
         prepare_delivery(world, sample::binary_file("data.bin", 200_000)).await?;
     then_it_works(world, &delivery, &step).await

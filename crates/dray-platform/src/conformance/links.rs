@@ -6,10 +6,10 @@ use crate::delivery::{OutgoingFile, SendStep};
 
 const SIGNED_URL: &str = "https://files.example/big.bin?sig=1";
 
-/// Bytes that a message without a file may take on the wire, connection set-up included.
+/// Bytes that a message without a file may take on the wire, connection set-up included. Far below the file.
 const MAX_TEXT_BYTES: u64 = 256 * 1024;
 
-/// Sends the link to a file and checks that the file stays behind.
+/// Sends the link to a file, and checks that the file is neither sent nor confirmed.
 async fn send_link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), CaseEnd> {
     let delivery = world.delivery("", vec![file]);
     let step = SendStep::Link(format!(
@@ -24,12 +24,14 @@ async fn send_link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), Ca
     )?;
     let files: Vec<_> = confirmed.iter().map(|one| one.file).collect();
     expect_equal("confirmed files", files, vec![None])?;
-    expect_equal("files seen", world.seen_files().await.len(), 0)?;
-    let seen = world.seen().await;
-    expect_equal("messages seen", seen.len(), 1)?;
+    expect_equal("files seen", world.visible_files().await.len(), 0)?;
+    let visible = world.visible_messages().await;
+    expect_equal("messages seen", visible.len(), 1)?;
     expect_true(
-        seen.iter().all(|message| message.text.contains(SIGNED_URL)),
-        format_args!("the message has no link: {seen:?}"),
+        visible
+            .iter()
+            .all(|message| message.text.contains(SIGNED_URL)),
+        format_args!("the message has no link: {visible:?}"),
     )
 }
 
@@ -43,10 +45,11 @@ pub(super) async fn a_link_to_a_file_above_every_limit_arrives(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let limits = world.limits().await?;
+    // Above the limits of every route, which are not ordered.
     let routes = limits.routes.iter().map(|(_, limit)| *limit);
     let file = OutgoingFile {
         size: routes.fold(limits.any, u64::max).saturating_add(1),
-        // Reading it fails, so that a platform that reads it does not get away with it.
+        // Reading it fails, so that a platform cannot read it unnoticed.
         ..sample::failing_file("big.bin", 100, 0)
     };
     send_link(world, file).await

@@ -1,14 +1,16 @@
-//! Several files.
+//! Cases about several files: none is lost, and their order is kept.
 
 use super::report::{expect_equal, expect_true};
 use super::{CaseContext, CaseEnd, SeenFile, sample};
 use crate::delivery::OutgoingFile;
 
-/// The digests of those files of `seen` that are among `files`, in the order seen.
-fn order_of(seen: &[SeenFile], files: &[OutgoingFile]) -> Vec<String> {
-    seen.iter()
-        .filter(|seen| files.iter().any(|file| file.sha256 == seen.sha256))
-        .map(|seen| seen.sha256.to_hex())
+/// The digests of the `visible` files that are among `files`, in visible order.
+fn order_of(visible: &[SeenFile], files: &[OutgoingFile]) -> Vec<String> {
+    visible
+        .iter()
+        // Other files are allowed in between: only the order within a kind is promised.
+        .filter(|visible| files.iter().any(|file| file.sha256 == visible.sha256))
+        .map(|visible| visible.sha256.to_hex())
         .collect()
 }
 
@@ -32,6 +34,7 @@ pub(super) async fn every_file_is_planned_once(world: &CaseContext<'_>) -> Resul
     let limits = world.limits().await?;
     for message in ["", "words"] {
         let mut files = sample::every_kind();
+        // Every kind twice, so that each can be grouped.
         files.extend(sample::every_kind());
         let count = files.len();
         let delivery = world.delivery(message, files);
@@ -48,6 +51,7 @@ pub(super) async fn every_file_is_planned_once(world: &CaseContext<'_>) -> Resul
                 format_args!("too many files in {step:?}"),
             )?;
         }
+        // The message is on exactly one step: a repeated caption would be shown twice.
         let texts = steps.iter().filter(|step| !step.text().is_empty()).count();
         expect_equal("texts", texts, usize::from(!message.is_empty()))?;
     }
@@ -65,6 +69,7 @@ pub(super) async fn files_of_a_kind_keep_their_order(
             b"ID3\x04\0\0\0\0\0\0\xFF\xFB\x90\x64second".as_slice(),
         ),
     ];
+    // Interleaved, so that grouping by kind has to move files past each other.
     let mut files = Vec::new();
     for index in 0..3 {
         files.extend(documents.get(index).cloned());
@@ -72,9 +77,9 @@ pub(super) async fn files_of_a_kind_keep_their_order(
         files.extend(songs.get(index).cloned());
     }
     world.arrives(&world.delivery("words", files)).await?;
-    let seen = world.seen_files().await;
+    let visible = world.visible_files().await;
     for group in [&pictures, &documents, &songs] {
-        expect_equal("order", order_of(&seen, group), file_digests(group))?;
+        expect_equal("order", order_of(&visible, group), file_digests(group))?;
     }
     Ok(())
 }
@@ -82,13 +87,18 @@ pub(super) async fn files_of_a_kind_keep_their_order(
 pub(super) async fn more_pictures_than_one_message_takes_arrive(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
+    // The smallest album, the largest of most platforms, one above it, and more than two of them.
     for count in [2, 10, 11, 23] {
         let world = world.anew().await;
         let pictures = picture_files(count);
         let delivery = world.delivery("words", pictures.clone());
         world.arrives(&delivery).await?;
-        let seen = world.seen_files().await;
-        expect_equal("order", order_of(&seen, &pictures), file_digests(&pictures))?;
+        let visible = world.visible_files().await;
+        expect_equal(
+            "order",
+            order_of(&visible, &pictures),
+            file_digests(&pictures),
+        )?;
     }
     Ok(())
 }
@@ -96,6 +106,7 @@ pub(super) async fn more_pictures_than_one_message_takes_arrive(
 pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
+    // Lowered here, because a case cannot upload a file above real limits.
     let limits = world.limits().await?.at_most(1000);
     let files = vec![
         sample::binary_file("small.bin", 1000),
@@ -113,13 +124,14 @@ pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
     for step in &steps {
         world.attempt(&delivery, step, &world.key()).await??;
     }
-    let seen = world.seen_files().await;
-    expect_equal("files seen", order_of(&seen, &files).len(), 2)
+    let visible = world.visible_files().await;
+    expect_equal("files seen", order_of(&visible, &files).len(), 2)
 }
 
 pub(super) async fn two_deliveries_are_shown_twice(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    // Two deliveries with equal files are two intentions, so nothing may be merged.
     let delivery = world.delivery("", vec![sample::binary_file("data.bin", 100)]);
     world.deliver(&delivery).await?;
     world.deliver(&delivery).await?;
-    expect_equal("files seen", world.seen_files().await.len(), 2)
+    expect_equal("files seen", world.visible_files().await.len(), 2)
 }

@@ -1,4 +1,4 @@
-//! Where messages go, and who may write there.
+//! Cases about targets: threads, replies, missing chats, and credentials.
 
 use super::report::{expect_equal, expect_error, expect_true};
 use super::{CaseContext, CaseEnd, sample};
@@ -12,7 +12,7 @@ pub(super) async fn a_thread_is_kept(world: &CaseContext<'_>) -> Result<(), Case
     let mut delivery = world.delivery("words", vec![sample::binary_file("data.bin", 100)]);
     thread.clone_into(&mut delivery.target.thread);
     world.arrives(&delivery).await?;
-    for message in world.seen().await {
+    for message in world.visible_messages().await {
         expect_equal("thread", message.thread.as_str(), thread)?;
     }
     Ok(())
@@ -23,13 +23,14 @@ pub(super) async fn a_reply_is_kept(world: &CaseContext<'_>) -> Result<(), CaseE
         return Err(CaseEnd::Skip("this platform has no replies"));
     }
     world.deliver(&world.delivery("first", Vec::new())).await?;
-    let Some(first) = world.seen().await.into_iter().next() else {
+    let Some(first) = world.visible_messages().await.into_iter().next() else {
         return Err(CaseEnd::fail("nothing is seen"));
     };
     let mut delivery = world.delivery("", vec![sample::binary_file("data.bin", 100)]);
     delivery.target.reply_to.clone_from(&first.message_id);
     world.arrives(&delivery).await?;
-    let answers = world.seen().await.split_off(1);
+    // Without the first message.
+    let answers = world.visible_messages().await.split_off(1);
     expect_true(!answers.is_empty(), "the answer is seen")?;
     for message in answers {
         expect_equal(
@@ -41,7 +42,7 @@ pub(super) async fn a_reply_is_kept(world: &CaseContext<'_>) -> Result<(), CaseE
     Ok(())
 }
 
-/// Sends a text and a file there, which must both be refused in this way.
+/// Sends a text and a file to a target; both must be refused with an error of this kind.
 async fn expect_refusal(
     world: &CaseContext<'_>,
     target: &DeliveryTarget,
@@ -53,6 +54,7 @@ async fn expect_refusal(
     ] {
         let mut delivery = world.delivery(message, files);
         delivery.target = target.clone();
+        // A platform that asks for limits may notice already here.
         let limits = match world.platform.limits(target).await {
             Ok(limits) => limits,
             Err(error) => {
@@ -80,6 +82,7 @@ pub(super) async fn a_chat_that_does_not_exist_is_not_found(
 }
 
 pub(super) async fn wrong_credentials_are_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    // The chat of the right platform, so that only the credentials are wrong.
     let Some(platform) = world.fixture.with_wrong_credentials() else {
         return Err(CaseEnd::Skip("this platform has no credentials"));
     };

@@ -1,4 +1,4 @@
-//! What came out.
+//! Results of cases, and checks that fail with the line of their caller.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,18 +9,18 @@ use crate::error::{ErrorKind, PlatformError, SendOutcome};
 /// Why a case ended early.
 #[derive(Debug)]
 pub enum CaseEnd {
-    /// It cannot be asked of this platform.
+    /// The case does not apply to this platform, for this reason.
     Skip(&'static str),
-    /// The platform did something else than it must.
+    /// The platform did something else than it must. Holds the line of the case and the reason.
     Fail(String),
 }
 
 impl CaseEnd {
-    /// A failure at the caller's line.
+    /// A failure with the file and line of the caller.
     #[track_caller]
     pub fn fail(why: impl fmt::Display) -> Self {
-        let place = Location::caller();
-        Self::Fail(format!("{}:{}: {why}", place.file(), place.line()))
+        let location = Location::caller();
+        Self::Fail(format!("{}:{}: {why}", location.file(), location.line()))
     }
 }
 
@@ -31,7 +31,7 @@ impl From<PlatformError> for CaseEnd {
     }
 }
 
-/// An error with its causes.
+/// An error with all its causes, as a log would show it.
 pub(super) fn error_chain(error: &PlatformError) -> String {
     let mut text = format!("{:?} {error}", error.moment());
     let mut next = error.source();
@@ -43,7 +43,7 @@ pub(super) fn error_chain(error: &PlatformError) -> String {
     text
 }
 
-/// Fails unless `result` is an error of this kind and moment; gives it back.
+/// Returns the error of `result`; fails unless it has this kind and this moment.
 #[track_caller]
 pub(super) fn expect_error<T>(
     result: Result<T, PlatformError>,
@@ -62,7 +62,7 @@ pub(super) fn expect_error<T>(
     }
 }
 
-/// Fails unless both are equal.
+/// Fails unless both are equal, and shows both.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "callers compare what they have just made"
@@ -70,18 +70,18 @@ pub(super) fn expect_error<T>(
 #[track_caller]
 pub(super) fn expect_equal<T: PartialEq + fmt::Debug>(
     what: &str,
-    found: T,
+    actual: T,
     wanted: T,
 ) -> Result<(), CaseEnd> {
-    if found == wanted {
+    if actual == wanted {
         return Ok(());
     }
     Err(CaseEnd::fail(format_args!(
-        "{what}: found {found:?}, wanted {wanted:?}"
+        "{what}: found {actual:?}, wanted {wanted:?}"
     )))
 }
 
-/// Fails unless it holds.
+/// Fails unless the condition holds.
 #[track_caller]
 pub(super) fn expect_true(condition: bool, why: impl fmt::Display) -> Result<(), CaseEnd> {
     if condition {
@@ -91,12 +91,12 @@ pub(super) fn expect_true(condition: bool, why: impl fmt::Display) -> Result<(),
     }
 }
 
-/// What was asked.
+/// The result of a suite in which no case failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConformanceReport {
-    /// Cases that passed.
+    /// Names of cases that passed, in order.
     pub passed: Vec<&'static str>,
-    /// Cases that could not be asked.
+    /// Names of cases that do not apply to the platform.
     pub skipped: Vec<&'static str>,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for CaseFailures {
     }
 }
 
-/// Readable where a test unwraps it.
+/// As [`fmt::Display`], so that a test that unwraps it shows one case per line.
 impl fmt::Debug for CaseFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,20 +1,20 @@
-//! Files of every kind, as small as their formats allow, and ways in which reading one goes wrong.
+//! Files of every kind, as small as their formats allow, and sources that fail while they are read.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_content::kind::{HEAD_BYTES, detect_kind};
+use dray_media_type::kind::{HEAD_BYTES, detect_kind};
 use dray_types::Sha256Digest;
 use futures_util::{StreamExt as _, stream};
 
 use crate::delivery::{ByteSource, ByteStream, OutgoingFile};
 use crate::error::{ErrorKind, PlatformError};
 
-/// Bytes per piece of a stream.
+/// Bytes of one chunk of a stream.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Bytes in memory.
+/// Bytes in memory, which can be opened any number of times.
 #[derive(Clone, Debug)]
 pub struct MemorySource(pub Bytes);
 
@@ -27,13 +27,13 @@ impl ByteSource for MemorySource {
 
 fn chunked_stream(bytes: Bytes) -> ByteStream {
     stream::unfold(bytes, |mut rest| async move {
-        let piece = rest.split_to(rest.len().min(CHUNK_BYTES));
-        (!piece.is_empty()).then_some((Ok(piece), rest))
+        let chunk = rest.split_to(rest.len().min(CHUNK_BYTES));
+        (!chunk.is_empty()).then_some((Ok(chunk), rest))
     })
     .boxed()
 }
 
-/// Bytes of which only the first so many can be read; then reading fails, or just ends.
+/// Bytes of which only a part can be read; then reading fails, or the stream just ends.
 #[derive(Clone, Debug)]
 struct BrokenSource {
     bytes: Bytes,
@@ -55,7 +55,7 @@ impl ByteSource for BrokenSource {
     }
 }
 
-/// A file of these bytes.
+/// A file with these bytes. Its kind is detected as for a real one.
 pub fn memory_file(name: &str, bytes: impl Into<Bytes>) -> OutgoingFile {
     let bytes = bytes.into();
     let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -70,17 +70,19 @@ pub fn memory_file(name: &str, bytes: impl Into<Bytes>) -> OutgoingFile {
     }
 }
 
-/// A binary file of this size whose bytes tell where they belong.
+/// A binary file of this size, in which every place has other bytes: a lost or repeated chunk changes its digest.
 pub fn binary_file(name: &str, size: usize) -> OutgoingFile {
     memory_file(name, patterned_bytes(size))
 }
 
-/// Bytes in which no piece looks like another; not text.
+/// Bytes in which no part looks like another, and which are not text.
 pub fn patterned_bytes(size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size + 8);
+    // Neither text nor any known format.
     bytes.extend([0, 0xFF, 0xFE]);
     let mut number = 0_u64;
     while bytes.len() < size {
+        // The constants are those of SplitMix64, which spreads a counter over all bits.
         number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (number ^ (number >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bytes.extend_from_slice(&(mixed ^ (mixed >> 32)).to_le_bytes());
@@ -89,7 +91,7 @@ pub fn patterned_bytes(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A file of which only the first `readable` bytes can be read; then reading fails.
+/// A file of which only the first `readable` of its `size` bytes can be read; then reading fails.
 pub fn failing_file(name: &str, size: usize, readable: usize) -> OutgoingFile {
     broken_file(name, size, readable, true)
 }
@@ -111,7 +113,7 @@ fn broken_file(name: &str, size: usize, readable: usize, fails: bool) -> Outgoin
     }
 }
 
-/// A PNG of this width and height; `salt` makes it another file.
+/// A PNG header of this width and height; `salt` makes it another file. It has no pixels.
 pub fn png_file(name: &str, width: u32, height: u32, salt: u64) -> OutgoingFile {
     let mut bytes = b"\x89PNG\r\n\x1A\n\0\0\0\x0DIHDR".to_vec();
     bytes.extend(width.to_be_bytes());
@@ -121,7 +123,7 @@ pub fn png_file(name: &str, width: u32, height: u32, salt: u64) -> OutgoingFile 
     memory_file(name, bytes)
 }
 
-/// A JPEG of 640 × 480; `salt` makes it another file.
+/// A JPEG of 640 × 480 without pixels; `salt` makes it another file.
 pub fn jpeg_file(name: &str, salt: u64) -> OutgoingFile {
     let mut bytes = b"\xFF\xD8\xFF\xE0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0".to_vec();
     bytes.extend(b"\xFF\xC0\0\x11\x08\x01\xE0\x02\x80\x03\x01\x22\0\x02\x11\x01\x03\x11\x01");
@@ -130,28 +132,28 @@ pub fn jpeg_file(name: &str, salt: u64) -> OutgoingFile {
     memory_file(name, bytes)
 }
 
-/// An animated GIF.
+/// An animated GIF: it has the extension that repeats it.
 pub fn gif_file(name: &str) -> OutgoingFile {
     let mut bytes = b"GIF89a\x10\0\x10\0\0\0\0\x21\xFF\x0BNETSCAPE2.0\x03\x01\0\0\0".to_vec();
     bytes.extend(b"\x2C\0\0\0\0\x10\0\x10\0\0\x02\x02\x44\x01\0\x3B");
     memory_file(name, bytes)
 }
 
-/// A still WebP.
+/// A still WebP: its extended header does not announce an animation. It has no pixels.
 pub fn webp_file(name: &str) -> OutgoingFile {
     let mut bytes = b"RIFF\x1A\0\0\0WEBPVP8X\x0A\0\0\0\0\0\0\0".to_vec();
     bytes.extend(b"\x7F\x02\0\xDF\x01\0");
     memory_file(name, bytes)
 }
 
-/// An MP4 with H.264.
+/// An MP4 whose sample description names H.264.
 pub fn mp4_file(name: &str) -> OutgoingFile {
     let mut bytes = b"\0\0\0\x18ftypisom\0\0\0\0isomavc1".to_vec();
     bytes.extend(b"\0\0\0\x20stsd\0\0\0\0\0\0\0\x01\0\0\0\x10avc1\0\0\0\0\0\0\0\0");
     memory_file(name, bytes)
 }
 
-/// An MP3.
+/// An MP3 with an empty tag and the header of one frame.
 pub fn mp3_file(name: &str) -> OutgoingFile {
     memory_file(
         name,
@@ -159,19 +161,19 @@ pub fn mp3_file(name: &str) -> OutgoingFile {
     )
 }
 
-/// MPEG-4 audio.
+/// MPEG-4 audio: only the brand of its first box.
 pub fn m4a_file(name: &str) -> OutgoingFile {
     memory_file(name, b"\0\0\0\x14ftypM4A \0\0\0\0isom".as_slice())
 }
 
-/// Opus in Ogg, one channel.
+/// Opus in Ogg, one channel, the first page only.
 pub fn opus_file(name: &str) -> OutgoingFile {
     let mut bytes = b"OggS\0\x02\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\x01\x13".to_vec();
     bytes.extend(b"OpusHead\x01\x01\0\0\x80\xBB\0\0\0\0\0");
     memory_file(name, bytes)
 }
 
-/// One file of every kind that platforms treat in a way of its own.
+/// One file of every kind that some platform treats in its own way.
 pub fn every_kind() -> Vec<OutgoingFile> {
     vec![
         png_file("picture.png_file", 640, 480, 1),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use dray_content::caption::{self, CaptionPlacement, CaptionUnit};
+use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
 use dray_types::Sha256Digest;
 use futures_util::StreamExt as _;
 
@@ -67,12 +67,12 @@ impl FakePlatform {
     }
 
     fn error(&self, kind: ErrorKind) -> PlatformError {
-        let shown = if self.wrong == InjectedDefect::ShowsToken {
+        let text = if self.wrong == InjectedDefect::ShowsToken {
             TEST_TOKEN
         } else {
             "refused"
         };
-        PlatformError::new(kind, shown)
+        PlatformError::new(kind, text)
     }
 
     /// Reads the files of a step as a server would.
@@ -97,14 +97,14 @@ impl FakePlatform {
             let mut stream = file.source.open().await?;
             let mut bytes = Vec::new();
             let mut held = 0;
-            while let Some(piece) = stream.next().await {
-                let piece = match piece {
-                    Ok(piece) => piece,
+            while let Some(chunk) = stream.next().await {
+                let chunk = match chunk {
+                    Ok(chunk) => chunk,
                     Err(_) if self.wrong == InjectedDefect::IgnoresSource => break,
                     Err(error) => return Err(error),
                 };
-                bytes.extend_from_slice(&piece);
-                held += piece.len() as u64;
+                bytes.extend_from_slice(&chunk);
+                held += chunk.len() as u64;
                 if self.wrong != InjectedDefect::HoldsAll {
                     self.server.received.fetch_add(held, Ordering::SeqCst);
                     progress.sent(std::mem::take(&mut held));
@@ -142,7 +142,7 @@ impl FakePlatform {
             InjectedDefect::ForgetsThread => String::new(),
             _ => target.thread.clone(),
         };
-        let seen = VisibleMessage {
+        let visible = VisibleMessage {
             message_id: number.clone(),
             text: send.step.text().to_owned(),
             files,
@@ -152,7 +152,7 @@ impl FakePlatform {
         self.chats()
             .entry(target.chat.clone())
             .or_default()
-            .push(seen);
+            .push(visible);
         number
     }
 
@@ -166,11 +166,13 @@ impl FakePlatform {
         match fault {
             None => Ok(self.show(send, files)),
             Some(PlatformFault::RateLimit(wait)) => {
-                let told = match self.wrong {
+                let retry_after = match self.wrong {
                     InjectedDefect::RoundsDelays => wait.min(std::time::Duration::from_mins(1)),
                     _ => wait,
                 };
-                Err(self.error(ErrorKind::RateLimited).with_retry_after(told))
+                Err(self
+                    .error(ErrorKind::RateLimited)
+                    .with_retry_after(retry_after))
             }
             Some(PlatformFault::TooLarge) => Err(self.error(ErrorKind::TooLarge)),
             Some(PlatformFault::FailAfterBody | PlatformFault::CloseDuringBody) => Err(lost()),
@@ -225,7 +227,7 @@ impl Platform for FakePlatform {
         let fits = |index: &usize| delivery.files[*index].size <= limits.any;
         let mut steps: Vec<SendStep> = (0..delivery.files.len())
             .filter(fits)
-            .map(|index| SendStep::files_by("file", vec![index]))
+            .map(|index| SendStep::files_by(crate::Route::File, vec![index]))
             .collect();
         if self.wrong == InjectedDefect::ReversesOrder {
             steps.reverse();
@@ -283,7 +285,7 @@ impl Platform for FakePlatform {
             message_id: message_id.clone(),
             file_id: String::new(),
             size: None,
-            route: send.step.route().to_owned(),
+            route: send.step.route(),
             provisional: false,
         };
         let files = send.step.files().iter();
@@ -333,7 +335,7 @@ impl PlatformFixture for FakeFixture {
         target(&self.server.last.fetch_add(1, Ordering::SeqCst).to_string())
     }
 
-    async fn seen(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
+    async fn visible_messages(&self, target: &DeliveryTarget) -> Vec<VisibleMessage> {
         let chats = self.server.chats.lock().unwrap();
         chats.get(&target.chat).cloned().unwrap_or_default()
     }
@@ -372,7 +374,7 @@ impl PlatformFixture for FakeFixture {
 }
 
 #[tokio::test]
-async fn a_platform_that_does_what_it_must_passes() {
+async fn a_correct_platform_passes() {
     let report = run_cases(
         &FakeFixture::new(InjectedDefect::Nothing),
         CONFORMANCE_CASES,
@@ -383,75 +385,78 @@ async fn a_platform_that_does_what_it_must_passes() {
     assert_eq!(report.passed.len(), CONFORMANCE_CASES.len() - 1);
 }
 
+/// Each defect with the case that finds it.
+const DEFECT_CASES: &[(InjectedDefect, &str)] = &[
+    (
+        InjectedDefect::ChangesBytes,
+        "every_kind_arrives_byte_for_byte",
+    ),
+    (
+        InjectedDefect::DropsSiblings,
+        "what_is_too_large_is_left_out_and_the_rest_arrives",
+    ),
+    (
+        InjectedDefect::HoldsAll,
+        "a_large_file_is_not_held_in_memory",
+    ),
+    (
+        InjectedDefect::SendsEmptyFiles,
+        "an_empty_file_is_explained_or_delivered",
+    ),
+    (
+        InjectedDefect::MentionsEverybody,
+        "mass_mentions_call_nobody",
+    ),
+    (
+        InjectedDefect::TextLast,
+        "a_long_text_comes_whole_and_before_the_file",
+    ),
+    (
+        InjectedDefect::ReversesOrder,
+        "files_of_a_kind_keep_their_order",
+    ),
+    (
+        InjectedDefect::SendsTwiceAfterLoss,
+        "a_lost_answer_is_ambiguous_and_never_shown_twice",
+    ),
+    (
+        InjectedDefect::CallsLossUnsent,
+        "a_lost_answer_is_ambiguous_and_never_shown_twice",
+    ),
+    (
+        InjectedDefect::CallsBreakAmbiguous,
+        "a_connection_closed_in_the_body_sent_nothing",
+    ),
+    (InjectedDefect::RoundsDelays, "a_rate_limit_is_told_exactly"),
+    (
+        InjectedDefect::BelievesStatus,
+        "a_success_without_the_file_is_no_delivery",
+    ),
+    (InjectedDefect::ShowsToken, "wrong_credentials_are_told"),
+    (InjectedDefect::ForgetsThread, "a_thread_is_kept"),
+    (
+        InjectedDefect::IgnoresSource,
+        "bytes_that_cannot_be_read_show_nothing",
+    ),
+    (
+        InjectedDefect::AttachesLinkedFiles,
+        "a_link_arrives_without_its_file",
+    ),
+    (
+        InjectedDefect::AttachesLinkedFiles,
+        "a_link_to_a_file_above_every_limit_arrives",
+    ),
+];
+
 #[tokio::test]
-async fn each_way_of_doing_wrong_is_found() {
-    for (wrong, found_by) in [
-        (
-            InjectedDefect::ChangesBytes,
-            "every_kind_arrives_byte_for_byte",
-        ),
-        (
-            InjectedDefect::DropsSiblings,
-            "what_is_too_large_is_left_out_and_the_rest_arrives",
-        ),
-        (
-            InjectedDefect::HoldsAll,
-            "a_large_file_is_not_held_in_memory",
-        ),
-        (
-            InjectedDefect::SendsEmptyFiles,
-            "an_empty_file_is_explained_or_delivered",
-        ),
-        (
-            InjectedDefect::MentionsEverybody,
-            "mass_mentions_call_nobody",
-        ),
-        (
-            InjectedDefect::TextLast,
-            "a_long_text_comes_whole_and_before_the_file",
-        ),
-        (
-            InjectedDefect::ReversesOrder,
-            "files_of_a_kind_keep_their_order",
-        ),
-        (
-            InjectedDefect::SendsTwiceAfterLoss,
-            "a_lost_answer_is_ambiguous_and_never_shown_twice",
-        ),
-        (
-            InjectedDefect::CallsLossUnsent,
-            "a_lost_answer_is_ambiguous_and_never_shown_twice",
-        ),
-        (
-            InjectedDefect::CallsBreakAmbiguous,
-            "a_connection_closed_in_the_body_sent_nothing",
-        ),
-        (InjectedDefect::RoundsDelays, "a_rate_limit_is_told_exactly"),
-        (
-            InjectedDefect::BelievesStatus,
-            "a_success_without_the_file_is_no_delivery",
-        ),
-        (InjectedDefect::ShowsToken, "wrong_credentials_are_told"),
-        (InjectedDefect::ForgetsThread, "a_thread_is_kept"),
-        (
-            InjectedDefect::IgnoresSource,
-            "bytes_that_cannot_be_read_show_nothing",
-        ),
-        (
-            InjectedDefect::AttachesLinkedFiles,
-            "a_link_arrives_without_its_file",
-        ),
-        (
-            InjectedDefect::AttachesLinkedFiles,
-            "a_link_to_a_file_above_every_limit_arrives",
-        ),
-    ] {
+async fn each_injected_defect_is_found() {
+    for (wrong, found_by) in DEFECT_CASES {
         let case: Vec<_> = CONFORMANCE_CASES
             .iter()
             .copied()
-            .filter(|(name, _)| *name == found_by)
+            .filter(|(name, _)| name == found_by)
             .collect();
-        let CaseFailures(failed) = run_cases(&FakeFixture::new(wrong), &case)
+        let CaseFailures(failed) = run_cases(&FakeFixture::new(*wrong), &case)
             .await
             .unwrap_err();
         assert_eq!(failed.len(), 1, "{wrong:?}");

@@ -1,13 +1,13 @@
-//! What is said with the files.
+//! Cases about the text of a delivery.
 
-use dray_content::caption;
+use dray_presentation::caption;
 
 use super::report::{expect_equal, expect_true};
 use super::{CaseContext, CaseEnd, VisibleMessage, sample};
 
-/// All texts in the order they are seen, as one.
-fn joined_text(seen: &[VisibleMessage]) -> String {
-    let texts: Vec<&str> = seen
+/// All texts in the order in which they are seen, joined by line ends.
+fn joined_text(visible: &[VisibleMessage]) -> String {
+    let texts: Vec<&str> = visible
         .iter()
         .map(|message| message.text.as_str())
         .filter(|text| !text.is_empty())
@@ -15,12 +15,12 @@ fn joined_text(seen: &[VisibleMessage]) -> String {
     texts.join("\n")
 }
 
-/// Without white space, which may change where a text is cut.
+/// Without white space, which may change where a text is divided.
 fn without_white_space(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
-/// Words of this many units in all, in paragraphs.
+/// Words of `length` ASCII characters in all, in paragraphs: the same length in every unit.
 fn sample_text(length: usize) -> String {
     let text: String = (0..)
         .flat_map(|number| {
@@ -36,9 +36,9 @@ fn sample_text(length: usize) -> String {
 
 pub(super) async fn a_text_alone_arrives(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
     world.deliver(&world.delivery("hello", Vec::new())).await?;
-    let seen = world.seen().await;
-    expect_equal("text", joined_text(&seen).as_str(), "hello")?;
-    expect_equal("files", world.seen_files().await.len(), 0)
+    let visible = world.visible_messages().await;
+    expect_equal("text", joined_text(&visible).as_str(), "hello")?;
+    expect_equal("files", world.visible_files().await.len(), 0)
 }
 
 pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
@@ -48,9 +48,10 @@ pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
         let world = world.anew().await;
         let delivery = world.delivery("Here it is.", vec![file]);
         world.arrives(&delivery).await?;
-        let seen = world.seen().await;
-        expect_equal("text", joined_text(&seen).as_str(), "Here it is.")?;
-        let first = seen.first().map(|message| message.text.as_str());
+        let visible = world.visible_messages().await;
+        expect_equal("text", joined_text(&visible).as_str(), "Here it is.")?;
+        // Before the file or with it, never after it.
+        let first = visible.first().map(|message| message.text.as_str());
         expect_equal("the text is not last", first, Some("Here it is."))?;
     }
     Ok(())
@@ -60,29 +61,32 @@ pub(super) async fn a_long_text_comes_whole_and_before_the_file(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let limits = world.limits().await?;
+    // Some platforms have no practical limit of text.
     let longest = limits.text.min(60_000);
+    // Just above a caption, just above a message, and more than two messages.
     for length in [limits.caption.min(60_000) + 1, longest + 1, longest * 2 + 7] {
         let world = world.anew().await;
         let text = sample_text(length);
         let delivery = world.delivery(&text, vec![sample::binary_file("data.bin", 100)]);
         world.arrives(&delivery).await?;
-        let seen = world.seen().await;
+        let visible = world.visible_messages().await;
         expect_equal(
             "text",
-            without_white_space(&joined_text(&seen)),
+            without_white_space(&joined_text(&visible)),
             without_white_space(&text),
         )?;
-        for message in &seen {
-            let found = world.traits.unit.count(&message.text);
-            let most = if message.files.is_empty() {
+        for message in &visible {
+            let units = world.traits.unit.count(&message.text);
+            let limit = if message.files.is_empty() {
                 limits.text
             } else {
                 limits.caption.max(limits.text)
             };
-            expect_true(found <= most, format_args!("{found} units in one message"))?;
+            expect_true(units <= limit, format_args!("{units} units in one message"))?;
         }
-        let file = seen.iter().position(|message| !message.files.is_empty());
-        let last_text = seen.iter().rposition(|message| !message.text.is_empty());
+        let file = visible.iter().position(|message| !message.files.is_empty());
+        let last_text = visible.iter().rposition(|message| !message.text.is_empty());
+        // `None`, no text or no file, is less than any position.
         expect_true(last_text <= file, "the file comes after the text")?;
     }
     Ok(())
@@ -91,6 +95,7 @@ pub(super) async fn a_long_text_comes_whole_and_before_the_file(
 pub(super) async fn a_text_of_exactly_the_limit_arrives(
     world: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
+    // A platform without captions reports 0, and empty text is not sent.
     let limits = world.limits().await?;
     for length in [
         limits.caption.clamp(1, 60_000),
@@ -102,7 +107,7 @@ pub(super) async fn a_text_of_exactly_the_limit_arrives(
         world.arrives(&delivery).await?;
         expect_equal(
             "text",
-            without_white_space(&joined_text(&world.seen().await)),
+            without_white_space(&joined_text(&world.visible_messages().await)),
             without_white_space(&text),
         )?;
     }
@@ -121,13 +126,14 @@ pub(super) async fn text_is_shown_as_it_was_written(
     ] {
         let world = world.anew().await;
         world.deliver(&world.delivery(text, Vec::new())).await?;
-        let shown = joined_text(&world.seen().await);
-        expect_equal("text", shown.as_str(), text)?;
+        let text_shown = joined_text(&world.visible_messages().await);
+        expect_equal("text", text_shown.as_str(), text)?;
+        // The second pass is about captions, which often have a grammar of their own.
         let world = world.anew().await;
         let delivery = world.delivery(text, vec![sample::binary_file("data.bin", 100)]);
         world.arrives(&delivery).await?;
-        let shown = joined_text(&world.seen().await);
-        expect_equal("text with a file", shown.as_str(), text)?;
+        let text_shown = joined_text(&world.visible_messages().await);
+        expect_equal("text with a file", text_shown.as_str(), text)?;
     }
     Ok(())
 }
@@ -136,12 +142,17 @@ pub(super) async fn mass_mentions_call_nobody(world: &CaseContext<'_>) -> Result
     if !world.traits.people {
         return Err(CaseEnd::Skip("programs read this platform's texts"));
     }
+    // The words that call all members of a chat on one platform or another.
     let text = "Dear @everyone, @here, @channel and @room: <!channel> <!here>";
     for files in [Vec::new(), vec![sample::binary_file("data.bin", 100)]] {
         let world = world.anew().await;
         world.deliver(&world.delivery(text, files)).await?;
-        let shown = joined_text(&world.seen().await);
-        expect_equal("text", shown.as_str(), &caption::neutralise_mentions(text))?;
+        let text_shown = joined_text(&world.visible_messages().await);
+        expect_equal(
+            "text",
+            text_shown.as_str(),
+            &caption::neutralise_mentions(text),
+        )?;
     }
     Ok(())
 }

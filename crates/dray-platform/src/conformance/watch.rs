@@ -1,4 +1,4 @@
-//! What can be watched while a file is on its way.
+//! Counters for a file on its way: what was read of it, and what has left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::delivery::{ByteSource, ByteStream};
 use crate::error::PlatformError;
 use crate::platform::UploadProgress;
 
-/// Counts what a platform says has left.
+/// Counts the bytes that a platform reports as sent.
 #[derive(Debug, Default)]
 pub(super) struct SentByteCounter(AtomicU64);
 
@@ -26,7 +26,7 @@ impl UploadProgress for SentByteCounter {
     }
 }
 
-/// A source that counts what was read of it.
+/// A source that counts the bytes that were read from it.
 #[derive(Debug)]
 pub(super) struct MeteredSource {
     pub(super) inner: Arc<dyn ByteSource>,
@@ -37,9 +37,9 @@ pub(super) struct MeteredSource {
 impl ByteSource for MeteredSource {
     async fn open(&self) -> Result<ByteStream, PlatformError> {
         let read = Arc::clone(&self.read);
-        let counted = self.inner.open().await?.inspect(move |piece| {
-            if let Ok(piece) = piece {
-                let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+        let counted = self.inner.open().await?.inspect(move |chunk| {
+            if let Ok(chunk) = chunk {
+                let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
                 read.fetch_add(length, Ordering::SeqCst);
             }
         });

@@ -1,4 +1,4 @@
-//! What a case works with.
+//! The context of a case: platform, chat, and the steps that cases share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,25 +13,25 @@ use crate::error::{PlatformError, SendOutcome};
 use crate::limits::ChatLimits;
 use crate::platform::{OutgoingDelivery, Platform, SendRequest};
 
-/// Ways tried for one step when the platform refuses it is.
+/// Most routes that are tried for one step when the platform refuses it.
 const MAX_ROUTES: usize = 4;
 
 /// Platform and chat of one case.
 #[derive(Debug)]
 pub struct CaseContext<'f> {
-    /// Who made the platform.
+    /// The fixture that made the platform.
     pub fixture: &'f dyn PlatformFixture,
     /// The platform under test.
     pub platform: Arc<dyn Platform>,
     /// The chat of this case; nothing was written there before it.
     pub target: DeliveryTarget,
-    /// What may be asked.
+    /// The facts in which the platform differs from others.
     pub traits: PlatformTraits,
     keys: AtomicU64,
 }
 
 impl<'f> CaseContext<'f> {
-    /// Takes a new chat.
+    /// A context with a new chat.
     pub async fn open(fixture: &'f dyn PlatformFixture) -> Self {
         Self {
             fixture,
@@ -42,12 +42,12 @@ impl<'f> CaseContext<'f> {
         }
     }
 
-    /// The same in another new chat.
+    /// The same platform with another new chat.
     pub(super) async fn anew(&self) -> Self {
         Self::open(self.fixture).await
     }
 
-    /// The same with another platform and chat.
+    /// The same fixture with another platform and chat.
     pub(super) fn with(&self, platform: Arc<dyn Platform>, target: DeliveryTarget) -> Self {
         Self {
             fixture: self.fixture,
@@ -58,7 +58,7 @@ impl<'f> CaseContext<'f> {
         }
     }
 
-    /// A delivery to the chat.
+    /// A delivery to the chat, without flags.
     pub(super) fn delivery(&self, message: &str, files: Vec<OutgoingFile>) -> OutgoingDelivery {
         OutgoingDelivery {
             id: "d".to_owned(),
@@ -79,23 +79,24 @@ impl<'f> CaseContext<'f> {
         Ok(self.platform.plan(delivery, &self.limits().await?))
     }
 
-    /// The only step of a delivery.
+    /// The only step of a delivery; fails when there are more.
     pub(super) async fn only_step(&self, delivery: &OutgoingDelivery) -> Result<SendStep, CaseEnd> {
         let mut steps = self.plan(delivery).await?;
         expect_equal("steps", steps.len(), 1)?;
         steps.pop().ok_or_else(|| CaseEnd::fail("no step"))
     }
 
-    /// A key that no other step has.
+    /// A key that no other step of this chat has.
     pub(super) fn key(&self) -> String {
         let number = self.keys.fetch_add(1, Ordering::SeqCst);
         let seed = format!("{} {number}", self.target);
+        // Digits of a digest, of which 22 are as long as a real key.
         let mut key = Sha256Digest::of(seed.as_bytes()).to_hex();
         key.truncate(22);
         key
     }
 
-    /// Makes a fault happen, or skips the case.
+    /// Injects a fault; the case is skipped when the wire has no such fault.
     pub(super) async fn script(&self, fault: PlatformFault) -> Result<(), CaseEnd> {
         if self.fixture.script(fault).await {
             return Ok(());
@@ -103,7 +104,7 @@ impl<'f> CaseContext<'f> {
         Err(CaseEnd::Skip("the wire of this platform has no such thing"))
     }
 
-    /// One try of one step: what is prepared, then what is seen. Fails the case when an error shows a secret.
+    /// One attempt of one step: prepare, then send. Fails the case when an error shows a secret.
     pub(super) async fn attempt(
         &self,
         delivery: &OutgoingDelivery,
@@ -114,7 +115,7 @@ impl<'f> CaseContext<'f> {
             .await
     }
 
-    /// As [`Self::attempt`], and what left is counted.
+    /// As [`Self::attempt`], and counts the bytes that have left.
     pub(super) async fn counted(
         &self,
         delivery: &OutgoingDelivery,
@@ -131,6 +132,7 @@ impl<'f> CaseContext<'f> {
         let result = match self.platform.prepare(send(""), counter).await {
             Ok(prepared) => self.platform.send(send(&prepared), counter).await,
             Err(error) => {
+                // Preparing shows nothing, so its errors cannot be ambiguous.
                 expect_equal(
                     "nothing that is prepared is seen",
                     error.moment(),
@@ -140,18 +142,19 @@ impl<'f> CaseContext<'f> {
             }
         };
         if let Err(error) = &result {
-            let shown = format!("{error} {error:?} {}", error_chain(error));
+            // With `Debug` too: logs of tests and panics use it.
+            let printed = format!("{error} {error:?} {}", error_chain(error));
             for secret in self.fixture.secrets() {
                 expect_true(
-                    !shown.contains(&secret),
-                    format_args!("an error shows a secret: {shown}"),
+                    !printed.contains(&secret),
+                    format_args!("an error shows a secret: {printed}"),
                 )?;
             }
         }
         Ok(result)
     }
 
-    /// Plans and sends everything, other ways included, and checks that each file was confirmed once.
+    /// Plans and sends everything, on other routes where needed, and checks that each file was confirmed once.
     pub(super) async fn deliver(
         &self,
         delivery: &OutgoingDelivery,
@@ -182,6 +185,7 @@ impl<'f> CaseContext<'f> {
         for _ in 0..MAX_ROUTES {
             match self.attempt(delivery, &step, &key).await? {
                 Ok(confirmed) => return Ok(confirmed),
+                // As the delivery service does it: another route only when nothing is visible.
                 Err(error) => match self.platform.fallback(delivery, &step, &error) {
                     Some(other) if error.moment() == SendOutcome::NotSent => step = other,
                     _ => return Err(error.into()),
@@ -192,14 +196,17 @@ impl<'f> CaseContext<'f> {
     }
 
     /// What the user of the chat sees.
-    pub(super) async fn seen(&self) -> Vec<VisibleMessage> {
-        self.fixture.seen(&self.target).await
+    pub(super) async fn visible_messages(&self) -> Vec<VisibleMessage> {
+        self.fixture.visible_messages(&self.target).await
     }
 
     /// The files that the user of the chat sees, in order.
-    pub(super) async fn seen_files(&self) -> Vec<SeenFile> {
-        let seen = self.seen().await;
-        seen.into_iter().flat_map(|message| message.files).collect()
+    pub(super) async fn visible_files(&self) -> Vec<SeenFile> {
+        let visible = self.visible_messages().await;
+        visible
+            .into_iter()
+            .flat_map(|message| message.files)
+            .collect()
     }
 
     /// Delivers, and checks that the user sees exactly these files, each with its bytes.
@@ -209,25 +216,32 @@ impl<'f> CaseContext<'f> {
     ) -> Result<Vec<ConfirmedFile>, CaseEnd> {
         let done = self.deliver(delivery).await?;
         let confirmed: Vec<ConfirmedFile> = done.into_iter().flat_map(|(_, all)| all).collect();
-        let mut found: Vec<_> = self.seen_files().await.iter().map(bytes_of_seen).collect();
+        let mut digests: Vec<_> = self
+            .visible_files()
+            .await
+            .iter()
+            .map(bytes_of_seen)
+            .collect();
         let mut wanted: Vec<_> = delivery.files.iter().map(bytes_of_file).collect();
-        found.sort();
+        // As sets: albums may change the order between kinds, which other cases check.
+        digests.sort();
         wanted.sort();
-        expect_equal("files seen", found, wanted)?;
-        let seen = self.seen().await;
+        expect_equal("files seen", digests, wanted)?;
+        let visible = self.visible_messages().await;
         for confirmed in &confirmed {
             expect_true(
-                seen.iter()
+                visible
+                    .iter()
                     .any(|message| message.message_id == confirmed.message_id),
-                format_args!("nobody sees the confirmed {confirmed:?}; seen: {seen:?}"),
+                format_args!("nobody sees the confirmed {confirmed:?}; seen: {visible:?}"),
             )?;
         }
         Ok(confirmed)
     }
 
-    /// Fails when anything is to be seen in the chat.
+    /// Fails when anything is visible in the chat.
     pub(super) async fn nothing_is_seen(&self) -> Result<(), CaseEnd> {
-        expect_equal("messages seen", self.seen().await, Vec::new())
+        expect_equal("messages seen", self.visible_messages().await, Vec::new())
     }
 }
 

@@ -664,7 +664,8 @@ pub struct SandboxEntry {
     /// After links were resolved inside the sandbox.
     #[prost(bytes = "vec", tag = "2")]
     pub real_path: ::prost::alloc::vec::Vec<u8>,
-    /// `file`, `dir`, `symlink`, `fifo`, `socket`, `chardev`, `blockdev` or `other`.
+    /// Name of `kind_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "3")]
     pub kind: ::prost::alloc::string::String,
     /// Bytes.
@@ -688,6 +689,9 @@ pub struct SandboxEntry {
     /// SHA-256, 32 bytes; empty when unknown.
     #[prost(bytes = "vec", tag = "10")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// What it is.
+    #[prost(enumeration = "SandboxEntryKind", tag = "11")]
+    pub kind_code: i32,
 }
 impl ::prost::Name for SandboxEntry {
 const NAME: &'static str = "SandboxEntry";
@@ -1121,6 +1125,63 @@ impl ::prost::Name for SettleUploadsReply {
 const NAME: &'static str = "SettleUploadsReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SettleUploadsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SettleUploadsReply".into() }}
+/// Kind of a path in a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SandboxEntryKind {
+    /// Not set: a peer before these codes wrote `kind` alone.
+    Unspecified = 0,
+    /// A regular file: `file`.
+    File = 1,
+    /// A directory: `dir`.
+    Directory = 2,
+    /// A symbolic link that was not followed: `symlink`.
+    Symlink = 3,
+    /// A named pipe: `fifo`.
+    Fifo = 4,
+    /// A socket: `socket`.
+    Socket = 5,
+    /// A character device: `chardev`.
+    CharDevice = 6,
+    /// A block device: `blockdev`.
+    BlockDevice = 7,
+    /// Anything else: `other`. A reader treats a code that it does not know as this one.
+    Other = 8,
+}
+impl SandboxEntryKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SANDBOX_ENTRY_KIND_UNSPECIFIED",
+            Self::File => "SANDBOX_ENTRY_KIND_FILE",
+            Self::Directory => "SANDBOX_ENTRY_KIND_DIRECTORY",
+            Self::Symlink => "SANDBOX_ENTRY_KIND_SYMLINK",
+            Self::Fifo => "SANDBOX_ENTRY_KIND_FIFO",
+            Self::Socket => "SANDBOX_ENTRY_KIND_SOCKET",
+            Self::CharDevice => "SANDBOX_ENTRY_KIND_CHAR_DEVICE",
+            Self::BlockDevice => "SANDBOX_ENTRY_KIND_BLOCK_DEVICE",
+            Self::Other => "SANDBOX_ENTRY_KIND_OTHER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SANDBOX_ENTRY_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "SANDBOX_ENTRY_KIND_FILE" => Some(Self::File),
+            "SANDBOX_ENTRY_KIND_DIRECTORY" => Some(Self::Directory),
+            "SANDBOX_ENTRY_KIND_SYMLINK" => Some(Self::Symlink),
+            "SANDBOX_ENTRY_KIND_FIFO" => Some(Self::Fifo),
+            "SANDBOX_ENTRY_KIND_SOCKET" => Some(Self::Socket),
+            "SANDBOX_ENTRY_KIND_CHAR_DEVICE" => Some(Self::CharDevice),
+            "SANDBOX_ENTRY_KIND_BLOCK_DEVICE" => Some(Self::BlockDevice),
+            "SANDBOX_ENTRY_KIND_OTHER" => Some(Self::Other),
+            _ => None,
+        }
+    }
+}
 impl crate::contract::Call for ProbeSandboxRequest {
     type Reply = SandboxProbe;
     const AREA: &'static str = "sandbox";
@@ -1240,6 +1301,9 @@ const NAME: &'static str = "DeliveryAccepted";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryAccepted".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryAccepted".into() }}
 /// Work `dray.work.delivery-<platform>.v1.send.<tenant>`: everything is in the store, now the platform gets it.
+///
+/// Work of the version before has no `task`: then `files` means new files, `message` alone a notice, and neither the
+/// record.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliverFiles {
     /// Id of the delivery.
@@ -1251,23 +1315,86 @@ pub struct DeliverFiles {
     /// Where to.
     #[prost(message, optional, tag = "3")]
     pub target: ::core::option::Option<ChatTarget>,
-    /// What to say with them.
+    /// What to say with the files, or the notice. Written with `notice` for workers of the version before; read only
+    /// where `task` is absent.
+    #[deprecated]
     #[prost(string, tag = "4")]
     pub message: ::prost::alloc::string::String,
-    /// Switches.
+    /// Switches. Read only where `task` is absent.
+    #[deprecated]
     #[prost(message, optional, tag = "5")]
     pub flags: ::core::option::Option<DeliveryFlags>,
-    /// The files, in order. Those that failed before are among them, with their state.
+    /// The files, in order. Read only where `task` is absent.
+    #[deprecated]
     #[prost(message, repeated, tag = "6")]
     pub files: ::prost::alloc::vec::Vec<DeliveredFile>,
-    /// Turn of the agent.
+    /// Turn of the agent. Read only where `task` is absent.
+    #[deprecated]
     #[prost(string, tag = "7")]
     pub turn: ::prost::alloc::string::String,
+    /// What to do.
+    #[prost(oneof = "deliver_files::Task", tags = "8, 9, 10")]
+    pub task: ::core::option::Option<deliver_files::Task>,
+}
+/// Nested message and enum types in `DeliverFiles`.
+pub mod deliver_files {
+    /// What to do.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Task {
+        /// Go on with the delivery as its record says.
+        #[prost(message, tag = "8")]
+        ContinueDelivery(super::ContinueDelivery),
+        /// Begin a delivery of these files; its record is written first.
+        #[prost(message, tag = "9")]
+        NewDelivery(super::NewDelivery),
+        /// Show a notice of this service, without files.
+        #[prost(message, tag = "10")]
+        Notice(super::UserNotice),
+    }
 }
 impl ::prost::Name for DeliverFiles {
 const NAME: &'static str = "DeliverFiles";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliverFiles".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliverFiles".into() }}
+/// Goes on with a delivery: everything is in its record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContinueDelivery {
+}
+impl ::prost::Name for ContinueDelivery {
+const NAME: &'static str = "ContinueDelivery";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ContinueDelivery".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ContinueDelivery".into() }}
+/// Files that are stored already, and what goes with them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NewDelivery {
+    /// What to say with them.
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
+    /// Switches.
+    #[prost(message, optional, tag = "2")]
+    pub flags: ::core::option::Option<DeliveryFlags>,
+    /// The files, in order. Those that failed before are among them, with their state.
+    #[prost(message, repeated, tag = "3")]
+    pub files: ::prost::alloc::vec::Vec<DeliveredFile>,
+    /// Turn of the agent; empty for none.
+    #[prost(string, tag = "4")]
+    pub turn: ::prost::alloc::string::String,
+}
+impl ::prost::Name for NewDelivery {
+const NAME: &'static str = "NewDelivery";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.NewDelivery".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.NewDelivery".into() }}
+/// A sentence of this service to a user.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UserNotice {
+    /// The sentence.
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+}
+impl ::prost::Name for UserNotice {
+const NAME: &'static str = "UserNotice";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.UserNotice".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.UserNotice".into() }}
 /// Event `dray.event.delivery.v1.delivered.<tenant>`: a delivery ended; its files tell how.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliveryDone {
@@ -1312,6 +1439,7 @@ pub struct DeliveryProgressed {
     #[prost(string, tag = "2")]
     pub session: ::prost::alloc::string::String,
     /// `checking`, `fetching`, `stored`, `sending`, `waiting` or `sent`.
+    #[deprecated]
     #[prost(string, tag = "3")]
     pub stage: ::prost::alloc::string::String,
     /// Visible name of the file; empty when it is about all.
@@ -1323,6 +1451,12 @@ pub struct DeliveryProgressed {
     /// Bytes in all; 0 when unknown.
     #[prost(uint64, tag = "6")]
     pub total: u64,
+    /// What it does now.
+    #[prost(enumeration = "DeliveryStage", tag = "7")]
+    pub stage_code: i32,
+    /// What it waits for, with the stage `waiting`; unspecified for nothing.
+    #[prost(enumeration = "WaitingReason", tag = "8")]
+    pub waiting_code: i32,
 }
 impl ::prost::Name for DeliveryProgressed {
 const NAME: &'static str = "DeliveryProgressed";
@@ -1346,10 +1480,12 @@ pub struct DeliveredFile {
     /// SHA-256, 32 bytes; empty when it never arrived.
     #[prost(bytes = "vec", tag = "5")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// `queued`, `sending`, `delivered`, `delivered_as_link`, `copied`, `rejected`, `failed` or `unknown`.
+    /// Name of `state_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "6")]
     pub state: ::prost::alloc::string::String,
-    /// How it travelled: `photo`, `document`, `attachment`, `link` …
+    /// Name of `route_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "7")]
     pub route: ::prost::alloc::string::String,
     /// The platform's id of the visible message.
@@ -1361,7 +1497,8 @@ pub struct DeliveredFile {
     /// Unix milliseconds at which a link ends; 0 for none.
     #[prost(uint64, tag = "10")]
     pub url_expires_at_ms: u64,
-    /// Kind of the failure; empty for none.
+    /// Name of `error_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "11")]
     pub error_kind: ::prost::alloc::string::String,
     /// Sentence on the failure; empty for none.
@@ -1385,12 +1522,21 @@ pub struct DeliveredFile {
     /// Most bytes that the chat takes, with the error kind `too_large`; 0 when unknown.
     #[prost(uint64, tag = "18")]
     pub limit: u64,
+    /// What happened to it.
+    #[prost(enumeration = "FileState", tag = "19")]
+    pub state_code: i32,
+    /// How it travelled; unspecified before.
+    #[prost(enumeration = "DeliveryRoute", tag = "20")]
+    pub route_code: i32,
+    /// Kind of the failure; unspecified for none.
+    #[prost(enumeration = "DeliveryErrorKind", tag = "21")]
+    pub error_code: i32,
 }
 impl ::prost::Name for DeliveredFile {
 const NAME: &'static str = "DeliveredFile";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveredFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveredFile".into() }}
-/// What became of a delivery, also the record of the bucket `dray_deliveries`.
+/// What became of a delivery, for callers and events.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliveryReport {
     /// Id of the delivery.
@@ -1423,7 +1569,8 @@ pub struct DeliveryReport {
     /// What to tell the user about what failed; empty for nothing.
     #[prost(string, tag = "10")]
     pub notice: ::prost::alloc::string::String,
-    /// Steps that make it up, for resuming; empty for callers.
+    /// Always empty: steps are in `DeliveryRecord`.
+    #[deprecated]
     #[prost(message, repeated, tag = "11")]
     pub steps: ::prost::alloc::vec::Vec<DeliveryStep>,
     /// Turn of the agent.
@@ -1435,13 +1582,15 @@ pub struct DeliveryReport {
     /// Switches.
     #[prost(message, optional, tag = "14")]
     pub flags: ::core::option::Option<DeliveryFlags>,
-    /// Tenant, for going on after a wait; empty for callers.
+    /// Always empty: the tenant is in `DeliveryRecord`.
+    #[deprecated]
     #[prost(string, tag = "15")]
     pub tenant: ::prost::alloc::string::String,
     /// Unix milliseconds at which it goes on; 0 while nothing holds it up.
     #[prost(uint64, tag = "16")]
     pub due_at_ms: u64,
-    /// What it waits for: `rate_limited`, `window_closed` or `queue`; empty for nothing.
+    /// Name of `waiting_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "17")]
     pub waiting: ::prost::alloc::string::String,
     /// How often it was put back to wait.
@@ -1450,21 +1599,106 @@ pub struct DeliveryReport {
     /// Unix milliseconds after which it is given up.
     #[prost(uint64, tag = "19")]
     pub deadline_ms: u64,
-    /// W3C trace parent of the request, so that what follows a wait is still part of its trace; empty for callers.
+    /// Always empty: the trace parent is in `DeliveryRecord`.
+    #[deprecated]
     #[prost(string, tag = "20")]
     pub traceparent: ::prost::alloc::string::String,
-    /// Who wrote it last: tells two workers apart that would write the same.
+    /// Always 0: the writer is in `DeliveryRecord`.
+    #[deprecated]
     #[prost(fixed64, tag = "21")]
     pub writer: u64,
+    /// What it waits for; unspecified for nothing.
+    #[prost(enumeration = "WaitingReason", tag = "22")]
+    pub waiting_code: i32,
 }
 impl ::prost::Name for DeliveryReport {
 const NAME: &'static str = "DeliveryReport";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryReport".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryReport".into() }}
+/// The record of a delivery in the bucket `dray_deliveries`: private to platform-delivery, which makes the
+/// `DeliveryReport` of it.
+///
+/// Numbers are those of `DeliveryReport`, which was the record before, so that records of that version are read. Names
+/// beside codes are written for workers of that version, so that both can run during an upgrade.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DeliveryRecord {
+    /// Id of the delivery.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Session; empty for none.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// Where to.
+    #[prost(message, optional, tag = "3")]
+    pub target: ::core::option::Option<ChatTarget>,
+    /// The files, in the order requested.
+    #[prost(message, repeated, tag = "4")]
+    pub files: ::prost::alloc::vec::Vec<DeliveredFile>,
+    /// Whether every file was shown.
+    #[prost(bool, tag = "5")]
+    pub success: bool,
+    /// Whether it ended.
+    #[prost(bool, tag = "6")]
+    pub finished: bool,
+    /// Unix milliseconds of its begin: its place in the chat.
+    #[prost(uint64, tag = "7")]
+    pub begun_at_ms: u64,
+    /// Unix milliseconds of its end; 0 while it runs.
+    #[prost(uint64, tag = "8")]
+    pub ended_at_ms: u64,
+    /// The result of the tool, as the agent sees it. Empty while it runs.
+    #[prost(string, tag = "9")]
+    pub result_json: ::prost::alloc::string::String,
+    /// What to tell the user about what failed; empty for nothing.
+    #[prost(string, tag = "10")]
+    pub notice: ::prost::alloc::string::String,
+    /// Visible requests that make it up, in order; empty before they are planned.
+    #[prost(message, repeated, tag = "11")]
+    pub steps: ::prost::alloc::vec::Vec<DeliveryStep>,
+    /// Turn of the agent.
+    #[prost(string, tag = "12")]
+    pub turn: ::prost::alloc::string::String,
+    /// What was said with the files.
+    #[prost(string, tag = "13")]
+    pub message: ::prost::alloc::string::String,
+    /// Switches.
+    #[prost(message, optional, tag = "14")]
+    pub flags: ::core::option::Option<DeliveryFlags>,
+    /// Tenant, to go on after a wait.
+    #[prost(string, tag = "15")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Unix milliseconds at which it goes on; 0 while nothing holds it up.
+    #[prost(uint64, tag = "16")]
+    pub due_at_ms: u64,
+    /// Name of `waiting_code`; read only where that is unspecified.
+    #[deprecated]
+    #[prost(string, tag = "17")]
+    pub waiting: ::prost::alloc::string::String,
+    /// How often it was put back to wait.
+    #[prost(uint32, tag = "18")]
+    pub rounds: u32,
+    /// Unix milliseconds after which it is given up.
+    #[prost(uint64, tag = "19")]
+    pub deadline_ms: u64,
+    /// W3C trace parent of the request, so that what follows a wait is still part of its trace.
+    #[prost(string, tag = "20")]
+    pub traceparent: ::prost::alloc::string::String,
+    /// Random number of the worker that wrote it last: tells two workers apart that would write the same.
+    #[prost(fixed64, tag = "21")]
+    pub writer: u64,
+    /// What it waits for; unspecified for nothing.
+    #[prost(enumeration = "WaitingReason", tag = "22")]
+    pub waiting_code: i32,
+}
+impl ::prost::Name for DeliveryRecord {
+const NAME: &'static str = "DeliveryRecord";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryRecord".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryRecord".into() }}
 /// One visible request of a delivery, as its record keeps it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliveryStep {
-    /// How.
+    /// Name of `route_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "1")]
     pub route: ::prost::alloc::string::String,
     /// Indices of the files.
@@ -1476,33 +1710,44 @@ pub struct DeliveryStep {
     /// Whether what the user sees may differ from the bytes.
     #[prost(bool, tag = "4")]
     pub lossy: bool,
-    /// `ready`, `sending`, `done`, `unknown` or `failed`.
+    /// Name of `state_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "5")]
     pub state: ::prost::alloc::string::String,
     /// What the platform gave before anything was visible.
     #[prost(string, tag = "6")]
     pub prepared: ::prost::alloc::string::String,
-    /// Unix milliseconds of the first visible try; 0 before.
+    /// Unix milliseconds of the first visible attempt; 0 before.
     #[prost(uint64, tag = "7")]
     pub sending_since_ms: u64,
     /// Fingerprint of the request, 32 bytes of SHA-256.
     #[prost(bytes = "vec", tag = "8")]
     pub fingerprint: ::prost::alloc::vec::Vec<u8>,
-    /// Visible tries.
+    /// Visible attempts.
     #[prost(uint32, tag = "9")]
     pub attempts: u32,
     /// What the platform confirmed.
     #[prost(message, repeated, tag = "10")]
     pub confirmed: ::prost::alloc::vec::Vec<StepConfirmation>,
-    /// Kind of the last failure.
+    /// Name of `error_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "11")]
     pub error_kind: ::prost::alloc::string::String,
     /// The platform's code of the last failure.
     #[prost(string, tag = "12")]
     pub platform_code: ::prost::alloc::string::String,
-    /// Answers that were lost.
+    /// Responses that were lost.
     #[prost(uint32, tag = "13")]
     pub lost: u32,
+    /// How.
+    #[prost(enumeration = "DeliveryRoute", tag = "14")]
+    pub route_code: i32,
+    /// Where it stands.
+    #[prost(enumeration = "StepState", tag = "15")]
+    pub state_code: i32,
+    /// Kind of the last failure; unspecified for none.
+    #[prost(enumeration = "DeliveryErrorKind", tag = "16")]
+    pub error_code: i32,
 }
 impl ::prost::Name for DeliveryStep {
 const NAME: &'static str = "DeliveryStep";
@@ -1520,15 +1765,19 @@ pub struct StepConfirmation {
     /// The platform's id of the file.
     #[prost(string, tag = "3")]
     pub file_id: ::prost::alloc::string::String,
-    /// Bytes as the platform tells; 0 when it does not.
+    /// Bytes as the platform reports them; 0 when it does not.
     #[prost(uint64, tag = "4")]
     pub size: u64,
-    /// Route that was taken.
+    /// Name of `route_code`; read only where that is unspecified.
+    #[deprecated]
     #[prost(string, tag = "5")]
     pub route: ::prost::alloc::string::String,
     /// Whether later news may correct it.
     #[prost(bool, tag = "6")]
     pub provisional: bool,
+    /// Route that was taken.
+    #[prost(enumeration = "DeliveryRoute", tag = "7")]
+    pub route_code: i32,
 }
 impl ::prost::Name for StepConfirmation {
 const NAME: &'static str = "StepConfirmation";
@@ -1599,21 +1848,24 @@ pub struct SendTextRequested {
     /// Session.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
-    /// The text with its tags.
+    /// The text with its tags, at most 100 KiB.
     #[prost(string, tag = "2")]
     pub text: ::prost::alloc::string::String,
     /// Turn of the agent: what its tool sent is not sent again.
     #[prost(string, tag = "3")]
     pub turn: ::prost::alloc::string::String,
+    /// A stored text of the caller's tenant, UTF-8, at most 8 MiB; `text` is empty then.
+    #[prost(message, optional, tag = "4")]
+    pub text_claim: ::core::option::Option<Claim>,
 }
 impl ::prost::Name for SendTextRequested {
 const NAME: &'static str = "SendTextRequested";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SendTextRequested".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SendTextRequested".into() }}
-/// What is left of the text, and what was sent.
+/// The text without its tags, and the delivery of the files that they name.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SendTextReply {
-    /// The text to show; empty when nothing is left.
+    /// The text to show, up to 100 KiB; empty when nothing is left.
     #[prost(string, tag = "1")]
     pub text: ::prost::alloc::string::String,
     /// The delivery of the files; empty when there was none.
@@ -1622,6 +1874,9 @@ pub struct SendTextReply {
     /// Names that were tagged but do not exist or are not allowed.
     #[prost(string, repeated, tag = "3")]
     pub notices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The text to show where it has more than 100 KiB; `text` is empty then.
+    #[prost(message, optional, tag = "4")]
+    pub text_claim: ::core::option::Option<Claim>,
 }
 impl ::prost::Name for SendTextReply {
 const NAME: &'static str = "SendTextReply";
@@ -1822,10 +2077,10 @@ pub struct DeliveryAudit {
     /// SHA-256, 32 bytes.
     #[prost(bytes = "vec", tag = "7")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// Route.
+    /// Route on the way out; on the way in how the user sent it.
     #[prost(string, tag = "8")]
     pub route: ::prost::alloc::string::String,
-    /// State.
+    /// State on the way out; `stored` or `unavailable` on the way in.
     #[prost(string, tag = "9")]
     pub state: ::prost::alloc::string::String,
     /// Kind of the failure; empty for none.
@@ -1834,11 +2089,382 @@ pub struct DeliveryAudit {
     /// The platform's id of the message.
     #[prost(string, tag = "11")]
     pub platform_message_id: ::prost::alloc::string::String,
+    /// What happened to the file; unspecified on the way in.
+    #[prost(enumeration = "FileState", tag = "12")]
+    pub state_code: i32,
+    /// How it travelled; unspecified on the way in.
+    #[prost(enumeration = "DeliveryRoute", tag = "13")]
+    pub route_code: i32,
+    /// Kind of the failure; unspecified for none.
+    #[prost(enumeration = "DeliveryErrorKind", tag = "14")]
+    pub error_code: i32,
 }
 impl ::prost::Name for DeliveryAudit {
 const NAME: &'static str = "DeliveryAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryAudit".into() }}
+/// What happened to one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FileState {
+    /// Not set: a peer before these codes wrote `state` alone.
+    Unspecified = 0,
+    /// Nothing happened yet: `queued`.
+    Queued = 1,
+    /// It is on its way: `sending`.
+    Sending = 2,
+    /// The platform confirmed it: `delivered`.
+    Delivered = 3,
+    /// The platform confirmed a message with a link to it: `delivered_as_link`.
+    DeliveredAsLink = 4,
+    /// It lies in a directory of this machine: `copied`.
+    Copied = 5,
+    /// It will never work as requested: `rejected`.
+    Rejected = 6,
+    /// It was tried and given up: `failed`.
+    Failed = 7,
+    /// It may have arrived: `unknown`. A reader treats a code that it does not know as this one, never as a success.
+    Unknown = 8,
+}
+impl FileState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FILE_STATE_UNSPECIFIED",
+            Self::Queued => "FILE_STATE_QUEUED",
+            Self::Sending => "FILE_STATE_SENDING",
+            Self::Delivered => "FILE_STATE_DELIVERED",
+            Self::DeliveredAsLink => "FILE_STATE_DELIVERED_AS_LINK",
+            Self::Copied => "FILE_STATE_COPIED",
+            Self::Rejected => "FILE_STATE_REJECTED",
+            Self::Failed => "FILE_STATE_FAILED",
+            Self::Unknown => "FILE_STATE_UNKNOWN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FILE_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "FILE_STATE_QUEUED" => Some(Self::Queued),
+            "FILE_STATE_SENDING" => Some(Self::Sending),
+            "FILE_STATE_DELIVERED" => Some(Self::Delivered),
+            "FILE_STATE_DELIVERED_AS_LINK" => Some(Self::DeliveredAsLink),
+            "FILE_STATE_COPIED" => Some(Self::Copied),
+            "FILE_STATE_REJECTED" => Some(Self::Rejected),
+            "FILE_STATE_FAILED" => Some(Self::Failed),
+            "FILE_STATE_UNKNOWN" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+/// How a file or a text travels on a platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DeliveryRoute {
+    /// Not set, or not known yet.
+    Unspecified = 0,
+    /// A picture that the platform may recompress: `photo`.
+    Photo = 1,
+    /// Exact bytes: `document`.
+    Document = 2,
+    /// A short film without sound: `animation`.
+    Animation = 3,
+    /// A film with a player: `video`.
+    Video = 4,
+    /// Sound with a player: `audio`.
+    Audio = 5,
+    /// A voice message: `voice`.
+    Voice = 6,
+    /// Several pictures or films in one message: `album`.
+    Album = 7,
+    /// A file of a message with text: `attachment`.
+    Attachment = 8,
+    /// A file of its own: `file`.
+    File = 9,
+    /// A picture: `image`.
+    Image = 10,
+    /// A text with a link to the file: `link`.
+    Link = 11,
+    /// The message that goes with the files: `text`.
+    Text = 12,
+    /// The notice on what failed: `notice`.
+    Notice = 13,
+    /// A copy into a directory: `copy`.
+    Copy = 14,
+}
+impl DeliveryRoute {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DELIVERY_ROUTE_UNSPECIFIED",
+            Self::Photo => "DELIVERY_ROUTE_PHOTO",
+            Self::Document => "DELIVERY_ROUTE_DOCUMENT",
+            Self::Animation => "DELIVERY_ROUTE_ANIMATION",
+            Self::Video => "DELIVERY_ROUTE_VIDEO",
+            Self::Audio => "DELIVERY_ROUTE_AUDIO",
+            Self::Voice => "DELIVERY_ROUTE_VOICE",
+            Self::Album => "DELIVERY_ROUTE_ALBUM",
+            Self::Attachment => "DELIVERY_ROUTE_ATTACHMENT",
+            Self::File => "DELIVERY_ROUTE_FILE",
+            Self::Image => "DELIVERY_ROUTE_IMAGE",
+            Self::Link => "DELIVERY_ROUTE_LINK",
+            Self::Text => "DELIVERY_ROUTE_TEXT",
+            Self::Notice => "DELIVERY_ROUTE_NOTICE",
+            Self::Copy => "DELIVERY_ROUTE_COPY",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DELIVERY_ROUTE_UNSPECIFIED" => Some(Self::Unspecified),
+            "DELIVERY_ROUTE_PHOTO" => Some(Self::Photo),
+            "DELIVERY_ROUTE_DOCUMENT" => Some(Self::Document),
+            "DELIVERY_ROUTE_ANIMATION" => Some(Self::Animation),
+            "DELIVERY_ROUTE_VIDEO" => Some(Self::Video),
+            "DELIVERY_ROUTE_AUDIO" => Some(Self::Audio),
+            "DELIVERY_ROUTE_VOICE" => Some(Self::Voice),
+            "DELIVERY_ROUTE_ALBUM" => Some(Self::Album),
+            "DELIVERY_ROUTE_ATTACHMENT" => Some(Self::Attachment),
+            "DELIVERY_ROUTE_FILE" => Some(Self::File),
+            "DELIVERY_ROUTE_IMAGE" => Some(Self::Image),
+            "DELIVERY_ROUTE_LINK" => Some(Self::Link),
+            "DELIVERY_ROUTE_TEXT" => Some(Self::Text),
+            "DELIVERY_ROUTE_NOTICE" => Some(Self::Notice),
+            "DELIVERY_ROUTE_COPY" => Some(Self::Copy),
+            _ => None,
+        }
+    }
+}
+/// Why a file did not arrive, or the last attempt to show it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DeliveryErrorKind {
+    /// No failure.
+    Unspecified = 0,
+    /// Text or caption over the platform's limit: `too_long`.
+    TooLong = 1,
+    /// Formatting or parameters that the platform does not take: `bad_format`.
+    BadFormat = 2,
+    /// Not allowed, by the platform or by policy: `forbidden`.
+    Forbidden = 3,
+    /// No such file, chat or recipient: `not_found`.
+    NotFound = 4,
+    /// The platform asks to wait: `rate_limited`.
+    RateLimited = 5,
+    /// A failure that may pass: `transient`.
+    Transient = 6,
+    /// Over the size limit of the chat: `too_large`.
+    TooLarge = 7,
+    /// The platform takes no empty files: `empty`.
+    Empty = 8,
+    /// The platform refused the account's credentials: `auth`.
+    Auth = 9,
+    /// Outside the window in which the platform allows messages: `window_closed`.
+    WindowClosed = 10,
+    /// The platform does not take this kind of file: `unsupported_kind`.
+    UnsupportedKind = 11,
+    /// A file id of the platform expired: `stale_file_id`.
+    StaleFileId = 12,
+    /// A thread or a message to answer is gone: `no_thread`.
+    NoThread = 13,
+    /// The stored bytes could not be read: `source`.
+    Source = 14,
+    /// A failure that no other kind describes: `unknown`. A reader treats a code that it does not know as this one.
+    Unknown = 15,
+    /// No account serves the chat: `no_account`.
+    NoAccount = 16,
+    /// The platform's response was lost: `ambiguous`.
+    Ambiguous = 17,
+}
+impl DeliveryErrorKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DELIVERY_ERROR_KIND_UNSPECIFIED",
+            Self::TooLong => "DELIVERY_ERROR_KIND_TOO_LONG",
+            Self::BadFormat => "DELIVERY_ERROR_KIND_BAD_FORMAT",
+            Self::Forbidden => "DELIVERY_ERROR_KIND_FORBIDDEN",
+            Self::NotFound => "DELIVERY_ERROR_KIND_NOT_FOUND",
+            Self::RateLimited => "DELIVERY_ERROR_KIND_RATE_LIMITED",
+            Self::Transient => "DELIVERY_ERROR_KIND_TRANSIENT",
+            Self::TooLarge => "DELIVERY_ERROR_KIND_TOO_LARGE",
+            Self::Empty => "DELIVERY_ERROR_KIND_EMPTY",
+            Self::Auth => "DELIVERY_ERROR_KIND_AUTH",
+            Self::WindowClosed => "DELIVERY_ERROR_KIND_WINDOW_CLOSED",
+            Self::UnsupportedKind => "DELIVERY_ERROR_KIND_UNSUPPORTED_KIND",
+            Self::StaleFileId => "DELIVERY_ERROR_KIND_STALE_FILE_ID",
+            Self::NoThread => "DELIVERY_ERROR_KIND_NO_THREAD",
+            Self::Source => "DELIVERY_ERROR_KIND_SOURCE",
+            Self::Unknown => "DELIVERY_ERROR_KIND_UNKNOWN",
+            Self::NoAccount => "DELIVERY_ERROR_KIND_NO_ACCOUNT",
+            Self::Ambiguous => "DELIVERY_ERROR_KIND_AMBIGUOUS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DELIVERY_ERROR_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "DELIVERY_ERROR_KIND_TOO_LONG" => Some(Self::TooLong),
+            "DELIVERY_ERROR_KIND_BAD_FORMAT" => Some(Self::BadFormat),
+            "DELIVERY_ERROR_KIND_FORBIDDEN" => Some(Self::Forbidden),
+            "DELIVERY_ERROR_KIND_NOT_FOUND" => Some(Self::NotFound),
+            "DELIVERY_ERROR_KIND_RATE_LIMITED" => Some(Self::RateLimited),
+            "DELIVERY_ERROR_KIND_TRANSIENT" => Some(Self::Transient),
+            "DELIVERY_ERROR_KIND_TOO_LARGE" => Some(Self::TooLarge),
+            "DELIVERY_ERROR_KIND_EMPTY" => Some(Self::Empty),
+            "DELIVERY_ERROR_KIND_AUTH" => Some(Self::Auth),
+            "DELIVERY_ERROR_KIND_WINDOW_CLOSED" => Some(Self::WindowClosed),
+            "DELIVERY_ERROR_KIND_UNSUPPORTED_KIND" => Some(Self::UnsupportedKind),
+            "DELIVERY_ERROR_KIND_STALE_FILE_ID" => Some(Self::StaleFileId),
+            "DELIVERY_ERROR_KIND_NO_THREAD" => Some(Self::NoThread),
+            "DELIVERY_ERROR_KIND_SOURCE" => Some(Self::Source),
+            "DELIVERY_ERROR_KIND_UNKNOWN" => Some(Self::Unknown),
+            "DELIVERY_ERROR_KIND_NO_ACCOUNT" => Some(Self::NoAccount),
+            "DELIVERY_ERROR_KIND_AMBIGUOUS" => Some(Self::Ambiguous),
+            _ => None,
+        }
+    }
+}
+/// What a delivery waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum WaitingReason {
+    /// Nothing.
+    Unspecified = 0,
+    /// The platform asked to wait: `rate_limited`.
+    RateLimited = 1,
+    /// The platform allows messages only after the user wrote: `window_closed`.
+    WindowClosed = 2,
+    /// Other deliveries of the same chat go first: `queue`.
+    Queue = 3,
+}
+impl WaitingReason {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "WAITING_REASON_UNSPECIFIED",
+            Self::RateLimited => "WAITING_REASON_RATE_LIMITED",
+            Self::WindowClosed => "WAITING_REASON_WINDOW_CLOSED",
+            Self::Queue => "WAITING_REASON_QUEUE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WAITING_REASON_UNSPECIFIED" => Some(Self::Unspecified),
+            "WAITING_REASON_RATE_LIMITED" => Some(Self::RateLimited),
+            "WAITING_REASON_WINDOW_CLOSED" => Some(Self::WindowClosed),
+            "WAITING_REASON_QUEUE" => Some(Self::Queue),
+            _ => None,
+        }
+    }
+}
+/// What a delivery under way does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DeliveryStage {
+    /// Not set: a peer before these codes wrote `stage` alone.
+    Unspecified = 0,
+    /// Request, session and account are checked: `checking`.
+    Checking = 1,
+    /// A file is copied out of the sandbox: `fetching`.
+    Fetching = 2,
+    /// All files are stored: `stored`.
+    Stored = 3,
+    /// A visible request is on its way: `sending`.
+    Sending = 4,
+    /// It waits in its record: `waiting`.
+    Waiting = 5,
+    /// The platform confirmed a visible request: `sent`.
+    Sent = 6,
+}
+impl DeliveryStage {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DELIVERY_STAGE_UNSPECIFIED",
+            Self::Checking => "DELIVERY_STAGE_CHECKING",
+            Self::Fetching => "DELIVERY_STAGE_FETCHING",
+            Self::Stored => "DELIVERY_STAGE_STORED",
+            Self::Sending => "DELIVERY_STAGE_SENDING",
+            Self::Waiting => "DELIVERY_STAGE_WAITING",
+            Self::Sent => "DELIVERY_STAGE_SENT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DELIVERY_STAGE_UNSPECIFIED" => Some(Self::Unspecified),
+            "DELIVERY_STAGE_CHECKING" => Some(Self::Checking),
+            "DELIVERY_STAGE_FETCHING" => Some(Self::Fetching),
+            "DELIVERY_STAGE_STORED" => Some(Self::Stored),
+            "DELIVERY_STAGE_SENDING" => Some(Self::Sending),
+            "DELIVERY_STAGE_WAITING" => Some(Self::Waiting),
+            "DELIVERY_STAGE_SENT" => Some(Self::Sent),
+            _ => None,
+        }
+    }
+}
+/// Where one visible request of a delivery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum StepState {
+    /// Not set: a worker before these codes wrote `state` alone.
+    Unspecified = 0,
+    /// Nothing of it is visible: `ready`.
+    Ready = 1,
+    /// Something of it may be visible: `sending`. A reader treats a code that it does not know as this one.
+    Sending = 2,
+    /// The platform confirmed it: `done`.
+    Done = 3,
+    /// It may be visible, and this cannot be found out: `unknown`.
+    Unknown = 4,
+    /// It is not visible and will not be: `failed`.
+    Failed = 5,
+}
+impl StepState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "STEP_STATE_UNSPECIFIED",
+            Self::Ready => "STEP_STATE_READY",
+            Self::Sending => "STEP_STATE_SENDING",
+            Self::Done => "STEP_STATE_DONE",
+            Self::Unknown => "STEP_STATE_UNKNOWN",
+            Self::Failed => "STEP_STATE_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "STEP_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "STEP_STATE_READY" => Some(Self::Ready),
+            "STEP_STATE_SENDING" => Some(Self::Sending),
+            "STEP_STATE_DONE" => Some(Self::Done),
+            "STEP_STATE_UNKNOWN" => Some(Self::Unknown),
+            "STEP_STATE_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
 impl crate::contract::Call for SendFileRequested {
     type Reply = DeliveryAccepted;
     const AREA: &'static str = "delivery";
@@ -1904,6 +2530,72 @@ impl ::prost::Name for FetchRequest {
 const NAME: &'static str = "FetchRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.FetchRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FetchRequest".into() }}
+/// Which URL to judge, and for which app.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExplainRequest {
+    /// The URL exactly as the agent wrote it, 1 to 8192 bytes.
+    #[prost(string, tag = "1")]
+    pub url: ::prost::alloc::string::String,
+    /// What the app allows, as in FetchRequest.
+    #[prost(message, optional, tag = "2")]
+    pub app_policy: ::core::option::Option<AppPolicy>,
+    /// Looks the host up and judges its addresses, within the limits of a fetch and with an audit event. Otherwise no
+    /// query leaves the service, and the two steps that need DNS are not judged.
+    #[prost(bool, tag = "3")]
+    pub resolve_names: bool,
+}
+impl ::prost::Name for ExplainRequest {
+const NAME: &'static str = "ExplainRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExplainRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExplainRequest".into() }}
+/// The judgement of a URL. It holds no address, no text of a resolver, no value of the configuration and no query.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExplainReply {
+    /// Every step, in the order in which a fetch is judged.
+    #[prost(message, repeated, tag = "1")]
+    pub steps: ::prost::alloc::vec::Vec<JudgementStep>,
+    /// What a fetch would meet: refused, or allowed as far as it was judged.
+    #[prost(enumeration = "StepVerdict", tag = "2")]
+    pub verdict: i32,
+    /// The fault that Fetch returns for this URL; absent when it is allowed.
+    #[prost(message, optional, tag = "3")]
+    pub fault: ::core::option::Option<Fault>,
+    /// Whether every step was judged or came after a refusal. `false`: the host has to be looked up first.
+    #[prost(bool, tag = "4")]
+    pub complete: bool,
+}
+impl ::prost::Name for ExplainReply {
+const NAME: &'static str = "ExplainReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExplainReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExplainReply".into() }}
+/// One step of a judgement.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JudgementStep {
+    /// Which one.
+    #[prost(enumeration = "PolicyStep", tag = "1")]
+    pub step: i32,
+    /// What it decided.
+    #[prost(enumeration = "StepVerdict", tag = "2")]
+    pub verdict: i32,
+    /// The reason of a refusal, the `detail` of the fault; empty otherwise.
+    #[prost(string, tag = "3")]
+    pub code: ::prost::alloc::string::String,
+    /// What was applied, as one sentence.
+    #[prost(string, tag = "4")]
+    pub rule: ::prost::alloc::string::String,
+    /// Key of the setting that decides the step, such as `egress-fetcher.https_only`, or the field of the app's policy;
+    /// empty for a built-in rule.
+    #[prost(string, tag = "5")]
+    pub setting: ::prost::alloc::string::String,
+    /// Where the value of that setting comes from: `default`, `file`, `variable NAME` or `option`; empty where there is no
+    /// setting of the operator.
+    #[prost(string, tag = "6")]
+    pub origin: ::prost::alloc::string::String,
+}
+impl ::prost::Name for JudgementStep {
+const NAME: &'static str = "JudgementStep";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.JudgementStep".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.JudgementStep".into() }}
 /// The app's own limits on fetching (`features.external_url_fetch` of its manifest).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AppPolicy {
@@ -1979,8 +2671,8 @@ impl ::prost::Name for FetchReply {
 const NAME: &'static str = "FetchReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.FetchReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FetchReply".into() }}
-/// One per fetch, refusals included: `dray.audit.egress.v1.fetched.<tenant>`. Holds no query, fragment, user info,
-/// header value or body byte.
+/// One per fetch and per lookup of Explain, refusals included: `dray.audit.egress.v1.fetched.<tenant>`. Holds no query,
+/// fragment, user info, header value or body byte.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EgressAudit {
     /// Unique id of this event.
@@ -2085,6 +2777,9 @@ pub struct EgressAudit {
     /// Edition of the address tables.
     #[prost(string, tag = "34")]
     pub table_edition: ::prost::alloc::string::String,
+    /// Whether the host was only looked up, to explain a judgement. Nothing was connected to or stored.
+    #[prost(bool, tag = "35")]
+    pub lookup_only: bool,
 }
 impl ::prost::Name for EgressAudit {
 const NAME: &'static str = "EgressAudit";
@@ -2151,6 +2846,112 @@ impl ::prost::Name for AuditAnswer {
 const NAME: &'static str = "AuditAnswer";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.AuditAnswer".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AuditAnswer".into() }}
+/// The steps of a judgement, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PolicyStep {
+    /// A step of a newer service.
+    Unspecified = 0,
+    /// The operator's switch: `operator_switch`.
+    OperatorSwitch = 1,
+    /// The app's switch: `app_switch`.
+    AppSwitch = 2,
+    /// The patterns of the app's list can be read: `app_patterns`.
+    AppPatterns = 3,
+    /// The URL can be read in one way only: `url`.
+    Url = 4,
+    /// Its scheme: `scheme`.
+    Scheme = 5,
+    /// The operator's list of hosts: `operator_hosts`.
+    OperatorHosts = 6,
+    /// The app's list of hosts: `app_hosts`.
+    AppHosts = 7,
+    /// Its port: `port`.
+    Port = 8,
+    /// Names that are never fetched: `host_name`.
+    HostName = 9,
+    /// DNS has an answer for the name: `resolution`. Not judged for a literal address.
+    Resolution = 10,
+    /// Every address may be connected to: `addresses`.
+    Addresses = 11,
+}
+impl PolicyStep {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "POLICY_STEP_UNSPECIFIED",
+            Self::OperatorSwitch => "POLICY_STEP_OPERATOR_SWITCH",
+            Self::AppSwitch => "POLICY_STEP_APP_SWITCH",
+            Self::AppPatterns => "POLICY_STEP_APP_PATTERNS",
+            Self::Url => "POLICY_STEP_URL",
+            Self::Scheme => "POLICY_STEP_SCHEME",
+            Self::OperatorHosts => "POLICY_STEP_OPERATOR_HOSTS",
+            Self::AppHosts => "POLICY_STEP_APP_HOSTS",
+            Self::Port => "POLICY_STEP_PORT",
+            Self::HostName => "POLICY_STEP_HOST_NAME",
+            Self::Resolution => "POLICY_STEP_RESOLUTION",
+            Self::Addresses => "POLICY_STEP_ADDRESSES",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "POLICY_STEP_UNSPECIFIED" => Some(Self::Unspecified),
+            "POLICY_STEP_OPERATOR_SWITCH" => Some(Self::OperatorSwitch),
+            "POLICY_STEP_APP_SWITCH" => Some(Self::AppSwitch),
+            "POLICY_STEP_APP_PATTERNS" => Some(Self::AppPatterns),
+            "POLICY_STEP_URL" => Some(Self::Url),
+            "POLICY_STEP_SCHEME" => Some(Self::Scheme),
+            "POLICY_STEP_OPERATOR_HOSTS" => Some(Self::OperatorHosts),
+            "POLICY_STEP_APP_HOSTS" => Some(Self::AppHosts),
+            "POLICY_STEP_PORT" => Some(Self::Port),
+            "POLICY_STEP_HOST_NAME" => Some(Self::HostName),
+            "POLICY_STEP_RESOLUTION" => Some(Self::Resolution),
+            "POLICY_STEP_ADDRESSES" => Some(Self::Addresses),
+            _ => None,
+        }
+    }
+}
+/// What a step decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum StepVerdict {
+    /// Not set.
+    Unspecified = 0,
+    /// `allowed`.
+    Allowed = 1,
+    /// `refused`; no later step is judged.
+    Refused = 2,
+    /// `not_judged`.
+    NotJudged = 3,
+}
+impl StepVerdict {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "STEP_VERDICT_UNSPECIFIED",
+            Self::Allowed => "STEP_VERDICT_ALLOWED",
+            Self::Refused => "STEP_VERDICT_REFUSED",
+            Self::NotJudged => "STEP_VERDICT_NOT_JUDGED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "STEP_VERDICT_UNSPECIFIED" => Some(Self::Unspecified),
+            "STEP_VERDICT_ALLOWED" => Some(Self::Allowed),
+            "STEP_VERDICT_REFUSED" => Some(Self::Refused),
+            "STEP_VERDICT_NOT_JUDGED" => Some(Self::NotJudged),
+            _ => None,
+        }
+    }
+}
 /// Where fetched bytes may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -2185,6 +2986,12 @@ impl crate::contract::Call for FetchRequest {
     const AREA: &'static str = "egress";
     const VERB: &'static str = "fetch";
     const GRPC_PATH: &'static str = "/dray.v1.Egress/Fetch";
+}
+impl crate::contract::Call for ExplainRequest {
+    type Reply = ExplainReply;
+    const AREA: &'static str = "egress";
+    const VERB: &'static str = "explain";
+    const GRPC_PATH: &'static str = "/dray.v1.Egress/Explain";
 }
 /// The arguments of one tool call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -50,6 +50,7 @@ const PROGRAM_SYSCALLS: &[i64] = &[
 /// kernel has Landlock), nothing written but the standard output and error, and neither processes, threads nor sockets
 /// made. New privileges are given up with it.
 pub(super) fn seal(program: &Path) -> io::Result<()> {
+    // Landlock goes first: the filter refuses its system calls.
     restrict_files(program)?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = COMPUTE_SYSCALLS
         .iter()
@@ -86,8 +87,9 @@ fn restrict_files(program: &Path) -> io::Result<()> {
         .iter()
         .map(PathBuf::from)
         .chain(own_files(program))
-        .filter(|place| place.exists())
+        .filter(|path| path.exists())
         .collect();
+    // Best effort is the default of the crate: older kernels enforce the rights that they know.
     Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V3))
         .and_then(Ruleset::create)
@@ -103,6 +105,7 @@ fn own_files(program: &Path) -> Vec<PathBuf> {
     let prefix = directory
         .filter(|directory| directory.file_name().is_some_and(|name| name == "bin"))
         .and_then(Path::parent)
+        // `/bin/tesseract` would open `/`, which is every file.
         .filter(|prefix| prefix.parent().is_some());
     vec![prefix.unwrap_or(program).to_owned()]
 }
@@ -121,7 +124,7 @@ mod tests {
 
     /// The filter and the rules hold for the thread that asks for them.
     #[test]
-    fn a_sealed_thread_reads_the_system_and_nothing_of_its_user_and_reaches_nobody() {
+    fn a_confined_thread_reads_the_system_only_and_has_no_network() {
         use std::fs::File;
         use std::io::ErrorKind::PermissionDenied;
         use std::net::TcpListener;

@@ -9,7 +9,7 @@ use super::UNAVAILABLE_WARNING;
 /// What is known of the text of one picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PictureText {
-    /// Markdown.
+    /// The text that was found, as Markdown; empty text is [`Self::Nothing`].
     Recognized(String),
     /// There is none that the program sees.
     Nothing,
@@ -85,6 +85,7 @@ pub(super) fn fill(
             PictureText::Recognized(_) | PictureText::Late | PictureText::TooMany
         )
     };
+    // The notes alone are not a text of the document: without this a scan would look as if it had been read.
     if is_only_pictures(converted, pictures) && !texts.iter().any(is_readable) {
         converted.markdown.clear();
         converted.parts.clear();
@@ -116,23 +117,23 @@ fn is_only_pictures(converted: &Converted, pictures: &[Picture]) -> bool {
 fn replace(converted: &mut Converted, pictures: &[Picture], texts: &[PictureText]) {
     let old = std::mem::take(&mut converted.markdown);
     let mut parts = converted.parts.iter_mut().peekable();
-    let mut taken = 0;
+    let mut copied = 0;
     for (picture, text) in pictures.iter().zip(texts) {
         while let Some(part) = parts.next_if(|part| part.start <= picture.start) {
-            part.start = converted.markdown.len() + part.start.saturating_sub(taken);
+            part.start = converted.markdown.len() + part.start.saturating_sub(copied);
         }
         converted
             .markdown
-            .push_str(old.get(taken..picture.start).unwrap_or_default());
+            .push_str(old.get(copied..picture.start).unwrap_or_default());
         converted.markdown.push_str(&text.block(picture.page));
-        taken = picture.end;
+        copied = picture.end;
     }
     for part in parts {
-        part.start = converted.markdown.len() + part.start.saturating_sub(taken);
+        part.start = converted.markdown.len() + part.start.saturating_sub(copied);
     }
     converted
         .markdown
-        .push_str(old.get(taken..).unwrap_or_default());
+        .push_str(old.get(copied..).unwrap_or_default());
 }
 
 #[cfg(test)]
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_alone_without_text_are_no_text() {
+    fn pictures_without_text_give_no_text() {
         let (mut converted, mut pictures) = sample();
         converted.markdown = "_(page 2 is a picture)_\n".to_owned();
         (pictures[0].start, pictures[0].end) = (0, converted.markdown.len() - 1);

@@ -72,6 +72,8 @@ impl OcrSettings {
     /// Whether these are names of languages; anything else is never made an argument of a program.
     pub fn has_valid_languages(&self) -> bool {
         let is_name = |name: &str| {
+            // `/` is for `script/Latin`. Without dots no name leaves the directory of the data (path
+            // traversal).
             let ordinary = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '/');
             name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(ordinary)
         };
@@ -181,11 +183,14 @@ async fn picture_text(
     until: Instant,
     cancel: &CancellationToken,
 ) -> PictureText {
+    // The converter counts pages beyond its limit of pictures but does not copy their images.
     if picture.images.is_empty() {
         return PictureText::TooMany;
     }
     let mut text = String::new();
     for image in &picture.images {
+        // A worker's answer may be forged by a document: only image formats that are meant for it reach the
+        // program.
         if !is_picture(image) {
             return PictureText::Failed;
         }
@@ -216,10 +221,12 @@ async fn run(
     cancel: &CancellationToken,
 ) -> Recognition {
     let work = async {
+        // Inside the timeout: the time is for all pictures of a document, waiting included.
         let _permit = worker.permit().await?;
         let mut child = start(image, job, worker)
-            .inspect_err(|error| tracing::warn!(%error, "OCR cannot be started"))
+            .inspect_err(|error| tracing::warn!(%error, "could not start OCR"))
             .ok()?;
+        // Both pipes concurrently: a program that fills the one that is not read would never end.
         let (text, message) = tokio::join!(
             read(child.stdout.take(), job.limits.max_text_bytes),
             read(child.stderr.take(), MAX_MESSAGE_BYTES),
@@ -231,6 +238,7 @@ async fn run(
     };
     let done = tokio::select! {
         done = tokio::time::timeout_at(until, work) => done,
+        // The caller looks at the token itself and drops this result.
         () = cancel.cancelled() => return Recognition::Late,
     };
     let Ok(done) = done else {
@@ -246,12 +254,14 @@ async fn run(
 async fn read(stream: Option<impl AsyncRead + Unpin>, max_bytes: u64) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
+        // What came before an error counts; the exit status decides whether it is used.
         let _ = stream.take(max_bytes).read_to_end(&mut bytes).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn start(image: &[u8], job: &OcrJob, worker: &Worker) -> io::Result<Child> {
+    // An image in memory leaves no file behind when this process ends.
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::memfd_create("picture", flags)?);
     file.write_all(image)?;
@@ -265,14 +275,14 @@ fn find_program(settings: &OcrSettings) -> Option<PathBuf> {
     if !settings.has_valid_languages() {
         return None;
     }
-    let found = match &settings.program {
+    let program_path = match &settings.program {
         Some(program) => Some(program.clone()),
         None => PROGRAM_PATHS
             .map(PathBuf::from)
             .into_iter()
             .find(|program| is_program(program)),
     };
-    found?
+    program_path?
         .canonicalize()
         .ok()
         .filter(|program| is_program(program))

@@ -24,7 +24,7 @@ use crate::worker::Worked;
 
 /// The text of a document, and what is to be said below it.
 struct Text {
-    /// Defanged.
+    /// The Markdown, defanged; never blank.
     markdown: String,
     /// Pages, slides, sheets, chapters, and where they begin in it.
     parts: Vec<Part>,
@@ -65,8 +65,8 @@ type Read = Result<Text, Box<Record>>;
 /// One answer in the making.
 struct Answer<'a> {
     /// What the model knows it by; of a file of an archive, both names.
-    shown: Cow<'a, str>,
-    /// The file itself.
+    display_path: Cow<'a, str>,
+    /// The file itself, also when one of its members is read.
     path: &'a str,
     /// The file of an archive that was asked for.
     member: Option<&'a str>,
@@ -79,20 +79,20 @@ struct Answer<'a> {
 impl Reader {
     fn begin<'a>(
         &'a self,
-        shown: &'a str,
+        display_path: &'a str,
         prepared: &Prepared,
         request: &'a Request,
     ) -> Answer<'a> {
         let mut record = Record::new(Outcome::Inline, None, String::new());
-        describe(&mut record, shown, &prepared.class, prepared.size);
+        describe(&mut record, display_path, &prepared.class, prepared.size);
         let member = request.member.as_deref();
-        let shown_member = member.map(|member| message::member_path(shown, member));
+        let shown_member = member.map(|member| message::member_path(display_path, member));
         if let Some(path) = &shown_member {
             record.path = Some(message::escape_path(path));
         }
         Answer {
-            shown: shown_member.map_or(Cow::Borrowed(shown), Cow::Owned),
-            path: shown,
+            display_path: shown_member.map_or(Cow::Borrowed(display_path), Cow::Owned),
+            path: display_path,
             member,
             mime: Cow::Borrowed(prepared.class.mime),
             kind: prepared.class.kind,
@@ -101,17 +101,17 @@ impl Reader {
         }
     }
 
-    /// Converts and answers.
+    /// Steps 9 to 12: converts, then frames, summarises or explains.
     pub(super) async fn answer(
         &self,
-        shown: &str,
+        display_path: &str,
         prepared: Prepared,
         request: &Request,
         range: Option<Range>,
         cancel: &CancellationToken,
         progress: Listener<'_>,
     ) -> Record {
-        let mut answer = self.begin(shown, &prepared, request);
+        let mut answer = self.begin(display_path, &prepared, request);
         if prepared.blank {
             return answer.note(Code::Empty, message::EMPTY);
         }
@@ -125,7 +125,7 @@ impl Reader {
         };
         if let Some(sought) = &request.find {
             answer.record.metrics = record::converted(text.markdown.len());
-            return answer.framed(Made::Found, &text.found(sought), Outcome::Inline);
+            return answer.framed(Made::Found, &text.search_results(sought), Outcome::Inline);
         }
         let bytes = text.markdown.len();
         let fits = bytes <= self.policy.inline_text_budget_bytes;
@@ -142,13 +142,13 @@ impl Reader {
     /// The bare Markdown, or the record that says why there is none.
     pub(super) async fn bare(
         &self,
-        shown: &str,
+        display_path: &str,
         prepared: Prepared,
         request: &Request,
         range: Option<Range>,
         cancel: &CancellationToken,
     ) -> Result<Bare, Box<Record>> {
-        let mut answer = self.begin(shown, &prepared, request);
+        let mut answer = self.begin(display_path, &prepared, request);
         if prepared.blank {
             return Err(Box::new(answer.note(Code::Empty, message::EMPTY)));
         }
@@ -159,7 +159,7 @@ impl Reader {
             truncated: text.below.is_some(),
             warnings: answer.record.warnings,
             text: match &request.find {
-                Some(sought) => text.found(sought),
+                Some(sought) => text.search_results(sought),
                 None => text.whole(),
             },
         })
@@ -211,14 +211,16 @@ impl Reader {
                     request.focus.as_deref(),
                     &self.summary_limits,
                     model.as_ref(),
-                    &frame::piece,
+                    &frame::chunk,
                     cancel,
-                    &|said| progress(Progress::Summarizing(said.to_owned())),
+                    &|line| progress(Progress::Summarizing(line.to_owned())),
                 )
                 .await
             }
             None => Err(SummaryFailure::Model),
         };
+        // The summary of untrusted text is untrusted text (11.3): a model can be made to write hidden
+        // characters.
         match summary.map(|summary| defang(&summary)) {
             Ok(summary) if !summary.trim().is_empty() => {
                 answer.record.metrics = record::summarized(bytes);
@@ -226,7 +228,7 @@ impl Reader {
                 answer.framed(Made::Summary(bytes, fits), &body, Outcome::Summary)
             }
             Err(SummaryFailure::Cancelled) => answer.cancelled(),
-            Err(SummaryFailure::NoRandom) => internal(&answer.shown),
+            Err(SummaryFailure::NoRandom) => internal(&answer.display_path),
             Ok(_) | Err(SummaryFailure::Model | SummaryFailure::TooLarge) => {
                 answer.record.metrics = record::converted(bytes);
                 answer.record.truncated = true;
@@ -248,8 +250,9 @@ impl Text {
         with_line(&self.markdown, self.below.as_deref())
     }
 
-    fn found(&self, sought: &str) -> String {
+    fn search_results(&self, sought: &str) -> String {
         with_line(
+            // Hits are cut out of the text, and a cut can part a joiner from what made it harmless.
             &defang(&find(&self.markdown, &self.parts, sought)),
             self.below.as_deref(),
         )
@@ -257,13 +260,15 @@ impl Text {
 }
 
 /// The parts of a conversion, counted from the start of a piece of its text.
-fn shifted(converted: &Converted, piece: &str) -> Vec<Part> {
-    let start = (piece.as_ptr() as usize).saturating_sub(converted.markdown.as_ptr() as usize);
-    let end = start + piece.len();
+fn shifted(converted: &Converted, chunk: &str) -> Vec<Part> {
+    // `chunk` is a slice of the same text, made by `Range::cut`, so the difference of addresses is its offset.
+    let start = (chunk.as_ptr() as usize).saturating_sub(converted.markdown.as_ptr() as usize);
+    let end = start + chunk.len();
     let within = converted.parts.iter().filter(|part| part.start < end);
     let mut parts: Vec<Part> = Vec::new();
     for part in within {
         if part.start <= start {
+            // Of the parts that begin before the piece only the last one reaches into it.
             parts.clear();
         }
         let start = part.start.saturating_sub(start);
@@ -284,6 +289,7 @@ fn defanged(text: &str, mut parts: Vec<Part>) -> (String, Vec<Part>) {
     let mut start = first;
     for (part, end) in parts.iter_mut().zip(ends.into_iter().chain([text.len()])) {
         part.start = out.len();
+        // Each part by itself: offsets into the whole would not survive the removal of characters before them.
         out.push_str(&defang(text.get(start..end).unwrap_or_default()));
         start = end;
     }
@@ -313,7 +319,7 @@ impl Answer<'_> {
             if !is_readable || !self.policy.allows(self.kind) {
                 return Err(self.refused(
                     Code::KindNotAllowed,
-                    message::kind_not_allowed(&self.shown, self.kind, &self.mime),
+                    message::kind_not_allowed(&self.display_path, self.kind, &self.mime),
                 ));
             }
         }
@@ -346,7 +352,7 @@ impl Answer<'_> {
         })
     }
 
-    /// Nothing came out.
+    /// The hint, note or refusal for a conversion without any text.
     fn failed(&mut self, failure: Failure) -> Box<Record> {
         match failure {
             Failure::Stopped(limit) => self.hint(Cause::Limit(limit)),
@@ -398,6 +404,8 @@ impl Answer<'_> {
             .warnings
             .iter()
             .any(|it| it == ocr::UNAVAILABLE_WARNING);
+        // Without OCR the note has to say what to install, or a person would think that the file has nothing to
+        // read.
         Box::new(if is_ocr_missing && self.mime == mime::PDF {
             let body = format!(
                 "{}\n\n_({}.)_",
@@ -425,9 +433,9 @@ impl Answer<'_> {
             Cause::Internal => Code::Internal,
         });
         record.output = if self.member.is_some() {
-            message::member_hint(&self.shown, &self.mime, cause)
+            message::member_hint(&self.display_path, &self.mime, cause)
         } else {
-            message::hint(&self.shown, &self.mime, cause)
+            message::hint(&self.display_path, &self.mime, cause)
         };
         Box::new(record)
     }
@@ -447,12 +455,12 @@ impl Answer<'_> {
         self.put(record, made, body, outcome)
     }
 
-    /// Step 12.
+    /// Step 12: frames a body. Without random numbers the record becomes an internal error.
     fn put(&self, mut record: Record, made: Made<'_>, body: &str, outcome: Outcome) -> Record {
-        if let Ok(framed) = frame::frame(&header(&self.shown, &self.mime, made), body) {
+        if let Ok(framed) = frame::frame(&header(&self.display_path, &self.mime, made), body) {
             (record.output, record.outcome) = (framed, outcome);
         } else {
-            record.output = message::internal(&self.shown);
+            record.output = message::internal(&self.display_path);
             record.outcome = Outcome::Refuse;
             record.error_code = Some(Code::Internal);
         }
@@ -461,8 +469,8 @@ impl Answer<'_> {
 
     fn cancelled(&self) -> Record {
         let mut record = self.record.clone();
-        let said = cancelled(&self.shown);
-        (record.output, record.outcome) = (said.output, said.outcome);
+        let cancellation = cancelled(&self.display_path);
+        (record.output, record.outcome) = (cancellation.output, cancellation.outcome);
         record
     }
 }

@@ -4,23 +4,23 @@ use crate::message::escape_path;
 use crate::record::{Code, Record};
 
 /// A path as the log has it: of what lies outside, only that it does.
-fn path(shown: &str, code: Option<Code>) -> String {
+fn path(display_path: &str, code: Option<Code>) -> String {
     if code == Some(Code::OutsideWorkspace) {
         "(outside)".to_owned()
     } else {
-        escape_path(shown)
+        escape_path(display_path)
     }
 }
 
 /// Writes the log of a staged file that is not announced.
-pub(super) fn skipped(shown: &str, code: Code) {
-    let (path, reason) = (path(shown, Some(code)), code.word());
+pub(super) fn skipped(display_path: &str, code: Code) {
+    let (path, reason) = (path(display_path, Some(code)), code.word());
     tracing::warn!(path, reason, "run.attachment_skipped");
 }
 
 /// Writes the log of one call.
-pub(super) fn record(shown: &str, record: &Record) {
-    let path = path(shown, record.error_code);
+pub(super) fn record(display_path: &str, record: &Record) {
+    let path = path(display_path, record.error_code);
     let failed = matches!(
         record.error_code,
         Some(Code::Internal | Code::LimitExceeded | Code::Corrupt)

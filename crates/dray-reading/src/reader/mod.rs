@@ -49,7 +49,7 @@ impl std::fmt::Display for Progress {
     }
 }
 
-/// Where progress goes.
+/// Receives progress of one call, on the task that runs it; it must not block.
 pub type Listener<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 
 /// A file and what it is.
@@ -57,7 +57,7 @@ pub type Listener<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 pub struct Classified {
     /// The path as the caller wrote it.
     pub path: String,
-    /// What it is.
+    /// Kind, media type and encoding, by content.
     pub class: Class,
     /// Its size in bytes.
     pub size_bytes: u64,
@@ -66,7 +66,7 @@ pub struct Classified {
 /// A conversion without its frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bare {
-    /// Markdown, defanged.
+    /// The Markdown, defanged, without a frame.
     pub text: String,
     /// Whether a limit or damage ended it early; the last line says so.
     pub truncated: bool,
@@ -128,7 +128,7 @@ impl Reader {
         self
     }
 
-    /// Keeps conversions here.
+    /// Keeps conversions in this cache, and runs equal conversions only once concurrently.
     #[must_use]
     pub fn with_cache(mut self, cache: Arc<dyn Cache>) -> Self {
         self.cache = Some(cache);
@@ -167,39 +167,39 @@ impl Reader {
         cancel: &CancellationToken,
         progress: Listener<'_>,
     ) -> Record {
-        let shown = request.file_path.as_deref().unwrap_or_default();
+        let display_path = request.file_path.as_deref().unwrap_or_default();
         let work = async {
             match self.prepare_path(request, Gate::Read, cancel).await {
                 Ok((prepared, range)) => {
-                    self.answer(shown, prepared, request, range, cancel, progress)
+                    self.answer(display_path, prepared, request, range, cancel, progress)
                         .await
                 }
                 Err(record) => *record,
             }
         };
-        self.guarded(shown, work).await
+        self.guarded(display_path, work).await
     }
 
-    /// Reads bytes that came from elsewhere than the workspace: steps 6 to 12. `shown` is what the model knows the
-    /// file by, `file` a regular file without other writers.
+    /// Reads bytes that came from elsewhere than the workspace: steps 6 to 12. `display_path` is what the model knows
+    /// the file by, `file` a regular file without other writers.
     pub async fn read_file(
         &self,
-        shown: &str,
+        display_path: &str,
         file: File,
         request: &Request,
         cancel: &CancellationToken,
         progress: Listener<'_>,
     ) -> Record {
         let work = async {
-            match self.prepare_file(shown, file, request, cancel).await {
+            match self.prepare_file(display_path, file, request, cancel).await {
                 Ok((prepared, range)) => {
-                    self.answer(shown, prepared, request, range, cancel, progress)
+                    self.answer(display_path, prepared, request, range, cancel, progress)
                         .await
                 }
                 Err(record) => *record,
             }
         };
-        self.guarded(shown, work).await
+        self.guarded(display_path, work).await
     }
 
     /// The bare conversion of a file of the workspace: Markdown without a frame, for people and programs, never for a
@@ -214,9 +214,10 @@ impl Reader {
         request: &Request,
         cancel: &CancellationToken,
     ) -> Result<Bare, Box<Record>> {
-        let shown = request.file_path.as_deref().unwrap_or_default();
+        let display_path = request.file_path.as_deref().unwrap_or_default();
         let (prepared, range) = self.prepare_path(request, Gate::Convert, cancel).await?;
-        self.bare(shown, prepared, request, range, cancel).await
+        self.bare(display_path, prepared, request, range, cancel)
+            .await
     }
 
     /// The bare conversion of bytes that came from elsewhere than the workspace; see [`Reader::read_file`].
@@ -226,13 +227,16 @@ impl Reader {
     /// As [`Reader::markdown`].
     pub async fn markdown_file(
         &self,
-        shown: &str,
+        display_path: &str,
         file: File,
         request: &Request,
         cancel: &CancellationToken,
     ) -> Result<Bare, Box<Record>> {
-        let (prepared, range) = self.prepare_file(shown, file, request, cancel).await?;
-        self.bare(shown, prepared, request, range, cancel).await
+        let (prepared, range) = self
+            .prepare_file(display_path, file, request, cancel)
+            .await?;
+        self.bare(display_path, prepared, request, range, cancel)
+            .await
     }
 
     /// What a file of the workspace is: steps 1 to 7. Blocks while it reads.
@@ -242,6 +246,7 @@ impl Reader {
     /// The refusal of the step that fails.
     pub fn classify(&self, path: &str) -> Result<Classified, Refusal> {
         let opened = self.roots.open(Some(path))?;
+        // Looking is allowed at kinds that the policy refuses to read.
         let policy = Policy {
             allow_kinds: Kind::ALL.to_vec(),
             ..self.policy.clone()
@@ -279,24 +284,24 @@ impl Reader {
         gate: Gate,
         cancel: &CancellationToken,
     ) -> Result<(Prepared, Option<Range>), Box<Record>> {
-        let shown = check(request.file_path.as_deref()).map_err(refused)?;
+        let display_path = check(request.file_path.as_deref()).map_err(refused)?;
         let range = range(request)?;
         let mut preparing = self.preparing(self.policy.clone(), gate, cancel);
         preparing.show_hidden = request.show_hidden;
         preparing.member.clone_from(&request.member);
         let roots = Arc::clone(&self.roots);
-        let path = shown.to_owned();
+        let path = display_path.to_owned();
         let work = move || {
             let opened = roots.open(Some(&path)).map_err(refused)?;
             preparing.prepare(&path, opened.file, opened.size)
         };
-        Ok((self.blocking(shown, cancel, work).await?, range))
+        Ok((self.blocking(display_path, cancel, work).await?, range))
     }
 
     /// Steps 6 to 9 for an open file.
     async fn prepare_file(
         &self,
-        shown: &str,
+        display_path: &str,
         file: File,
         request: &Request,
         cancel: &CancellationToken,
@@ -305,7 +310,7 @@ impl Reader {
         let mut preparing = self.preparing(self.policy.clone(), Gate::Read, cancel);
         preparing.show_hidden = request.show_hidden;
         preparing.member.clone_from(&request.member);
-        let path = shown.to_owned();
+        let path = display_path.to_owned();
         let work = move || {
             let size = match file.metadata() {
                 Ok(metadata) => metadata.len(),
@@ -313,44 +318,47 @@ impl Reader {
             };
             preparing.prepare(&path, file, size)
         };
-        Ok((self.blocking(shown, cancel, work).await?, range))
+        Ok((self.blocking(display_path, cancel, work).await?, range))
     }
 
     /// Blocking work, until it is done, it is cancelled, or it takes longer than a conversion may.
     async fn blocking(
         &self,
-        shown: &str,
+        display_path: &str,
         cancel: &CancellationToken,
         work: impl FnOnce() -> Result<Prepared, Box<Record>> + Send + 'static,
     ) -> Result<Prepared, Box<Record>> {
         if cancel.is_cancelled() {
-            return Err(Box::new(cancelled(shown)));
+            return Err(Box::new(cancelled(display_path)));
         }
         let wait = Duration::from_millis(self.policy.limits().wall_ms) + TIME_GRACE;
+        // A blocking thread cannot be cancelled. A late one ends by itself, and its result is dropped.
         let work = tokio::task::spawn_blocking(work);
         tokio::select! {
             done = tokio::time::timeout(wait, work) => match done {
                 Ok(Ok(prepared)) => prepared,
-                Ok(Err(_)) => Err(Box::new(internal(shown))),
+                Ok(Err(_)) => Err(Box::new(internal(display_path))),
                 Err(_) => {
                     let late = std::io::Error::from_raw_os_error(rustix::io::Errno::TIMEDOUT.raw_os_error());
-                    Err(prepare::unreadable(shown, &late))
+                    Err(prepare::unreadable(display_path, &late))
                 }
             },
-            () = cancel.cancelled() => Err(Box::new(cancelled(shown))),
+            () = cancel.cancelled() => Err(Box::new(cancelled(display_path))),
         }
     }
 
     /// Turns even a panic into a record, and writes the log.
-    async fn guarded(&self, shown: &str, work: impl Future<Output = Record>) -> Record {
+    async fn guarded(&self, display_path: &str, work: impl Future<Output = Record>) -> Record {
         let started = Instant::now();
+        // Shared state is behind locks that ignore poison, so it stays usable after a panic.
         let done = AssertUnwindSafe(work).catch_unwind().await;
-        let mut record = done.unwrap_or_else(|_| internal(shown));
+        let mut record = done.unwrap_or_else(|_| internal(display_path));
         record.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Callers are promised a text without NUL, which C programs would take for its end.
         if record.output.contains('\0') {
             record.output = record.output.replace('\0', "");
         }
-        log::record(shown, &record);
+        log::record(display_path, &record);
         record
     }
 }
@@ -359,17 +367,17 @@ fn refused(refusal: Refusal) -> Box<Record> {
     Box::new(refusal.into())
 }
 
-/// The last resort.
-fn internal(shown: &str) -> Record {
+/// The record of an unexpected failure; it names no cause.
+fn internal(display_path: &str) -> Record {
     Record::new(
         Outcome::Refuse,
         Some(Code::Internal),
-        message::internal(shown),
+        message::internal(display_path),
     )
 }
 
-fn cancelled(shown: &str) -> Record {
-    Record::cancelled(shown)
+fn cancelled(display_path: &str) -> Record {
+    Record::cancelled(display_path)
 }
 
 /// The range of a request. One that cannot be understood is refused before anything is looked at.

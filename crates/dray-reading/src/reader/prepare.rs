@@ -21,7 +21,7 @@ use crate::workspace::errno;
 pub(super) struct Prepared {
     /// Where to read it.
     pub(super) file: File,
-    /// What it is.
+    /// Kind, media type and encoding, by content.
     pub(super) class: Class,
     /// Its size in bytes.
     pub(super) size: u64,
@@ -35,18 +35,18 @@ pub(super) struct Prepared {
     pub(super) member: Option<String>,
 }
 
-/// Step 8.
+/// Step 8: which kinds a caller's operation lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
     /// Documents, texts and archives.
     Read,
     /// All kinds with a converter.
     Convert,
-    /// All.
+    /// Every kind: for classification and announcements.
     Look,
 }
 
-/// How to prepare.
+/// Options of steps 6 to 9, owned so that they can move to a blocking thread.
 #[derive(Clone, Debug)]
 pub(super) struct Preparing {
     /// What may be read.
@@ -68,21 +68,21 @@ pub(super) struct Preparing {
 /// How much is read in one step.
 const READ_STEP_BYTES: usize = 64 * 1024;
 
-fn refuse(shown: &str, code: Code, reason: &str) -> Box<Record> {
-    let output = message::cannot_read(shown, reason);
+fn refuse(display_path: &str, code: Code, reason: &str) -> Box<Record> {
+    let output = message::cannot_read(display_path, reason);
     Box::new(Refusal { code, output }.into())
 }
 
-pub(super) fn unreadable(shown: &str, error: &io::Error) -> Box<Record> {
+pub(super) fn unreadable(display_path: &str, error: &io::Error) -> Box<Record> {
     let reason = format!("io error: {}", errno::of_io(error));
-    refuse(shown, Code::Unreadable, &reason)
+    refuse(display_path, Code::Unreadable, &reason)
 }
 
 /// Fills in what classification found.
-pub(super) fn describe(record: &mut Record, shown: &str, class: &Class, size: u64) {
+pub(super) fn describe(record: &mut Record, display_path: &str, class: &Class, size: u64) {
     record.kind = Some(class.kind);
     record.mime = Some(class.mime.to_owned());
-    record.path = Some(message::escape_path(shown));
+    record.path = Some(message::escape_path(display_path));
     record.size_bytes = Some(size);
     record.warnings.clone_from(&class.warnings);
 }
@@ -91,40 +91,40 @@ impl Preparing {
     /// Looks at an open file of that size.
     pub(super) fn prepare(
         &self,
-        shown: &str,
+        display_path: &str,
         mut file: File,
         mut size: u64,
     ) -> Result<Prepared, Box<Record>> {
         let cap = self.policy.max_file_bytes;
         if size > cap {
             return Err(refuse(
-                shown,
+                display_path,
                 Code::TooLarge,
                 &message::too_large(size, cap),
             ));
         }
-        let failed = |error: io::Error| unreadable(shown, &error);
+        let failed = |error: io::Error| unreadable(display_path, &error);
         if size == 0
             && let Some((spooled, length)) = self.spool(&mut file).map_err(failed)?
         {
             (file, size) = (spooled, length);
         }
-        let class = classify::classify(&mut file, shown).map_err(failed)?;
+        let class = classify::classify(&mut file, display_path).map_err(failed)?;
         let passes = match self.gate {
             Gate::Read => self.reads(&class),
             Gate::Convert => self.reads(&class) || formats::converter(&class.hint()).is_some(),
             Gate::Look => true,
         };
         if !passes || !self.policy.allows(class.kind) {
-            let output = self.kind_not_allowed(shown, &class);
+            let output = self.kind_not_allowed(display_path, &class);
             let mut record = Record::new(Outcome::Refuse, Some(Code::KindNotAllowed), output);
-            describe(&mut record, shown, &class, size);
+            describe(&mut record, display_path, &class, size);
             return Err(Box::new(record));
         }
         if self.member.is_some() && !formats::is_archive(&class.hint()) {
-            let output = message::not_an_archive(shown, class.kind, class.mime);
+            let output = message::not_an_archive(display_path, class.kind, class.mime);
             let mut record = Record::new(Outcome::Refuse, Some(Code::NotAnArchive), output);
-            describe(&mut record, shown, &class, size);
+            describe(&mut record, display_path, &class, size);
             return Err(Box::new(record));
         }
         let blank = classify::is_blank(&mut file, &class, cap).map_err(failed)?;
@@ -133,6 +133,7 @@ impl Preparing {
         } else {
             None
         };
+        // Announcements read on from this handle, and the steps above left its offset somewhere.
         file.rewind().map_err(failed)?;
         Ok(Prepared {
             file,
@@ -163,8 +164,8 @@ impl Preparing {
     }
 
     /// Why a file is refused; of a picture also what would have to be installed.
-    fn kind_not_allowed(&self, shown: &str, class: &Class) -> String {
-        let refusal = message::kind_not_allowed(shown, class.kind, class.mime);
+    fn kind_not_allowed(&self, display_path: &str, class: &Class) -> String {
+        let refusal = message::kind_not_allowed(display_path, class.kind, class.mime);
         let is_missing = self.ocr.as_ref().is_some_and(|ocr| !ocr.is_available());
         if class.kind == Kind::Image && is_missing && self.policy.allows(class.kind) {
             format!("{refusal} {}.", ocr::UNAVAILABLE_WARNING)
@@ -183,6 +184,7 @@ impl Preparing {
             let read = match file.read(&mut buffer) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Opened with `O_NONBLOCK`: a stream that has nothing more right now counts as ended.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && copy.is_some() => 0,
                 Err(error) => return Err(error),
             };
@@ -191,6 +193,7 @@ impl Preparing {
             }
             let (to, length) = match &mut copy {
                 Some(copy) => copy,
+                // In memory, since no file may be left behind anywhere (read-attachment 2).
                 none => none.insert((memory_file()?, 0)),
             };
             let left = self.policy.max_file_bytes - *length;
@@ -210,6 +213,8 @@ impl Preparing {
         file.rewind()?;
         let mut hasher = Sha256::new();
         let mut buffer = vec![0; READ_STEP_BYTES];
+        // The file can grow while it is read. A digest that a cancellation cut short reaches no cache: the
+        // conversion that would be kept under it is cancelled too.
         let mut left = self.policy.max_file_bytes.saturating_add(1);
         while left > 0 && !self.cancel.is_cancelled() {
             match file.read(&mut buffer) {

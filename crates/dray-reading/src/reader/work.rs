@@ -68,6 +68,8 @@ impl Reader {
             let work = self.run(prepared.file, prepared.size, &job, cancel).await;
             return self.recognize(work, &job, cancel).await.0;
         };
+        // Single-flight before the cache: the second of two equal calls waits and then finds what the first one
+        // kept.
         let key = CacheKey::of(digest, &job.hint, &job.selection, &job.limits);
         let _turn = tokio::select! {
             turn = self.flights.enter(key) => turn,
@@ -79,6 +81,7 @@ impl Reader {
         let work = self.run(prepared.file, prepared.size, &job, cancel).await;
         let (work, is_whole) = self.recognize(work, &job, cancel).await;
         if let Worked::Done(converted) = &work.worked
+            // What time, memory or a missing program cut short may come out better the next time.
             && is_whole
             && is_lasting(converted)
         {
@@ -114,31 +117,34 @@ impl Reader {
         if size > MAX_IN_PROCESS_BYTES || !formats::is_plain_text(&job.hint) {
             return Work::of(self.worker.convert(file, job, cancel).await);
         }
-        let job = job.clone();
-        let work = tokio::task::spawn_blocking(move || in_process(file, job));
+        let own_job = job.clone();
+        let work = tokio::task::spawn_blocking(move || in_process(file, own_job));
         let converted = tokio::select! {
+            // A blocking task cannot be stopped; when cancelled, its result is dropped. At 1 MiB it ends soon
+            // by itself.
             biased;
             () = cancel.cancelled() => return Work::of(Worked::Cancelled),
             converted = work => converted,
         };
         match converted {
             Ok(Ok(converted)) => Work::without_worker(converted, "not needed"),
-            Ok(Err((file, job))) => Work::of(self.worker.convert(file, &job, cancel).await),
+            Ok(Err(file)) => Work::of(self.worker.convert(file, job, cancel).await),
             Err(_) => Work::of(Worked::Failed),
         }
     }
 }
 
-/// Converts in this process what is UTF-8 to its end; hands everything else back.
-fn in_process(mut file: File, job: Job) -> Result<Converted, (File, Job)> {
+/// Converts in this process what is UTF-8 to its end; hands the file back for everything else.
+fn in_process(mut file: File, job: Job) -> Result<Converted, File> {
     let mut bytes = Vec::new();
     let read = file
         .by_ref()
         .take(MAX_IN_PROCESS_BYTES + 1)
         .read_to_end(&mut bytes);
     let whole = read.is_ok_and(|read| read as u64 <= MAX_IN_PROCESS_BYTES);
+    // Encodings are detected in the worker. It seeks to the start itself, so the offset is left where it is.
     if !whole || std::str::from_utf8(&bytes).is_err() {
-        return Err((file, job));
+        return Err(file);
     }
     let input = &mut Cursor::new(bytes);
     Ok(formats::convert(

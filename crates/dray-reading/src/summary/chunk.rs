@@ -8,14 +8,14 @@ const CHUNK_SLACK_BYTES: usize = 3;
 /// text again.
 pub fn chunks(text: &str, size: usize) -> Vec<&str> {
     let size = size.max(CHUNK_SLACK_BYTES);
-    let most = size + size / CHUNK_SLACK_BYTES;
+    let max_bytes = size + size / CHUNK_SLACK_BYTES;
     let early = size - size / CHUNK_SLACK_BYTES;
     let mut pieces = Vec::new();
     let mut start = 0;
     let mut end = 0;
     let mut close = |from: &mut usize, to: usize| {
-        if let Some(piece) = text.get(*from..to).filter(|piece| !piece.is_empty()) {
-            pieces.push(piece);
+        if let Some(chunk) = text.get(*from..to).filter(|chunk| !chunk.is_empty()) {
+            pieces.push(chunk);
         }
         *from = to;
     };
@@ -24,8 +24,9 @@ pub fn chunks(text: &str, size: usize) -> Vec<&str> {
             close(&mut start, end);
         }
         let line_end = end + line.len();
-        while line_end - start > most {
-            let cut = text.floor_char_boundary(start + most);
+        // A line without an end, such as minified JSON, must not exceed the window of the model.
+        while line_end - start > max_bytes {
+            let cut = text.floor_char_boundary(start + max_bytes);
             close(&mut start, cut);
         }
         end = line_end;

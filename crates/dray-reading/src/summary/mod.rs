@@ -28,7 +28,7 @@ pub struct SummaryLimits {
     pub max_bytes: usize,
     /// Model calls for one document.
     pub max_calls: usize,
-    /// Concurrent model calls.
+    /// Model calls of one document that run concurrently; 0 counts as 1.
     pub parallel: usize,
     /// About how many words the merged summary has; clamped to 50…4000.
     pub max_words: usize,
@@ -108,6 +108,8 @@ pub async fn summarize(
     let mut depth = 0;
     while summaries.len() > 1 {
         let joined = summaries.join("\n\n");
+        // At the deepest level summaries of any size go into one call: the number of calls is bounded before
+        // their length.
         if joined.len() <= MAX_MERGE_BYTES || depth == MAX_DEPTH {
             return run.merge(&joined).await;
         }
@@ -164,7 +166,7 @@ fn is_error(answer: &str) -> bool {
     object.is_ok_and(|object| object.contains_key("error"))
 }
 
-/// One document's calls.
+/// State that all calls for one document share.
 struct Run<'a> {
     focus: &'a str,
     limits: &'a SummaryLimits,
@@ -185,15 +187,18 @@ impl Run<'_> {
         let jobs: Vec<_> = pieces
             .iter()
             .enumerate()
-            .map(|(index, piece)| async move {
+            .map(|(index, chunk)| async move {
+                // Looked at before each call, also the queued ones (12.3): a call costs money once it was sent.
                 if self.cancel.is_cancelled() {
                     return Err(SummaryFailure::Cancelled);
                 }
                 announce(index);
-                self.ask(prompt::map(self.focus, index + 1, of), piece)
+                self.ask(prompt::map(self.focus, index + 1, of), chunk)
                     .await
             })
             .collect();
+        // `buffered` keeps the order of the pieces, which the merge relies on; the first error drops the other
+        // calls.
         stream::iter(jobs)
             .buffered(self.limits.parallel.max(1))
             .try_collect()
@@ -211,6 +216,8 @@ impl Run<'_> {
             if self.cancel.is_cancelled() {
                 return Err(SummaryFailure::Cancelled);
             }
+            // Every planned call may be repeated once. The counter publishes no data, so relaxed ordering is
+            // enough.
             if self.calls.fetch_add(1, Ordering::Relaxed) >= self.limits.max_calls.saturating_mul(2)
             {
                 return Err(SummaryFailure::TooLarge);
@@ -221,6 +228,7 @@ impl Run<'_> {
                 user: &user,
                 source,
             };
+            // The dropped future closes its connection, so the endpoint can stop as well.
             let answer = tokio::select! {
                 answer = self.model.complete(&ask) => answer,
                 () = self.cancel.cancelled() => return Err(SummaryFailure::Cancelled),

@@ -12,7 +12,7 @@ use super::*;
 /// Answers by a function, and remembers what it was asked.
 struct Scripted<F> {
     answer: F,
-    asked: Mutex<Vec<(String, String)>>,
+    requests: Mutex<Vec<(String, String)>>,
     window: usize,
 }
 
@@ -20,13 +20,13 @@ impl<F> Scripted<F> {
     fn new(answer: F) -> Self {
         Self {
             answer,
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             window: 96_000,
         }
     }
 
-    fn asked(&self) -> Vec<(String, String)> {
-        self.asked.lock().unwrap().clone()
+    fn requests(&self) -> Vec<(String, String)> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -34,9 +34,9 @@ impl<F> Scripted<F> {
 impl<F: Fn(usize) -> Result<String, SummaryError> + Send + Sync> Summarizer for Scripted<F> {
     async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
         let count = {
-            let mut asked = self.asked.lock().unwrap();
-            asked.push((ask.system.to_owned(), ask.user.to_owned()));
-            asked.len()
+            let mut requests = self.requests.lock().unwrap();
+            requests.push((ask.system.to_owned(), ask.user.to_owned()));
+            requests.len()
         };
         (self.answer)(count)
     }
@@ -87,17 +87,17 @@ fn lines(count: usize) -> String {
 }
 
 #[test]
-fn pieces_close_with_the_line_that_reaches_their_size_and_join_to_the_text() {
+fn chunks_end_with_the_line_that_reaches_their_size_and_join_to_the_text() {
     let text = lines(5000);
     let pieces = chunks(&text, 24_000);
     assert_eq!(pieces.concat(), text);
-    for piece in &pieces[..pieces.len() - 1] {
-        assert!((24_000..24_100).contains(&piece.len()) && piece.ends_with('\n'));
+    for chunk in &pieces[..pieces.len() - 1] {
+        assert!((24_000..24_100).contains(&chunk.len()) && chunk.ends_with('\n'));
     }
 }
 
 #[test]
-fn pieces_close_before_a_heading_when_they_are_nearly_full() {
+fn nearly_full_chunks_end_before_a_heading() {
     let text = format!("{}# Next\n{}", lines(700), lines(100));
     let pieces = chunks(&text, 24_000);
     assert!(pieces[0].len() >= 16_000 && pieces[1].starts_with("# Next\n"));
@@ -110,36 +110,36 @@ fn long_lines_are_cut_at_characters() {
     let text = format!("start\n{}\nend\n", "ä€😀".repeat(20_000));
     let pieces = chunks(&text, 24_000);
     assert_eq!(pieces.concat(), text);
-    assert!(pieces.len() > 4 && pieces.iter().all(|piece| piece.len() <= 32_000));
+    assert!(pieces.len() > 4 && pieces.iter().all(|chunk| chunk.len() <= 32_000));
 }
 
 proptest::proptest! {
     #[test]
-    fn pieces_always_join_to_the_text(text in "([#a-zä😀 ]{0,40}\n?){0,30}", size in 1_usize..200) {
+    fn chunks_always_join_to_the_text(text in "([#a-zä😀 ]{0,40}\n?){0,30}", size in 1_usize..200) {
         let pieces = chunks(&text, size);
         proptest::prop_assert_eq!(pieces.concat(), text.as_str());
-        let most = size.max(3) + size.max(3) / 3;
-        proptest::prop_assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= most.max(4)));
+        let max_bytes = size.max(3) + size.max(3) / 3;
+        proptest::prop_assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= max_bytes.max(4)));
     }
 }
 
 #[tokio::test]
-async fn one_piece_is_one_call_and_its_answer_stands() {
+async fn one_chunk_is_one_call_and_its_response_is_the_summary() {
     let model = Scripted::new(|_| Ok(" short \n".to_owned()));
     assert_eq!(run("some text", &model).await.unwrap(), "short");
-    let asked = model.asked();
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0].1, "<some text>");
+    let requests = model.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].1, "<some text>");
     assert!(
-        asked[0]
+        requests[0]
             .0
             .contains("the key facts, structure, decisions and errors")
     );
-    assert!(!asked[0].0.contains("some text") && !asked[0].0.contains("part 1"));
+    assert!(!requests[0].0.contains("some text") && !requests[0].0.contains("part 1"));
 }
 
 #[tokio::test]
-async fn several_pieces_are_merged_in_order() {
+async fn several_chunks_are_merged_in_order() {
     let model = Scripted::new(|count| Ok(format!("s{count}")));
     let progress = Mutex::new(Vec::new());
     let limits = SummaryLimits {
@@ -148,19 +148,19 @@ async fn several_pieces_are_merged_in_order() {
     };
     let text = lines(3000);
     let cancel = CancellationToken::new();
-    let told = |line: &str| progress.lock().unwrap().push(line.to_owned());
+    let report = |line: &str| progress.lock().unwrap().push(line.to_owned());
     let focus = Some("the prices");
-    let summary = summarize(&text, focus, &limits, &model, &frame, &cancel, &told);
+    let summary = summarize(&text, focus, &limits, &model, &frame, &cancel, &report);
     assert_eq!(summary.await.unwrap(), "s4");
-    let asked = model.asked();
-    assert!(asked[0].0.contains("part 1 of 3") && asked[2].0.contains("part 3 of 3"));
+    let requests = model.requests();
+    assert!(requests[0].0.contains("part 1 of 3") && requests[2].0.contains("part 3 of 3"));
     assert!(
-        asked
+        requests
             .iter()
             .all(|(system, _)| system.contains("the prices"))
     );
-    assert_eq!(asked[3].1, "<s1\n\ns2\n\ns3>");
-    assert!(asked[3].0.contains("about 500 words"));
+    assert_eq!(requests[3].1, "<s1\n\ns2\n\ns3>");
+    assert!(requests[3].0.contains("about 500 words"));
     assert_eq!(progress.lock().unwrap()[2], "summarizing chunk 3/3…");
 }
 
@@ -169,7 +169,7 @@ async fn long_summaries_are_grouped_before_they_are_merged() {
     let model = Scripted::new(|count| Ok(format!("{count} {}", "long ".repeat(600))));
     run(&lines(11_000), &model).await.unwrap();
     // 11 pieces, 3 groups of at most 5, one merge.
-    assert_eq!(model.asked().len(), 11 + 3 + 1);
+    assert_eq!(model.requests().len(), 11 + 3 + 1);
 }
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn a_failed_call_is_repeated_once() {
     assert_eq!(run("text", &flaky).await.unwrap(), "fine");
     let dead = Scripted::new(|_| Err(SummaryError::Refused(500)));
     assert_eq!(run("text", &dead).await, Err(SummaryFailure::Model));
-    assert_eq!(dead.asked().len(), 2);
+    assert_eq!(dead.requests().len(), 2);
     let mute = Scripted::new(|_| Ok("  ".to_owned()));
     assert_eq!(run("text", &mute).await, Err(SummaryFailure::Model));
 }
@@ -200,7 +200,7 @@ async fn an_error_message_of_the_model_is_repeated_once_and_never_shown_as_a_sum
             Err(SummaryFailure::Model),
             "{message}"
         );
-        assert_eq!(model.asked().len(), 2);
+        assert_eq!(model.requests().len(), 2);
         let model = Scripted::new(move |count| {
             Ok(if count == 1 { message } else { "A summary." }.to_owned())
         });
@@ -214,14 +214,14 @@ async fn an_error_message_of_the_model_is_repeated_once_and_never_shown_as_a_sum
 }
 
 #[tokio::test]
-async fn calls_are_bounded_by_larger_pieces_and_then_by_refusal() {
+async fn calls_are_bounded_by_larger_chunks_and_then_by_refusal() {
     let model = Scripted::new(|_| Ok("s".to_owned()));
     let text = lines(100_000);
     run(&text, &model).await.unwrap();
     assert!(
-        (40..=64).contains(&model.asked().len()),
+        (40..=64).contains(&model.requests().len()),
         "{}",
-        model.asked().len()
+        model.requests().len()
     );
     let small = Scripted {
         window: 24_000,
@@ -232,18 +232,18 @@ async fn calls_are_bounded_by_larger_pieces_and_then_by_refusal() {
         run(&"x".repeat(8_000_001), &small).await,
         Err(SummaryFailure::TooLarge)
     );
-    assert!(small.asked().is_empty());
+    assert!(small.requests().is_empty());
 }
 
 #[tokio::test]
-async fn cancelling_is_heard_before_and_during_a_call() {
+async fn cancelling_works_before_and_during_a_call() {
     let model = Scripted::new(|_| Ok("s".to_owned()));
     let cancel = CancellationToken::new();
     cancel.cancel();
     let limits = SummaryLimits::default();
     let done = summarize("text", None, &limits, &model, &frame, &cancel, &|_| {}).await;
     assert_eq!(done, Err(SummaryFailure::Cancelled));
-    assert!(model.asked().is_empty());
+    assert!(model.requests().is_empty());
     let cancel = CancellationToken::new();
     let (done, ()) = tokio::join!(
         summarize("text", None, &limits, &Never, &frame, &cancel, &|_| {}),
@@ -253,13 +253,13 @@ async fn cancelling_is_heard_before_and_during_a_call() {
 }
 
 #[tokio::test]
-async fn without_random_numbers_nothing_is_asked() {
+async fn without_random_numbers_the_model_is_not_called() {
     let model = Scripted::new(|_| Ok("s".to_owned()));
     let cancel = CancellationToken::new();
     let limits = SummaryLimits::default();
     let done = summarize("text", None, &limits, &model, &|_| None, &cancel, &|_| {}).await;
     assert_eq!(done, Err(SummaryFailure::NoRandom));
-    assert!(model.asked().is_empty());
+    assert!(model.requests().is_empty());
 }
 
 #[test]
@@ -269,11 +269,18 @@ fn an_excerpt_has_the_outline_both_ends_and_what_was_left_out() {
         lines(500),
         lines(500)
     );
-    let shown = excerpt(&text, 5_000);
-    assert!(shown.starts_with("Outline:\n\n- One\n  - Two\n- Three\n\n# One\n\nline 000000"));
-    assert!(shown.ends_with("last words\n") && shown.len() < 5_000);
-    let at = shown.find("_(").unwrap();
-    let left: usize = shown[at + 2..].split(' ').next().unwrap().parse().unwrap();
+    let excerpt_text = excerpt(&text, 5_000);
+    assert!(
+        excerpt_text.starts_with("Outline:\n\n- One\n  - Two\n- Three\n\n# One\n\nline 000000")
+    );
+    assert!(excerpt_text.ends_with("last words\n") && excerpt_text.len() < 5_000);
+    let at = excerpt_text.find("_(").unwrap();
+    let left: usize = excerpt_text[at + 2..]
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(left > text.len() - 5_000 && left < text.len());
     assert_eq!(excerpt("short\n", 5_000), "short\n");
     let long = "ä".repeat(10_000);
@@ -281,7 +288,7 @@ fn an_excerpt_has_the_outline_both_ends_and_what_was_left_out() {
 }
 
 #[tokio::test]
-async fn an_open_ai_endpoint_is_asked_without_tools_and_its_faults_are_named() {
+async fn an_open_ai_endpoint_is_called_without_tools_and_its_faults_are_named() {
     type Seen = Vec<(String, Option<String>, serde_json::Value)>;
     fn answer(
         shared: Arc<double::SharedState<Seen>>,
@@ -326,8 +333,8 @@ async fn an_open_ai_endpoint_is_asked_without_tools_and_its_faults_are_named() {
         asking("odd").complete(&ask).await,
         Err(SummaryError::Malformed)
     ));
-    let seen = server.shared().lock();
-    let (path, authorization, body) = &seen[0];
+    let requests = server.shared().lock();
+    let (path, authorization, body) = &requests[0];
     assert_eq!(path, "/v1/chat/completions");
     assert_eq!(authorization.as_deref(), Some("Bearer k"));
     assert_eq!(body["messages"][1]["content"], "u");

@@ -27,18 +27,20 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
 /// Sets the limits of the process.
 pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
     let set = |resource, wanted: u64| {
-        let most = within(wanted, getrlimit(resource).maximum);
+        let limit = within(wanted, getrlimit(resource).maximum);
         setrlimit(
             resource,
+            // Both limits are set, since a process may raise the soft one up to the hard one.
             Rlimit {
-                current: Some(most),
-                maximum: Some(most),
+                current: Some(limit),
+                maximum: Some(limit),
             },
         )
     };
     set(Resource::As, limits.memory_bytes)?;
     set(Resource::Cpu, limits.wall_ms.div_ceil(1000) + SPARE_SECONDS)?;
     set(Resource::Core, 0)?;
+    // The answer goes to a pipe, which this limit does not touch.
     set(Resource::Fsize, 0)?;
     set(Resource::Nofile, MAX_DESCRIPTORS)?;
     Ok(())
@@ -71,6 +73,7 @@ pub(super) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     for call in WRITE_SYSCALLS {
         rules.insert(*call, vec![argument_is(0, 1)?, argument_is(0, 2)?]);
     }
+    // Anonymous memory alone, which has the descriptor -1: a file mapping reads without a read call.
     rules.insert(libc::SYS_mmap, vec![argument_is(4, -1)?]);
     allow_only(rules)
 }
@@ -88,17 +91,22 @@ pub(crate) fn allow_only(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<(
 }
 
 /// A call with this number in this place.
-fn argument_is(place: u8, number: i32) -> io::Result<SeccompRule> {
-    argument_compares(place, SeccompCmpOp::Eq, u64::from(number.cast_unsigned()))
+fn argument_is(argument: u8, number: i32) -> io::Result<SeccompRule> {
+    argument_compares(
+        argument,
+        SeccompCmpOp::Eq,
+        u64::from(number.cast_unsigned()),
+    )
 }
 
 /// A call whose argument in this place compares like this with `value`, in its lower 32 bits.
 pub(crate) fn argument_compares(
-    place: u8,
+    argument: u8,
     comparison: SeccompCmpOp,
     value: u64,
 ) -> io::Result<SeccompRule> {
-    SeccompCondition::new(place, SeccompCmpArgLen::Dword, comparison, value)
+    // Callers sign-extend or zero-extend a C `int`; only the lower half of the register is defined.
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value)
         .and_then(|condition| SeccompRule::new(vec![condition]))
         .map_err(io::Error::other)
 }
@@ -161,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_from_outside_are_kept() {
+    fn existing_lower_limits_are_kept() {
         assert_eq!(within(17, None), 17);
         assert_eq!(within(17, Some(5)), 5);
         assert_eq!(within(17, Some(90)), 17);
@@ -189,7 +197,7 @@ mod tests {
 
     /// What a sealed thread may still do; the filter is that of the thread alone.
     #[test]
-    fn a_sealed_thread_reads_its_document_and_reaches_nothing_else() {
+    fn a_confined_thread_reads_its_document_and_reaches_nothing_else() {
         use std::net::{TcpStream, UdpSocket};
 
         let mut document = file("text");

@@ -42,10 +42,10 @@ const OVERHEAD_BYTES: u64 = 8 << 20;
 /// Bytes of pictures that an answer may have besides.
 const MAX_PICTURE_BYTES: u64 = 33 << 20;
 
-/// One conversion.
+/// Options for one conversion, sent to the worker as its second argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What classification found.
+    /// Media type and encoding from classification, and what the caller asked for.
     pub hint: Hint,
     /// What it may use.
     pub limits: Limits,
@@ -56,7 +56,7 @@ pub struct Job {
 /// What came of it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Worked {
-    /// The worker answered.
+    /// The worker gave a whole answer; a partial conversion or a failure of its own is in there.
     Done(Converted),
     /// The worker was ended by a limit and could not hand anything over.
     Stopped(Limit),
@@ -66,7 +66,7 @@ pub enum Worked {
     Cancelled,
 }
 
-/// Starts workers.
+/// Starts a process for each conversion. Clones share one bound on concurrency.
 #[derive(Clone, Debug)]
 pub struct Worker {
     executable: PathBuf,
@@ -109,22 +109,25 @@ impl Worker {
             permit = self.permits.acquire() => permit,
             () = cancel.cancelled() => return Worked::Cancelled,
         };
+        // Nothing closes the semaphore; an answer is still better than a panic.
         let Ok(_permit) = permit else {
             return Worked::Failed;
         };
         let mut child = match self.start(file, job) {
             Ok(child) => child,
             Err(error) => {
-                tracing::warn!(error = %error, "worker cannot be started");
+                tracing::warn!(error = %error, "could not start the worker");
                 return Worked::Failed;
             }
         };
+        // The time counts from here: waiting for a permit is not the document's fault.
         let wall = Duration::from_millis(job.limits.wall_ms) + TIME_GRACE;
         let ended = tokio::select! {
             answer = answer(&mut child, &job.limits) => Ended::Answer(answer),
             () = tokio::time::sleep(wall) => Ended::Late,
             () = cancel.cancelled() => Ended::Cancelled,
         };
+        // Before the wait, in every case: a worker that closed its pipe and hangs would never end by itself.
         end(&mut child);
         let status = child.wait().await;
         match ended {
@@ -132,7 +135,7 @@ impl Worker {
             Ended::Late => Worked::Stopped(Limit::Time),
             Ended::Answer(Ok(bytes)) => judge(&bytes, status),
             Ended::Answer(Err(error)) => {
-                tracing::warn!(error = %error, "worker's answer cannot be read");
+                tracing::warn!(error = %error, "could not read the worker's response");
                 Worked::Failed
             }
         }
@@ -155,10 +158,12 @@ impl Worker {
         command
             .arg(argument)
             .arg(serde_json::to_string(job)?)
+            // The environment may hold secrets of the service, and `LD_PRELOAD`.
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(input))
             .stdout(Stdio::piped())
+            // A group of its own, so that one signal ends the worker and everything below it.
             .process_group(0)
             .kill_on_drop(true);
         Ok(command)
@@ -166,6 +171,7 @@ impl Worker {
 
     fn start(&self, file: File, job: &Job) -> io::Result<Child> {
         let mut command = self.command(ARGUMENT, job, file)?;
+        // Messages of libraries may quote the document, and the log must not have content (15).
         command.stderr(Stdio::null()).spawn()
     }
 }
@@ -180,16 +186,19 @@ enum Ended {
 async fn answer(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stdout) = child.stdout.take() {
-        let most = limits
+        // A worker that a document took over could write without end; reading stops where an honest answer
+        // does.
+        let max_bytes = limits
             .max_text_bytes
             .saturating_add(OVERHEAD_BYTES + MAX_PICTURE_BYTES);
-        stdout.take(most).read_to_end(&mut bytes).await?;
+        stdout.take(max_bytes).read_to_end(&mut bytes).await?;
     }
     Ok(bytes)
 }
 
 /// Ends the worker's whole group; one that has ended already is not there any more.
 pub(crate) fn end(child: &mut Child) {
+    // `id` is `None` once the process was waited for, so a number that the system reused is never signalled.
     if let Some(pid) = child
         .id()
         .and_then(|id| i32::try_from(id).ok())
@@ -201,6 +210,7 @@ pub(crate) fn end(child: &mut Child) {
 
 /// An answer counts when it is whole; otherwise the way the worker ended explains why.
 fn judge(bytes: &[u8], status: io::Result<ExitStatus>) -> Worked {
+    // Bytes before status: `end` may have killed a worker that had answered and was about to exit.
     if let Some(converted) = wire::read(bytes) {
         return Worked::Done(converted);
     }
@@ -221,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_says_nothing_is_judged_by_how_it_ended() {
+    fn a_silent_worker_is_judged_by_its_exit_status() {
         let by = |signal| judge(b"", Ok(ExitStatus::from_raw(signal)));
         assert_eq!(by(Signal::XCPU.as_raw()), Worked::Stopped(Limit::Time));
         assert_eq!(by(Signal::ABORT.as_raw()), Worked::Stopped(Limit::Memory));

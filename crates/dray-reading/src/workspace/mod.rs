@@ -17,9 +17,9 @@ use crate::message;
 use crate::record::{Code, Refusal};
 
 pub use open::Opened;
-use resolve::Place;
+use resolve::ResolvedPath;
 
-/// Longest path, bytes.
+/// Longest path in bytes, `PATH_MAX` of Linux; a longer one is refused in step 1.
 const MAX_PATH_BYTES: usize = 4096;
 
 /// The directories in which files may be read.
@@ -100,9 +100,9 @@ impl Roots {
     }
 
     /// The message of step 2.
-    fn outside(&self, shown: &str) -> Refusal {
+    fn outside(&self, display_path: &str) -> Refusal {
         let name = |root: &PathBuf| message::escape_path(&root.to_string_lossy());
-        let place = match self.real.as_slice() {
+        let roots = match self.real.as_slice() {
             [] => name(&self.primary),
             [one] => name(one),
             all => {
@@ -112,7 +112,7 @@ impl Roots {
         };
         Refusal {
             code: Code::OutsideWorkspace,
-            output: message::outside_workspace(shown, &place),
+            output: message::outside_workspace(display_path, &roots),
         }
     }
 
@@ -129,45 +129,50 @@ impl Roots {
     fn open_with(
         &self,
         file_path: Option<&str>,
-        between: &mut dyn FnMut(Moment),
+        between: &mut dyn FnMut(OpenStep),
     ) -> Result<Opened, Refusal> {
-        let shown = check(file_path)?;
-        let place = self.place(shown)?;
-        between(Moment::Resolved);
-        open::open(self, shown, &place, between)
+        let display_path = check(file_path)?;
+        let resolved = self.resolve_path(display_path)?;
+        between(OpenStep::Resolved);
+        open::open(self, display_path, &resolved, between)
     }
 
     /// Step 2: where a path leads, and that it lies inside.
-    fn place(&self, shown: &str) -> Result<Place, Refusal> {
-        let lexical = self.lexical(shown).ok_or_else(|| self.outside(shown))?;
-        let found = resolve::parent(&lexical).and_then(|path| {
+    fn resolve_path(&self, display_path: &str) -> Result<ResolvedPath, Refusal> {
+        let lexical = self
+            .lexical(display_path)
+            .ok_or_else(|| self.outside(display_path))?;
+        let resolved = resolve::parent(&lexical).and_then(|path| {
             let root = self.of(&path).map(Path::to_owned);
-            (root.is_some() || !self.strict).then_some(Place { path, root })
+            (root.is_some() || !self.strict).then_some(ResolvedPath { path, root })
         });
-        match found {
-            Some(place) => Ok(place.with_names_on_disk()),
+        match resolved {
+            Some(resolved) => Ok(resolved.with_names_on_disk()),
             // What cannot be resolved says so itself when it is looked at.
-            None if !self.strict => Ok(Place {
+            None if !self.strict => Ok(ResolvedPath {
                 path: lexical,
                 root: None,
             }),
-            None => Err(self.outside(shown)),
+            None => Err(self.outside(display_path)),
         }
     }
 
     /// The absolute path without `.` and `..`.
-    fn lexical(&self, shown: &str) -> Option<PathBuf> {
-        let path = match shown.strip_prefix('~') {
+    fn lexical(&self, display_path: &str) -> Option<PathBuf> {
+        let path = match display_path.strip_prefix('~') {
+            // `~name` is an ordinary file name: homes of other users are not looked up.
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {
                 self.home.as_ref()?.join(rest.trim_start_matches('/'))
             }
-            _ => self.primary.join(shown),
+            _ => self.primary.join(display_path),
         };
         let mut clean = PathBuf::from("/");
         for component in path.components() {
             match component {
                 Component::Normal(name) => clean.push(name),
                 Component::ParentDir => {
+                    // Lexically, before links are followed (read-attachment 4): `link/..` is the directory that
+                    // holds the link.
                     clean.pop();
                 }
                 Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
@@ -179,8 +184,8 @@ impl Roots {
 
 /// Points between the steps at which the world may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moment {
-    /// Containment is known.
+enum OpenStep {
+    /// Containment is known, and no file was touched.
     Resolved,
     /// The file was looked at.
     Looked,
@@ -188,7 +193,7 @@ enum Moment {
     Opened,
 }
 
-/// Step 1.
+/// Step 1: a path that is there, without NUL and of at most [`MAX_PATH_BYTES`] bytes.
 pub(crate) fn check(file_path: Option<&str>) -> Result<&str, Refusal> {
     let path = file_path.filter(|path| !path.trim().is_empty());
     let path = path.ok_or_else(|| Refusal {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::resolve::Place;
-use super::{Moment, Roots, errno};
+use super::resolve::ResolvedPath;
+use super::{OpenStep, Roots, errno};
 use crate::message::cannot_read;
 use crate::record::{Code, Refusal};
 
@@ -26,86 +26,96 @@ pub struct Opened {
 
 const CHANGED_MESSAGE: &str = "changed while opening";
 
-fn refuse(shown: &str, code: Code, reason: &str) -> Refusal {
+fn refuse(display_path: &str, code: Code, reason: &str) -> Refusal {
     Refusal {
         code,
-        output: cannot_read(shown, reason),
+        output: cannot_read(display_path, reason),
     }
 }
 
 /// A file that could not be looked at.
-fn cannot_stat(shown: &str, error: Errno) -> Refusal {
+fn cannot_stat(display_path: &str, error: Errno) -> Refusal {
     let code = match error {
         Errno::NOENT | Errno::NOTDIR => Code::NotFound,
         _ => Code::Unreadable,
     };
-    refuse(shown, code, &format!("cannot stat: {}", errno::name(error)))
+    refuse(
+        display_path,
+        code,
+        &format!("cannot stat: {}", errno::name(error)),
+    )
 }
 
 /// Looks at the file and opens it.
 pub(super) fn open(
     roots: &Roots,
-    shown: &str,
-    place: &Place,
-    between: &mut dyn FnMut(Moment),
+    display_path: &str,
+    resolved: &ResolvedPath,
+    between: &mut dyn FnMut(OpenStep),
 ) -> Result<Opened, Refusal> {
-    let changed = || refuse(shown, Code::Unreadable, CHANGED_MESSAGE);
-    let held = Held::hold(place).map_err(|error| match error {
+    let changed = || refuse(display_path, Code::Unreadable, CHANGED_MESSAGE);
+    let held = HeldDirectory::hold(resolved).map_err(|error| match error {
         // The way was free of links a moment ago.
         Errno::LOOP | Errno::XDEV | Errno::AGAIN => changed(),
-        error => cannot_stat(shown, error),
+        error => cannot_stat(display_path, error),
     })?;
     if !held.beneath {
         // By path, because the kernel cannot do better: so where the directory is has to be looked up again.
-        contained(roots, shown, held.directory.as_fd())?;
+        contained(roots, display_path, held.directory.as_fd())?;
     }
-    let seen = held.look().map_err(|error| cannot_stat(shown, error))?;
-    if let Some((code, word)) = unusable(&seen) {
+    // Looked at before it is opened, since opening a FIFO or a device already has effects.
+    let status = held
+        .look()
+        .map_err(|error| cannot_stat(display_path, error))?;
+    if let Some((code, word)) = unusable(&status) {
         let reason = format!("not a regular file ({word})");
-        return Err(refuse(shown, code, &reason));
+        return Err(refuse(display_path, code, &reason));
     }
-    between(Moment::Looked);
+    between(OpenStep::Looked);
     let file = held.open().map_err(|error| match error {
         Errno::LOOP | Errno::NOENT | Errno::NXIO | Errno::XDEV | Errno::NOTDIR => changed(),
         error => {
             let reason = format!("io error: {}", errno::name(error));
-            refuse(shown, Code::Unreadable, &reason)
+            refuse(display_path, Code::Unreadable, &reason)
         }
     })?;
-    between(Moment::Opened);
-    let now = rustix::fs::fstat(&file).map_err(|error| cannot_stat(shown, error))?;
+    between(OpenStep::Opened);
+    // Between look and open the name may have got another file (TOCTOU, CWE-367).
+    let now = rustix::fs::fstat(&file).map_err(|error| cannot_stat(display_path, error))?;
     let same = |a: &Stat, b: &Stat| {
         (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
             && FileType::from_raw_mode(a.st_mode) == FileType::from_raw_mode(b.st_mode)
     };
-    if !same(&seen, &now) {
+    if !same(&status, &now) {
         return Err(changed());
     }
-    contained(roots, shown, file.as_fd())?;
+    // A directory that was renamed meanwhile takes the open file out of its root.
+    contained(roots, display_path, file.as_fd())?;
     Ok(Opened {
         file: File::from(file),
+        // A size of 0 is read up to the cap, so a false one hides nothing.
         size: u64::try_from(now.st_size).unwrap_or(0),
-        path: place.path.clone(),
+        path: resolved.path.clone(),
     })
 }
 
 /// That an open file lies in a root, by where the system says it is.
-fn contained(roots: &Roots, shown: &str, file: BorrowedFd<'_>) -> Result<(), Refusal> {
+fn contained(roots: &Roots, display_path: &str, file: BorrowedFd<'_>) -> Result<(), Refusal> {
     if !roots.strict {
         return Ok(());
     }
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let real = std::fs::read_link(link)
-        .map_err(|_| refuse(shown, Code::Unreadable, "cannot resolve realpath"))?;
+        .map_err(|_| refuse(display_path, Code::Unreadable, "cannot resolve realpath"))?;
     match roots.of(&real) {
         Some(_) => Ok(()),
-        None => Err(roots.outside(shown)),
+        None => Err(roots.outside(display_path)),
     }
 }
 
 /// What is not a regular file, and the word for it.
-fn unusable(seen: &Stat) -> Option<(Code, &'static str)> {
-    Some(match FileType::from_raw_mode(seen.st_mode) {
+fn unusable(status: &Stat) -> Option<(Code, &'static str)> {
+    Some(match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => return None,
         FileType::Symlink => (Code::Symlink, "link"),
         FileType::Directory => (Code::NotRegularFile, "directory"),
@@ -118,7 +128,7 @@ fn unusable(seen: &Stat) -> Option<(Code, &'static str)> {
 }
 
 /// The directory of a file, held open.
-struct Held<'a> {
+struct HeldDirectory<'a> {
     directory: OwnedFd,
     /// Nothing for a root itself, and for `/`.
     name: Option<&'a OsStr>,
@@ -126,26 +136,27 @@ struct Held<'a> {
     beneath: bool,
 }
 
+// `O_PATH` opens directories that may be passed through but not listed.
 const DIRECTORY_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-impl<'a> Held<'a> {
-    fn hold(place: &'a Place) -> Result<Self, Errno> {
-        let (Some(parent), Some(name)) = (place.path.parent(), place.path.file_name()) else {
-            let directory = rustix::fs::open(&place.path, DIRECTORY_FLAGS, Mode::empty())?;
+impl<'a> HeldDirectory<'a> {
+    fn hold(resolved: &'a ResolvedPath) -> Result<Self, Errno> {
+        let (Some(parent), Some(name)) = (resolved.path.parent(), resolved.path.file_name()) else {
+            let directory = rustix::fs::open(&resolved.path, DIRECTORY_FLAGS, Mode::empty())?;
             return Ok(Self {
                 directory,
                 name: None,
                 beneath: false,
             });
         };
-        let Some(root) = &place.root else {
+        let Some(root) = &resolved.root else {
             return Ok(Self {
                 directory: rustix::fs::open(parent, DIRECTORY_FLAGS, Mode::empty())?,
                 name: Some(name),
                 beneath: false,
             });
         };
-        if place.path == *root {
+        if resolved.path == *root {
             let flags = DIRECTORY_FLAGS | OFlags::NOFOLLOW;
             return Ok(Self {
                 directory: rustix::fs::open(root, flags, Mode::empty())?,
@@ -169,6 +180,8 @@ impl<'a> Held<'a> {
     }
 
     fn open(&self) -> Result<OwnedFd, Errno> {
+        // `NONBLOCK` for a file that became a FIFO after the look, where the open would wait for a writer
+        // without end; `NOCTTY` for a terminal, which must not become ours.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let name = self.name.unwrap_or(OsStr::new("."));
@@ -186,6 +199,7 @@ fn beneath(root: &Path, directory: &Path) -> Result<(OwnedFd, bool), Errno> {
         inside
     };
     let base = rustix::fs::open(root, DIRECTORY_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
+    // The directory was made real before, so a link on it was put there in between and is refused.
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(&base, inside, DIRECTORY_FLAGS, Mode::empty(), resolve) {
         // Old kernels, and seccomp profiles that are older than the call.

@@ -10,7 +10,7 @@ const MOST_LINKS: u32 = 40;
 
 /// A place that may be looked at.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ResolvedPath {
     /// The real directory and the last name, which is not followed.
     pub(super) path: PathBuf,
     /// The root it lies in; nothing when containment is off and it lies in none.
@@ -22,7 +22,7 @@ const REPLACEMENT_CHARACTER: char = '\u{FFFD}';
 /// Entries of one directory that are compared with such a name.
 const MAX_ENTRIES: usize = 10_000;
 
-impl Place {
+impl ResolvedPath {
     /// The place under the name that the disk has. Callers write names in UTF-8, with U+FFFD for every byte that is
     /// none; where no entry has such a name and exactly one is written so, that one is meant. Only within the root.
     pub(super) fn with_names_on_disk(mut self) -> Self {
@@ -31,20 +31,20 @@ impl Place {
             .as_deref()
             .and_then(|root| self.path.strip_prefix(root).ok().map(|rest| (root, rest)));
         if let Some((root, rest)) = below {
-            let mut found = root.to_owned();
+            let mut on_disk = root.to_owned();
             for name in rest {
-                let exact = found.join(name);
+                let exact = on_disk.join(name);
                 let written = name
                     .to_str()
                     .filter(|name| name.contains(REPLACEMENT_CHARACTER));
-                found = match written {
+                on_disk = match written {
                     Some(written) if exact.symlink_metadata().is_err() => {
-                        only_entry(&found, written).unwrap_or(exact)
+                        only_entry(&on_disk, written).unwrap_or(exact)
                     }
                     _ => exact,
                 };
             }
-            self.path = found;
+            self.path = on_disk;
         }
         self
     }
@@ -52,17 +52,19 @@ impl Place {
 
 /// The only entry of a directory that is written so; nothing when there are several.
 fn only_entry(directory: &Path, written: &str) -> Option<PathBuf> {
-    let mut found = None;
+    let mut matching = None;
     for entry in std::fs::read_dir(directory).ok()?.take(MAX_ENTRIES) {
         let name = entry.ok()?.file_name();
+        // A name that is valid and holds U+FFFD itself was found by its exact name before.
         if name.to_str().is_none() && name.to_string_lossy() == written {
-            if found.is_some() {
+            if matching.is_some() {
+                // Two names that look alike: a guess could read the wrong file.
                 return None;
             }
-            found = Some(directory.join(name));
+            matching = Some(directory.join(name));
         }
     }
-    found
+    matching
 }
 
 /// The path with its directory made real: links on the way are followed, what does not exist is kept as it is
@@ -87,6 +89,7 @@ fn real(path: &Path) -> Option<PathBuf> {
     while let Some(name) = pending.pop_front() {
         if name == ".." {
             done.pop();
+            // `..` stands in targets of links alone; above a missing name there may be something again.
             missing = false;
             continue;
         }
@@ -95,7 +98,7 @@ fn real(path: &Path) -> Option<PathBuf> {
             continue;
         }
         match std::fs::symlink_metadata(&done) {
-            Ok(seen) if seen.file_type().is_symlink() => {
+            Ok(metadata) if metadata.file_type().is_symlink() => {
                 links += 1;
                 if links > MOST_LINKS {
                     return None;
@@ -110,6 +113,7 @@ fn real(path: &Path) -> Option<PathBuf> {
                 }
             }
             Ok(_) => {}
+            // What may not be looked at counts as outside (read-attachment 4).
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
             Err(_) => missing = true,
         }

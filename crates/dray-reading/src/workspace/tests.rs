@@ -8,14 +8,14 @@ use super::*;
 use crate::record::Code;
 
 /// A root with a file in it, beside a place outside.
-struct World {
+struct WorkspaceFixture {
     _all: tempfile::TempDir,
     root: PathBuf,
     outside: PathBuf,
     roots: Roots,
 }
 
-fn world() -> World {
+fn world() -> WorkspaceFixture {
     let all = tempfile::tempdir().unwrap();
     let top = all.path().canonicalize().unwrap();
     let (root, outside) = (top.join("proj"), top.join("proj2"));
@@ -24,7 +24,7 @@ fn world() -> World {
     fs::write(root.join("a.txt"), "inside").unwrap();
     fs::write(root.join("sub/b.txt"), "below").unwrap();
     fs::write(outside.join("secret.txt"), "secret").unwrap();
-    World {
+    WorkspaceFixture {
         _all: all,
         roots: Roots::new(&root),
         root,
@@ -36,7 +36,7 @@ fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-impl World {
+impl WorkspaceFixture {
     fn open(&self, path: &str) -> Result<String, Refusal> {
         self.roots.open(Some(path)).map(read)
     }
@@ -100,7 +100,7 @@ fn paths_are_relative_to_the_primary_root_and_cleaned() {
 }
 
 #[test]
-fn step_2_what_lies_outside_gets_one_answer_whatever_it_is() {
+fn step_2_every_path_outside_gets_the_same_refusal() {
     let world = world();
     let huge = fs::File::create(world.outside.join("huge")).unwrap();
     huge.set_len(1 << 40).unwrap();
@@ -205,7 +205,7 @@ fn a_tilde_is_the_home_and_nothing_else() {
 }
 
 #[test]
-fn step_3_what_is_not_there_is_not_found_inside_only() {
+fn step_3_missing_files_are_not_found_inside_only() {
     let world = world();
     for (path, errno) in [
         ("missing.txt", "ENOENT"),
@@ -299,21 +299,22 @@ fn step_4_only_regular_files() {
     assert_eq!(refusal.code, Code::NotRegularFile);
 }
 
-type Swap = dyn Fn(&World) -> std::io::Result<()>;
+type Swap = dyn Fn(&WorkspaceFixture) -> std::io::Result<()>;
 
 #[test]
-fn step_5_what_is_swapped_after_the_look_is_not_read() {
-    let secret =
-        |world: &World| symlink(world.outside.join("secret.txt"), world.root.join("a.txt"));
-    let link_in = |world: &World| symlink("sub/b.txt", world.root.join("a.txt"));
-    let other = |world: &World| fs::write(world.root.join("a.txt"), "other");
-    let pipe = |world: &World| {
+fn step_5_a_file_swapped_after_the_check_is_not_read() {
+    let secret = |world: &WorkspaceFixture| {
+        symlink(world.outside.join("secret.txt"), world.root.join("a.txt"))
+    };
+    let link_in = |world: &WorkspaceFixture| symlink("sub/b.txt", world.root.join("a.txt"));
+    let other = |world: &WorkspaceFixture| fs::write(world.root.join("a.txt"), "other");
+    let pipe = |world: &WorkspaceFixture| {
         let path = world.root.join("a.txt");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let fifo = rustix::fs::FileType::Fifo;
         Ok(rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0)?)
     };
-    let nothing = |_: &World| Ok(());
+    let nothing = |_: &WorkspaceFixture| Ok(());
     let swaps: [(&str, &Swap); 5] = [
         ("a link out", &secret),
         ("a link in", &link_in),
@@ -326,7 +327,7 @@ fn step_5_what_is_swapped_after_the_look_is_not_read() {
         // The old inode stays taken, so the new file cannot have its number.
         let old = world.root.join("old");
         let mut between = |moment| {
-            if moment == Moment::Looked {
+            if moment == OpenStep::Looked {
                 fs::rename(world.root.join("a.txt"), &old).unwrap();
                 swap(&world).unwrap();
             }
@@ -349,7 +350,7 @@ fn a_directory_that_becomes_a_link_is_not_followed() {
     let world = world();
     fs::write(world.outside.join("b.txt"), "secret").unwrap();
     let mut between = |moment| {
-        if moment == Moment::Resolved {
+        if moment == OpenStep::Resolved {
             fs::rename(world.root.join("sub"), world.root.join("old")).unwrap();
             symlink(&world.outside, world.root.join("sub")).unwrap();
         }
@@ -366,7 +367,7 @@ fn a_directory_that_becomes_a_link_is_not_followed() {
 fn a_file_that_is_moved_out_while_it_is_opened_is_outside() {
     let world = world();
     let mut between = |moment| {
-        if moment == Moment::Opened {
+        if moment == OpenStep::Opened {
             fs::rename(world.root.join("a.txt"), world.outside.join("a.txt")).unwrap();
         }
     };
@@ -378,7 +379,7 @@ fn a_file_that_is_moved_out_while_it_is_opened_is_outside() {
 }
 
 #[test]
-fn a_race_never_yields_what_lies_outside() {
+fn a_race_never_opens_a_file_outside() {
     let world = world();
     let target = world.root.join("raced");
     let (secret, honest) = (world.outside.join("secret.txt"), world.root.join("a.txt"));
@@ -446,7 +447,7 @@ fn without_containment_everything_else_still_holds() {
 }
 
 #[test]
-fn a_name_that_is_not_utf_8_is_found_by_what_stands_for_it() {
+fn a_name_that_is_not_utf_8_is_found_by_its_replacement() {
     use std::os::unix::ffi::OsStringExt as _;
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();

@@ -4,9 +4,9 @@ use dray_documents::classify::Kind;
 use dray_reading::policy::Policy;
 use dray_reading::reader::Vision;
 
-use crate::world::{World, unframe};
+use crate::world::{ReaderFixture, unframe};
 
-fn announce(world: &World, policy: Policy, path: &str) -> String {
+fn announce(world: &ReaderFixture, policy: Policy, path: &str) -> String {
     let mut blocks = world
         .reader(policy)
         .announce(&[path.to_owned()], Vision::No);
@@ -16,33 +16,33 @@ fn announce(world: &World, policy: Policy, path: &str) -> String {
 
 #[test]
 fn every_kind_has_its_block() {
-    let world = World::with(&[
+    let world = ReaderFixture::with(&[
         ("a.pdf", b"%PDF-1.7"),
         ("b.zip", b"PK\x05\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
         ("c.bin", b"\0\x01\x02"),
         ("d.png", b"\x89PNG\r\n\x1a\n"),
     ]);
-    let said = |path| announce(&world, Policy::default(), path);
-    let document = said("a.pdf");
+    let block_of = |path| announce(&world, Policy::default(), path);
+    let document = block_of("a.pdf");
     assert!(document.starts_with("[Attached document: a.pdf (application/pdf)]\n"));
     assert!(document.contains("`read_attachment` (file_path: a.pdf)"));
-    assert!(said("b.zip").starts_with(
+    assert!(block_of("b.zip").starts_with(
         "[Attached archive: b.zip (application/zip)]\nNot expanded. List it with `read_attachment` (file_path: b.zip)"
     ));
     assert!(
-        said("c.bin")
+        block_of("c.bin")
             .starts_with("[Attached binary file: c.bin (application/octet-stream, 3 bytes)]\n")
     );
-    assert!(said("d.png").contains("no multimodal model is configured"));
-    let seen = world
+    assert!(block_of("d.png").contains("no multimodal model is configured"));
+    let with_vision = world
         .reader(Policy::default())
         .announce(&["d.png".to_owned()], Vision::Yes);
-    assert_eq!(seen, ["[Attached image: d.png (image/png)]"]);
+    assert_eq!(with_vision, ["[Attached image: d.png (image/png)]"]);
 }
 
 #[test]
 fn texts_come_with_their_content_in_a_frame() {
-    let world = World::with(&[("a.py", "x = 'é\u{202e}'\n".as_bytes()), ("b.txt", b"")]);
+    let world = ReaderFixture::with(&[("a.py", "x = 'é\u{202e}'\n".as_bytes()), ("b.txt", b"")]);
     let block = announce(&world, Policy::default(), "a.py");
     let (header, body) = unframe(&block);
     assert_eq!(
@@ -57,8 +57,8 @@ fn texts_come_with_their_content_in_a_frame() {
 }
 
 #[test]
-fn long_texts_are_cut_at_a_character_and_say_how_to_go_on() {
-    let world = World::with(&[("a.txt", "é".repeat(100).as_bytes())]);
+fn long_texts_are_cut_at_a_character_with_a_hint() {
+    let world = ReaderFixture::with(&[("a.txt", "é".repeat(100).as_bytes())]);
     let policy = Policy {
         inline_text_budget_bytes: 11,
         ..Policy::default()
@@ -76,7 +76,7 @@ fn long_texts_are_cut_at_a_character_and_say_how_to_go_on() {
 
 #[test]
 fn refused_files_are_skipped() {
-    let world = World::with(&[("a.txt", b"x"), ("b.png", b"\x89PNG\r\n\x1a\n")]);
+    let world = ReaderFixture::with(&[("a.txt", b"x"), ("b.png", b"\x89PNG\r\n\x1a\n")]);
     let policy = Policy {
         allow_kinds: vec![Kind::Text],
         ..Policy::default()
@@ -86,7 +86,7 @@ fn refused_files_are_skipped() {
 }
 
 #[test]
-fn formats_are_told_with_whether_they_can_be_read() {
+fn formats_are_listed_with_whether_they_can_be_read() {
     let formats = dray_reading::reader::formats();
     for expected in [
         ("text", true),

@@ -8,7 +8,7 @@ use dray_reading::record::{Code, Outcome};
 use dray_reading::request::Request;
 use zip::write::SimpleFileOptions;
 
-use super::world::{World, read, unframe};
+use super::world::{ReaderFixture, read, unframe};
 
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
@@ -39,7 +39,7 @@ fn of(member: &str) -> Request {
 
 #[tokio::test]
 async fn an_archive_is_listed_and_a_file_of_it_is_read() {
-    let world = World::with(&[("a.zip", &sample())]);
+    let world = ReaderFixture::with(&[("a.zip", &sample())]);
     let listing = world.read("a.zip").await;
     let (header, body) = unframe(&listing.output);
     assert!(
@@ -66,20 +66,20 @@ async fn an_archive_is_listed_and_a_file_of_it_is_read() {
         (Some("text/csv"), Some(8))
     );
 
-    let found = Request {
+    let by_search = Request {
         find: Some("2".to_owned()),
         ..of("docs/table.csv")
     };
     assert!(
-        unframe(&read(&reader, &found).await.output)
+        unframe(&read(&reader, &by_search).await.output)
             .1
             .contains("| 1 | 2 |")
     );
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_is_refused_in_its_own_words() {
-    let world = World::with(&[("a.zip", &sample()), ("b.txt", b"words")]);
+async fn a_file_that_cannot_be_read_is_refused_with_its_own_message() {
+    let world = ReaderFixture::with(&[("a.zip", &sample()), ("b.txt", b"words")]);
     let reader = world.reader(Policy::default());
     let missing = read(&reader, &of("docs/x]y.csv")).await;
     assert_eq!(
@@ -129,7 +129,7 @@ async fn a_file_that_cannot_be_read_is_refused_in_its_own_words() {
 
 #[tokio::test]
 async fn a_kind_that_is_not_allowed_stays_refused_within_an_archive() {
-    let world = World::with(&[("a.zip", &sample())]);
+    let world = ReaderFixture::with(&[("a.zip", &sample())]);
     let archives = Policy {
         allow_kinds: vec![Kind::Archive],
         ..Policy::default()
@@ -151,7 +151,7 @@ async fn a_kind_that_is_not_allowed_stays_refused_within_an_archive() {
 #[tokio::test]
 async fn a_bomb_ends_with_its_limit_and_names_that_lead_out_are_never_written() {
     let bomb = archive(&[("../out.txt", &vec![b'0'; 8 << 20])]);
-    let world = World::with(&[("a.zip", &bomb)]);
+    let world = ReaderFixture::with(&[("a.zip", &bomb)]);
     let reader = world.reader(Policy::default());
     let record = read(&reader, &of("../out.txt")).await;
     assert_eq!(

@@ -10,49 +10,49 @@ use dray_reading::policy::Policy;
 use dray_reading::record::Outcome;
 use dray_reading::request::Request;
 
-use crate::world::{World, read, unframe};
+use crate::world::{ReaderFixture, read, unframe};
 
-/// Counts what is kept and found.
+/// Counts the stores and the hits.
 #[derive(Default)]
-struct Counting {
+struct CountingCache {
     inner: MemoryCache,
-    kept: AtomicUsize,
-    found: AtomicUsize,
+    puts: AtomicUsize,
+    hits: AtomicUsize,
 }
 
 #[async_trait]
-impl Cache for Counting {
+impl Cache for CountingCache {
     async fn get(&self, key: &CacheKey) -> Option<Converted> {
-        let found = self.inner.get(key).await;
-        self.found
-            .fetch_add(usize::from(found.is_some()), Ordering::SeqCst);
-        found
+        let cached = self.inner.get(key).await;
+        self.hits
+            .fetch_add(usize::from(cached.is_some()), Ordering::SeqCst);
+        cached
     }
 
     async fn put(&self, key: &CacheKey, value: &Converted) {
-        self.kept.fetch_add(1, Ordering::SeqCst);
+        self.puts.fetch_add(1, Ordering::SeqCst);
         self.inner.put(key, value).await;
     }
 }
 
-impl Counting {
+impl CountingCache {
     fn counts(&self) -> (usize, usize) {
         (
-            self.kept.load(Ordering::SeqCst),
-            self.found.load(Ordering::SeqCst),
+            self.puts.load(Ordering::SeqCst),
+            self.hits.load(Ordering::SeqCst),
         )
     }
 }
 
 #[tokio::test]
-async fn equal_content_is_converted_once_whatever_its_name() {
-    let world = World::with(&[
+async fn equal_content_is_converted_once_under_every_name() {
+    let world = ReaderFixture::with(&[
         ("a.txt", b"same"),
         ("b.txt", b"same"),
         ("c.txt", b"other"),
         ("d.csv", b"same"),
     ]);
-    let cache = Arc::new(Counting::default());
+    let cache = Arc::new(CountingCache::default());
     let reader = world.reader(Policy::default()).with_cache(cache.clone());
     for (path, counts) in [
         ("a.txt", (1, 0)),
@@ -77,9 +77,9 @@ async fn equal_content_is_converted_once_whatever_its_name() {
 }
 
 #[tokio::test]
-async fn callers_at_once_share_one_conversion() {
-    let world = World::with(&[("a.txt", b"shared")]);
-    let cache = Arc::new(Counting::default());
+async fn concurrent_callers_share_one_conversion() {
+    let world = ReaderFixture::with(&[("a.txt", b"shared")]);
+    let cache = Arc::new(CountingCache::default());
     let reader = world.reader(Policy::default()).with_cache(cache.clone());
     let request = Request::of_path("a.txt");
     let (a, b, c) = tokio::join!(

@@ -12,7 +12,7 @@ use dray_reading::record::{Code, Outcome};
 use dray_reading::request::Request;
 use zip::write::SimpleFileOptions;
 
-use super::world::{World, read, unframe};
+use super::world::{ReaderFixture, read, unframe};
 
 /// `Invoice number 4711` and `The quick brown fox jumps`, 1000 by 300 pixels, as a TIFF file with one strip (Group 4).
 const SCAN_TIFF: &[u8] = include_bytes!("../data/scan.tif");
@@ -20,9 +20,11 @@ const SCAN_TIFF: &[u8] = include_bytes!("../data/scan.tif");
 /// The strip alone, which a PDF takes as it is.
 fn strip() -> &'static [u8] {
     let number = |at: usize, bytes: usize| {
-        let mut number = [0; 8];
-        number[..bytes].copy_from_slice(&SCAN_TIFF[at..at + bytes]);
-        usize::from_le_bytes(number)
+        let little_endian = SCAN_TIFF.get(at..at + bytes).unwrap();
+        little_endian
+            .iter()
+            .rev()
+            .fold(0, |number, byte| number << 8 | usize::from(*byte))
     };
     let directory = number(4, 4);
     let value = |tag: usize| {
@@ -33,10 +35,10 @@ fn strip() -> &'static [u8] {
             .unwrap();
         number(entry + 8, 4)
     };
-    &SCAN_TIFF[value(273)..value(273) + value(279)]
+    SCAN_TIFF.get(value(273)..value(273) + value(279)).unwrap()
 }
 
-/// A PDF of pages, each with the content and the XObjects given.
+/// A PDF of pages, each with the content and the `XObjects` given.
 fn pdf(pages: &[(&str, &str)], stream: &[u8], filter: &str) -> Vec<u8> {
     let mut objects: Vec<Vec<u8>> = vec![b"<< /Type /Catalog /Pages 2 0 R >>".to_vec()];
     let kids: Vec<String> = (0..pages.len())
@@ -71,14 +73,14 @@ fn pdf(pages: &[(&str, &str)], stream: &[u8], filter: &str) -> Vec<u8> {
     let mut places = Vec::new();
     for (at, object) in objects.iter().enumerate() {
         places.push(file.len());
-        write!(file, "{} 0 obj\n", at + 1).unwrap();
+        writeln!(file, "{} 0 obj", at + 1).unwrap();
         file.extend_from_slice(object);
         file.extend_from_slice(b"\nendobj\n");
     }
     let start = file.len();
     write!(file, "xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1).unwrap();
-    for place in places {
-        write!(file, "{place:010} 00000 n \n").unwrap();
+    for offset in places {
+        writeln!(file, "{offset:010} 00000 n ").unwrap();
     }
     write!(
         file,
@@ -100,7 +102,7 @@ fn scan() -> Vec<u8> {
     )
 }
 
-fn reader(world: &World, settings: OcrSettings) -> Reader {
+fn reader(world: &ReaderFixture, settings: OcrSettings) -> Reader {
     world.reader(Policy::default()).with_ocr(settings)
 }
 
@@ -112,7 +114,7 @@ fn by_program(program: &str) -> OcrSettings {
 }
 
 /// A program of this text in the workspace.
-fn script(world: &World, text: &str) -> OcrSettings {
+fn script(world: &ReaderFixture, text: &str) -> OcrSettings {
     let path = world.root.join("program");
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -121,7 +123,7 @@ fn script(world: &World, text: &str) -> OcrSettings {
 
 #[tokio::test]
 async fn a_scanned_page_is_read_in_its_place() {
-    let world = World::with(&[("scan.pdf", &scan())]);
+    let world = ReaderFixture::with(&[("scan.pdf", &scan())]);
     let reader = reader(&world, OcrSettings::default());
     let record = read(&reader, &Request::of_path("scan.pdf")).await;
     assert_eq!(
@@ -157,7 +159,7 @@ async fn a_picture_is_read_also_within_an_archive() {
         .unwrap();
     archive.write_all(SCAN_TIFF).unwrap();
     let archive = archive.finish().unwrap().into_inner();
-    let world = World::with(&[("scan.tif", SCAN_TIFF), ("a.zip", &archive)]);
+    let world = ReaderFixture::with(&[("scan.tif", SCAN_TIFF), ("a.zip", &archive)]);
     let reader = reader(&world, OcrSettings::default());
     let member = Request {
         member: Some("in/scan.tif".to_owned()),
@@ -175,8 +177,8 @@ async fn a_picture_is_read_also_within_an_archive() {
 }
 
 #[tokio::test]
-async fn without_the_program_the_result_says_what_to_install() {
-    let world = World::with(&[
+async fn without_tesseract_the_result_names_the_package_to_install() {
+    let world = ReaderFixture::with(&[
         ("scan.pdf", &scan()),
         ("only.pdf", &pdf(&[PICTURE_PAGE], strip(), "CCITTFaxDecode")),
         ("scan.tif", SCAN_TIFF),
@@ -211,7 +213,7 @@ async fn without_the_program_the_result_says_what_to_install() {
 
 #[tokio::test]
 async fn a_missing_language_is_named() {
-    let world = World::with(&[("scan.pdf", &scan())]);
+    let world = ReaderFixture::with(&[("scan.pdf", &scan())]);
     let settings = OcrSettings {
         languages: "tlh".to_owned(),
         ..OcrSettings::default()
@@ -228,7 +230,7 @@ async fn a_missing_language_is_named() {
 
 #[tokio::test]
 async fn when_it_is_off_pictures_are_left_alone() {
-    let world = World::with(&[
+    let world = ReaderFixture::with(&[
         ("only.pdf", &pdf(&[PICTURE_PAGE], strip(), "CCITTFaxDecode")),
         ("scan.tif", SCAN_TIFF),
     ]);
@@ -244,8 +246,8 @@ async fn when_it_is_off_pictures_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_end_is_ended_and_the_text_says_so() {
-    let world = World::with(&[("scan.pdf", &scan())]);
+async fn an_endless_ocr_program_is_ended_and_the_text_is_marked() {
+    let world = ReaderFixture::with(&[("scan.pdf", &scan())]);
     let settings = OcrSettings {
         timeout: Duration::from_millis(300),
         ..script(&world, "while :; do :; done")
@@ -266,7 +268,7 @@ async fn more_pictures_than_are_read_are_counted_out() {
         strip(),
         "CCITTFaxDecode",
     );
-    let world = World::with(&[("scan.pdf", &pages)]);
+    let world = ReaderFixture::with(&[("scan.pdf", &pages)]);
     let settings = OcrSettings {
         max_pictures: 2,
         ..script(&world, "echo recognised words")
@@ -288,7 +290,7 @@ async fn more_pictures_than_are_read_are_counted_out() {
 
 #[tokio::test]
 async fn the_program_reads_nothing_of_its_user_and_writes_nothing() {
-    let world = World::with(&[("scan.tif", SCAN_TIFF), ("secret", b"secret words\n")]);
+    let world = ReaderFixture::with(&[("scan.tif", SCAN_TIFF), ("secret", b"secret words\n")]);
     let secret = world.root.join("secret");
     let written = world.root.join("written");
     let text = format!(
@@ -314,7 +316,7 @@ async fn names_of_files_in_the_place_of_a_picture_are_never_handed_over() {
         b"/etc/hostname\nhttp://127.0.0.1/x.png\n",
         "DCTDecode",
     );
-    let world = World::with(&[("list.pdf", &list)]);
+    let world = ReaderFixture::with(&[("list.pdf", &list)]);
     let settings = script(&world, "echo program ran");
     let record = read(&reader(&world, settings), &Request::of_path("list.pdf")).await;
     assert!(!record.output.contains("program ran"), "{}", record.output);

@@ -9,14 +9,14 @@ use dray_reading::request::Request;
 use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{World, read, unframe, worker};
+use crate::world::{ReaderFixture, read, unframe, worker};
 
 const SENTENCE_END: &str =
     "Attachments must be regular files inside the workspace, under the size cap.";
 
 #[tokio::test]
 async fn without_a_path_nothing_is_done() {
-    let world = World::new();
+    let world = ReaderFixture::new();
     let record = read(&world.reader(Policy::default()), &Request::default()).await;
     assert_eq!(record.output, "Error: file_path is required");
     assert_eq!(
@@ -33,8 +33,8 @@ async fn without_a_path_nothing_is_done() {
 }
 
 #[tokio::test]
-async fn a_range_that_is_none_is_refused_before_anything_is_looked_at() {
-    let world = World::new();
+async fn an_invalid_range_is_refused_before_the_file_is_opened() {
+    let world = ReaderFixture::new();
     let mut request = Request::of_path("missing");
     request.range = Some("the good part".to_owned());
     let record = read(&world.reader(Policy::default()), &request).await;
@@ -48,7 +48,7 @@ async fn a_range_that_is_none_is_refused_before_anything_is_looked_at() {
 
 #[tokio::test]
 async fn refusals_of_the_first_steps_say_exactly_this() {
-    let world = World::with(&[("a.txt", b"x")]);
+    let world = ReaderFixture::with(&[("a.txt", b"x")]);
     symlink("a.txt", world.root.join("link")).unwrap();
     for (path, code, reason) in [
         ("missing", Code::NotFound, "cannot stat: ENOENT"),
@@ -77,7 +77,7 @@ async fn refusals_of_the_first_steps_say_exactly_this() {
 
 #[tokio::test]
 async fn step_6_the_size_counts_before_the_content() {
-    let world = World::with(&[("a.png", b"\x89PNG\r\n\x1a\n--")]);
+    let world = ReaderFixture::with(&[("a.png", b"\x89PNG\r\n\x1a\n--")]);
     let policy = Policy {
         max_file_bytes: 9,
         ..Policy::default()
@@ -98,7 +98,7 @@ async fn step_6_the_size_counts_before_the_content() {
 
 #[tokio::test]
 async fn step_8_only_documents_texts_and_archives_that_can_be_opened() {
-    let world = World::with(&[
+    let world = ReaderFixture::with(&[
         ("a.txt", b"\x89PNG\r\n\x1a\n"),
         ("b.pdf", b"Rar!\x1a\x07\x01\0"),
         ("c.docx", b"\x7fELF\x02\x01\x01"),
@@ -130,14 +130,14 @@ async fn step_8_only_documents_texts_and_archives_that_can_be_opened() {
         allow_kinds: vec![Kind::Document],
         ..Policy::default()
     };
-    let world = World::with(&[("a.txt", b"text")]);
+    let world = ReaderFixture::with(&[("a.txt", b"text")]);
     let record = read(&world.reader(policy), &Request::of_path("a.txt")).await;
     assert_eq!(record.error_code, Some(Code::KindNotAllowed));
 }
 
 #[tokio::test]
 async fn step_9_a_file_without_anything_in_it_is_a_note() {
-    let world = World::with(&[
+    let world = ReaderFixture::with(&[
         ("a.txt", b""),
         ("b.csv", b"\xEF\xBB\xBF \n\t\r\n"),
         ("c.pdf", b""),
@@ -161,7 +161,7 @@ async fn step_9_a_file_without_anything_in_it_is_a_note() {
 
 #[tokio::test]
 async fn text_is_read() {
-    let world = World::with(&[("report.docx", b"a text\r\nof two lines")]);
+    let world = ReaderFixture::with(&[("report.docx", b"a text\r\nof two lines")]);
     let record = world.read("report.docx").await;
     assert_eq!((record.outcome, record.error_code), (Outcome::Inline, None));
     let (header, body) = unframe(&record.output);
@@ -187,10 +187,10 @@ async fn text_is_read() {
 }
 
 #[tokio::test]
-async fn an_encrypted_package_is_told_as_such() {
+async fn an_encrypted_package_is_reported_as_encrypted() {
     let mut file = cfb_with("/EncryptedPackage");
     std::io::Seek::rewind(&mut file).unwrap();
-    let world = World::new();
+    let world = ReaderFixture::new();
     let mut copy = std::fs::File::create(world.root.join("secret.docx")).unwrap();
     std::io::copy(&mut file, &mut copy).unwrap();
     let record = world.read("secret.docx").await;
@@ -219,7 +219,7 @@ async fn a_type_without_a_converter_is_a_hint_with_a_quoted_path() {
         mime,
     ]
     .concat();
-    let world = World::with(&[("my drawing.odg", &drawing)]);
+    let world = ReaderFixture::with(&[("my drawing.odg", &drawing)]);
     let record = world.read("my drawing.odg").await;
     assert_eq!(
         (record.outcome, record.error_code),
@@ -246,7 +246,7 @@ fn cfb_with(stream: &str) -> std::fs::File {
 
 #[tokio::test]
 async fn bytes_from_elsewhere_take_the_same_steps_without_containment() {
-    let world = World::new();
+    let world = ReaderFixture::new();
     let reader = world.reader(Policy::default());
     let mut file = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut file, b"stored text").unwrap();
@@ -262,7 +262,7 @@ async fn bytes_from_elsewhere_take_the_same_steps_without_containment() {
 
 #[tokio::test]
 async fn a_cancelled_call_is_not_an_error() {
-    let world = World::with(&[("a.txt", b"x")]);
+    let world = ReaderFixture::with(&[("a.txt", b"x")]);
     let cancel = CancellationToken::new();
     cancel.cancel();
     let reader = world.reader(Policy::default());
@@ -282,7 +282,7 @@ async fn a_cancelled_call_is_not_an_error() {
 
 #[tokio::test]
 async fn a_worker_that_cannot_start_fails_the_conversion_only() {
-    let world = World::with(&[("a.csv", b"a,b\n1,2\n")]);
+    let world = ReaderFixture::with(&[("a.csv", b"a,b\n1,2\n")]);
     let nowhere = dray_reading::worker::Worker::at("/does/not/exist".into());
     let reader =
         dray_reading::reader::Reader::new(Policy::default(), Roots::new(&world.root), nowhere);
@@ -299,8 +299,8 @@ async fn a_worker_that_cannot_start_fails_the_conversion_only() {
 }
 
 #[tokio::test]
-async fn a_panic_is_answered_like_anything_else() {
-    let world = World::with(&[("a.txt", b"x")]);
+async fn a_panic_is_reported_as_an_internal_error() {
+    let world = ReaderFixture::with(&[("a.txt", b"x")]);
     let reader = world.reader(Policy::default());
     let record = reader
         .read(
@@ -341,15 +341,19 @@ async fn the_kernel_s_files_do_not_hang() {
 
 #[test]
 fn files_are_classified_without_being_converted() {
-    let world = World::with(&[("a.bin", b"%PDF-1.7"), ("b", b"\0\0\0")]);
+    let world = ReaderFixture::with(&[("a.bin", b"%PDF-1.7"), ("b", b"\0\0\0")]);
     let policy = Policy {
         allow_kinds: Vec::new(),
         ..Policy::default()
     };
     let reader = world.reader(policy);
-    let found = reader.classify("a.bin").unwrap();
+    let classified = reader.classify("a.bin").unwrap();
     assert_eq!(
-        (found.class.kind, found.class.mime, found.size_bytes),
+        (
+            classified.class.kind,
+            classified.class.mime,
+            classified.size_bytes
+        ),
         (Kind::Document, "application/pdf", 8)
     );
     assert_eq!(reader.classify("b").unwrap().class.kind, Kind::Binary);
@@ -358,7 +362,7 @@ fn files_are_classified_without_being_converted() {
 
 #[tokio::test]
 async fn an_endless_file_is_read_up_to_the_cap() {
-    let world = World::new();
+    let world = ReaderFixture::new();
     let reader = world.reader(Policy {
         max_file_bytes: 200_000,
         ..Policy::default()
@@ -378,7 +382,7 @@ async fn an_endless_file_is_read_up_to_the_cap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_run_on_any_thread() {
-    let world = World::with(&[("a.txt", b"text")]);
+    let world = ReaderFixture::with(&[("a.txt", b"text")]);
     let reader = world.reader(Policy::default());
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..8 {
@@ -391,13 +395,13 @@ async fn calls_run_on_any_thread() {
 }
 
 #[tokio::test]
-async fn time_that_runs_out_is_told_as_such() {
+async fn a_timeout_is_reported_as_a_timeout() {
     let corpus = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/documents/corpus/pdf"
     );
     let long = std::fs::read(std::path::Path::new(corpus).join("pages-140.pdf")).unwrap();
-    let world = World::with(&[("long.pdf", &long)]);
+    let world = ReaderFixture::with(&[("long.pdf", &long)]);
     let policy = Policy {
         convert_wall_clock_seconds: 0.001,
         ..Policy::default()

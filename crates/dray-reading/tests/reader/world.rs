@@ -14,7 +14,7 @@ use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
 
 /// A root with files in it.
-pub(crate) struct World {
+pub(crate) struct ReaderFixture {
     top: tempfile::TempDir,
     pub(crate) root: PathBuf,
 }
@@ -23,7 +23,7 @@ pub(crate) fn worker() -> Worker {
     Worker::at(PathBuf::from(env!("CARGO_BIN_EXE_dray-convert")))
 }
 
-impl World {
+impl ReaderFixture {
     pub(crate) fn new() -> Self {
         let top = tempfile::tempdir().unwrap();
         let root = top.path().canonicalize().unwrap().join("w");
@@ -75,14 +75,14 @@ pub(crate) fn unframe(output: &str) -> (&str, &str) {
 /// A model that keeps what it was asked.
 #[derive(Default)]
 pub(crate) struct Model {
-    pub(crate) asked: Mutex<Vec<(String, String)>>,
+    pub(crate) requests: Mutex<Vec<(String, String)>>,
     pub(crate) answer: Option<String>,
 }
 
 impl Model {
     pub(crate) fn saying(answer: &str) -> Arc<Self> {
         Arc::new(Self {
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             answer: Some(answer.to_owned()),
         })
     }
@@ -91,8 +91,8 @@ impl Model {
 #[async_trait]
 impl Summarizer for Model {
     async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
-        let mut asked = self.asked.lock().unwrap();
-        asked.push((ask.system.to_owned(), ask.user.to_owned()));
+        let mut requests = self.requests.lock().unwrap();
+        requests.push((ask.system.to_owned(), ask.user.to_owned()));
         self.answer.clone().ok_or(SummaryError::Malformed)
     }
 

@@ -6,11 +6,11 @@ mod world;
 
 use std::path::PathBuf;
 
-use dray_sandbox::conformance::{Fixture as _, run_all};
 use dray_sandbox::{
     Address, Backend as _, Body, ErrorKind, Follow, Handle, Read, Transport, Write,
 };
 use dray_sandbox_apptainer::{ApptainerBackend, Config, Exchange};
+use dray_sandbox_conformance::{Fixture as _, run_all};
 use world::World;
 
 async fn conforms(world: World) {

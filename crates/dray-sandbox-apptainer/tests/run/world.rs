@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::conformance::Fixture;
 use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
 use dray_sandbox_apptainer::{ApptainerBackend, Config, Exchange};
+use dray_sandbox_conformance::Fixture;
 use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/apptainer.sh");

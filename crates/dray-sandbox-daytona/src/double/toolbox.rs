@@ -8,12 +8,12 @@ use bytes::Bytes;
 use dray_http::double::{
     ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply,
 };
-use dray_sandbox::exec::{Exec as _, LocalExec};
+use dray_sandbox_exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
 use super::{Fault, Machine, State, refuse};
 
-/// The type of bytes that are just bytes.
+/// Media type of a file's bytes.
 const OCTET_STREAM: &str = "application/octet-stream";
 
 pub(super) async fn call(
@@ -138,6 +138,7 @@ async fn execute(
     let exec = LocalExec::new(none)
         .with_environment([("HOME", home)])
         .with_directory(machine.root.clone());
+    // Both outputs become one text, as in the toolbox.
     let argv = ["sh", "-c", "exec 2>&1; eval \"$1\"", "sh", command];
     let argv = argv.map(|word| word.as_bytes().to_vec()).to_vec();
     let Ok(running) = exec.run(argv, None).await else {

@@ -4,8 +4,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::conformance::{Fixture, Traits, run_all};
 use dray_sandbox::{Address, Backend, SandboxPath};
+use dray_sandbox_conformance::{Fixture, Traits, run_all};
 
 use super::{ID, World, address};
 

@@ -1,38 +1,20 @@
 //! Arguments that the engine's JSON cannot carry.
 
-use dray_sandbox::exec::quote;
+use dray_sandbox_exec::spelled;
 
-/// Runs what its argument spells, byte for byte. `printf` makes the bytes; they are words in single quotes.
-const UNFOLD: &str = r#"eval "exec $(printf %b "$1")""#;
+/// Runs what its argument spells, byte for byte.
+const UNFOLD_SCRIPT: &str = r#"eval "exec $(printf %b "$1")""#;
 
 /// The command in text only. Bytes that are not UTF-8 are spelled for a shell, which makes them again.
-pub(super) fn text(argv: Vec<Vec<u8>>) -> Vec<String> {
+pub(super) fn text(argv: &[Vec<u8>]) -> Vec<String> {
     let whole: Result<Vec<_>, _> = argv.iter().map(|word| str::from_utf8(word)).collect();
     if let Ok(words) = whole {
         return words.into_iter().map(str::to_owned).collect();
     }
-    let mut spelled = String::new();
-    for word in argv {
-        for byte in quote(&word) {
-            match byte {
-                // A character more than these may mean something to printf or the shell.
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' | b' ' => {
-                    spelled.push(char::from(byte));
-                }
-                byte => {
-                    spelled.push_str("\\0");
-                    for shift in [6, 3, 0] {
-                        spelled.push(char::from(b'0' + ((byte >> shift) & 7)));
-                    }
-                }
-            }
-        }
-        spelled.push(' ');
-    }
-    ["sh", "-c", UNFOLD, "sh"]
+    ["sh", "-c", UNFOLD_SCRIPT, "sh"]
         .into_iter()
         .map(str::to_owned)
-        .chain([spelled])
+        .chain([spelled(argv)])
         .collect()
 }
 
@@ -45,7 +27,7 @@ mod tests {
     #[test]
     fn text_stays_as_it_is() {
         let argv = vec![b"sh".to_vec(), b"a 'b' \xc3\xa4 $x\n".to_vec()];
-        assert_eq!(text(argv), ["sh", "a 'b' \u{e4} $x\n"]);
+        assert_eq!(text(&argv), ["sh", "a 'b' \u{e4} $x\n"]);
     }
 
     #[test]
@@ -59,7 +41,7 @@ mod tests {
         ];
         let mut argv = vec![b"printf".to_vec(), b"%s|".to_vec()];
         argv.extend(words.iter().cloned());
-        let command = text(argv);
+        let command = text(&argv);
         let (program, arguments) = command.split_first().unwrap();
         let output = Command::new(program).args(arguments).output().unwrap();
         let mut expected = words.join(&b'|');

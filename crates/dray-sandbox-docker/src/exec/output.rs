@@ -1,54 +1,27 @@
 //! The streams of a command: one connection carries all three.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bollard::container::LogOutput;
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{KillGuard, StderrTail};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::io::AsyncWriteExt as _;
 
-use super::end::{End, Ending};
+use super::end::End;
 use super::{Input, Output};
 use crate::fault;
 
-/// Most bytes of standard error that are kept.
-const LONGEST_STDERR: usize = 4096;
-
 /// How the engine begins to say, on standard output, that a program could not be started.
 const FAILED: &[u8] = b"OCI runtime exec failed: ";
-
-/// The end of standard error.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stderr(Arc<Mutex<VecDeque<u8>>>);
-
-impl Stderr {
-    fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(
-            bytes
-                .iter()
-                .skip(bytes.len().saturating_sub(LONGEST_STDERR)),
-        );
-        let extra = kept.len().saturating_sub(LONGEST_STDERR);
-        kept.drain(..extra);
-    }
-
-    pub(super) fn text(&self) -> String {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(kept.make_contiguous()).into_owned()
-    }
-}
 
 /// Everything that goes in and out of a running command.
 pub(super) struct Streams {
     output: Output,
     /// Feeds standard input; fails when its source does.
     feeding: Option<BoxFuture<'static, Result<(), Error>>>,
-    stderr: Stderr,
-    end: Arc<End>,
+    stderr: StderrTail,
+    end: End,
     /// Whether nothing has come out yet.
     fresh: bool,
     /// What came out before it was known that it is output.
@@ -56,31 +29,31 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn new(output: Output, input: Input, stdin: Option<Body>, end: Arc<End>) -> Self {
+    pub(super) fn new(output: Output, input: Input, stdin: Option<Body>, end: End) -> Self {
         let feeding = stdin.map(|body| feed(input, body).boxed());
         Self {
             output,
             feeding,
-            stderr: Stderr::default(),
+            stderr: StderrTail::default(),
             end,
             fresh: true,
             held: None,
         }
     }
 
-    pub(super) fn stderr(&self) -> Stderr {
+    pub(super) fn stderr(&self) -> StderrTail {
         self.stderr.clone()
     }
 
     /// Standard output. Reading it moves the other two streams as well.
-    pub(super) fn into_body(self, ending: Ending) -> Body {
-        let state = Some((self, ending));
+    pub(super) fn into_body(self, guard: KillGuard) -> Body {
+        let state = Some((self, guard));
         Body::new(stream::unfold(state, async |state| {
-            let (mut streams, mut ending) = state?;
+            let (mut streams, mut guard) = state?;
             match streams.next().await {
-                Ok(Some(piece)) => Some((Ok(piece), Some((streams, ending)))),
+                Ok(Some(piece)) => Some((Ok(piece), Some((streams, guard)))),
                 Ok(None) => {
-                    ending.done();
+                    guard.disarm();
                     None
                 }
                 Err(error) => Some((Err(error), None)),

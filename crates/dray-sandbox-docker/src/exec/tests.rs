@@ -1,7 +1,7 @@
 //! On a real engine.
 
 use bytes::Bytes;
-use dray_sandbox::exec::{Exec as _, Exit};
+use dray_sandbox_exec::{Exec as _, Exit};
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_testkit::eventually;
 use futures_util::stream;

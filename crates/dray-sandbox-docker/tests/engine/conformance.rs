@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use dray_sandbox::conformance::{CASES, Case, Fixture, Traits, run};
 use dray_sandbox::{Address, Backend, SandboxPath};
+use dray_sandbox_conformance::{CASES, Case, Fixture, Traits, run};
 use dray_sandbox_docker::DockerBackend;
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
@@ -22,7 +22,15 @@ struct Docker {
 
 impl Docker {
     fn new(options: ContainerOptions, workspace: &'static str, traits: Traits) -> Self {
-        let engine = DockerEngine::shared();
+        Self::on(DockerEngine::shared(), options, workspace, traits)
+    }
+
+    fn on(
+        engine: DockerEngine,
+        options: ContainerOptions,
+        workspace: &'static str,
+        traits: Traits,
+    ) -> Self {
         let container = engine.container(options.clone());
         let options = ContainerOptions {
             name: container.name().to_owned(),
@@ -127,25 +135,32 @@ async fn files(number: usize) {
         user: "agent".into(),
         ..ContainerOptions::default()
     };
-    let traits = Traits {
-        // The engine reads and writes with rights of its own.
-        permissions: false,
-        // It tells no inode, so a command cannot compare it; what it reads itself is compared by its time.
-        identity: false,
-        ..Traits::default()
-    };
-    let skipped = [
-        "a_link_put_in_place_after_the_check_is_not_followed",
-        "what_the_user_may_not_touch_is_refused",
-    ];
     let cases = CASES
         .iter()
         .skip(number)
         .step_by(SUITE_PARTS)
         .copied()
         .collect();
-    ask(Docker::new(options, "/workspace", traits), cases, &skipped).await;
+    let fixture = Docker::new(options, "/workspace", image_traits());
+    ask(fixture, cases, &UNASKED_OF_IMAGES).await;
 }
+
+/// What holds in a directory of the container's own file system.
+fn image_traits() -> Traits {
+    Traits {
+        // The engine reads and writes with rights of its own.
+        permissions: false,
+        // It shows no inode, so a command cannot compare it; what it reads itself is compared by its time.
+        identity: false,
+        ..Traits::default()
+    }
+}
+
+/// Cases that need what [`image_traits`] lacks.
+const UNASKED_OF_IMAGES: [&str; 2] = [
+    "a_link_put_in_place_after_the_check_is_not_followed",
+    "what_the_user_may_not_touch_is_refused",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_17_memory_passes_what_is_asked_of_commands() {
@@ -171,6 +186,27 @@ macro_rules! parts {
             files($number).await;
         }
     )*};
+}
+
+/// A write that its script refuses leaves input unread. Then Podman 4.3 often writes `read unixpacket … connection reset
+/// by peer` into the output in the place of the script's reply, so that the reason is lost and the put fails as
+/// `protocol` (docs/backends/docker.md).
+const LOST_BY_PODMAN: &str = "a_fifo_is_refused_and_never_waited_for";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_17_podman_passes_what_is_asked_of_commands() {
+    let options = ContainerOptions {
+        user: "agent".into(),
+        ..ContainerOptions::default()
+    };
+    let engine = DockerEngine::shared_podman();
+    let fixture = Docker::on(engine, options, "/workspace", image_traits());
+    let cases: Vec<_> = CASES
+        .iter()
+        .filter(|(name, _)| COMMAND_CASES.contains(name) && *name != LOST_BY_PODMAN)
+        .copied()
+        .collect();
+    ask(fixture, cases, &UNASKED_OF_IMAGES).await;
 }
 
 parts![

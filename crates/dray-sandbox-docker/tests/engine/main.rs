@@ -11,6 +11,7 @@ mod faults;
 mod links;
 mod lists;
 mod mounts;
+mod podman;
 mod reads;
 mod remote;
 mod scripted;

@@ -14,8 +14,8 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, UnixStream};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::world::{address, path};
 
@@ -46,7 +46,7 @@ fn pem(file: &Path) -> Vec<CertificateDer<'static>> {
 }
 
 /// The engine's socket behind TLS that asks for a certificate of the authority, as `dockerd --tlsverify` does.
-async fn serve(engine: &DockerEngine, directory: &Path) -> (String, AbortOnDropHandle<()>) {
+async fn serve(engine: &DockerEngine, directory: &Path) -> (String, JoinSet<()>) {
     let mut roots = RootCertStore::empty();
     for certificate in pem(&directory.join("ca.pem")) {
         roots.add(certificate).unwrap();
@@ -67,8 +67,9 @@ async fn serve(engine: &DockerEngine, directory: &Path) -> (String, AbortOnDropH
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let socket = engine.socket();
-    let serving = tokio::spawn(async move {
-        let mut connections = tokio::task::JoinSet::new();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut connections = JoinSet::new();
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, socket) = (acceptor.clone(), socket.clone());
             connections.spawn(async move {
@@ -80,7 +81,7 @@ async fn serve(engine: &DockerEngine, directory: &Path) -> (String, AbortOnDropH
             });
         }
     });
-    (address, AbortOnDropHandle::new(serving))
+    (address, serving)
 }
 
 async fn open(config: &Config, name: &str) -> Result<Arc<dyn Sandbox>, dray_sandbox::Error> {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_sandbox::policy::Policy;
-use dray_sandbox::transfer::{
-    BytesSource, Collision, Engine, EngineOptions, GetOptions, PutOptions, Sink, VecSink,
-};
 use dray_sandbox::{Backend as _, Error, ErrorKind, Follow, Integrity, Metadata, Transport};
 use dray_testkit::docker::ContainerOptions;
 use dray_testkit::eventually;
+use dray_transfer_engine::policy::Policy;
+use dray_transfer_engine::{
+    BytesSource, Collision, Engine, EngineOptions, GetOptions, PutOptions, Sink, VecSink,
+};
 use dray_types::Sha256Digest;
 use tokio_util::sync::CancellationToken;
 
@@ -244,7 +244,7 @@ async fn no_shell_outlives_its_sandbox() {
 }
 
 /// Copies a file out, and checks that its bytes and digest are those in the container.
-async fn get_large(world: &World, at: &str) -> dray_sandbox::Receipt {
+async fn get_large(world: &World, at: &str) -> dray_transfer_engine::Receipt {
     let policy = Policy::beneath([path(at).parent()]);
     let options = GetOptions {
         policy: &policy,

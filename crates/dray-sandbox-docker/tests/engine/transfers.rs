@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use dray_sandbox::policy::Policy;
-use dray_sandbox::receipt::Receipt;
-use dray_sandbox::transfer::{
-    BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions,
-    Source, VecSink,
-};
 use dray_sandbox::{Backend as _, Body, Error, ErrorKind, Integrity, Transport};
 use dray_sandbox_docker::{Config, DockerBackend};
 use dray_testkit::docker::ContainerOptions;
+use dray_transfer_engine::policy::Policy;
+use dray_transfer_engine::receipt::Receipt;
+use dray_transfer_engine::{
+    BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions,
+    Source, VecSink,
+};
 use dray_types::{Clock, Period, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
 use super::world::{World, address, endpoint, path};
 
-async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<Put, Failed> {
+pub(crate) async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<Put, Failed> {
     let policy = Policy::beneath([path(folder)]);
     let options = PutOptions {
         policy: &policy,
@@ -41,7 +41,7 @@ async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<Put, Failed>
         .await
 }
 
-async fn get(engine: &Engine, at: &str) -> Result<(Got, Vec<u8>), Failed> {
+pub(crate) async fn get(engine: &Engine, at: &str) -> Result<(Got, Vec<u8>), Failed> {
     let policy = Policy::beneath([path(at).parent()]);
     let options = GetOptions {
         policy: &policy,
@@ -80,12 +80,12 @@ impl Source for Swapping<'_> {
     }
 }
 
-fn engine(world: &World) -> Engine {
+pub(crate) fn engine(world: &World) -> Engine {
     Engine::new(Arc::clone(&world.sandbox), EngineOptions::default())
 }
 
 /// Puts a file twice and gets it; gives both receipts.
-async fn there_and_back(world: &World, folder: &str) -> (Receipt, Receipt) {
+pub(crate) async fn there_and_back(world: &World, folder: &str) -> (Receipt, Receipt) {
     let engine = engine(world);
     let bytes: Vec<u8> = (0..=255).cycle().take(1_500_007).collect();
     let first = put(&engine, folder, &bytes).await.unwrap();
@@ -259,6 +259,10 @@ fn commands(world: &World, since: Duration, until: Duration) -> usize {
     String::from_utf8(output.stdout).unwrap().lines().count()
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the engine dates its events to the nanosecond by this clock, and `Clock` has milliseconds"
+)]
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }

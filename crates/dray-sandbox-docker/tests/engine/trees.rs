@@ -1,7 +1,7 @@
 //! Whole directories.
 
-use dray_sandbox::tree::{self, Limits, Owner, Reader};
 use dray_sandbox::{Body, ErrorKind};
+use dray_sandbox_tree::{self as tree, Limits, Owner, Reader};
 use dray_testkit::docker::ContainerOptions;
 
 use super::world::{World, kind, path};

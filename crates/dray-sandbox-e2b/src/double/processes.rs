@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dray_http::double::{
     ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply,
 };
-use dray_sandbox::exec::{Exec as _, LocalExec};
+use dray_sandbox_exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
 use super::{Fault, Machine, State};
@@ -75,6 +75,7 @@ async fn run(machine: &Machine, asked: &Value) -> Result<Bytes, ConnectionClosed
         for piece in piece.map_err(|_| ConnectionClosed)?.chunks(MAX_CHUNK_BYTES) {
             say(&json!({ "data": { "stdout": STANDARD.encode(piece) } }));
         }
+        // The daemon sends these between the output; a client must pass over them.
         say(&json!({ "keepalive": {} }));
     }
     let exit = running.end.await.map_err(|_| ConnectionClosed)?;

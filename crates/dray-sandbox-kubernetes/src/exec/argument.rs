@@ -1,11 +1,11 @@
 //! Commands as the API takes them: text, with a mark to find them by.
 
-use dray_sandbox::exec::quote;
+use dray_sandbox_exec::spelled;
 
 /// Runs its arguments, which are text.
 const RUN_SCRIPT: &str = r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; shift; exec "$@""#;
 
-/// Runs what its second argument spells, byte for byte. `printf` makes the bytes; they are words in single quotes.
+/// Runs what its second argument spells, byte for byte.
 const UNFOLD_SCRIPT: &str =
     r#"DRAY_TRANSFER=$1; export DRAY_TRANSFER; eval "exec $(printf %b "$2")""#;
 
@@ -24,31 +24,11 @@ pub(super) fn marked(mark: &str, argv: &[Vec<u8>]) -> Vec<String> {
         .collect()
 }
 
-fn spelled(argv: &[Vec<u8>]) -> String {
-    let mut spelled = String::new();
-    for word in argv {
-        for byte in quote(word) {
-            match byte {
-                // A character more than these may mean something to printf or the shell.
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' | b' ' => {
-                    spelled.push(char::from(byte));
-                }
-                byte => {
-                    spelled.push_str("\\0");
-                    for shift in [6, 3, 0] {
-                        spelled.push(char::from(b'0' + ((byte >> shift) & 7)));
-                    }
-                }
-            }
-        }
-        spelled.push(' ');
-    }
-    spelled
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Output};
+
+    use dray_sandbox_exec::MARK_VARIABLE;
 
     use super::*;
 
@@ -77,7 +57,7 @@ mod tests {
     #[test]
     fn a_command_and_its_children_carry_the_mark() {
         for last in [b"x".to_vec(), b"\xff".to_vec()] {
-            let script = b"(printf %s \"$DRAY_TRANSFER\")".to_vec();
+            let script = format!("(printf %s \"${MARK_VARIABLE}\")").into_bytes();
             let argv = vec![b"sh".to_vec(), b"-c".to_vec(), script, b"sh".to_vec(), last];
             assert_eq!(run(&argv).stdout, b"7e57");
         }

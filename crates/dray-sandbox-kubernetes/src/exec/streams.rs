@@ -1,19 +1,18 @@
 //! The channels of a command on one WebSocket (sandbox-transfer 6.1).
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{StderrTail, SupervisedCommand};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
 use tokio_tungstenite::tungstenite::{Error as WireError, Message};
 
-use super::end::End;
 use crate::cluster::{Accepted, Socket};
 use crate::fault::{self, Status};
 
@@ -32,8 +31,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 const OUTPUT_LINGER: Duration = Duration::from_secs(5);
 /// Longest status.
 const LONGEST_STATUS: usize = 64 << 10;
-/// Bytes of stderr that are kept, the last ones.
-const LONGEST_STDERR: usize = 4096;
 
 /// A stream that was accepted, and how long it may be silent.
 #[derive(Debug)]
@@ -42,38 +39,19 @@ pub(super) struct Connection {
     pub(super) idle: Duration,
 }
 
-/// The last of stderr.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stderr(Arc<Mutex<VecDeque<u8>>>);
-
-impl Stderr {
-    fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let surplus = bytes.len().saturating_sub(LONGEST_STDERR);
-        kept.extend(bytes.iter().skip(surplus));
-        let extra = kept.len().saturating_sub(LONGEST_STDERR);
-        kept.drain(..extra);
-    }
-
-    pub(super) fn text(&self) -> String {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(kept.make_contiguous()).into_owned()
-    }
-}
-
 /// The streams of a command. Dropping them closes the connection.
 pub(super) struct Streams {
     reader: SplitStream<Socket>,
     /// Ends only when the source of stdin fails.
     writer: BoxFuture<'static, Error>,
-    stderr: Stderr,
+    stderr: StderrTail,
     idle: Duration,
     /// When bytes came last.
     moved: Instant,
     /// What came on the channel of the status.
     said: Vec<u8>,
     status: Option<Status>,
-    end: Arc<End>,
+    command: Arc<SupervisedCommand>,
 }
 
 impl fmt::Debug for Streams {
@@ -83,7 +61,11 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    pub(super) fn new(connection: Connection, stdin: Option<Body>, end: Arc<End>) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        stdin: Option<Body>,
+        command: Arc<SupervisedCommand>,
+    ) -> Self {
         let Accepted { socket, half_close } = connection.accepted;
         let (sink, reader) = socket.split();
         Self {
@@ -95,16 +77,16 @@ impl Streams {
                 PING_INTERVAL.min(connection.idle / 3),
             )
             .boxed(),
-            stderr: Stderr::default(),
+            stderr: StderrTail::default(),
             idle: connection.idle,
             moved: Instant::now(),
             said: Vec::new(),
             status: None,
-            end,
+            command,
         }
     }
 
-    pub(super) fn stderr(&self) -> Stderr {
+    pub(super) fn stderr(&self) -> StderrTail {
         self.stderr.clone()
     }
 
@@ -177,7 +159,7 @@ impl Streams {
         }
         if let Ok(status) = serde_json::from_slice(&self.said) {
             self.status = Some(status);
-            self.end.is_over();
+            self.command.set_over();
         }
         Ok(())
     }
@@ -188,7 +170,7 @@ impl Streams {
             let torn = "the stream of a command ended without its status";
             return Err(Error::new(ErrorKind::Unavailable, torn));
         };
-        self.end.ended(exit(&status)?);
+        self.command.set_ended(exit(&status)?);
         Ok(None)
     }
 }
@@ -297,14 +279,5 @@ mod tests {
             "message": "exec: \"sh\": executable file not found in $PATH: unknown"}"#;
         assert_eq!(status(missing), Err(ErrorKind::ToolMissing));
         assert_eq!(status("{}"), Err(ErrorKind::Unavailable));
-    }
-
-    #[test]
-    fn only_the_last_of_stderr_is_kept() {
-        let stderr = Stderr::default();
-        stderr.push(&[b'a'; 5000]);
-        stderr.push(b"end");
-        assert_eq!(stderr.text().len(), LONGEST_STDERR);
-        assert!(stderr.text().ends_with("aend"));
     }
 }

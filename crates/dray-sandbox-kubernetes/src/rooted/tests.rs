@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dray_sandbox::Address;
 use dray_sandbox::Backend;
-use dray_sandbox::conformance::{CASES, Fixture, run};
-use dray_sandbox::exec::LocalExec;
+use dray_sandbox_conformance::{CASES, Fixture, run};
+use dray_sandbox_exec::LocalExec;
 use tempfile::TempDir;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! the questions that every backend is asked, over both versions of the protocol.
 
-use dray_sandbox::conformance::run_all;
+use dray_sandbox_conformance::run_all;
 
 use super::world::World;
 

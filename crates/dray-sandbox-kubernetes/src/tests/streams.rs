@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dray_sandbox::exec::Exec as _;
 use dray_sandbox::{Backend as _, Body, Error, ErrorKind, Follow, Read, Sandbox, Transport, Write};
+use dray_sandbox_exec::Exec as _;
 use dray_testkit::eventually;
 use dray_types::Period;
 use futures_util::{StreamExt as _, stream};

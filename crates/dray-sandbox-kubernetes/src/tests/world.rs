@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::conformance::{Fixture, Traits};
 use dray_sandbox::{
     Address, Backend, Error, ErrorKind, Follow, Handle, Read, Sandbox, SandboxPath,
 };
+use dray_sandbox_conformance::{Fixture, Traits};
 use dray_types::Period;
 
 use crate::double::{ApiServer, Container};

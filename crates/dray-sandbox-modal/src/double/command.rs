@@ -1,12 +1,12 @@
-//! Commands that run.
+//! Commands that run for the fake server.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use dray_sandbox::exec::{Exec as _, LocalExec, Running};
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{Exec as _, LocalExec, Running};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -17,24 +17,24 @@ use super::lock;
 use super::tool::{self, Told};
 use crate::wire::{ExitStatus, Start};
 
-/// Most bytes of one piece of output.
+/// Longest piece of output, in bytes.
 const MAX_CHUNK_BYTES: usize = 128 << 10;
 
-/// What came out of one descriptor.
+/// The output of one descriptor so far.
 #[derive(Debug, Default)]
 struct Captured {
     bytes: Vec<u8>,
     ended: bool,
 }
 
-/// Standard input.
+/// State of standard input.
 #[derive(Debug)]
 struct Input {
     pieces: Option<mpsc::UnboundedSender<Result<Bytes, Error>>>,
     written: u64,
 }
 
-/// One command. Everything that it said is kept, for any part of it may be asked for again.
+/// One command. Its whole output is kept, because any part of it may be requested again.
 #[derive(Debug)]
 pub(super) struct Command {
     stdout: watch::Sender<Captured>,
@@ -45,7 +45,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Starts it. It is killed when its task ends.
+    /// Starts a command. It is killed when its task ends.
     pub(super) fn start(
         root: &Path,
         start: Start,
@@ -138,7 +138,7 @@ impl Command {
         ended.map_or(None, |exit| *exit)
     }
 
-    /// Output from an offset on, as soon as there is some; nothing at its end.
+    /// Waits for output from an offset on; empty at its end.
     pub(super) async fn output(&self, stdout: bool, offset: u64) -> Bytes {
         let captured = if stdout { &self.stdout } else { &self.stderr };
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -153,7 +153,7 @@ impl Command {
         )
     }
 
-    /// Bytes that came in and whether more are taken. Cuts off the stream that brings them.
+    /// Number of bytes of input so far, and whether it has ended. Cuts off the stream that brings them.
     pub(super) fn input_status(&self) -> (u64, bool) {
         self.stream.fetch_add(1, Ordering::SeqCst);
         let input = lock(&self.input);
@@ -165,7 +165,7 @@ impl Command {
         self.stream.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Takes input. What is there already is passed over.
+    /// Takes input from an offset; bytes that are there already are skipped.
     pub(super) fn write(
         &self,
         stream: Option<u64>,
@@ -187,7 +187,7 @@ impl Command {
         let fresh = data.slice(known.min(data.len())..);
         let length = fresh.len() as u64;
         if !fresh.is_empty() {
-            // A client that stopped reading gets no more.
+            // A command that has ended takes no more input.
             let _ = pieces.send(Ok(fresh));
         }
         input.written += length;
@@ -198,7 +198,7 @@ impl Command {
     }
 }
 
-/// What a command comes to.
+/// The result of a command, as far as it is known before it runs.
 fn told(argv: Vec<String>, faults: &[Fault]) -> Told {
     let has = |fault: fn(&Fault) -> bool| faults.iter().any(fault);
     let missing = || Told::Failed(127, "not found\n".to_owned());

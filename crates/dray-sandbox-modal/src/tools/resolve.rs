@@ -1,16 +1,16 @@
-//! Where a path leads, for the tool follows no links when it is asked what lies there.
+//! Resolves links part by part, because the tool describes a path without following any.
 
-use dray_sandbox::exec::Exec;
 use dray_sandbox::{Error, ErrorKind, FileKind, Follow, SandboxPath};
+use dray_sandbox_exec::Exec;
 
 use super::Tools;
 use super::entry::Found;
 
-/// Links on the way that are followed, as many as Linux follows.
+/// Links that are followed for one path, as in the kernel of Linux.
 const MOST_LINKS: usize = 40;
 
 impl<E: Exec + 'static> Tools<E> {
-    /// The path without links, and what lies there.
+    /// The path without links, and the entry there.
     pub(super) async fn resolve(
         &self,
         path: &SandboxPath,
@@ -22,6 +22,7 @@ impl<E: Exec + 'static> Tools<E> {
         let mut left: Vec<Vec<u8>> = parts(path.as_bytes());
         let mut links = 0;
         while let Some(part) = left.pop() {
+            // Applied to the resolved path: behind a link `..` is the parent of its target.
             if part == b".." {
                 real = real.parent();
                 found = None;
@@ -40,6 +41,7 @@ impl<E: Exec + 'static> Tools<E> {
                         real = SandboxPath::root();
                     }
                     found = None;
+                    // Parts are taken from the end, so those of the target come before the rest of the path.
                     left.extend(parts(target.as_bytes()));
                 }
                 (FileKind::Directory, _) => {
@@ -63,7 +65,7 @@ impl<E: Exec + 'static> Tools<E> {
     }
 }
 
-/// Names of a path, the last first.
+/// Names of a path, the last one first.
 fn parts(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")

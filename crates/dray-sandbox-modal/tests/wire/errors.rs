@@ -5,8 +5,8 @@ use std::future::pending;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_sandbox::conformance::Fixture as _;
 use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, SandboxPath, Transport, Write};
+use dray_sandbox_conformance::Fixture as _;
 use dray_sandbox_modal::double::{Fault, Server};
 use dray_sandbox_modal::{Config, ModalBackend};
 use dray_types::{Clock, Secret};

@@ -7,8 +7,8 @@ mod python;
 mod resume;
 mod world;
 
-use dray_sandbox::conformance::{CASES, Fixture as _, run};
 use dray_sandbox::{Body, ErrorKind, FileKind, Fingerprint, Follow, Read, Transport, Write};
+use dray_sandbox_conformance::{CASES, Fixture as _, run};
 use dray_sandbox_modal::double::Fault;
 use dray_types::Sha256Digest;
 use world::{World, address_of};

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dray_sandbox::conformance::{Fixture, Traits};
 use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
+use dray_sandbox_conformance::{Fixture, Traits};
 use dray_sandbox_modal::double::{Server, TOKEN_ID, TOKEN_SECRET};
 use dray_sandbox_modal::{Config, ModalBackend};
 use dray_types::{Clock, Secret};

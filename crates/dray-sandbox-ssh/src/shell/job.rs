@@ -1,10 +1,10 @@
-//! A command under way, held by two ends that may go away at any time.
+//! A running command. Its output and its end are two handles, and either may be dropped at any time.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::{Bytes, BytesMut};
-use dray_sandbox::exec::{Exit, Running};
 use dray_sandbox::{Body, Error, ErrorKind};
+use dray_sandbox_exec::{Exit, Running};
 use futures_util::{FutureExt as _, stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout};
@@ -17,19 +17,19 @@ use crate::session::Session;
 /// Bytes of one piece of output.
 const CHUNK_BYTES: usize = 128 * 1024;
 
-/// A command under way.
+/// A running command, shared by its two handles and its input.
 pub(super) struct Job {
     state: Mutex<State>,
 }
 
 struct State {
-    /// There until it is over or given up.
+    /// `None` once the command has ended or was given up.
     group: Option<Group>,
-    /// There until it is awaited or dropped.
+    /// `None` once the end is awaited or the command was given up.
     session: Option<Session>,
     /// The task that feeds it.
     input: JoinSet<()>,
-    /// How it ended: the error in parts, because it is reported twice.
+    /// The end; an error is kept in parts, because both handles report it.
     end: Option<Result<Exit, (ErrorKind, String)>>,
 }
 
@@ -47,11 +47,12 @@ impl Job {
 
     /// Feeds it until it ends.
     pub(super) fn feed(self: &Arc<Self>, pipe: ChildStdin, body: Body) {
+        // Weak, because the job owns the task: otherwise neither would ever be dropped.
         let feeding = feed(Arc::downgrade(self), pipe, body);
         self.state().input.spawn(feeding);
     }
 
-    /// The two ends for the caller. `first` came before the rest of `stdout`.
+    /// The two handles for the caller. `first` came before the rest of `stdout`.
     pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> Running {
         let output = Output {
             job: Half(Arc::clone(&self)),
@@ -76,6 +77,7 @@ impl Job {
 
     /// Awaits the end; 255 is how `ssh` says that the channel broke.
     async fn end(&self) -> Result<Exit, Error> {
+        // Taken out, so that the lock is not held while the end is awaited.
         let session = self.state().session.take();
         if let Some(session) = session {
             let end = match session.end().await {
@@ -111,18 +113,20 @@ impl Job {
         );
         state.end.get_or_insert(Err(why));
         state.input.abort_all();
+        // Dropped after the lock: closing the session and killing the group run code that takes other locks.
         let (session, group) = (state.session.take(), state.group.take());
         drop(state);
         drop((session, group));
     }
 
-    /// Ends the command because what it is fed with broke. The waiter for its end learns why when it is gone.
+    /// Ends the command because its input failed. The handle that waits for the end reports the reason.
     async fn fail(&self, why: &Error) {
         let killing = {
             let mut state = self.state();
             state
                 .end
                 .get_or_insert(Err((why.kind(), why.context().to_owned())));
+            // Killed before the pipe closes, or the command would see a clean end of its input and keep half a file.
             state.group.as_ref().map(Group::kill)
         };
         if let Some(killing) = killing {
@@ -131,7 +135,7 @@ impl Job {
     }
 }
 
-/// One of the two ends that a caller holds.
+/// One of the two handles that a caller holds.
 struct Half(Arc<Job>);
 
 impl Drop for Half {
@@ -140,7 +144,7 @@ impl Drop for Half {
     }
 }
 
-/// What a command prints.
+/// The standard output of a command.
 struct Output {
     job: Half,
     stdout: ChildStdout,

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use dray_sandbox::transfer::{
-    BytesSource, Collision, EngineOptions, GetOptions, Progress, PutOptions, VecSink,
-};
-use dray_sandbox::{Engine, Integrity, Policy, Transport};
+use dray_sandbox::{Integrity, Transport};
 use dray_testkit::eventually;
 use dray_testkit::sshd::{Options, Sftp};
+use dray_transfer_engine::{
+    BytesSource, Collision, EngineOptions, GetOptions, Progress, PutOptions, VecSink,
+};
+use dray_transfer_engine::{Engine, Policy};
 use tokio_util::sync::CancellationToken;
 
 use crate::Host;

@@ -1,8 +1,8 @@
-//! A file from one sandbox into another.
+//! Copies a file from one sandbox into another.
 
 use dray_proto::v1;
-use dray_sandbox::transfer::{Failed, FileSink, FileSource, GetOptions, Progress, Put};
 use dray_sandbox::{Again, Error as SandboxError, ErrorKind};
+use dray_transfer_engine::{Failed, FileSink, FileSource, GetOptions, Progress};
 use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
 
@@ -14,25 +14,25 @@ use crate::wire;
 /// A file that was copied from one sandbox into another.
 #[derive(Clone, Debug)]
 pub struct Copied {
-    /// Where it is now.
+    /// Path and proof of the file in the other sandbox.
     pub placed: v1::PlacedFile,
-    /// How it was read; `None` when the very same file was there already.
+    /// Receipt of the reading side; `None` when the same content was there already.
     pub read: Option<v1::TransferReceipt>,
-    /// Whether it passed through a file of this host, because one side had to begin again.
+    /// Whether the copy passed through a file of this host, because one side had to begin again.
     pub through_file: bool,
 }
 
-/// How one try ended.
+/// The result of one attempt.
 enum Ended {
-    Copied(Put, Option<v1::TransferReceipt>),
-    /// One side broke off in a way that a copy through a file survives.
+    Copied(Box<Copied>),
+    /// One side broke off; a copy through a file may still succeed.
     Broken(Fault),
     Failed(Fault),
 }
 
 impl DirectSandbox {
-    /// Copies a file of this sandbox into another one: the bytes that are read are written, and published there when both
-    /// sandboxes agree on their digest. A copy that breaks off is made again, through a file of this host.
+    /// Copies a file of this sandbox into another one: the bytes that are read are written, and published there when
+    /// both sandboxes agree on their digest. A copy that breaks off is repeated, through a file of this host.
     ///
     /// # Errors
     ///
@@ -48,13 +48,7 @@ impl DirectSandbox {
     ) -> Result<Copied, Fault> {
         let streamed = self.stream_file(path, size, to, put, progress, cancel);
         match Box::pin(streamed).await? {
-            Ended::Copied(placed, read) => {
-                return Ok(Copied {
-                    placed: to.placed(&placed),
-                    read,
-                    through_file: false,
-                });
-            }
+            Ended::Copied(copied) => return Ok(*copied),
             Ended::Failed(fault) => return Err(fault),
             Ended::Broken(fault) if cancel.is_cancelled() => return Err(fault),
             Ended::Broken(fault) => {
@@ -80,12 +74,13 @@ impl DirectSandbox {
             policy: &self.opened.policy,
             max_bytes: self.config.max_file.as_u64(),
         };
-        // Before anything is asked of the other sandbox: what may not be read is not looked for there.
+        // Before any request to the other sandbox: a path that may not be read is not looked for there.
         let found = engine.stat(options.policy, &path, dray_sandbox::Follow::Yes);
         let real = found.await.map_err(Error::from)?.real_path;
         let (mut sink, source, wanted) = pipe(size, engine, &real);
         let cancel_get = cancel.child_token();
         let getting = async {
+            // The get starts only when the put wants bytes: a file that is there already is not read at all.
             let wanted = cancel_get.run_until_cancelled(wanted).await;
             if !matches!(wanted, Some(Ok(()))) {
                 return None;
@@ -98,6 +93,7 @@ impl DirectSandbox {
         };
         let putting = async {
             let put = to.try_put(put, &source, progress, cancel).await;
+            // Without a proof the get has nothing to do any more, and its sink would wait for a reader.
             if !source.is_proved() {
                 cancel_get.cancel();
             }
@@ -105,6 +101,7 @@ impl DirectSandbox {
         };
         let (got, put) = tokio::join!(getting, putting);
         let read = match got {
+            // The reading side first: the put then failed only for want of its bytes.
             Some(Err(failed)) if !failed.cancelled => return Ok(self.ended(failed)),
             Some(Ok(got)) => {
                 let handle = engine.handle();
@@ -113,12 +110,16 @@ impl DirectSandbox {
             _ => None,
         };
         match put.map_err(Fault::from)? {
-            Ok(placed) => Ok(Ended::Copied(placed, read)),
+            Ok(placed) => Ok(Ended::Copied(Box::new(Copied {
+                placed: to.placed(&placed),
+                read,
+                through_file: false,
+            }))),
             Err(failed) => Ok(to.ended(failed)),
         }
     }
 
-    /// How a side ended the try.
+    /// Classifies the failure of one side.
     fn ended(&self, failed: Failed) -> Ended {
         let survives = survives(&failed.error) && !failed.cancelled;
         let fault = self.fault(failed);
@@ -143,6 +144,7 @@ impl DirectSandbox {
                 SandboxError::new(ErrorKind::NoSpace, what).caused_by(error),
             ))
         };
+        // Removed on drop, so that a copy that fails leaves nothing in the spool directory.
         let directory = tempfile::tempdir_in(&self.config.spool_folder).map_err(failed)?;
         let file = directory.path().join("content");
         let mut sink = FileSink::create(&file).map_err(failed)?;
@@ -158,7 +160,7 @@ impl DirectSandbox {
     }
 }
 
-/// Whether a copy that failed like this may still go well through a file, where each side tries again by itself.
+/// Whether a copy that failed like this may still succeed through a file, where each side retries by itself.
 fn survives(error: &SandboxError) -> bool {
     error.kind() == ErrorKind::ToolMissing || matches!(error.kind().again(), Again::BackOff(_))
 }

@@ -1,53 +1,53 @@
-//! What a command has to know of paths in a sandbox before it copies them.
+//! Lists paths of a sandbox before a command copies them.
 
-use dray_content::name;
+use dray_presentation::name;
 use dray_proto::v1;
-use dray_sandbox::policy::Way;
-use dray_sandbox::tree::Why;
 use dray_sandbox::{Error as SandboxError, ErrorKind, FileKind, Follow, SandboxPath};
+use dray_sandbox_tree::Why;
+use dray_transfer_engine::policy::Way;
 use dray_types::Fault;
 
 use super::DirectSandbox;
 use crate::error::Error;
 use crate::wire;
 
-/// Levels of a directory that are copied.
+/// Levels of a directory that are copied at most.
 const MAX_DEPTH: u32 = 64;
-/// Entries of a directory that are copied.
+/// Entries of a directory that are copied at most.
 const MAX_ENTRIES: usize = 100_000;
-/// Characters of a name in a message.
+/// Characters of a name in a message at most.
 const MAX_SHOWN: usize = 4096;
 
-/// What lies beneath a directory.
+/// The contents of a directory, in the order in which they are copied.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// The directory, links resolved.
+    /// The directory, with its links resolved.
     pub path: Vec<u8>,
     /// Directories beneath it, by their names relative to it; each after the one that holds it.
     pub directories: Vec<Vec<u8>>,
-    /// Regular files.
+    /// Regular files beneath it, in the order of the listing.
     pub files: Vec<ListedFile>,
-    /// What is left out, a line each: links, special files, what policy refuses.
+    /// Entries that are left out, a line each: links, special files, and what policy refuses.
     pub skipped: Vec<String>,
 }
 
 /// A regular file beneath a directory.
 #[derive(Clone, Debug)]
 pub struct ListedFile {
-    /// Its name relative to the directory.
+    /// Name relative to the directory.
     pub name: Vec<u8>,
-    /// Bytes.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// The 9 low mode bits.
+    /// The 9 low mode bits: permissions without set-id and sticky.
     pub mode: u32,
 }
 
 impl DirectSandbox {
-    /// What a path is, links followed; `None` when there is nothing.
+    /// Describes a path, with links followed; `None` when nothing is there.
     ///
     /// # Errors
     ///
-    /// As the service answers.
+    /// The faults of the service.
     pub async fn stat(&self, path: &[u8]) -> Result<Option<v1::SandboxEntry>, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let (engine, policy) = (&self.opened.engine, &self.opened.policy);
@@ -58,11 +58,11 @@ impl DirectSandbox {
         }
     }
 
-    /// Makes a directory and what is missing above it. Fine when it exists.
+    /// Makes a directory and its missing parents. An existing one counts as made.
     ///
     /// # Errors
     ///
-    /// As the service answers.
+    /// The faults of the service.
     pub async fn make_directory(&self, path: &[u8]) -> Result<(), Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let made = self
@@ -73,11 +73,11 @@ impl DirectSandbox {
         Ok(())
     }
 
-    /// What lies beneath a directory, at most 100,000 entries and 64 levels.
+    /// Lists the contents of a directory, at most 100,000 entries and 64 levels.
     ///
     /// # Errors
     ///
-    /// As the service answers; `too_large` for more entries.
+    /// The faults of the service; `too_large` for more entries.
     pub async fn tree(&self, path: &[u8]) -> Result<Tree, Fault> {
         Ok(self.try_tree(path).await?)
     }
@@ -88,6 +88,7 @@ impl DirectSandbox {
         let directory = engine.stat(policy, &path, Follow::Yes).await?.real_path;
         let listing = engine.sandbox().list(&directory, MAX_DEPTH, MAX_ENTRIES);
         let listing = listing.await?;
+        // A cut listing would copy a part and report success.
         if listing.truncated {
             let most = MAX_ENTRIES as u64;
             return Err(SandboxError::too_large(most + 1, most).into());
@@ -120,18 +121,14 @@ impl DirectSandbox {
             let called = name::shown_text(&called, MAX_SHOWN);
             tree.skipped.push(format!("{called}: {}", why.sentence()));
         }
-        // The parts of a path, so that a directory comes before what it holds in any sort order.
-        tree.directories.sort_by_key(|name| {
-            (
-                name.iter().filter(|byte| **byte == b'/').count(),
-                name.clone(),
-            )
-        });
+        // By the number of their parts, so that a directory comes before its contents in any sort order.
+        tree.directories
+            .sort_by_key(|name| (name.split(|byte| *byte == b'/').count(), name.clone()));
         Ok(tree)
     }
 }
 
-/// The name of what lies beneath a directory, relative to it.
+/// The name of a path beneath a directory, relative to it.
 fn below(directory: &SandboxPath, path: &SandboxPath) -> Option<Vec<u8>> {
     let rest = path.as_bytes().strip_prefix(directory.as_bytes())?;
     let rest = rest.strip_prefix(b"/").unwrap_or(rest);

@@ -1,47 +1,47 @@
-//! Bytes from a get into a put, without a file between them.
+//! A pipe from a get into a put, without a file between them.
 //!
 //! The last bytes are held back until the get has proved all of them, so that the put can neither finish nor publish
-//! what was not proved. A pipe goes one way once: a side that has to begin again breaks it, and the caller copies
-//! through a file instead.
+//! unproved content. A pipe works only once: a side that has to begin again breaks it, and the caller copies through
+//! a file instead.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dray_sandbox::transfer::{Engine, Sink, Source};
 use dray_sandbox::{Body, Error, ErrorKind, Metadata, SandboxPath};
+use dray_transfer_engine::{Engine, Sink, Source};
 use dray_types::Sha256Digest;
 use futures_util::stream;
 use tokio::sync::{mpsc, oneshot};
 
-/// Pieces under way between the two sides.
+/// Pieces in the channel between the two sides.
 const MAX_PIECES: usize = 8;
 
-/// What both sides know.
+/// State of both sides.
 #[derive(Debug, Default)]
 struct Shared {
     /// Digest of all bytes, once they are proved.
     proved: OnceLock<Sha256Digest>,
 }
 
-/// The side that a get writes to.
+/// The side to which a get writes.
 #[derive(Debug)]
 pub(super) struct PipeSink {
     shared: Arc<Shared>,
-    /// `None` when the get is over.
+    /// The channel; `None` when the get is over.
     pieces: Option<mpsc::Sender<Bytes>>,
     last: Option<Bytes>,
     broken: bool,
 }
 
-/// The side that a put reads from.
+/// The side from which a put reads.
 #[derive(Debug)]
 pub(super) struct PipeSource<'a> {
     shared: Arc<Shared>,
     size: u64,
-    /// Where the bytes come from, for a digest before the first of them.
+    /// The file in the other sandbox, for a digest before the first of its bytes.
     origin: (&'a Engine, &'a SandboxPath),
-    /// Taken by the first reader, which is reported to `opened`.
+    /// Taken by the first reader, who is reported to `opened`.
     pieces: Mutex<Option<Opening>>,
 }
 
@@ -51,7 +51,7 @@ struct Opening {
     opened: oneshot::Sender<()>,
 }
 
-/// Both sides for a file of this size, and what says that the put wants its bytes.
+/// Makes both sides for a file of this size, with a signal that the put wants its bytes.
 pub(super) fn pipe<'a>(
     size: u64,
     engine: &'a Engine,
@@ -93,7 +93,7 @@ impl PipeSink {
 impl Sink for PipeSink {
     async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
         if self.broken {
-            // What the put has of an earlier copy cannot be taken back.
+            // The put cannot give back the bytes of an earlier copy.
             self.pieces = None;
             return Err(broken());
         }
@@ -101,6 +101,7 @@ impl Sink for PipeSink {
     }
 
     async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        // Set by the first byte: until then another beginning changes nothing.
         self.broken = true;
         match self.last.replace(piece) {
             Some(earlier) => self.send(earlier).await,
@@ -109,6 +110,7 @@ impl Sink for PipeSink {
     }
 
     async fn finish(&mut self, sha256: Sha256Digest, _size: u64) -> Result<(), Error> {
+        // In this order: the source must find the digest when the last bytes have arrived.
         let _ = self.shared.proved.set(sha256);
         if let Some(last) = self.last.take() {
             self.send(last).await?;
@@ -123,7 +125,7 @@ impl Sink for PipeSink {
 }
 
 impl PipeSource<'_> {
-    /// Whether the get proved all bytes.
+    /// Whether the get has proved all bytes.
     pub(super) fn is_proved(&self) -> bool {
         self.shared.proved.get().is_some()
     }
@@ -135,7 +137,7 @@ impl Source for PipeSource<'_> {
         self.size
     }
 
-    /// The proved digest, or before there is one, what the other sandbox says.
+    /// The proved digest, or before there is one, that of the other sandbox.
     async fn sha256(&self) -> Result<Sha256Digest, Error> {
         if let Some(proved) = self.shared.proved.get() {
             return Ok(*proved);
@@ -153,13 +155,14 @@ impl Source for PipeSource<'_> {
     async fn open(&self, offset: u64) -> Result<Body, Error> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         let opening = pieces.take().filter(|_| offset == 0).ok_or_else(broken)?;
-        // The reader is gone when the get was cancelled; then the pieces end.
+        // The receiver is gone when the get was cancelled; the pieces end then.
         let _ = opening.opened.send(());
         let state = Some((opening.pieces, Arc::clone(&self.shared)));
         Ok(Body::new(stream::unfold(state, |state| async move {
             let (mut pieces, shared) = state?;
             match pieces.recv().await {
                 Some(piece) => Some((Ok(piece), Some((pieces, shared)))),
+                // A closed channel without a proof is a broken copy, not its end.
                 None if shared.proved.get().is_some() => None,
                 None => Some((Err(broken()), None)),
             }
@@ -169,8 +172,8 @@ impl Source for PipeSource<'_> {
 
 #[cfg(test)]
 mod tests {
-    use dray_sandbox::fake::Fake;
-    use dray_sandbox::transfer::EngineOptions;
+    use dray_sandbox_conformance::fake::Fake;
+    use dray_transfer_engine::EngineOptions;
 
     use super::*;
 

@@ -1,15 +1,15 @@
-//! Calls about files.
+//! Calls that concern files.
 
 use std::sync::Arc;
 
 use dray_bus::Meta;
-use dray_content::name;
+use dray_presentation::name;
 use dray_proto::MESSAGE_LIMIT;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_sandbox::transfer::{GetOptions, ListOptions, PutOptions};
 use dray_sandbox::{Follow, SandboxPath};
 use dray_service::Request;
+use dray_transfer_engine::{GetOptions, ListOptions, PutOptions};
 use dray_types::{Claim, Deadline, Fault};
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
@@ -20,17 +20,17 @@ use crate::sessions::token;
 use crate::store::{Owner, StoreSink, StoreSource};
 use crate::wire;
 
-/// Entries of a listing unless asked otherwise.
+/// Entries of a listing, unless the caller asks for another number.
 const DEFAULT_LISTED_ENTRIES: u32 = 1000;
-/// Most entries of a listing.
+/// Limit for the entries of a listing.
 const MOST_LISTED: u32 = 10_000;
-/// Bytes of a listing's entries that fit a message with room to spare.
+/// Bytes of a listing's entries that fit into a message, with room for the rest of it.
 const MAX_LISTING_BYTES: usize = MESSAGE_LIMIT - 16 * 1024;
-/// Mode bits of files unless asked otherwise.
+/// Mode bits of files, unless the caller asks for others.
 const DEFAULT_MODE: u32 = 0o644;
 
 impl SandboxTransfer {
-    /// What a sandbox offers.
+    /// Answers with what a sandbox offers.
     pub async fn probe(
         self: Arc<Self>,
         request: Request<v1::ProbeSandboxRequest>,
@@ -38,13 +38,13 @@ impl SandboxTransfer {
         let Request { meta, body } = request;
         let probe = async {
             let opened = self.open(&meta, body.sandbox).await?;
-            let probe = opened.engine.sandbox().probe().await?;
+            let probe = opened.engine.probe_again().await?;
             Ok(wire::probe(opened.engine.handle(), &probe))
         };
         probe.await.map_err(|error| report(&meta, error))
     }
 
-    /// What a path is.
+    /// Answers with the metadata of a path.
     pub async fn stat(
         self: Arc<Self>,
         request: Request<v1::StatSandboxRequest>,
@@ -60,7 +60,7 @@ impl SandboxTransfer {
         stat.await.map_err(|error| report(&meta, error))
     }
 
-    /// What a directory holds.
+    /// Answers with the entries of a directory, as many as fit into a message.
     pub async fn list(
         self: Arc<Self>,
         request: Request<v1::ListSandboxRequest>,
@@ -86,6 +86,7 @@ impl SandboxTransfer {
             };
             let mut size = 0;
             for entry in listing.entries.iter().map(wire::entry) {
+                // Tag and length of the entry in the message take up to 8 bytes.
                 size += entry.encoded_len() + 8;
                 if size > MAX_LISTING_BYTES {
                     reply.truncated = true;
@@ -189,7 +190,7 @@ impl SandboxTransfer {
                 body.mode
             },
             operation: operation.get(..16).unwrap_or_default(),
-            // Calls have no ledger that counts who works; the clock keeps late predecessors apart.
+            // Calls have no ledger that counts workers; the time keeps late predecessors apart.
             epoch: self.clock.now_ms(),
         };
         let source = StoreSource::new(&self.store, &meta.tenant, claim, work_until);
@@ -205,7 +206,7 @@ impl SandboxTransfer {
         })
     }
 
-    /// Puts a stored file, for calls and for uploads.
+    /// Puts a stored file into a sandbox, for calls and for uploads.
     pub(crate) async fn put_file(
         &self,
         opened: &Opened,
@@ -227,6 +228,7 @@ impl SandboxTransfer {
         for path in &put.left {
             tracing::warn!(sandbox = %opened.engine.handle(), %path, "a partial file could not be removed");
         }
+        // Replaced by the caller's own: work and calls know their operation, this function does not.
         let operation = dray_types::OperationId::mint();
         let mut receipt = wire::receipt(&put.receipt, "put", &operation, opened.engine.handle());
         receipt.path = put.path.as_bytes().to_vec();
@@ -240,7 +242,7 @@ impl SandboxTransfer {
         })
     }
 
-    /// Removes a path.
+    /// Removes a path, never a root.
     pub async fn remove(
         self: Arc<Self>,
         request: Request<v1::RemoveSandboxPathRequest>,
@@ -258,7 +260,7 @@ impl SandboxTransfer {
         remove.await.map_err(|error| report(&meta, error))
     }
 
-    /// The limit that holds: the smaller of what was asked and what the operator allows.
+    /// The limit that applies: the smaller of the request's and the operator's.
     pub(crate) fn most(&self, asked: u64) -> u64 {
         let most = self.config.max_file.as_u64();
         if asked == 0 { most } else { asked.min(most) }

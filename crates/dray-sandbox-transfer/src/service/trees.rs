@@ -1,15 +1,15 @@
-//! Calls about whole directories.
+//! Calls that concern whole directories.
 
 use std::sync::Arc;
 
 use dray_bus::Meta;
-use dray_content::name;
+use dray_presentation::name;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_sandbox::transfer::{GetTreeOptions, PutTreeOptions, TreeFormat};
-use dray_sandbox::tree::Report;
 use dray_sandbox::{Error as SandboxError, ErrorKind, SandboxPath};
+use dray_sandbox_tree::Report;
 use dray_service::Request;
+use dray_transfer_engine::{GetTreeOptions, PutTreeOptions, TreeFormat};
 use dray_types::{Claim, Deadline, Fault};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use crate::sessions::token;
 use crate::store::{StoreSink, StoreSource};
 use crate::wire;
 
-/// Most lines on what was left out; the archive itself holds them all.
+/// Lines about entries that were left out; the archive itself holds all of them.
 const MAX_REPORTED_LINES: usize = 100;
 
 impl SandboxTransfer {
@@ -100,7 +100,7 @@ impl SandboxTransfer {
             policy: &opened.policy,
             limits: self.config.tree(0),
             operation: operation.get(..16).unwrap_or_default(),
-            // Calls have no ledger that counts who works; the clock keeps late predecessors apart.
+            // Calls have no ledger that counts workers; the time keeps late predecessors apart.
             epoch: self.clock.now_ms(),
         };
         let source = StoreSource::new(&self.store, &meta.tenant, claim, work_until);
@@ -125,7 +125,7 @@ impl SandboxTransfer {
     }
 }
 
-/// The format of an archive by its name on the wire.
+/// Parses the format of an archive by its name on the wire; empty means ZIP.
 pub(crate) fn tree_format(format: &str) -> Result<TreeFormat, Error> {
     match format {
         "" | "zip" => Ok(TreeFormat::Zip),
@@ -134,7 +134,7 @@ pub(crate) fn tree_format(format: &str) -> Result<TreeFormat, Error> {
     }
 }
 
-/// How the archive of a directory is called.
+/// File name of the archive of a directory.
 pub(crate) fn archive_name(directory: &SandboxPath, format: TreeFormat) -> String {
     let extension = match format {
         TreeFormat::Zip => "zip",
@@ -143,7 +143,7 @@ pub(crate) fn archive_name(directory: &SandboxPath, format: TreeFormat) -> Strin
     format!("{}.{extension}", name::clean_name(directory.name()))
 }
 
-/// What was left out, a line each.
+/// Entries that were left out, a line each.
 pub(crate) fn lines(report: &Report) -> Vec<String> {
     let skipped = report.skipped().into_iter().take(MAX_REPORTED_LINES);
     skipped

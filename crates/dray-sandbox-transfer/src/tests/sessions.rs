@@ -1,6 +1,7 @@
 //! Sessions: bound to incarnations, scoped by tenant.
 
 use super::*;
+use crate::sessions::{SESSION_BUCKET, session_key};
 
 #[tokio::test]
 async fn r_1_a_session_is_bound_to_the_incarnation_not_to_the_name() {
@@ -108,5 +109,41 @@ async fn bindings_that_make_no_sense_are_refused() {
         });
     })
     .await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_decoded_is_not_overwritten() {
+    let world = World::new().await;
+    let records = world.bus.key_value(SESSION_BUCKET);
+    let key = session_key(&TenantId::new("acme").unwrap(), "s1");
+    // Field 2 with an invalid length, as after a partial write.
+    let damaged = Bytes::from_static(&[0x12, 0xff]);
+    records.create(&key, damaged.clone()).await.unwrap();
+    let bind = v1::BindSessionRequest {
+        session: "s1".to_owned(),
+        chat: Some(chat("1", "")),
+        ..v1::BindSessionRequest::default()
+    };
+    let show = v1::ShowSessionRequest {
+        session: "s1".to_owned(),
+    };
+    assert_eq!(
+        world.ask(&bind).await.unwrap_err().detail,
+        "invalid_session_record"
+    );
+    assert_eq!(
+        world.ask(&show).await.unwrap_err().detail,
+        "invalid_session_record"
+    );
+    let kept = records.get(&key).await.unwrap().unwrap();
+    assert_eq!(kept.value, damaged);
+    // An operator removes it and binds the session again.
+    let forget = v1::UnbindSessionRequest {
+        session: "s1".to_owned(),
+        sandbox_only: false,
+    };
+    assert!(world.ask(&forget).await.unwrap().found);
+    assert!(world.ask(&bind).await.is_ok());
     world.end().await;
 }

@@ -135,14 +135,15 @@ async fn listings_and_stats_tell_what_is_there() {
     };
     let link = world.ask(&stat).await.unwrap();
     assert_eq!(
-        (link.kind.as_str(), link.link_target),
-        ("symlink", Some(b"a.txt".to_vec()))
+        (link.entry_kind(), link.link_target),
+        (v1::SandboxEntryKind::Symlink, Some(b"a.txt".to_vec()))
     );
     let followed = v1::StatSandboxRequest {
         follow: true,
         ..stat
     };
-    assert_eq!(world.ask(&followed).await.unwrap().kind, "file");
+    let followed = world.ask(&followed).await.unwrap();
+    assert_eq!(followed.entry_kind(), v1::SandboxEntryKind::File);
     let remove = v1::RemoveSandboxPathRequest {
         sandbox: Some(address(&sandbox)),
         path: b"d".to_vec(),

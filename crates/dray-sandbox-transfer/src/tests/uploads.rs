@@ -4,6 +4,7 @@ use dray_bus::EventFilter;
 use prost::Message as _;
 
 use super::*;
+use crate::uploads::UPLOAD_BUCKET;
 
 fn upload(name: &str, claim: Option<v1::Claim>) -> v1::PlaceUpload {
     v1::PlaceUpload {
@@ -244,5 +245,35 @@ async fn an_upload_whose_file_the_cache_has_lost_is_told_of_with_its_size() {
         failed.context_line,
         "[User uploaded: plan.txt (8 B) — not available: the stored file has expired]"
     );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
+    let world = World::new().await;
+    let records = world.bus.key_value(UPLOAD_BUCKET);
+    let tenant = TenantId::new("acme").unwrap();
+    let key = format!("{}.{}", tenant.token(), crate::sessions::token("s1"));
+    // Field 1 with an invalid length, as after a partial write.
+    let damaged = bytes::Bytes::from_static(&[0x0a, 0xff]);
+    records.create(&key, damaged.clone()).await.unwrap();
+    let uploads = crate::uploads::Uploads::new(&world.bus);
+    let noted = uploads
+        .note(&world.meta("acme"), &upload("a.txt", None))
+        .await;
+    assert!(
+        matches!(noted, Err(crate::error::Error::InvalidUploadList(_))),
+        "{noted:?}"
+    );
+    let settle = v1::SettleUploadsRequest {
+        session: "s1".to_owned(),
+        all: true,
+    };
+    assert_eq!(
+        world.ask(&settle).await.unwrap_err().detail,
+        "invalid_upload_list"
+    );
+    let kept = records.get(&key).await.unwrap().unwrap();
+    assert_eq!(kept.value, damaged);
     world.end().await;
 }

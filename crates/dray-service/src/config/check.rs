@@ -1,5 +1,5 @@
-//! Says what is wrong with keys and values: keys that nothing reads, values that a type cannot read or refuses,
-//! and two variables that set one field differently. Reads no source itself.
+//! Finds what is wrong with keys and values: keys that nothing reads, values that a type cannot read or refuses, and
+//! two variables that set one field differently. Reads no source itself.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::schema::{InvalidValue, SchemaNode, SectionSpec, ValueKind};
 use super::text::expected_text;
 use super::{ConfigFinding, ConfigProblem};
 
-/// Gathers what is wrong, so that all of it is reported together.
+/// Collects what is wrong, so that all of it is reported together.
 pub(super) struct FindingCollector<'a> {
     pub(super) sections: &'a [SectionSpec],
     pub(super) findings: Vec<ConfigFinding>,
@@ -18,7 +18,7 @@ pub(super) struct FindingCollector<'a> {
     pub(super) contenders: Vec<VariableClaim>,
 }
 
-/// One variable's say about a field that several variables can set.
+/// The value of one variable for a field that several variables can set.
 pub(super) struct VariableClaim {
     pub(super) section: &'static str,
     pub(super) field: &'static str,
@@ -50,7 +50,7 @@ impl<'a> FindingCollector<'a> {
         });
     }
 
-    /// Refuses keys that nothing reads, and replaces `<secret>_file` by what the file holds.
+    /// Refuses keys that nothing reads, and replaces `<secret>_file` by the content of the file.
     pub(super) fn check_tree(&mut self, layer: &mut ConfigLayer) {
         let ConfigLayer { source, tree } = layer;
         let Value::Object(tables) = tree else {
@@ -70,6 +70,7 @@ impl<'a> FindingCollector<'a> {
     fn check_node(&mut self, node: SchemaNode<'_>, key: &str, source: &str, tree: &mut Value) {
         match (node.kind(), tree) {
             (ValueKind::Fields, Value::Object(table)) => {
+                // Before the fields are compared: `<secret>_file` is not one of them.
                 self.read_secret_files(node, key, source, table);
                 for (name, value) in table {
                     let key = format!("{key}.{name}");
@@ -86,10 +87,12 @@ impl<'a> FindingCollector<'a> {
                     }
                 }
             }
+            // `null` for an optional table unsets it.
             (ValueKind::Fields, Value::Null) if node.is_nullable() => {}
             (ValueKind::Fields, other) => {
                 self.find(key, source, Some(&other.to_string()), expected_text(node));
             }
+            // A map takes any key; only its values can be checked.
             (ValueKind::Any, Value::Object(table)) => {
                 if let Some(values) = node.values() {
                     for (name, value) in table {
@@ -104,11 +107,13 @@ impl<'a> FindingCollector<'a> {
                     }
                 }
             }
+            // Scalars are read by the section's own type, which has the better message.
             _ => {}
         }
     }
 
-    /// `password_file = "/run/secrets/p"` stands for the text of that file without its last line break.
+    /// Reads `<secret>_file` keys: `password_file = "/run/secrets/p"` stands for the text of that file without its
+    /// last line break.
     fn read_secret_files(
         &mut self,
         node: SchemaNode<'_>,
@@ -123,6 +128,7 @@ impl<'a> FindingCollector<'a> {
             .collect();
         for name in secrets {
             let file_key = format!("{name}_file");
+            // The section has a field of that very name.
             if node.field(&file_key).is_some() {
                 continue;
             }
@@ -130,6 +136,7 @@ impl<'a> FindingCollector<'a> {
                 continue;
             };
             let key = format!("{key}.{file_key}");
+            // Only within one layer: a layer above may replace the file of the one below by a value.
             if table.contains_key(name) {
                 self.find(
                     &key,
@@ -142,6 +149,7 @@ impl<'a> FindingCollector<'a> {
             let path = path.as_str().unwrap_or_default();
             match std::fs::read_to_string(path) {
                 Ok(text) => {
+                    // One line break alone: editors add it, and more of them may be part of the secret.
                     let secret = text.strip_suffix('\n').unwrap_or(&text);
                     let secret = secret.strip_suffix('\r').unwrap_or(secret);
                     table.insert(name.to_owned(), secret.into());
@@ -156,7 +164,7 @@ impl<'a> FindingCollector<'a> {
         }
     }
 
-    /// What a section's own checks found.
+    /// Records what a section's own checks found.
     pub(super) fn refused(
         &mut self,
         merged: &MergedConfig,
@@ -164,13 +172,14 @@ impl<'a> FindingCollector<'a> {
         problem: &ConfigProblem,
     ) {
         let key = format!("{}.{}", section.name, problem.field);
+        // Without a source the default is wrong, or a combination of fields is.
         let source = merged.source_of(&key).unwrap_or("default");
         let secret = lookup_field(section, &problem.field).is_some_and(SchemaNode::is_secret);
         let value = merged.find(&key).map(|value| shown_value(value, secret));
         self.find(&key, source, value.as_deref(), problem.message.clone());
     }
 
-    /// What a section's type could not read.
+    /// Records what a section's type could not read.
     pub(super) fn unreadable(
         &mut self,
         merged: &MergedConfig,
@@ -188,6 +197,7 @@ impl<'a> FindingCollector<'a> {
             .unwrap_or_default();
         let secret = node.is_some_and(SchemaNode::is_secret);
         let value = merged.find(&key).map(|value| shown_value(value, secret));
+        // Serde's words for these name Rust types; the schema has better ones for an operator.
         let is_about_type = ["invalid type", "unknown variant"]
             .iter()
             .any(|start| error.message.starts_with(start));
@@ -198,7 +208,7 @@ impl<'a> FindingCollector<'a> {
         self.find(&key, source, value.as_deref(), message);
     }
 
-    /// Two variables may set one field only if they mean the same.
+    /// Refuses two variables that set one field, unless they mean the same.
     pub(super) fn check_conflicts(&mut self, merged: &MergedConfig, section: &SectionSpec) {
         let contenders: Vec<&VariableClaim> = self
             .contenders
@@ -224,8 +234,8 @@ impl<'a> FindingCollector<'a> {
     }
 }
 
-/// Whether the section's type reads two different values from two variables. The raw values of secrets are
-/// compared, because their typed form is always `***`.
+/// Whether the section's type reads two different values from two variables. Secrets are compared as raw values,
+/// because their typed form is always `***`.
 fn values_differ(
     merged: &MergedConfig,
     section: &SectionSpec,
@@ -241,12 +251,13 @@ fn values_differ(
     if lookup_field(section, one.field).is_some_and(SchemaNode::is_secret) {
         return true;
     }
+    // Compared as the type reads them: `5` seconds and `5s` mean the same.
     let read = |contender: &VariableClaim| {
         let merged = merged.with(contender.layer.clone());
         let checked = (section.read)(merged.section(section.name)).ok()?;
         one.field
             .split('.')
-            .try_fold(&checked.shown, |tree, key| tree.get(key))
+            .try_fold(&checked.redacted, |tree, key| tree.get(key))
             .cloned()
     };
     read(one) != read(other)
@@ -261,16 +272,17 @@ pub(super) fn lookup_field<'a>(section: &'a SectionSpec, field: &str) -> Option<
     })
 }
 
-/// `a.b.c`, `a.b`, `a`.
+/// The key and its parents: `a.b.c`, `a.b`, `a`.
 fn self_and_parents(key: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(key), |key| {
         key.rsplit_once('.').map(|(parent, _)| parent)
     })
 }
 
-/// A value as it may be shown in an error.
+/// Formats a value for an error, without secrets.
 fn shown_value(value: &Value, secret: bool) -> String {
     match value {
+        // An empty secret may be shown as such: it hides nothing and explains the error.
         Value::String(text) if text.is_empty() => String::new(),
         _ if secret => "***".to_owned(),
         Value::String(text) => text.clone(),
@@ -278,7 +290,7 @@ fn shown_value(value: &Value, secret: bool) -> String {
     }
 }
 
-/// Says that `name` is not known, and which known name may have been meant.
+/// Message for an unknown `name`, with the known name that may have been meant.
 pub(super) fn unknown_name_message<'a>(
     what: &str,
     name: &str,
@@ -289,6 +301,7 @@ pub(super) fn unknown_name_message<'a>(
         .iter()
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
         .min()
+        // A farther name would be a guess that misleads.
         .filter(|(distance, _)| *distance <= 3);
     match nearest {
         Some((_, candidate)) => format!("is not a known {what}; did you mean `{candidate}`?"),

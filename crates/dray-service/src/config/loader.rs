@@ -1,4 +1,4 @@
-//! Puts the sources on top of each other and hands out typed sections.
+//! Puts the sources on top of each other and gives out typed sections.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,18 +20,18 @@ pub struct ConfigLoader {
 }
 
 impl ConfigLoader {
-    /// Knows nothing yet.
+    /// Starts without sections; each is added with [`Self::section`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Knows one more section. A section that is already known stays as it is.
+    /// Adds a section. One that is already known stays as it is.
     #[must_use]
     pub fn section<S: Section>(self, name: &'static str) -> Self {
         self.with(SectionSpec::of::<S>(name))
     }
 
-    /// The same for a section whose type is erased.
+    /// Adds a section whose type is erased.
     #[must_use]
     pub fn with(mut self, section: SectionSpec) -> Self {
         if !self.sections.iter().any(|known| known.name == section.name) {
@@ -40,12 +40,16 @@ impl ConfigLoader {
         self
     }
 
-    /// The sections, in the order they were added.
+    /// The sections in the order in which they were added.
     pub fn sections(&self) -> &[SectionSpec] {
         &self.sections
     }
 
-    /// Reads all sources and checks everything. The error lists all problems.
+    /// Reads all sources and checks everything.
+    ///
+    /// # Errors
+    ///
+    /// All problems of all sources, not only the first one.
     pub fn load(&self, sources: &ConfigSources) -> Result<LoadedConfig, ConfigError> {
         let mut collector = FindingCollector::new(&self.sections);
         let mut layers = Vec::new();
@@ -61,6 +65,7 @@ impl ConfigLoader {
             layers.extend(flag_layer(&mut collector, flag));
         }
         for layer in &mut layers {
+            // Every layer by itself: after the merge the source of a wrong key is lost.
             collector.check_tree(layer);
         }
         let merged = MergedConfig::new(&self.sections, layers);
@@ -78,7 +83,7 @@ impl ConfigLoader {
         })
     }
 
-    /// Lets each section's type read its values, and say what it thinks of them.
+    /// Lets each section's type read and check its values.
     fn check_types(
         &self,
         merged: &MergedConfig,
@@ -131,7 +136,28 @@ fn read_file(path: &Path, collector: &mut FindingCollector<'_>) -> Option<Config
     }
 }
 
-/// A configuration that was read and found right.
+/// Where the values of one section come from, without the values: `file`, `variable NAME` or `option`. Paths of
+/// files are left out, so an agent may read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValueOrigins(BTreeMap<String, String>);
+
+impl ValueOrigins {
+    /// The origin of the value of `field`; `default` when no source sets it.
+    pub fn of(&self, field: &str) -> &str {
+        self.0.get(field).map_or("default", String::as_str)
+    }
+}
+
+/// The kind of a source, and the name of a variable.
+fn origin_of(source: &str) -> &str {
+    match source.split_once(' ') {
+        Some(("variable", _)) => source,
+        Some(("flag", _)) => "option",
+        _ => "file",
+    }
+}
+
+/// A configuration that was read and found right, with the source of every value.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig {
     sections: Vec<SectionSpec>,
@@ -166,13 +192,26 @@ impl LoadedConfig {
         self.merged.source_of(key).is_none()
     }
 
+    /// Kinds of the sources of the values in `section`, by field.
+    pub fn origins(&self, section: &str) -> ValueOrigins {
+        let known = self.sections.iter().find(|known| known.name == section);
+        // By the defaults: they have every field, and building the schema takes milliseconds.
+        let fields = known.and_then(|known| known.defaults.as_object());
+        let origin = |name: &String| {
+            let source = self.merged.source_of(&format!("{section}.{name}"))?;
+            Some((name.clone(), origin_of(source).to_owned()))
+        };
+        let fields = fields.into_iter().flat_map(serde_json::Map::keys);
+        ValueOrigins(fields.filter_map(origin).collect())
+    }
+
     /// Every effective value and where it came from; secrets are `***`. Builds the schemas of all sections, which
     /// takes milliseconds.
     pub fn report(&self) -> ConfigReport {
         ConfigReport::new(&self.sections, &self.merged, &self.checked)
     }
 
-    /// What was odd but not wrong, for the log.
+    /// Remarks for the log on what was odd but not wrong.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

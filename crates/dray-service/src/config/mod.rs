@@ -1,4 +1,4 @@
-//! Configuration as values: where it comes from, how it is checked, and how it is shown.
+//! Configuration as values: its sources, its checks, and how it is shown.
 //!
 //! Sources, each winning over the one before: compiled defaults, one TOML file, the environment
 //! (`DRAY_<SECTION>__<FIELD>`, and the documented aliases of each section), flags (`--set section.field=value`).
@@ -25,7 +25,7 @@ mod variable;
 pub use alias::{AliasParser, AliasValue, VariableAlias};
 pub use environment::Environment;
 pub use error::{ConfigError, ConfigFinding};
-pub use loader::{ConfigLoader, LoadedConfig};
+pub use loader::{ConfigLoader, LoadedConfig, ValueOrigins};
 pub use reference::configuration_page;
 pub use report::{ConfigReport, ReportEntry};
 pub use schema::SectionSpec;
@@ -49,7 +49,7 @@ pub trait Section:
         &[]
     }
 
-    /// Prefixes under which every variable must be a known alias: a typo must not silently loosen a limit.
+    /// Prefixes under which every variable has to be a known alias: a typo must not silently loosen a limit.
     fn strict_prefixes() -> &'static [&'static str] {
         &[]
     }
@@ -60,7 +60,15 @@ pub trait Section:
     }
 }
 
-/// A value that reads but may not be used.
+/// The fields that validation refuses after a change of the defaults, for tests of a section.
+pub fn refused_fields<S: Section>(change: impl FnOnce(&mut S)) -> Vec<String> {
+    let mut section = S::default();
+    change(&mut section);
+    let problems = section.validate();
+    problems.into_iter().map(|problem| problem.field).collect()
+}
+
+/// A value that its type can read but that may not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
     /// The field within its section, dots between levels: `max_redirects`, `limits.per_host`.
@@ -70,7 +78,7 @@ pub struct ConfigProblem {
 }
 
 impl ConfigProblem {
-    /// A problem with `field`; `message` says what would be right.
+    /// A problem with `field`. `message` completes a sentence about it: `must be 0 to 10`.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::AliasValue;
 
-/// What is said about a variable that is there but blank.
+/// Warning about a variable that is there but blank.
 const BLANK_VALUE_MESSAGE: &str = "is blank and counts as unset";
 
-/// Exactly `true` or `false`.
+/// Accepts exactly `true` or `false`, in lower case.
 pub fn strict_bool(text: &str) -> Result<AliasValue, String> {
     match text {
         "true" => Ok(AliasValue::Value(Value::Bool(true))),
@@ -20,7 +20,7 @@ pub fn strict_bool(text: &str) -> Result<AliasValue, String> {
     }
 }
 
-/// A whole number, zero or above.
+/// Accepts a whole number, zero or above.
 pub fn parse_integer(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<u64>()
@@ -28,18 +28,19 @@ pub fn parse_integer(text: &str) -> Result<AliasValue, String> {
         .map_err(|_| "must be a whole number".to_owned())
 }
 
-/// Seconds as a decimal number (`5`, `0.5`), for a field that is a [`Period`].
+/// Accepts seconds as a decimal number (`5`, `0.5`), for a field that is a [`Period`].
 pub fn parse_seconds(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<f64>()
         .ok()
+        // `inf` and `NaN` are numbers for the parser.
         .filter(|seconds| seconds.is_finite())
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .map(|duration| AliasValue::Value(Period::from(duration).to_string().into()))
         .ok_or_else(|| "must be a number of seconds, such as 5 or 0.5".to_owned())
 }
 
-/// A number of bytes, for a field that is a [`ByteSize`]; units are understood as well.
+/// Accepts a number of bytes, also with a unit, for a field that is a [`ByteSize`].
 pub fn parse_bytes(text: &str) -> Result<AliasValue, String> {
     text.trim()
         .parse::<ByteSize>()
@@ -47,7 +48,7 @@ pub fn parse_bytes(text: &str) -> Result<AliasValue, String> {
         .map_err(|_| "must be a number of bytes".to_owned())
 }
 
-/// Text as it is; blank counts as unset, with a warning.
+/// Accepts any text as it is; blank counts as unset, with a warning.
 pub fn parse_text(text: &str) -> Result<AliasValue, String> {
     if text.trim().is_empty() {
         return Ok(AliasValue::Unset(BLANK_VALUE_MESSAGE));
@@ -55,7 +56,7 @@ pub fn parse_text(text: &str) -> Result<AliasValue, String> {
     Ok(AliasValue::Value(text.into()))
 }
 
-/// A list of texts: `a,b` or a JSON list; blanks around items are dropped, a blank variable counts as unset,
+/// Accepts a list of texts: `a,b` or a JSON list. Blanks around items are dropped; a blank variable counts as unset,
 /// with a warning.
 pub fn parse_list(text: &str) -> Result<AliasValue, String> {
     let text = text.trim();
@@ -70,6 +71,7 @@ pub fn parse_list(text: &str) -> Result<AliasValue, String> {
     }
     let items: Vec<&str> = text.split(',').map(str::trim).collect();
     if items.iter().any(|item| item.is_empty()) {
+        // An operator who wrote `a,,b` may have lost a restriction.
         return Err("must not have empty items".to_owned());
     }
     Ok(AliasValue::Value(items.into()))
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_integers_refuse_what_they_do_not_understand() {
+    fn malformed_bytes_and_integers_are_refused() {
         check(parse_bytes, "104857600", &json!("100MiB"));
         check(parse_integer, " 7 ", &json!(7));
         assert!(parse_bytes("ten").is_err());

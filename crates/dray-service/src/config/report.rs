@@ -1,4 +1,4 @@
-//! The effective configuration, for `config show` and the log.
+//! The effective configuration, for `config show` and the log; secrets are `***`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,18 +12,18 @@ use super::schema::{CheckedSection, SchemaNode, SectionSpec, ValueKind};
 /// Every effective value with its source; holds no secrets.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ConfigReport {
-    /// One per field, in the order of the sections.
+    /// One entry per field, in the order of the sections.
     pub entries: Vec<ReportEntry>,
 }
 
 /// One field of the effective configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReportEntry {
-    /// Section and field, dots between levels.
+    /// Section and field, with dots between levels.
     pub key: String,
     /// The value in force; `***` for a secret that is set.
     pub value: Value,
-    /// Where it came from.
+    /// Name of its source, or `default`.
     pub source: String,
 }
 
@@ -36,23 +36,24 @@ impl ConfigReport {
         let mut report = Self::default();
         for section in sections {
             if let Some(checked) = checked.get(section.name) {
-                report.add(section.root(), section.name, &checked.shown, merged);
+                report.add(section.root(), section.name, &checked.redacted, merged);
             }
         }
         report
     }
 
-    fn add(&mut self, node: SchemaNode<'_>, key: &str, shown: &Value, merged: &MergedConfig) {
-        if node.kind() == ValueKind::Fields && shown.is_object() {
+    fn add(&mut self, node: SchemaNode<'_>, key: &str, redacted: &Value, merged: &MergedConfig) {
+        if node.kind() == ValueKind::Fields && redacted.is_object() {
             for (name, field) in node.fields() {
-                let value = shown.get(name).unwrap_or(&Value::Null);
+                let value = redacted.get(name).unwrap_or(&Value::Null);
+                // Down to fields: one table can have values from several sources.
                 self.add(field, &format!("{key}.{name}"), value, merged);
             }
             return;
         }
         self.entries.push(ReportEntry {
             key: key.to_owned(),
-            value: shown.clone(),
+            value: redacted.clone(),
             source: merged.source_of(key).unwrap_or("default").to_owned(),
         });
     }

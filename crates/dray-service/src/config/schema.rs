@@ -1,5 +1,5 @@
-//! What a section consists of, read from its JSON schema: the loader checks keys and reads variables by it, and
-//! the reference page is written from it.
+//! The fields of a section, read from its JSON schema. The loader checks keys and reads variables by it, and the
+//! reference page is written from it.
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use serde_path_to_error::Segment;
 
 use super::{ConfigProblem, Section, VariableAlias};
 
-/// A section with its type erased: name, schema, defaults, aliases and the checks of its type.
+/// A section with its type erased: name, schema, defaults, aliases, and the checks of its type.
 #[derive(Clone, Debug)]
 pub struct SectionSpec {
     /// Name in the TOML file; variables use it in capitals with `_` for `-`.
@@ -21,7 +21,7 @@ pub struct SectionSpec {
     pub(super) defaults: Value,
     pub(super) aliases: &'static [VariableAlias],
     pub(super) strict_prefixes: &'static [&'static str],
-    /// Reads a section's values as its type.
+    /// Reads the values of the section as its type.
     pub(super) read: fn(Value) -> Result<CheckedSection, InvalidValue>,
 }
 
@@ -30,23 +30,23 @@ pub struct SectionSpec {
 pub(super) struct InvalidValue {
     /// The field within the section, dots between levels; empty when the section as a whole is wrong.
     pub(super) field: String,
-    /// What the type said.
+    /// The message of the type's deserializer.
     pub(super) message: String,
 }
 
 /// A section after its type has read it.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedSection {
-    /// The section itself, as its own type.
+    /// The section itself, as its own type behind [`Any`].
     pub(super) section: Arc<dyn Any + Send + Sync>,
-    /// The value as the type writes it; secrets are `***`.
-    pub(super) shown: Value,
-    /// What the type's own checks found.
+    /// The values as the type writes them; secrets are `***`.
+    pub(super) redacted: Value,
+    /// Problems that the type's own checks found.
     pub(super) problems: Vec<ConfigProblem>,
 }
 
 impl SectionSpec {
-    /// The section `name` of type `S`.
+    /// Describes the section `name` of type `S`.
     pub fn of<S: Section>(name: &'static str) -> Self {
         Self {
             name,
@@ -65,19 +65,19 @@ impl SectionSpec {
                 let section: S = serde_path_to_error::deserialize(values).map_err(invalid_value)?;
                 Ok(CheckedSection {
                     problems: section.validate(),
-                    shown: serde_json::to_value(&section).unwrap_or_default(),
+                    redacted: serde_json::to_value(&section).unwrap_or_default(),
                     section: Arc::new(section),
                 })
             },
         }
     }
 
-    /// The section's name.
+    /// The section's name in the file.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// `EGRESS_FETCHER` for `egress-fetcher`.
+    /// The section's part of a variable's name: `EGRESS_FETCHER` for `egress-fetcher`.
     pub(super) fn variable_part(&self) -> String {
         self.name.to_ascii_uppercase().replace('-', "_")
     }
@@ -88,7 +88,7 @@ impl SectionSpec {
     }
 }
 
-/// Not generic over the section, so that it is compiled once.
+/// Converts the error. It is not generic over the section, so that it is compiled once.
 fn invalid_value(error: serde_path_to_error::Error<serde_json::Error>) -> InvalidValue {
     let segments: Vec<String> = error.path().iter().map(segment_text).collect();
     InvalidValue {
@@ -110,14 +110,14 @@ fn segment_text(segment: &Segment) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SchemaNode<'a> {
     document: &'a Value,
-    /// As written at the field: holds the description.
+    /// The schema as written at the field, which has the description.
     outer: &'a Value,
-    /// What it refers to: holds the type.
+    /// The schema that it refers to, which has the type.
     inner: &'a Value,
     nullable: bool,
 }
 
-/// How a value is written.
+/// The form in which a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueKind {
     Bool,
@@ -128,14 +128,14 @@ pub(super) enum ValueKind {
     Period,
     Secret,
     List,
-    /// A struct: its fields are known.
+    /// A struct, whose fields are known.
     Fields,
-    /// A map or a shape the loader does not look into.
+    /// A map, or a shape that the loader does not look into.
     Any,
 }
 
 impl ValueKind {
-    /// What a user should write.
+    /// What a user should write, as the rest of a sentence.
     pub(super) fn expectation(self) -> &'static str {
         match self {
             Self::Bool => "must be `true` or `false`",
@@ -145,6 +145,7 @@ impl ValueKind {
             Self::ByteSize => "must be a size, such as 64KiB, 25MiB or a number of bytes",
             Self::Period => "must be a length of time, such as 250ms, 30s or 5m",
             Self::List => "must be a list: items separated by commas, or JSON",
+            // Tables are not read from text, so their fields are set one by one.
             Self::Fields => "is a table; set its fields",
             Self::Any => "must be JSON of the documented shape",
         }
@@ -158,17 +159,19 @@ impl<'a> SchemaNode<'a> {
         // A schema that refers to itself would not end; ours are at most a few levels deep.
         for _ in 0..16 {
             if let Some(target) = inner.get("$ref").and_then(Value::as_str) {
-                let Some(found) = target
+                let Some(referenced) = target
                     .strip_prefix('#')
                     .and_then(|path| document.pointer(path))
                 else {
                     break;
                 };
-                inner = found;
+                inner = referenced;
+            // `schemars` writes an optional struct as `anyOf` of the struct and `null`.
             } else if let Some(choices) = inner.get("anyOf").and_then(Value::as_array) {
                 let is_null =
                     |choice: &&Value| choice.get("type").and_then(Value::as_str) == Some("null");
                 let mut others = choices.iter().filter(|choice| !is_null(choice));
+                // More than one other choice is an enum with data, which the loader does not look into.
                 let (Some(only), None) = (others.next(), others.next()) else {
                     break;
                 };
@@ -218,11 +221,12 @@ impl<'a> SchemaNode<'a> {
         }
     }
 
-    /// The words a text may be, when there is a closed set of them.
+    /// The words that a text may be, when there is a closed set of them.
     pub(super) fn choices(self) -> Option<Vec<&'a str>> {
         if let Some(words) = self.inner.get("enum").and_then(Value::as_array) {
             return Some(words.iter().filter_map(Value::as_str).collect());
         }
+        // Variants with a doc comment come as `oneOf` of constants, those without as one `enum`.
         let variants = self.inner.get("oneOf")?.as_array()?;
         variants
             .iter()
@@ -230,7 +234,7 @@ impl<'a> SchemaNode<'a> {
             .collect()
     }
 
-    /// The documentation of the field.
+    /// The documentation of the field, or else of its type.
     pub(super) fn description(self) -> &'a str {
         let of = |schema: &'a Value| schema.get("description").and_then(Value::as_str);
         of(self.outer)

@@ -1,4 +1,4 @@
-//! The envelope of a message, read from gRPC metadata.
+//! Reads the envelope of a message from gRPC metadata.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dray_types::{
 };
 use tonic::metadata::MetadataMap;
 
-/// Reads who asks and until when. Without `grpc-timeout` the deadline is `default_timeout` from now.
+/// Reads caller, deadline and trace. Without `grpc-timeout` the deadline is `default_timeout` from now.
 pub(super) fn read_meta(
     metadata: &MetadataMap,
     now_ms: u64,
@@ -79,6 +79,7 @@ fn invalid_argument(message: impl Into<String>) -> Fault {
 /// At most eight digits and a unit (gRPC over HTTP/2, "Timeout").
 fn parse_timeout(written: &str) -> Option<Duration> {
     let (digits, unit) = written.split_at_checked(written.len().checked_sub(1)?)?;
+    // Eight digits, so no product below overflows.
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_minted_defaulted_or_refused() {
+    fn missing_fields_are_minted_defaulted_or_refused() {
         let meta = check(&[("dray-tenant", "acme")]).unwrap();
         assert!(!meta.operation.as_str().is_empty());
         assert_eq!(meta.deadline.unix_ms(), 61_000);

@@ -1,4 +1,4 @@
-//! A fault as a gRPC status, and back. The whole fault travels in the status details.
+//! Converts a fault to a gRPC status, and back. The whole fault travels in the status details.
 
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
@@ -6,8 +6,8 @@ use prost::{Message as _, Name as _};
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-/// The status for a fault: a code for clients that know nothing of us, the sentence, and the fault itself as a
-/// detail (`google.rpc.Status` with one `dray.v1.Fault`).
+/// Makes the status for a fault: a code for clients that do not know the contract, the sentence, and the fault itself
+/// as a detail (`google.rpc.Status` with one `dray.v1.Fault`).
 pub fn status_of(fault: &Fault) -> Status {
     let code = code_of(fault.code);
     let wire = v1::Fault::from(fault.clone());
@@ -22,13 +22,14 @@ pub fn status_of(fault: &Fault) -> Status {
     Status::with_details(code, fault.message.clone(), details.encode_to_vec().into())
 }
 
-/// The fault inside a status; `None` when the status came from somewhere else, such as a proxy.
+/// Returns the fault inside a status, or `None` when the status came from elsewhere, such as a proxy.
 pub fn fault_of(status: &Status) -> Option<Fault> {
     let details = pb::Status::decode(status.details()).ok()?;
     let name = v1::Fault::full_name();
     let any = details
         .details
         .into_iter()
+        // The host before the slash is free (protobuf `Any`); only the type name counts.
         .find(|any| any.type_url.rsplit('/').next() == Some(name.as_str()))?;
     v1::Fault::decode(any.value.as_slice()).ok().map(Into::into)
 }
@@ -38,6 +39,7 @@ fn code_of(code: FaultCode) -> Code {
         FaultCode::InvalidArgument => Code::InvalidArgument,
         FaultCode::NotFound => Code::NotFound,
         FaultCode::Denied => Code::PermissionDenied,
+        // `ResourceExhausted` is for load, where another attempt helps.
         FaultCode::TooLarge => Code::OutOfRange,
         FaultCode::Unsupported => Code::Unimplemented,
         FaultCode::RateLimited => Code::ResourceExhausted,
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_say_the_same_to_clients_that_know_nothing_of_us() {
+    fn fault_codes_map_to_grpc_status_codes() {
         let codes: Vec<Code> = FaultCode::ALL_CODES.into_iter().map(code_of).collect();
         assert_eq!(
             codes,

@@ -1,9 +1,9 @@
-//! One check's memory: three failures in a row close it, one success opens it.
+//! Memory of one check: three failures in a row close it, one success opens it.
 
-/// Failures in a row that are forgiven.
+/// Consecutive failures that do not close an open gate.
 const FORGIVEN_FAILURES: u8 = 2;
 
-/// Starts closed: nothing is known before the first success.
+/// State of one check. It starts closed: nothing is known before the first success.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadinessGate {
     open: bool,
@@ -26,7 +26,7 @@ impl ReadinessGate {
         self.open
     }
 
-    /// Why it is closed; `None` while it is open.
+    /// The reason why it is closed; `None` while it is open.
     pub(crate) fn failure(&self) -> Option<&str> {
         (!self.open).then_some(self.reason.as_str())
     }
@@ -40,6 +40,7 @@ impl ReadinessGate {
             Err(reason) => {
                 self.failures = self.failures.saturating_add(1);
                 self.reason = reason;
+                // `&=` and not `=`: failures alone never open it.
                 self.open &= self.failures <= FORGIVEN_FAILURES;
             }
         }
@@ -53,16 +54,16 @@ mod tests {
     /// Feeds results (`+` success, `-` failure) and writes down after each whether the gate is open (`o`) or not.
     fn check(results: &str, expected: &str) {
         let mut gate = ReadinessGate::default();
-        let mut seen = String::new();
+        let mut states = String::new();
         for result in results.chars() {
             gate.record(if result == '+' {
                 Ok(())
             } else {
                 Err("down".to_owned())
             });
-            seen.push(if gate.is_open() { 'o' } else { 'x' });
+            states.push(if gate.is_open() { 'o' } else { 'x' });
         }
-        assert_eq!(seen, expected, "{results}");
+        assert_eq!(states, expected, "{results}");
     }
 
     #[test]

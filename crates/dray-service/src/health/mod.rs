@@ -1,7 +1,7 @@
-//! Whether the process lives, has started, and is ready, and the pages that say so.
+//! Whether the process is live, has started, and is ready, and the pages that report it.
 //!
-//! Liveness depends on nothing but this process; readiness on everything it needs (messaging-reliability 16).
-//! Decides nothing about traffic itself: the host and the load balancer read it.
+//! Liveness depends on this process alone, readiness on everything it needs (messaging-reliability 16). The host and
+//! the load balancer read the result; nothing here decides about traffic.
 
 mod gate;
 mod pages;
@@ -21,10 +21,10 @@ pub(crate) use gate::ReadinessGate;
 pub(crate) use pages::{HealthPages, health_routes};
 pub(crate) use probe::{ReadinessProbe, free_disk, run_probes};
 
-/// How long the watchdog may go without being scheduled.
+/// Longest time that the watchdog may go without being scheduled.
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is known about this process right now. Clones share it.
+/// Health of this process right now. Clones share it.
 #[derive(Clone, Debug)]
 pub struct ProcessHealth {
     inner: Arc<HealthInner>,
@@ -44,19 +44,19 @@ struct HealthState {
     checks: BTreeMap<String, ReadinessGate>,
 }
 
-/// The body of `/ready`. Names checks and says what is wrong with them in one sentence; holds no secrets.
+/// The body of `/ready`. It names checks, with one sentence for each that fails; it holds no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReadinessReport {
-    /// Whether the process takes on work.
+    /// Whether the process takes on work now.
     pub ready: bool,
-    /// Whether it is on its way out.
+    /// Whether the process is on its way out.
     pub stopping: bool,
-    /// Every check that is not passed, with the reason.
+    /// Every check that does not pass, with the reason.
     pub failing: BTreeMap<String, String>,
 }
 
 impl ProcessHealth {
-    /// Alive, not started, not ready.
+    /// A process that is live, not started, and not ready.
     pub(crate) fn new() -> Self {
         Self {
             inner: Arc::new(HealthInner {
@@ -71,7 +71,7 @@ impl ProcessHealth {
         }
     }
 
-    /// Whether the watchdog was scheduled lately.
+    /// Returns whether the watchdog was scheduled within the last 10 s.
     pub fn is_live(&self) -> bool {
         self.lock().tick.elapsed() < WATCHDOG_TIMEOUT
     }
@@ -81,7 +81,7 @@ impl ProcessHealth {
         self.lock().started
     }
 
-    /// Whether the process takes on work.
+    /// Returns whether the process takes on work.
     pub fn is_ready(&self) -> bool {
         *self.inner.ready.borrow()
     }
@@ -106,7 +106,7 @@ impl ProcessHealth {
             .await;
     }
 
-    /// Readiness with its reasons.
+    /// Readiness with the reasons for a failure.
     pub fn readiness(&self) -> ReadinessReport {
         let state = self.lock();
         let mut failing: BTreeMap<String, String> = state
@@ -136,14 +136,14 @@ impl ProcessHealth {
         self.change(|state| state.stopping = true);
     }
 
-    /// A check that must pass once before the process is ready.
+    /// Registers a check that has to pass once before the process is ready.
     pub(crate) fn expect(&self, check: &str) {
         self.change(|state| {
             state.checks.entry(check.to_owned()).or_default();
         });
     }
 
-    /// Takes in the result of a check.
+    /// Takes in the result of one run of a check.
     pub(crate) fn record(&self, check: &str, result: Result<(), String>) {
         self.change(|state| {
             state
@@ -158,9 +158,10 @@ impl ProcessHealth {
         let mut state = self.lock();
         change(&mut state);
         let ready = state.is_ready();
-        drop(state);
+        // Published under the lock: two changes at the same time are published in the order in which they were made.
         self.inner
             .ready
+            // Waiters are woken by changes alone, not by each round of checks.
             .send_if_modified(|now| std::mem::replace(now, ready) != ready);
     }
 

@@ -1,4 +1,4 @@
-//! The checks behind readiness, run in rounds.
+//! Runs the checks behind readiness in rounds.
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +14,7 @@ use super::ProcessHealth;
 
 type Checking = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// One check that is run again and again.
+/// One check that is run in every round.
 #[derive(Clone)]
 pub(crate) struct ReadinessProbe {
     pub(crate) name: String,
@@ -38,17 +38,18 @@ impl ReadinessProbe {
 
 impl fmt::Debug for ReadinessProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Probe").field(&self.name).finish()
+        f.debug_tuple("ReadinessProbe").field(&self.name).finish()
     }
 }
 
-/// Runs every probe each `interval`, concurrently, each for at most the interval. Never returns.
+/// Runs every probe each `interval`, concurrently, each for at most the interval. It never returns.
 pub(crate) async fn run_probes(
     health: ProcessHealth,
     probes: Vec<ReadinessProbe>,
     interval: Duration,
 ) {
     let mut rounds = tokio::time::interval(interval);
+    // Rounds that were missed, as after a suspended machine, are not made up for.
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut was_ready = health.is_ready();
     loop {
@@ -67,12 +68,12 @@ pub(crate) async fn run_probes(
     }
 }
 
-/// One round of checks.
+/// Runs one round of checks, concurrently.
 pub(crate) async fn run_round(health: &ProcessHealth, probes: &[ReadinessProbe], limit: Duration) {
     let checks = probes.iter().map(|probe| async {
         let result = match tokio::time::timeout(limit, (probe.run)()).await {
             Ok(result) => result,
-            Err(_) => Err("no answer in time".to_owned()),
+            Err(_) => Err("no response in time".to_owned()),
         };
         if let Err(reason) = &result {
             tracing::debug!(check = %probe.name, %reason, "check failed");
@@ -82,10 +83,11 @@ pub(crate) async fn run_round(health: &ProcessHealth, probes: &[ReadinessProbe],
     join_all(checks).await;
 }
 
-/// Whether at least `percent` of the volume that holds `folder` is free, or `enough` bytes of it.
+/// Passes when at least `percent` of the volume that holds `folder` is free, or `enough` bytes of it.
 pub(crate) fn free_disk(folder: &Path, percent: u8, enough: ByteSize) -> Result<(), String> {
     let volume = rustix::fs::statvfs(folder)
-        .map_err(|error| format!("the state folder cannot be looked at: {error}"))?;
+        .map_err(|error| format!("could not read the state directory: {error}"))?;
+    // Blocks that this user may use; `f_bfree` has those reserved for root as well.
     let free = u128::from(volume.f_bavail);
     let is_enough = free * u128::from(volume.f_frsize) >= u128::from(enough.as_u64());
     if is_enough || free * 100 >= u128::from(volume.f_blocks) * u128::from(percent) {

@@ -21,6 +21,25 @@ async fn a_watchdog_that_is_not_scheduled_means_not_live() {
 }
 
 #[test]
+fn changes_at_the_same_time_are_published_in_their_order() {
+    // Two threads change a process at the same moment only now and then, so there are many processes.
+    for _ in 0..1_000 {
+        let processes: Vec<_> = (0..1_000).map(|_| ProcessHealth::new()).collect();
+        let barrier = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                barrier.wait();
+                processes.iter().for_each(ProcessHealth::set_started);
+            });
+            barrier.wait();
+            processes.iter().for_each(ProcessHealth::set_stopping);
+        });
+        let ready = processes.iter().filter(|health| health.is_ready()).count();
+        assert_eq!(ready, 0, "all of them are stopping");
+    }
+}
+
+#[test]
 fn ready_means_started_not_stopping_and_every_check_passed() {
     let health = ProcessHealth::new();
     health.expect("bus");
@@ -60,12 +79,12 @@ async fn a_check_that_hangs_counts_as_failed_and_holds_up_no_other() {
     let failing = health.readiness().failing;
     assert_eq!(
         failing,
-        [("hangs".to_owned(), "no answer in time".to_owned())].into()
+        [("hangs".to_owned(), "no response in time".to_owned())].into()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn rounds_repeat_and_waiters_hear_of_changes() {
+async fn rounds_repeat_and_waiters_get_changes() {
     let health = ProcessHealth::new();
     health.set_started();
     health.expect("mood");

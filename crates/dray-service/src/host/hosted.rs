@@ -1,4 +1,4 @@
-//! One service inside a host, before and after its start, with its type erased.
+//! One service inside a host, before and after its start, with the service's type erased.
 
 use std::fmt;
 use std::future::Future;
@@ -19,15 +19,15 @@ use crate::{Router, Service, ServiceContext, StartError};
 
 pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A service that is going to start.
+/// A service that is going to start, with what is known of it before.
 pub(crate) trait PlannedStart: Send {
     fn name(&self) -> &'static str;
     fn section(&self) -> SectionSpec;
     fn instruments(&self) -> fn(&Meter);
-    /// What it may do on the bus.
+    /// Everything that it may do on the bus, routes included.
     fn permissions(&self) -> Permissions;
     fn store_access(&self) -> StoreAccess;
-    /// Lets it start and ties its routes to it. Nothing is accepted yet.
+    /// Starts the service and ties its routes to it. Nothing is accepted yet.
     fn start(self: Box<Self>, common: SharedResources)
     -> Pending<Result<HostedService, HostError>>;
 }
@@ -38,7 +38,7 @@ impl fmt::Debug for dyn PlannedStart {
     }
 }
 
-/// A service that has started.
+/// A service that has started, with everything that the host serves for it.
 pub(crate) struct HostedService {
     pub(crate) name: &'static str,
     pub(crate) shared: Arc<CallHandling>,
@@ -51,10 +51,12 @@ pub(crate) struct HostedService {
 }
 
 impl HostedService {
-    /// Lets the service say goodbye, and waits for its background tasks.
+    /// Runs [`Service::stop`], then ends the service's background tasks and waits for them.
     pub(crate) async fn stop(self) {
+        // While the background tasks still run: the service may need them to close what it opened.
         (self.stop)().await;
         self.token.cancel();
+        // A tracker that is not closed would let `wait` run for ever.
         self.tasks.close();
         if tokio::time::timeout(TASK_STOP_TIMEOUT, self.tasks.wait())
             .await
@@ -69,12 +71,12 @@ impl HostedService {
     }
 }
 
-/// How long background tasks may take to end after their token was cancelled.
+/// Longest time that background tasks may take to end after their token was cancelled.
 const TASK_STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
 impl fmt::Debug for HostedService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hosting")
+        f.debug_struct("HostedService")
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
@@ -126,14 +128,17 @@ impl<S: Service> PlannedStart for PlannedService<S> {
         common: SharedResources,
     ) -> Pending<Result<HostedService, HostError>> {
         Box::pin(async move {
+            // Read again with its type; the loader has checked it already.
             let config: S::Config = common.loaded.section(S::NAME)?;
             let router = S::routes(Router::new());
             // A token and a tracker of its own: a service's tasks end with it, not with its neighbours.
             let cx = ServiceContext {
                 tasks: TaskTracker::new(),
                 stop: common.cx.stop.child_token(),
+                origins: common.loaded.origins(S::NAME),
                 ..common.cx.clone()
             };
+            // Ends the tasks that the failed start may have spawned.
             let service = (self.start)(config, cx.clone()).await.map_err(|source| {
                 cx.stop.cancel();
                 HostError::Service {

@@ -1,4 +1,5 @@
-//! Whether the memory that the process may use is enough for what it accepts concurrently (messaging-reliability 14).
+//! Checks whether the memory limit of the process is enough for what it accepts concurrently (messaging-reliability
+//! 14).
 //!
 //! One operation needs at most 8 MiB beyond its message, for any file size (architecture, invariant 4).
 
@@ -9,17 +10,17 @@ use dray_types::ByteSize;
 use super::HostedService;
 use crate::settings::LimitsSection;
 
-/// What one operation may need.
+/// Memory that one operation may need at most.
 const OPERATION_BYTES: ByteSize = ByteSize::mib(8);
 /// Part of the limit that operations may need together, in percent; the rest is for everything else.
 const OPERATIONS_PERCENT: u64 = 60;
-/// Where the kernel exposes the limit: control groups version 2, then 1.
+/// Files in which the kernel shows the limit: control groups version 2, then 1.
 const MEMORY_LIMIT_FILES: [&str; 2] = [
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 ];
 
-/// The limit of this process's container; `None` when there is none.
+/// The memory limit of this process's container; `None` when it has none.
 pub(super) fn container_limit() -> Option<ByteSize> {
     MEMORY_LIMIT_FILES
         .iter()
@@ -28,12 +29,13 @@ pub(super) fn container_limit() -> Option<ByteSize> {
 
 fn read_limit(path: &Path) -> Option<ByteSize> {
     let text = std::fs::read_to_string(path).ok()?;
+    // Version 2 writes `max` for no limit, which does not parse.
     let bytes: u64 = text.trim().parse().ok()?;
     // Version 1 writes a number near the top of the range for "no limit".
     (bytes < 1 << 62).then_some(ByteSize::bytes(bytes))
 }
 
-/// Operations that these services handle at one time, all of them busy.
+/// Most operations that these services handle at one time.
 pub(super) fn max_operations(services: &[HostedService], limits: &LimitsSection) -> u64 {
     let of = |service: &HostedService| {
         let calls = if service.calls.is_empty() {
@@ -51,12 +53,13 @@ pub(super) fn max_operations(services: &[HostedService], limits: &LimitsSection)
     services.iter().map(of).sum()
 }
 
-/// Whether `operations` fit under `limit`. The error says what would be right.
+/// Checks whether `operations` fit under `limit`. The error says what would be right.
 pub(super) fn check_memory(limit: Option<ByteSize>, operations: u64) -> Result<(), String> {
     let Some(limit) = limit else {
         return Ok(());
     };
     let needed = operations.saturating_mul(OPERATION_BYTES.as_u64());
+    // Divided first, so that no limit overflows.
     let allowed = limit.as_u64() / 100 * OPERATIONS_PERCENT;
     if needed <= allowed {
         return Ok(());
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_written_in_different_ways() {
+    fn max_and_the_page_counter_limit_count_as_no_limit() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("limit");
         for (text, expected) in [

@@ -1,7 +1,7 @@
 //! Holds any set of services, starts them in order and stops them in order.
 //!
 //! Every task hangs on a handle: dropping a [`RunningHost`] ends all that it started, immediately and without the
-//! courtesies of [`RunningHost::stop`]. Two hosts in one process do not know of each other.
+//! grace of [`RunningHost::stop`]. Two hosts in one process do not know of each other.
 
 mod hosted;
 mod memory;
@@ -64,7 +64,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host without services.
+    /// A host without services; each is added with [`Self::with`].
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -74,14 +74,14 @@ impl Host {
         }
     }
 
-    /// Holds one more service.
+    /// Adds a service that starts with its own [`Service::start`].
     #[must_use]
     pub fn with<S: Service>(self) -> Self {
         self.with_start::<S, _, _>(|config, cx| async move { S::start(config, &cx).await })
     }
 
-    /// Holds a service that is started in another way than its own [`Service::start`]: tests and the demo put
-    /// their doubles in here. Everything else stays the same.
+    /// Adds a service that is started in another way than its own [`Service::start`]: tests and the demo inject fakes
+    /// here. Everything else stays the same.
     #[must_use]
     pub fn with_start<S, F, Fut>(mut self, start: F) -> Self
     where
@@ -93,21 +93,21 @@ impl Host {
         self
     }
 
-    /// Starts only these services of those it holds. Sections of the others may be configured and are checked.
+    /// Starts only these of the services it holds. Sections of the others may be configured and are checked.
     #[must_use]
     pub fn only<I: IntoIterator<Item = T>, T: Into<String>>(mut self, names: I) -> Self {
         self.only = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Makes its subscriber that of the whole process when telemetry starts. For the edge of a binary.
+    /// Makes the host's subscriber that of the whole process when telemetry starts. For the edge of a binary.
     #[must_use]
     pub fn install_subscriber(mut self) -> Self {
         self.install = true;
         self
     }
 
-    /// The names of the services it holds.
+    /// The names of the services that it holds.
     pub fn names(&self) -> Vec<&'static str> {
         self.plans.iter().map(|plan| plan.name()).collect()
     }
@@ -122,18 +122,19 @@ impl Host {
         self.loader().load(&self.settings.sources)
     }
 
-    /// The Markdown of `docs/configuration.md`.
+    /// Writes the Markdown of `docs/configuration.md`.
     pub fn config_reference(&self) -> String {
         crate::config::configuration_page(self.loader().sections())
     }
 
-    /// The Markdown of `docs/metrics.md`: the skeleton's instruments, the bus's, and each service's.
+    /// Writes the Markdown of `docs/metrics.md`: the skeleton's instruments, the bus's, and each service's.
     pub fn metrics_reference(&self) -> String {
         let mut groups: Vec<InstrumentGroup<'_>> = vec![
             ("every service", |meter| {
                 crate::router::CallMetrics::new(meter);
             }),
             ("bus", |meter| {
+                // A bus creates its instruments when it is made; this one is dropped again.
                 dray_bus::Bus::in_process(dray_types::Clock::system(), meter);
             }),
         ];
@@ -145,7 +146,7 @@ impl Host {
         crate::telemetry::metrics_reference(&groups)
     }
 
-    /// What each service may do on the bus and in the store, in the order in which it holds them.
+    /// The permissions of each service on the bus and in the store, in the order in which the host holds them.
     pub fn identities(&self) -> Vec<(Permissions, StoreAccess)> {
         self.plans
             .iter()
@@ -170,10 +171,11 @@ impl Host {
             .section::<ShutdownSection>("shutdown");
         self.plans
             .iter()
+            // All services that the host holds, not only the chosen ones: one file may serve several processes.
             .fold(common, |loader, plan| loader.with(plan.section()))
     }
 
-    /// The services to start; an unknown or repeated name is an error.
+    /// The services to start. An unknown or repeated name is an error.
     fn chosen(&mut self) -> Result<Vec<Box<dyn PlannedStart>>, HostError> {
         let names = self.names();
         for (index, name) in names.iter().enumerate() {
@@ -195,7 +197,7 @@ impl Host {
     }
 }
 
-/// Why a host could not start.
+/// The reason why a host could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
@@ -207,7 +209,7 @@ pub enum HostError {
     UnknownService {
         /// The name as given.
         name: String,
-        /// The names there are.
+        /// The names that this program knows.
         known: String,
     },
     /// A service was added twice.
@@ -230,18 +232,18 @@ pub enum HostError {
     Bind {
         /// The section that names it: `http` or `grpc`.
         section: &'static str,
-        /// The address.
+        /// The address as configured.
         address: std::net::SocketAddr,
-        /// The cause.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
     /// The state folder cannot be used.
-    #[error("the state folder {folder} cannot be used")]
+    #[error("could not use the state directory {folder}")]
     State {
-        /// The folder.
+        /// Path of the folder.
         folder: String,
-        /// The cause.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -257,9 +259,9 @@ pub enum HostError {
     /// A service could not start.
     #[error("the service `{service}` could not start")]
     Service {
-        /// Its name.
+        /// Name of the service.
         service: &'static str,
-        /// The cause.
+        /// The error that the service returned.
         #[source]
         source: StartError,
     },
@@ -270,14 +272,14 @@ pub enum HostError {
     #[error("the gRPC endpoint could not be put together")]
     Grpc(#[from] crate::grpc::ReflectionError),
     /// Signals cannot be waited for.
-    #[error("signals cannot be waited for")]
+    #[error("could not wait for signals")]
     Signal(#[source] std::io::Error),
     /// The async runtime could not be built.
     #[error("the runtime could not be built")]
     Runtime(#[source] std::io::Error),
 }
 
-/// An error with its causes on one line, for the log and the terminal.
+/// An error with its causes in one line, for the log and the terminal.
 #[derive(Debug)]
 pub struct ErrorChain<'a>(pub &'a (dyn Error + 'static));
 
@@ -293,7 +295,7 @@ impl fmt::Display for ErrorChain<'_> {
     }
 }
 
-/// What all services of a host share.
+/// Everything that the services of a host share.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedResources {
     pub(crate) cx: ServiceContext,

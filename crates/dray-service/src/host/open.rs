@@ -1,4 +1,4 @@
-//! What a host opens before any service starts: sections, listeners, bus and store.
+//! Opens what a host needs before any service starts: sections, listeners, bus and store.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,8 +25,10 @@ use crate::telemetry::Telemetry;
 
 /// Directory of the embedded store within the state folder.
 const STORE_DIRECTORY: &str = "store";
+/// Directory of the records of tickets within the state folder (`dray up --tickets`).
+const TICKET_DIRECTORY: &str = "tickets";
 
-/// The common sections.
+/// The sections that every process has, typed.
 #[derive(Clone, Debug)]
 pub(super) struct CommonSections {
     pub(super) bus: BusSection,
@@ -53,7 +55,7 @@ impl CommonSections {
         })
     }
 
-    /// The configured instance name, or a new one.
+    /// Returns the configured instance name, or a new one for this start.
     pub(super) fn instance(&self) -> String {
         match &self.state.instance {
             Some(instance) => instance.clone(),
@@ -61,7 +63,7 @@ impl CommonSections {
         }
     }
 
-    /// The endpoints that this process is configured to talk to.
+    /// Returns the endpoints that this process is configured to talk to.
     pub(super) fn peers(&self) -> Vec<String> {
         let mut peers = Vec::new();
         if self.bus.mode == BusMode::Nats {
@@ -74,13 +76,13 @@ impl CommonSections {
         peers
     }
 
-    /// Whether this process keeps files.
+    /// Whether this process keeps files on disk.
     pub(super) fn uses_disk(&self) -> bool {
         self.store.mode == StoreMode::Embedded
     }
 }
 
-/// Bound listeners.
+/// Listeners that are bound but not served yet.
 #[derive(Debug)]
 pub(super) struct BoundListeners {
     http: Option<TcpListener>,
@@ -89,6 +91,7 @@ pub(super) struct BoundListeners {
 }
 
 impl BoundListeners {
+    /// Binds before anything is connected, so that a port in use fails the start early.
     pub(super) async fn bind(sections: &CommonSections) -> Result<Self, HostError> {
         let (http, http_address) = bind_listener("http", sections.http.listen).await?;
         let (grpc, grpc_address) = bind_listener("grpc", sections.grpc.listen).await?;
@@ -102,7 +105,7 @@ impl BoundListeners {
         })
     }
 
-    /// Serves health and metrics.
+    /// Serves health and metrics until the returned server is dropped or closed.
     pub(super) fn serve_health(
         &mut self,
         health: &ProcessHealth,
@@ -114,6 +117,7 @@ impl BoundListeners {
                 health: health.clone(),
                 registry: telemetry.registry(),
             });
+            // Cancelled by the drop as well, so that connections end with the server.
             let stop = http.stop.clone();
             http.tasks.spawn(async move {
                 let served = axum::serve(NoDelayListener::new(listener), pages)
@@ -136,6 +140,7 @@ async fn bind_listener(
     };
     let bound = async {
         let listener = TcpListener::bind(address).await?;
+        // The real port, when 0 was configured.
         let address = listener.local_addr()?;
         Ok((Some(listener), Some(address)))
     };
@@ -146,7 +151,7 @@ async fn bind_listener(
     })
 }
 
-/// An open bus and an open store.
+/// An open bus and an open store, and which of them to close.
 #[derive(Debug)]
 pub(super) struct OpenConnections {
     pub(super) bus: Bus,
@@ -164,6 +169,7 @@ impl OpenConnections {
         meter: &Meter,
     ) -> Result<Self, HostError> {
         let clock = settings.clock;
+        // An injected bus belongs to its owner, who drains it.
         let owns_bus = settings.bus.is_none();
         let bus = match (settings.bus, sections.bus.mode) {
             (Some(bus), _) => bus,
@@ -185,6 +191,7 @@ impl OpenConnections {
                 clock,
             }),
             Err(error) => {
+                // The bus is open already; an injected one stays open for its owner.
                 if owns_bus {
                     bus.drain().await;
                 }
@@ -193,7 +200,7 @@ impl OpenConnections {
         }
     }
 
-    /// Undoes what was opened here, after a start that failed.
+    /// Closes what was opened here, after a start that failed.
     pub(super) async fn close(self) {
         if self.owns_bus {
             self.bus.drain().await;
@@ -203,22 +210,24 @@ impl OpenConnections {
         }
     }
 
-    /// An embedded bus of our own begins empty and is provisioned here; any other is only looked at.
+    /// Makes or checks the topology. An embedded bus of our own begins empty and is provisioned here; any other is
+    /// only compared.
     pub(super) async fn verify_topology(
         &self,
         topology: &Topology,
         sections: &CommonSections,
     ) -> Result<(), HostError> {
         if self.owns_bus && sections.bus.mode == BusMode::Embedded {
+            // All of it, not only the part of these services: an embedded bus has no other provisioner.
             return Ok(provision::apply_topology(&self.bus, &Topology::default()).await?);
         }
-        let patience = sections.bus.wait_for_topology.as_duration();
-        Ok(provision::wait_until_right(&self.bus, topology, patience).await?)
+        let timeout = sections.bus.wait_for_topology.as_duration();
+        Ok(provision::wait_until_right(&self.bus, topology, timeout).await?)
     }
 }
 
-/// The connection takes the service's name unless it was given one: the server's permissions bind the reply inbox,
-/// which is named after it, to the service's identity.
+/// Options of the NATS connection. It takes the service's name unless it was given one: the server's permissions bind
+/// the reply inbox, which is named after it, to the service's identity.
 fn nats_options(sections: &CommonSections, name: &str) -> NatsOptions {
     let options = sections.bus.nats.clone();
     if options.name == NatsOptions::default().name {
@@ -228,11 +237,11 @@ fn nats_options(sections: &CommonSections, name: &str) -> NatsOptions {
 }
 
 async fn open_store(
-    given: Option<Store>,
+    configured: Option<Store>,
     sections: &CommonSections,
     clock: &Clock,
 ) -> Result<(Store, Option<EmbeddedS3>), HostError> {
-    if let Some(store) = given {
+    if let Some(store) = configured {
         return Ok((store, None));
     }
     if sections.store.mode == StoreMode::S3 {
@@ -247,6 +256,7 @@ async fn open_store(
     match Store::open(&options, clock.clone()).await {
         Ok(store) => Ok((store, Some(server))),
         Err(error) => {
+            // Stopped here, since only a store that opened is returned with its server.
             server.stop().await;
             Err(error.into())
         }
@@ -261,7 +271,8 @@ async fn embedded_store(
         source,
     };
     let state = sections.state.folder.as_path();
-    embedded::prepare_parent(state, &[STORE_DIRECTORY]).map_err(|error| unusable(state, error))?;
+    embedded::prepare_parent(state, &[STORE_DIRECTORY, TICKET_DIRECTORY])
+        .map_err(|error| unusable(state, error))?;
     let folder = state.join(STORE_DIRECTORY);
     let started = EmbeddedS3::start(&folder).await;
     started.map_err(|error| unusable(&folder, error))

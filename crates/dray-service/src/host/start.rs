@@ -1,5 +1,5 @@
-//! The orderly start, step by step. What a step opens is owned by a value that closes it when dropped, so a
-//! step that fails leaves nothing behind.
+//! The orderly start, step by step. A value owns what a step opens and closes it when dropped, so a step that fails
+//! leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tokio_util::task::TaskTracker;
 use super::open::{BoundListeners, CommonSections, OpenConnections};
 use super::running::{HealthServer, HostTasks, LifecycleStage, RunningHost};
 use super::{Host, HostError, HostedService, PlannedStart, SharedResources, memory};
-use crate::config::{LoadedConfig, ReportEntry};
+use crate::config::{LoadedConfig, ReportEntry, ValueOrigins};
 use crate::health::ProcessHealth;
 use crate::router::CallMetrics;
 use crate::settings::{BusMode, Settings};
 use crate::telemetry::Telemetry;
 use crate::{ListenAddresses, ServiceContext};
 
-/// How often the watchdog shows that it is scheduled.
+/// Time between two signs of life of the watchdog.
 const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn start_host(mut host: Host) -> Result<RunningHost, HostError> {
@@ -37,10 +37,10 @@ pub(super) async fn start_host(mut host: Host) -> Result<RunningHost, HostError>
     }
 }
 
-/// What stands before anything is connected.
+/// Everything that is there before anything is connected.
 struct Bootstrap {
     loaded: Arc<LoadedConfig>,
-    /// Of the services that start.
+    /// Names of the services that start.
     names: Vec<&'static str>,
     sections: CommonSections,
     instance: String,
@@ -53,7 +53,7 @@ struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Loaded, telemetry, bound.
+    /// Takes the host through the stages Loaded, Telemetry and Bound.
     async fn prepare(
         loaded: Arc<LoadedConfig>,
         names: Vec<&'static str>,
@@ -63,6 +63,7 @@ impl Bootstrap {
         let mut stages = vec![LifecycleStage::Loaded];
         let instance = sections.instance();
         let telemetry = Telemetry::start(&sections.telemetry, &name_of(&names), &instance)?;
+        // Before the settings are logged, which should be seen.
         if install {
             telemetry.install()?;
         }
@@ -72,6 +73,7 @@ impl Bootstrap {
         let health = ProcessHealth::new();
         let mut checks = JoinSet::new();
         checks.spawn(run_watchdog(health.clone()));
+        // `/live` answers while the bus is still waited for, so that the platform does not restart the process.
         let http = listeners.serve_health(&health, &telemetry);
         stages.push(LifecycleStage::Bound);
         Ok(Self {
@@ -88,7 +90,8 @@ impl Bootstrap {
         })
     }
 
-    /// Connected, verified, started. What was connected is closed again when a later step fails.
+    /// Takes the host through Connected, Verified and Started. What was connected is closed again when a later step
+    /// fails.
     async fn raise(
         &mut self,
         settings: Settings,
@@ -122,6 +125,7 @@ impl Bootstrap {
         self.stages.push(LifecycleStage::Verified);
         let common = self.common(connections);
         let services = start_services(plans, common.clone()).await?;
+        // Before anything is accepted: each consumer and each call has exactly one handler.
         if let Err(error) = self.judge(&services) {
             stop_all(services).await;
             return Err(error);
@@ -130,7 +134,7 @@ impl Bootstrap {
         Ok((common, services))
     }
 
-    /// Whether what was started can be served together.
+    /// Checks whether the started services can be served together.
     fn judge(&self, services: &[HostedService]) -> Result<(), HostError> {
         let mut subjects = BTreeSet::new();
         let mut durables = BTreeSet::new();
@@ -148,7 +152,7 @@ impl Bootstrap {
         }
         let operations = memory::max_operations(services, &self.sections.limits);
         match memory::check_memory(memory::container_limit(), operations) {
-            // One machine that is short of memory may try; a deployment must not be killed under load.
+            // On one machine the operator may try with less memory; a deployment must not be killed under load.
             Err(problem) if self.sections.bus.mode == BusMode::Nats => {
                 Err(HostError::Memory(problem))
             }
@@ -160,7 +164,7 @@ impl Bootstrap {
         }
     }
 
-    /// Subscribed, serving.
+    /// Takes the host through Subscribed and Serving.
     async fn finish(self, house: StartedServices) -> Result<RunningHost, HostError> {
         let Self {
             sections,
@@ -184,6 +188,7 @@ impl Bootstrap {
         match running.open(&mut listeners, &sections).await {
             Ok(()) => Ok(running),
             Err(error) => {
+                // The orderly stop, since calls may have been accepted already.
                 running.stop().await;
                 Err(error)
             }
@@ -194,6 +199,7 @@ impl Bootstrap {
     async fn close(mut self) {
         self.checks.shutdown().await;
         self.telemetry.shutdown().await;
+        // The pages go last, as in every stop (section 15).
         self.http.close().await;
     }
 
@@ -213,19 +219,21 @@ impl Bootstrap {
                 instance: self.instance.clone(),
                 peers: self.sections.peers(),
                 doors: ListenAddresses::default(),
+                // Each service gets those of its own section.
+                origins: ValueOrigins::default(),
             },
         }
     }
 }
 
-/// What stands on the ground before it takes requests.
+/// Services that have started, and their connections, before anything is accepted.
 struct StartedServices {
     connections: OpenConnections,
     common: SharedResources,
     services: Vec<HostedService>,
 }
 
-/// What this process is called in traces: its service, or the product when it holds several.
+/// Name of this process in traces: its service, or the product when it holds several.
 fn name_of(names: &[&str]) -> String {
     match names {
         [only] => (*only).to_owned(),
@@ -233,12 +241,13 @@ fn name_of(names: &[&str]) -> String {
     }
 }
 
-/// Logs what was set, without secrets; compiled defaults only at the level `debug`.
+/// Logs the values that were set, without secrets; compiled defaults only at the level `debug`.
 fn log_settings(loaded: &LoadedConfig, names: &[&str]) {
     tracing::info!(services = ?names, version = env!("CARGO_PKG_VERSION"), "starting");
     for warning in loaded.warnings() {
         tracing::warn!("{warning}");
     }
+    // The report builds the schemas of all sections, which takes milliseconds.
     if !tracing::enabled!(tracing::Level::INFO) {
         return;
     }
@@ -269,13 +278,14 @@ async fn start_services(
     Ok(services)
 }
 
-/// Last started, first stopped.
+/// Stops services in the reverse order of their start.
 pub(super) async fn stop_all(mut services: Vec<HostedService>) {
     while let Some(service) = services.pop() {
         service.stop().await;
     }
 }
 
+/// Ticks for as long as the runtime schedules tasks. A blocked runtime fails the liveness check.
 async fn run_watchdog(health: ProcessHealth) {
     let mut ticks = tokio::time::interval(WATCHDOG_INTERVAL);
     loop {

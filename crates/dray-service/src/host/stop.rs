@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::running::{LifecycleStage, RunningHost, StopReport};
 use super::start::stop_all;
 
-/// How long cancelled handlers may take to send their answers.
+/// Longest time that cancelled handlers may take to send their replies.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
     tracing::info!("stopping");
+    // Step 1 of section 15: callers and the platform learn first.
     running.stop_readiness().await;
     let grace = tokio::time::Instant::now() + running.shutdown.grace.as_duration();
     let drained = running.drain(grace).await;
@@ -25,10 +26,12 @@ pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
 }
 
 impl RunningHost {
+    /// Makes the host unready and stops new pulls.
     async fn stop_readiness(&mut self) {
         self.health.set_stopping();
         self.tasks.pull.cancel();
         if let Some(grpc) = &self.grpc {
+            // Reported here too: the watcher of readiness may be scheduled later than the drain.
             grpc.set_serving(false).await;
         }
         self.stages.push(LifecycleStage::NotReady);
@@ -37,8 +40,10 @@ impl RunningHost {
     /// Drains subscriptions, and lets gRPC connections open no new requests. What was sent before is still
     /// handled.
     async fn drain(&mut self, grace: tokio::time::Instant) -> bool {
+        // Subscriptions and not the connection: replies still have to go out.
         self.tasks.drain.cancel();
         let drained = join_until(&mut self.tasks.readers, grace).await;
+        // Only now: requests that the server had sent before the drain are still admitted.
         for service in &self.services {
             service.shared.stop_admitting();
         }
@@ -46,7 +51,9 @@ impl RunningHost {
         drained
     }
 
+    /// Waits for handlers and work until the grace ends, then cancels the rest.
     async fn finish_handlers(&mut self, grace: tokio::time::Instant) -> bool {
+        // A tracker that is not closed would let `wait` run for ever.
         self.tasks.handlers.close();
         let handlers = tokio::time::timeout_at(grace, self.tasks.handlers.wait())
             .await
@@ -55,11 +62,12 @@ impl RunningHost {
         if !handlers || !pullers {
             tracing::warn!(
                 calls = self.tasks.handlers.len(),
-                "the grace ran out; cancelling what still runs"
+                "the grace period is over; cancelling the remaining work"
             );
         }
         self.tasks.kill.cancel();
         if !handlers {
+            // Cancelled handlers still reply that the service is stopping (C-4).
             let _ = tokio::time::timeout(LAST_WORDS, self.tasks.handlers.wait()).await;
         }
         // Answers are on their way; connections that stay open for other reasons are cut.
@@ -75,6 +83,7 @@ impl RunningHost {
         handlers && pullers
     }
 
+    /// Stops the services, the last started first, and what hangs on the shared token.
     async fn stop_services(&mut self) {
         stop_all(std::mem::take(&mut self.services)).await;
         self.context.stop.cancel();
@@ -82,6 +91,7 @@ impl RunningHost {
     }
 
     async fn close_bus(&mut self) {
+        // A readiness check on a closed bus would only log failures.
         self.tasks.checks.shutdown().await;
         if self.owns_bus {
             let limit = self.shutdown.flush.as_duration();
@@ -89,7 +99,7 @@ impl RunningHost {
                 .await
                 .is_err()
             {
-                tracing::warn!("the bus was not flushed in time");
+                tracing::warn!("could not flush the bus in time");
             }
         }
         if let Some(store) = self.store.take() {
@@ -105,12 +115,13 @@ impl RunningHost {
     }
 
     async fn close_listeners(&mut self) {
+        // Last: `/metrics` and `/live` answer during the whole stop (section 15).
         self.tasks.http.close().await;
         self.stages.push(LifecycleStage::Closed);
     }
 }
 
-/// Waits until all tasks have ended or `end` is reached; returns which.
+/// Waits until all tasks have ended or `end` is reached; returns whether all ended.
 async fn join_until(tasks: &mut tokio::task::JoinSet<()>, end: tokio::time::Instant) -> bool {
     let all = async { while tasks.join_next().await.is_some() {} };
     tokio::time::timeout_at(end, all).await.is_ok()

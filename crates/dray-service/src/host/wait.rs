@@ -1,5 +1,5 @@
-//! Waiting at start for servers that are not there yet: nothing orders the starts of a deployment. Decides nothing
-//! about which failures pass; those who open a connection know.
+//! Waits at start for servers that are not there yet, since nothing orders the starts of a deployment. The errors of
+//! those who open a connection say which failures pass.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::ErrorChain;
 /// Time between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Opens `what` again and again while it fails in a way that may pass, at most for `limit`. Every failure is logged;
-/// the last one is returned.
+/// Calls `open` repeatedly while it fails in a way that may pass, at most for `limit`. Every failure is logged; the
+/// last one is returned.
 pub(super) async fn retry_while_passing<T, E, F>(
     what: &'static str,
     limit: Duration,
@@ -30,6 +30,7 @@ where
             other => return other,
         };
         let left = end.saturating_duration_since(Instant::now());
+        // After an attempt, so that a limit of zero still makes one.
         if left.is_zero() {
             return Err(error);
         }
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn does_not_retry_what_cannot_pass() {
+    async fn does_not_retry_permanent_errors() {
         let begun = Instant::now();
         let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
             std::future::ready(Err::<(), _>(Error::from(ErrorKind::PermissionDenied)))

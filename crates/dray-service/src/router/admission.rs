@@ -1,5 +1,5 @@
-//! How many calls are handled concurrently, in all and for one tenant, and how many may wait (messaging-reliability
-//! C-5). Decides immediately; a reader of a subscription never waits here.
+//! Bounds how many calls are handled concurrently, in all and for one tenant, and how many may wait
+//! (messaging-reliability C-5). It decides immediately; a reader of a subscription never waits here.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dray_types::TenantId;
 use tokio::sync::oneshot;
 
-/// How many calls may wait without a permit for each permit there is. Bounds their memory.
+/// Calls that may wait without a permit, for each permit there is. Bounds their memory.
 const MAX_SUSPENDED_PER_PERMIT: usize = 8;
 
-/// The permits of one service.
+/// The permits of one service, and the queue for them.
 #[derive(Debug)]
 pub(crate) struct Admission {
     permits: usize,
@@ -26,7 +26,7 @@ struct AdmissionState {
     queue: VecDeque<QueuedCall>,
 }
 
-/// What one tenant has of the permits and of the queue.
+/// Counts of one tenant: permits, places in the queue, and calls without a permit.
 #[derive(Debug, Default)]
 struct TenantShare {
     running: usize,
@@ -40,18 +40,18 @@ struct QueuedCall {
     grant: oneshot::Sender<CallSlot>,
 }
 
-/// The answer to a call that asks for admission.
+/// Result of asking for admission.
 #[derive(Debug)]
 pub(crate) enum AdmissionTicket {
-    /// Start now.
+    /// A permit is free; the call starts now.
     Now(CallSlot),
-    /// Start when the permit comes.
+    /// The call starts when the permit comes.
     Wait(oneshot::Receiver<CallSlot>),
-    /// Neither a permit nor room in the queue.
+    /// There is neither a permit nor room in the queue.
     Full,
 }
 
-/// The right to run; gives itself back when dropped.
+/// The right to run one call; gives itself back when dropped.
 #[derive(Debug)]
 pub(crate) struct CallSlot {
     admission: Arc<Admission>,
@@ -66,7 +66,7 @@ pub(crate) struct SuspendedCall {
 }
 
 impl Admission {
-    /// `permits` at one time, of which one tenant gets at most `per_tenant`; as many of each may wait.
+    /// `permits` in all, of which one tenant gets at most `per_tenant`; as many of each may wait.
     pub(crate) fn new(permits: u32, per_tenant: u32) -> Arc<Self> {
         Arc::new(Self {
             permits: permits as usize,
@@ -75,9 +75,10 @@ impl Admission {
         })
     }
 
-    /// Asks for a permit.
+    /// Asks for a permit. Never waits.
     pub(crate) fn admit(self: &Arc<Self>, tenant: &TenantId) -> AdmissionTicket {
         let mut state = self.lock();
+        // Before the queue is measured: callers that gave up must not make it look full.
         state.forget_gone();
         let (running, queued) = (state.running, state.queue.len());
         let share = state.shares.entry(tenant.clone()).or_default();
@@ -87,6 +88,7 @@ impl Admission {
             return AdmissionTicket::Now(self.permit(tenant));
         }
         if share.waiting >= self.per_tenant || queued >= self.permits {
+            // The entry above may just have been made.
             state.forget_idle(tenant);
             return AdmissionTicket::Full;
         }
@@ -96,7 +98,7 @@ impl Admission {
         AdmissionTicket::Wait(granted)
     }
 
-    /// Gives a permit to the next call while its own waits. Returns the permit when too many calls wait already.
+    /// Gives the permit to the next call while this one waits. Returns the permit when too many calls wait already.
     pub(crate) fn suspend(self: &Arc<Self>, permit: CallSlot) -> Result<SuspendedCall, CallSlot> {
         let tenant = permit.tenant.clone();
         {
@@ -109,6 +111,7 @@ impl Admission {
             share.suspended += 1;
             state.suspended += 1;
         }
+        // Outside the lock, which the drop takes.
         drop(permit);
         let admission = Arc::clone(self);
         Ok(SuspendedCall { admission, tenant })
@@ -118,6 +121,7 @@ impl Admission {
     /// started.
     pub(crate) fn resume(self: &Arc<Self>, suspension: SuspendedCall) -> AdmissionTicket {
         let tenant = suspension.tenant.clone();
+        // Before the lock, which the drop takes.
         drop(suspension);
         let mut state = self.lock();
         let running = state.running;
@@ -129,11 +133,12 @@ impl Admission {
         }
         let (waiter, granted) = QueuedCall::new(&tenant);
         share.waiting += 1;
+        // Work that has begun holds memory until it ends, so it goes first.
         state.queue.push_front(waiter);
         AdmissionTicket::Wait(granted)
     }
 
-    /// Permits in use and requests waiting.
+    /// Permits in use, and calls that wait.
     #[cfg(test)]
     fn load(&self) -> (usize, usize) {
         let state = self.lock();
@@ -147,7 +152,7 @@ impl Admission {
         }
     }
 
-    /// Takes back a permit, and finds out who gets the next one.
+    /// Takes back a permit and finds the call that gets the next one.
     fn release(self: &Arc<Self>, tenant: &TenantId) -> Option<(QueuedCall, CallSlot)> {
         let mut state = self.lock();
         state.running = state.running.saturating_sub(1);
@@ -156,6 +161,7 @@ impl Admission {
         }
         state.forget_idle(tenant);
         state.forget_gone();
+        // The oldest whose tenant has room: one tenant at its limit does not hold up the others.
         let next = state.queue.iter().position(|waiter| {
             let share = state.shares.get(&waiter.tenant);
             share.is_none_or(|share| share.running < self.per_tenant)
@@ -165,18 +171,19 @@ impl Admission {
         share.waiting = share.waiting.saturating_sub(1);
         share.running += 1;
         state.running += 1;
+        // Handed out after the lock: sending may drop it, which locks again.
         let permit = self.permit(&waiter.tenant);
         Some((waiter, permit))
     }
 
     fn lock(&self) -> MutexGuard<'_, AdmissionState> {
-        // A panic while holding the lock cannot happen in the few lines that hold it; counts stay usable.
+        // The few lines that hold the lock do not panic; if one did, the counts would stay usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl AdmissionState {
-    /// Drops waiters that gave up, so that they take no room in the queue.
+    /// Removes waiters that gave up, so that they take no room in the queue.
     fn forget_gone(&mut self) {
         let mut gone = Vec::new();
         self.queue.retain(|waiter| {
@@ -194,6 +201,7 @@ impl AdmissionState {
         }
     }
 
+    /// Removes the counts of a tenant that has none left, so the map does not grow with tenants.
     fn forget_idle(&mut self, tenant: &TenantId) {
         if self
             .shares
@@ -214,7 +222,7 @@ impl QueuedCall {
 }
 
 impl CallSlot {
-    /// Where it came from.
+    /// The admission that it came from.
     pub(super) fn admission(&self) -> Arc<Admission> {
         Arc::clone(&self.admission)
     }
@@ -288,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tenant_cannot_take_what_others_need() {
+    fn one_tenant_cannot_fill_the_queue_of_others() {
         let admission = Admission::new(3, 1);
         let (a, b) = (tenant("a"), tenant("b"));
         let held = now(admission.admit(&a));
@@ -327,10 +335,10 @@ mod tests {
         let suspended: Vec<_> = (0..MAX_SUSPENDED_PER_PERMIT)
             .map(|_| admission.suspend(now(admission.admit(&slow))).unwrap())
             .collect();
-        let kept = admission.suspend(now(admission.admit(&slow))).unwrap_err();
+        let permit = admission.suspend(now(admission.admit(&slow))).unwrap_err();
         assert_eq!(admission.load(), (1, 0));
         drop(suspended);
-        drop(admission.suspend(kept).unwrap());
+        drop(admission.suspend(permit).unwrap());
         assert!(admission.lock().shares.is_empty());
     }
 
@@ -377,7 +385,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn limits_hold_and_nobody_waits_who_could_run(permits in 1..6_u32, share in 1..6_u32, steps in steps()) {
+        fn limits_hold_and_no_call_waits_beside_a_free_permit(permits in 1..6_u32, share in 1..6_u32, steps in steps()) {
             let admission = Admission::new(permits, share);
             let mut held = Vec::new();
             let mut waiting = Vec::new();

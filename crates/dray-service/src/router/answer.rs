@@ -1,4 +1,4 @@
-//! The life of one call between its arrival and its answer. The same for bus and gRPC.
+//! The life of one call between its arrival and its reply. The same for the bus and gRPC.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -24,7 +24,7 @@ use crate::settings::LimitsSection;
 /// Most bytes of an encoded reply: a message without room for headers (messaging-reliability E-3).
 pub(crate) const REPLY_LIMIT: usize = dray_proto::MESSAGE_LIMIT - 4 * 1024;
 
-/// What all calls of one service share.
+/// Everything that the calls of one service share.
 #[derive(Debug)]
 pub(crate) struct CallHandling {
     service: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct CallHandling {
     stopping: AtomicBool,
 }
 
-/// One call of one running service.
+/// One call of one running service, with its types erased.
 pub(crate) struct BoundCall {
     pub(crate) subject: String,
     pub(crate) grpc_path: &'static str,
@@ -95,7 +95,7 @@ impl BoundCall {
         }
     }
 
-    /// Every subject on which it is answered.
+    /// Every subject on which the call is answered.
     pub(crate) fn subjects(&self) -> Vec<String> {
         let mut subjects = vec![self.subject.clone()];
         if self.for_tenants {
@@ -109,11 +109,11 @@ impl BoundCall {
         self.shared.metrics.refused(self.shared.service, "envelope");
     }
 
-    /// Decides immediately what becomes of a request. What is admitted is a future that ends with the answer; what
-    /// is not is a fault to answer now. `cancel` fires when the caller no longer wants the answer (C-9).
+    /// Decides immediately what becomes of a request. An admitted request is a future that ends with the reply; any
+    /// other is a fault to answer now. `cancel` fires when the caller no longer wants the reply (C-9).
     pub(crate) fn admit(
         self: &Arc<Self>,
-        way: CallTransport,
+        transport: CallTransport,
         mut meta: Meta,
         payload: Bytes,
         cancel: CancellationToken,
@@ -121,33 +121,39 @@ impl BoundCall {
         let shared = &self.shared;
         let now = shared.clock.now_ms();
         let longest = Deadline::after(now, shared.longest.as_duration());
+        // A caller cannot keep a permit for longer than the operator allows.
         meta.deadline = meta.deadline.min(longest);
         if shared.stopping.load(Ordering::Acquire) {
             return Err(shared.refuse("stopping", stopping_fault(), &meta));
         }
+        // Before it takes a permit, and with a reply (C-3).
         if work_until(meta.deadline).has_passed(now) {
             return Err(shared.refuse("expired", timed_out(), &meta));
         }
+        // Here and not in the future: the place in the queue is the order of arrival.
         let start = self.begin(&meta, &payload)?;
         let this = Arc::clone(self);
         let span = span::for_call(shared.service, &self.subject, &meta);
+        // The handler's own calls become children of this span.
         span::pass_on(&span, &mut meta);
         let running = shared.metrics.running(shared.service);
         Ok(async move {
             let started = Instant::now();
             let outcome = tokio::select! {
                 outcome = this.conclude(start, meta.clone(), payload) => outcome,
+                // Dropping the handler gives back its permit.
                 () = cancel.cancelled() => Err(cancelled_fault()),
             };
             let outcome = outcome.map_err(|fault| with_trace(fault, &meta));
-            this.report(way, &meta, &outcome, started.elapsed());
+            // Inside the span, so that the line has its fields.
+            this.report(transport, &meta, &outcome, started.elapsed());
             drop(running);
             outcome
         }
         .instrument(span))
     }
 
-    /// Finds out which part the request plays, and takes its place in the queue.
+    /// Joins the requests that are the same, and takes a place in the queue for the one that runs.
     fn begin(&self, meta: &Meta, payload: &Bytes) -> Result<CallStart, Fault> {
         let shared = &self.shared;
         match shared
@@ -157,6 +163,7 @@ impl BoundCall {
             FlightRole::Lead(lead) if self.admission == AdmissionMode::Handler => {
                 Ok(CallStart::Run(lead, CallAdmission::ByHandler))
             }
+            // Only the one that runs takes a permit; followers cost next to nothing.
             FlightRole::Lead(lead) => match shared.admission.admit(&meta.tenant) {
                 AdmissionTicket::Now(permit) => {
                     Ok(CallStart::Run(lead, CallAdmission::Now(permit)))
@@ -164,6 +171,7 @@ impl BoundCall {
                 AdmissionTicket::Wait(granted) => {
                     Ok(CallStart::Run(lead, CallAdmission::Later(granted)))
                 }
+                // Dropping `lead` lets its followers try for themselves.
                 AdmissionTicket::Full => Err(shared.refuse("overloaded", overloaded_fault(), meta)),
             },
             FlightRole::Follow(outcome) => Ok(CallStart::Follow(outcome)),
@@ -172,6 +180,7 @@ impl BoundCall {
     }
 
     async fn conclude(&self, mut start: CallStart, meta: Meta, payload: Bytes) -> CallOutcome {
+        // A little before the caller gives up, so that the fault still arrives (C-3).
         let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
         let concluded = tokio::time::timeout(left, async {
             loop {
@@ -199,21 +208,24 @@ impl BoundCall {
     ) -> CallOutcome {
         let permit = match admitted {
             CallAdmission::Now(permit) => Some(permit),
+            // The sender goes away only with the service.
             CallAdmission::Later(granted) => Some(granted.await.map_err(|_| stopping_fault())?),
             CallAdmission::ByHandler => None,
         };
+        // Made after the permit came: a handler that waits holds nothing.
         let handler = self.guarded(meta, payload);
         let outcome = match permit {
             Some(permit) => hold_permit_while(permit, handler).await,
             None => handler.await,
         };
+        // After the permit is back. Followers get the same outcome.
         lead.finish(&outcome);
         outcome
     }
 
-    /// Runs the handler; a panic and a reply that cannot be sent become faults.
+    /// Runs the handler. A panic, and a reply that cannot be sent, become faults (C-4, C-7).
     async fn guarded(&self, meta: Meta, payload: Bytes) -> CallOutcome {
-        // The closure may panic before its future exists.
+        // Inside an async block, since the closure may panic before its future exists.
         let handler = AssertUnwindSafe(async { (self.run)(meta, payload).await });
         match handler.catch_unwind().await {
             Ok(Ok(reply)) if reply.len() > REPLY_LIMIT => {
@@ -230,14 +242,15 @@ impl BoundCall {
         }
     }
 
-    fn report(&self, way: CallTransport, meta: &Meta, outcome: &CallOutcome, took: Duration) {
+    fn report(&self, transport: CallTransport, meta: &Meta, outcome: &CallOutcome, took: Duration) {
         let code = match outcome {
             Ok(_) => "ok",
             Err(fault) => fault.code.as_str(),
         };
         self.shared
             .metrics
-            .answered(self.shared.service, way, code, took);
+            .answered(self.shared.service, transport, code, took);
+        // Declared empty with the span, which cannot get new fields later.
         tracing::Span::current().record("dray.code", code);
         let (detail, trace) = match outcome {
             Ok(_) => ("", meta.trace.trace_id().unwrap_or_default()),
@@ -257,25 +270,28 @@ impl BoundCall {
 
 impl std::fmt::Debug for BoundCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answering")
+        f.debug_struct("BoundCall")
             .field("subject", &self.subject)
             .finish_non_exhaustive()
     }
 }
 
+/// The part of a request among those that are the same.
 enum CallStart {
     Run(FlightLeader, CallAdmission),
     Follow(watch::Receiver<Option<CallOutcome>>),
 }
 
+/// How the request that runs comes to its permit.
 enum CallAdmission {
     Now(CallSlot),
     Later(oneshot::Receiver<CallSlot>),
-    /// The handler queues by itself.
+    /// The handler queues by itself and needs no permit.
     ByHandler,
 }
 
 fn with_trace(mut fault: Fault, meta: &Meta) -> Fault {
+    // A fault that came from another service keeps its own trace.
     if fault.trace_id.is_empty() {
         meta.trace
             .trace_id()
@@ -309,13 +325,13 @@ pub(crate) fn stopping_fault() -> Fault {
 fn cancelled_fault() -> Fault {
     Fault::new(
         FaultCode::Unavailable,
-        "The request was cancelled by whoever sent it.",
+        "The request was cancelled by the caller.",
     )
     .detail("cancelled")
 }
 
 fn too_large() -> Fault {
-    Fault::new(FaultCode::TooLarge, "The answer is too large to be sent.")
+    Fault::new(FaultCode::TooLarge, "The response is too large to be sent.")
         .detail("reply_too_large")
         .advice("Ask for less at once.")
 }

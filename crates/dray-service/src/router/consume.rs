@@ -1,5 +1,5 @@
 //! Work on its way to a handler. The bus runs the ledger, attempts and acknowledgements (messaging-reliability 6);
-//! what is added here is the typed handler, its span, and pulling only while the process is ready.
+//! this module adds the typed handler, its span, and pulling only while the process is ready.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -18,19 +18,19 @@ use crate::health::ProcessHealth;
 
 /// One kind of work that a service consumes, with its message type erased.
 pub(crate) trait WorkRoute<S>: Send + Sync {
-    /// Ties it to the service that runs it.
+    /// Ties it to the service that runs it; `name` is the consumer unless it has its own.
     fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn WorkPuller>;
 
-    /// Adds what consuming it needs.
+    /// Adds the permissions that consuming it needs.
     fn permit(&self, permissions: Permissions) -> Permissions;
 }
 
-/// Bound work, ready to be pulled.
+/// Work that is bound to its service, ready to be pulled.
 pub(crate) trait WorkPuller: Send + Sync {
-    /// The consumer that it pulls from.
-    fn durable(&self) -> &'static str;
+    /// The durable consumer that it pulls from.
+    fn durable(&self) -> &str;
 
-    /// Pulls until `stop`, then drains.
+    /// Pulls until `stop`, then waits for the handlers under way.
     fn pull(
         &self,
         bus: Bus,
@@ -40,14 +40,15 @@ pub(crate) trait WorkPuller: Send + Sync {
 }
 
 pub(super) struct TypedWorkRoute<W, H> {
-    /// Its own consumer; that of the service when there is none.
-    durable: Option<&'static str>,
+    /// Its own consumer; `None` for that of the service.
+    durable: Option<String>,
     handler: Arc<H>,
+    // A function type: the route owns no message, so it stays `Send` and `Sync` for every `W`.
     work: PhantomData<fn() -> W>,
 }
 
 impl<W, H> TypedWorkRoute<W, H> {
-    pub(super) fn new(durable: Option<&'static str>, handler: H) -> Self {
+    pub(super) fn new(durable: Option<String>, handler: H) -> Self {
         Self {
             durable,
             handler: Arc::new(handler),
@@ -66,21 +67,22 @@ where
     fn bind(self: Arc<Self>, service: Arc<S>, name: &'static str) -> Box<dyn WorkPuller> {
         Box::new(BoundWorkRoute {
             service,
-            name: self.durable.unwrap_or(name),
+            durable: Arc::from(self.durable.as_deref().unwrap_or(name)),
             handler: Arc::clone(&self.handler),
             work: PhantomData,
         })
     }
 
     fn permit(&self, permissions: Permissions) -> Permissions {
-        let durable = self.durable.unwrap_or(permissions.user()).to_owned();
+        let own = self.durable.clone();
+        let durable = own.unwrap_or_else(|| permissions.user().to_owned());
         permissions.consumes::<W>(&durable)
     }
 }
 
 struct BoundWorkRoute<S, W, H> {
     service: Arc<S>,
-    name: &'static str,
+    durable: Arc<str>,
     handler: Arc<H>,
     work: PhantomData<fn() -> W>,
 }
@@ -89,7 +91,7 @@ impl<S, W, H> Clone for BoundWorkRoute<S, W, H> {
     fn clone(&self) -> Self {
         Self {
             service: Arc::clone(&self.service),
-            name: self.name,
+            durable: Arc::clone(&self.durable),
             handler: Arc::clone(&self.handler),
             work: PhantomData,
         }
@@ -103,8 +105,8 @@ where
     H: Fn(Arc<S>, WorkDelivery<W>) -> F + Send + Sync + 'static,
     F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
 {
-    fn durable(&self) -> &'static str {
-        self.name
+    fn durable(&self) -> &str {
+        &self.durable
     }
 
     fn pull(
@@ -115,7 +117,7 @@ where
     ) -> Pending<Result<(), WorkError>> {
         let this = self.clone();
         Box::pin(async move {
-            bus.work::<W, _>(this.name, settings, this.clone(), stop)
+            bus.work::<W, _>(&this.durable, settings, this.clone(), stop)
                 .await
         })
     }
@@ -130,9 +132,11 @@ where
 {
     async fn handle(&self, mut delivery: WorkDelivery<W>) -> Result<WorkCompleted, WorkFailure> {
         // Without the tenant, which would make a span name per tenant.
+        // The template of section 17.
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
+        // Either makes a new trace that is linked to the first one (section 17).
         let again = delivery.delivered > 1 || delivery.redrives > 0;
-        let span = span::for_work(self.name, &subject, &delivery, again);
+        let span = span::for_work(&self.durable, &subject, &delivery, again);
         span::pass_on(&span, &mut delivery.meta);
         (self.handler)(Arc::clone(&self.service), delivery)
             .instrument(span)
@@ -140,7 +144,7 @@ where
     }
 }
 
-/// Pulls while the process is ready, until `stop`. A consumer that is not there, or a bus that is away, is tried
+/// Pulls while the process is ready, until `stop`. A consumer that does not exist, or a bus that is away, is tried
 /// again each time the process becomes ready, and after a pause.
 pub(crate) async fn pull_while_ready(
     pulling: Box<dyn WorkPuller>,
@@ -154,6 +158,7 @@ pub(crate) async fn pull_while_ready(
             () = stop.cancelled() => return,
             () = health.wait_ready() => {}
         }
+        // One round: an unready process stops pulling, but not for good.
         let round = stop.child_token();
         let pulled = {
             let pull = pulling.pull(bus.clone(), settings.clone(), round.clone());
@@ -162,12 +167,14 @@ pub(crate) async fn pull_while_ready(
                 pulled = &mut pull => pulled,
                 () = health.wait_unready() => {
                     round.cancel();
+                    // Not dropped: deliveries under way are finished and acknowledged.
                     pull.await
                 }
             }
         };
+        // Only logged: the consumer may be provisioned later, and readiness shows a bus that is away.
         if let Err(error) = pulled {
-            tracing::error!(error = %crate::host::ErrorChain(&error), "work cannot be pulled");
+            tracing::error!(error = %crate::host::ErrorChain(&error), "could not pull work");
         }
         if stop.is_cancelled() {
             return;
@@ -179,5 +186,5 @@ pub(crate) async fn pull_while_ready(
     }
 }
 
-/// Between two tries to pull.
+/// Time between two attempts to pull.
 const PULL_RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(1);

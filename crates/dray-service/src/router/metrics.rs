@@ -1,4 +1,4 @@
-//! What the skeleton counts for every service.
+//! Metrics that the skeleton counts for every service.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl CallMetrics {
     pub(crate) fn answered(
         &self,
         service: &'static str,
-        way: CallTransport,
+        transport: CallTransport,
         outcome: &'static str,
         took: Duration,
     ) {
@@ -72,7 +72,7 @@ impl CallMetrics {
             1,
             &[
                 KeyValue::new("service", service),
-                KeyValue::new("way", way.as_str()),
+                KeyValue::new("way", transport.as_str()),
                 KeyValue::new("outcome", outcome),
             ],
         );
@@ -110,7 +110,7 @@ impl CallMetrics {
     }
 }
 
-/// Counts one running call while it lives.
+/// One running call; the count falls when it is dropped.
 #[derive(Debug)]
 pub(crate) struct RunningCall {
     running: UpDownCounter<i64>,
@@ -123,7 +123,7 @@ impl Drop for RunningCall {
     }
 }
 
-/// How a call came.
+/// The transport that a call came over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallTransport {
     Bus,

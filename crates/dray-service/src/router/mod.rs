@@ -1,7 +1,7 @@
-//! From a message to a handler and back: decode, deadline, admission, span, metrics, fault.
+//! Takes messages to handlers and back: decoding, deadline, admission, span, metrics, fault.
 //!
-//! The same route answers over the bus and over gRPC. Handlers see typed requests and return typed replies;
-//! what lies between is type-erased once, here.
+//! The same route answers over the bus and over gRPC. Handlers see typed requests and return typed replies; the types
+//! are erased once, here.
 
 use std::fmt;
 use std::future::Future;
@@ -29,29 +29,29 @@ pub(crate) use consume::{WorkPuller, WorkRoute, pull_while_ready};
 pub(crate) use metrics::{CallMetrics, CallTransport};
 pub(crate) use reader::read_requests;
 
-/// One request, decoded.
+/// One decoded request with its envelope.
 #[derive(Clone, Debug)]
 pub struct Request<C> {
-    /// Who asks, until when, and in which trace. `trace` is the context of the handler's own span, ready to be
-    /// passed on; `deadline` is the caller's instant, passed on unchanged (messaging-reliability C-3).
+    /// Caller, deadline and trace. `trace` is the context of the handler's own span, ready to be passed on;
+    /// `deadline` is the caller's instant, passed on unchanged (messaging-reliability C-3).
     pub meta: Meta,
-    /// What is asked.
+    /// The body of the request.
     pub body: C,
 }
 
 impl<C> Request<C> {
-    /// A request as the router hands it out.
+    /// Makes a request as the router hands it out, for tests of handlers.
     pub fn new(meta: Meta, body: C) -> Self {
         Self { meta, body }
     }
 
-    /// When the handler is cancelled: a little before the caller gives up, so that the answer still arrives.
+    /// When the handler is cancelled: a little before the caller gives up, so that the reply still arrives.
     pub fn work_until(&self) -> Deadline {
         work_until(self.meta.deadline)
     }
 }
 
-/// What a responder keeps of the deadline for its answer to travel (messaging-reliability C-3).
+/// The deadline of the work: earlier than the caller's, so that the reply can travel (messaging-reliability C-3).
 pub(crate) fn work_until(deadline: Deadline) -> Deadline {
     deadline.earlier(dray_bus::RESPONDER_MARGIN)
 }
@@ -61,12 +61,12 @@ type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) type ErasedHandler<S> =
     dyn Fn(Arc<S>, Meta, Bytes) -> Pending<Result<Bytes, Fault>> + Send + Sync;
 
-/// Who decides when a call may run.
+/// The party that decides when a call may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionMode {
-    /// The router: the call takes a permit of `limits.calls`, or waits for one.
+    /// The router decides: the call takes a permit of `limits.calls`, or waits for one.
     Router,
-    /// The handler: it queues by itself and refuses what is too much.
+    /// The handler decides: it queues by itself and refuses what is too much.
     Handler,
 }
 
@@ -76,11 +76,11 @@ pub(crate) struct CallRoute<S> {
     pub(crate) grpc_path: &'static str,
     pub(crate) admission: AdmissionMode,
     pub(crate) handler: Arc<ErasedHandler<S>>,
-    /// Whether it is answered on the subjects of the tenants, too.
+    /// Whether it is answered on the subjects of the tenants as well.
     pub(crate) for_tenants: bool,
 }
 
-/// Collects what a service answers and consumes.
+/// Collects the calls that a service answers and the work that it consumes.
 pub struct Router<S> {
     pub(crate) answers: Vec<CallRoute<S>>,
     pub(crate) consumers: Vec<Arc<dyn WorkRoute<S>>>,
@@ -106,8 +106,8 @@ impl<S: Send + Sync + 'static> Router<S> {
 
     /// Answers a call, over the bus and over gRPC. Subject and reply type follow from the request type.
     ///
-    /// The handler is dropped when its deadline passes or its caller cancels, so it must hold nothing that
-    /// only its end would put right. Concurrent identical requests with one operation id run it once.
+    /// The handler is dropped when its deadline passes or its caller cancels, so nothing may depend on its end alone.
+    /// Concurrent identical requests with one operation id run it once.
     #[must_use]
     pub fn answer<C, H, F, E>(self, handler: H) -> Self
     where
@@ -189,35 +189,35 @@ impl<S: Send + Sync + 'static> Router<S> {
 
     /// Consumes work from the durable consumer `durable`, as [`Router::consume`] does.
     #[must_use]
-    pub fn consume_as<W, H, F>(mut self, durable: &'static str, handler: H) -> Self
+    pub fn consume_as<W, H, F>(mut self, durable: impl Into<String>, handler: H) -> Self
     where
         W: Work,
         H: Fn(Arc<S>, WorkDelivery<W>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<WorkCompleted, WorkFailure>> + Send + 'static,
     {
         self.consumers.push(Arc::new(consume::TypedWorkRoute::new(
-            Some(durable),
+            Some(durable.into()),
             handler,
         )));
         self
     }
 
-    /// Adds what its routes need to the permissions of the service.
+    /// Adds what the routes need to the permissions of the service.
     pub(crate) fn permit(&self, permissions: Permissions) -> Permissions {
-        let answering =
-            self.answers
-                .iter()
-                .fold(permissions, |all, answer| match answer.for_tenants {
-                    true => all.answers_for_tenants(&answer.subject),
-                    false => all.answers(&answer.subject),
-                });
+        let answering = self.answers.iter().fold(permissions, |all, answer| {
+            if answer.for_tenants {
+                all.answers_for_tenants(&answer.subject)
+            } else {
+                all.answers(&answer.subject)
+            }
+        });
         self.consumers
             .iter()
             .fold(answering, |all, consumer| consumer.permit(all))
     }
 
-    /// Adds a condition of readiness. While it fails, `/ready` fails and no work is pulled. An error is one
-    /// sentence for the operator, without secrets.
+    /// Adds a condition of readiness. While it fails, `/ready` fails and no work is pulled. The error is one sentence
+    /// for the operator, without secrets.
     #[must_use]
     pub fn ready<H, F>(mut self, name: &'static str, check: H) -> Self
     where
@@ -258,8 +258,10 @@ where
 {
     let handler = Arc::new(handler);
     Arc::new(move |service, meta, payload| {
+        // One clone for each request, which outlives this call.
         let handler = Arc::clone(&handler);
         Box::pin(async move {
+            // The error of the decoder may quote the message, so it is not passed on.
             let body = C::decode(payload).map_err(|_| undecodable_fault())?;
             let reply = handler(service, Request::new(meta, body)).await;
             reply

@@ -1,4 +1,4 @@
-//! Reads the subscription of one call and does nothing but admit (messaging-reliability C-5).
+//! Reads the subscription of one call and only admits (messaging-reliability C-5).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use tokio_util::task::TaskTracker;
 use super::answer::{BoundCall, stopping_fault};
 use super::metrics::CallTransport;
 
-/// Between two signs of life (C-8).
+/// Time between two heartbeats (C-8).
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Hands every request to a task of its own until `drain`, then what was sent before, then ends. Tasks that still
-/// run when `kill` is cancelled answer that the service is stopping.
+/// Hands every request to a task of its own until `drain`, then those that were sent before, then ends. Tasks that
+/// still run when `kill` is cancelled answer that the service is stopping.
 pub(crate) async fn read_requests(
     mut responder: Responder,
     call: Arc<BoundCall>,
@@ -33,9 +33,11 @@ pub(crate) async fn read_requests(
         };
         match incoming {
             Some(incoming) => take_request(incoming, &call, &handlers, &kill),
+            // The connection is closed for good.
             None => return,
         }
     }
+    // The server stops sending; what it had sent before still comes.
     responder.drain().await;
     while let Some(incoming) = responder.next().await {
         take_request(incoming, &call, &handlers, &kill);
@@ -75,9 +77,10 @@ fn take_request(
     });
 }
 
-/// Sends heartbeats to a caller that watches: its request is queued or at work.
+/// Sends heartbeats to a caller that asked for them, while its request is queued or at work.
 async fn signs_of_life(incoming: &IncomingRequest) -> Infallible {
     if !incoming.is_watched() {
+        // A caller that does not watch would take a heartbeat for the reply.
         return std::future::pending().await;
     }
     loop {
@@ -86,7 +89,7 @@ async fn signs_of_life(incoming: &IncomingRequest) -> Infallible {
     }
 }
 
-/// A reply that is encoded already.
+/// A reply that is encoded already, in the form of a message.
 #[derive(Clone, Debug, Default)]
 struct EncodedReply(Bytes);
 
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_watches_hears_of_a_handler_that_takes_minutes() {
+    async fn a_watcher_gets_events_during_a_handler_of_minutes() {
         let clock = Clock::system();
         let bus = Bus::in_process(clock.clone(), &crate::telemetry::no_meter());
         let deadline = Deadline::after(clock.now_ms(), Duration::from_mins(10));

@@ -5,7 +5,7 @@ use dray_types::TraceContext;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// The span of one call: a child of the caller's span.
+/// Makes the span of one call: a child of the caller's span.
 pub(crate) fn for_call(service: &'static str, subject: &str, meta: &Meta) -> Span {
     let span = tracing::info_span!(
         "call",
@@ -18,6 +18,7 @@ pub(crate) fn for_call(service: &'static str, subject: &str, meta: &Meta) -> Spa
         messaging.consumer.group.name = service,
         dray.operation_id = %meta.operation,
         dray.tenant = meta.tenant.as_str(),
+        // Declared here, since a span cannot get further fields later.
         dray.code = tracing::field::Empty,
         trace_id = tracing::field::Empty,
     );
@@ -25,15 +26,16 @@ pub(crate) fn for_call(service: &'static str, subject: &str, meta: &Meta) -> Spa
     span
 }
 
-/// The span of one attempt at work: a child of the publisher's span on the first delivery, a new trace linked to
-/// it on every further one.
+/// Makes the span of one attempt at work: a child of the publisher's span on the first delivery, a new trace linked
+/// to it on every further one.
 pub(crate) fn for_work<W>(
-    service: &'static str,
+    service: &str,
     subject: &str,
     delivery: &WorkDelivery<W>,
     again: bool,
 ) -> Span {
     let span = tracing::info_span!(
+        // The surrounding span is the bus's work loop, which is not recorded.
         parent: None,
         "work",
         otel.name = format!("process {subject}"),
@@ -67,8 +69,8 @@ pub(crate) fn pass_on(span: &Span, meta: &mut Meta) {
     }
 }
 
-/// What a handler passes on: the context of its own span; without a recorded span the context that came in; and
-/// without one a new trace id, so that log lines of one operation can still be found together.
+/// The context that a handler passes on: that of its own span; without a recorded span the context that came in; and
+/// without that a new trace id, so that log lines of one operation can still be found together.
 fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
     if let Some(own) = trace::context_of(span) {
         return own;
@@ -76,7 +78,9 @@ fn context_of(span: &Span, came_in: &TraceContext) -> TraceContext {
     if came_in.is_empty() {
         let trace = uuid::Uuid::new_v4().simple().to_string();
         let parent = uuid::Uuid::new_v4().simple().to_string();
+        // A span id has 16 hexadecimal digits, half of a trace id (W3C Trace Context, section 3.2.2).
         let parent = parent.get(..16).unwrap_or_default();
+        // Flags 00: not sampled, since nothing is recorded.
         return TraceContext::new(&format!("00-{trace}-{parent}-00"), "");
     }
     came_in.clone()

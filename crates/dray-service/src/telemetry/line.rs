@@ -1,4 +1,4 @@
-//! One log line for each event: what happened, and once, from its spans, whose operation it belongs to.
+//! One log line for each event: the event, and once, from its spans, the operation that it belongs to.
 //!
 //! The formatters of `tracing-subscriber` repeat the fields of every span in every line, and the innermost span twice.
 //! Here the fields of all spans are merged: the innermost value of a name counts.
@@ -19,16 +19,17 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::settings::LogFormat;
 
-/// Fields of spans that say something to a trace collector only.
+/// Prefixes of span fields that only a trace collector needs.
 const TRACE_ONLY: [&str; 2] = ["otel.", "messaging."];
 
-/// Field names and values.
+/// Names and values of fields.
 #[derive(Clone, Debug, Default)]
 struct LogFields(Map<String, Value>);
 
 impl LogFields {
     fn insert(&mut self, field: &Field, value: Value) {
         let name = field.name();
+        // Fields with a keyword as name, such as `r#type`, keep the prefix in `tracing`.
         let name = name.strip_prefix("r#").unwrap_or(name);
         self.0.insert(name.to_owned(), value);
     }
@@ -70,7 +71,7 @@ impl Visit for LogFields {
     }
 }
 
-/// Keeps the fields of every span for the lines that are logged in it.
+/// A layer that keeps the fields of every span for the lines that are logged in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpanFields;
 
@@ -95,7 +96,7 @@ where
     }
 }
 
-/// Writes the lines. Needs [`SpanFields`] in the same subscriber.
+/// A formatter that writes one line for each event. It needs [`SpanFields`] in the same subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineFormatter {
     pub(super) format: LogFormat,
@@ -153,13 +154,14 @@ where
     }
 }
 
-/// A value in a line of text. A value that has no clear end by itself is quoted, and no value begins a line.
+/// Formats a value in a line of text. A value without a clear end is quoted, and none can begin a line of its own.
 fn value_text(value: &Value, is_field: bool) -> String {
     let Value::String(string) = value else {
         return value.to_string();
     };
+    // Control characters would let a value from outside forge a log line (CWE-117).
     let is_plain =
-        |character: char| !character.is_control() && !(is_field && " \"=".contains(character));
+        |character: char| !(character.is_control() || is_field && " \"=".contains(character));
     if string.chars().all(is_plain) && !(is_field && string.is_empty()) {
         string.clone()
     } else {

@@ -1,6 +1,6 @@
-//! Logs, traces and metrics of one process, as values: nothing here is global. Only the edge of a binary makes
-//! the subscriber global ([`Telemetry::install`]); two systems in one process share the global subscriber
-//! and have their own meters.
+//! Logs, traces and metrics of one process, as values: nothing here is global. Only the edge of a binary makes the
+//! subscriber global ([`Telemetry::install`]); two systems in one process share the global subscriber and have their
+//! own meters.
 
 mod catalogue;
 mod export;
@@ -31,10 +31,13 @@ use crate::settings::TelemetrySection;
 
 /// Name of the instrumentation scope.
 const INSTRUMENTATION_SCOPE: &str = "dray";
-/// How long the last spans and metrics may take to leave.
+/// Levels that hold unless the configuration names the same target. `rmcp` logs ids of sessions at level info, and as
+/// errors what the crate that uses it reports in its own words.
+const LIBRARY_LEVELS: &str = "rmcp=error,rmcp::transport::worker=off";
+/// Longest time that the last spans and metrics may take to leave.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The providers of one process.
+/// The providers of meters and spans of one process.
 #[derive(Debug)]
 pub struct Telemetry {
     registry: prometheus::Registry,
@@ -43,7 +46,7 @@ pub struct Telemetry {
     section: TelemetrySection,
 }
 
-/// Why telemetry could not start.
+/// The reason why telemetry could not start or report.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The OTLP exporter refused its configuration.
@@ -52,22 +55,23 @@ pub enum TelemetryError {
     /// The Prometheus exporter could not be registered.
     #[error("the Prometheus exporter could not be built")]
     Prometheus(#[source] opentelemetry_sdk::error::OTelSdkError),
-    /// Some other code of the process has installed a subscriber before.
+    /// The process had a subscriber before.
     #[error("the process has a tracing subscriber already")]
     Installed(#[source] tracing::subscriber::SetGlobalDefaultError),
-    /// Metrics could not be written down.
+    /// The metrics could not be written in the text format.
     #[error("the metrics could not be encoded")]
     Encode(#[source] prometheus::Error),
 }
 
 impl Telemetry {
-    /// Opens what the section asks for; `service` and `instance` name this process in what is sent. Needs a tokio
+    /// Opens what the section asks for; `service` and `instance` name this process in what is sent. It needs a Tokio
     /// runtime when an OTLP endpoint is configured.
     pub fn start(
         section: &TelemetrySection,
         service: &str,
         instance: &str,
     ) -> Result<Self, TelemetryError> {
+        // Without detectors, which read the environment.
         let resource = Resource::builder_empty()
             .with_service_name(service.to_owned())
             .with_attribute(opentelemetry::KeyValue::new(
@@ -104,7 +108,7 @@ impl Telemetry {
         })
     }
 
-    /// Where services create their instruments.
+    /// The meter on which services create their instruments.
     pub fn meter(&self) -> Meter {
         self.meters.meter(INSTRUMENTATION_SCOPE)
     }
@@ -123,12 +127,12 @@ impl Telemetry {
         self.subscriber_to(std::io::stderr)
     }
 
-    /// The same with log lines to `writer`.
+    /// The same subscriber with log lines to `writer`.
     pub fn subscriber_to<W>(&self, writer: W) -> Box<dyn Subscriber + Send + Sync>
     where
         W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
     {
-        let filter = self.section.level.parse::<Targets>();
+        let filter = format!("{LIBRARY_LEVELS},{}", self.section.level).parse::<Targets>();
         // Checked with the configuration; a section made in code may still be wrong.
         let filter = filter.unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
         let spans = self
@@ -139,8 +143,10 @@ impl Telemetry {
             .event_format(line::LineFormatter {
                 format: self.section.format,
             })
+            // Logs are read by collectors; escape sequences would stand in their fields.
             .with_ansi(false)
             .with_writer(RedactingMakeWriter::new(writer));
+        // One filter for both layers, so that spans and lines agree.
         let registry = tracing_subscriber::registry().with(filter).with(spans);
         Box::new(registry.with(line::SpanFields).with(lines))
     }
@@ -151,8 +157,8 @@ impl Telemetry {
             .map_err(TelemetryError::Installed)?;
         std::panic::set_hook(Box::new(|panic| {
             // Where, not what: the text of a panic may hold contents.
-            let place = panic.location().map(ToString::to_string);
-            tracing::error!(place, "panic");
+            let location = panic.location().map(ToString::to_string);
+            tracing::error!(location, "panic");
         }));
         Ok(())
     }
@@ -169,6 +175,7 @@ impl Telemetry {
         let Ok((spans, metrics)) = sent.await else {
             return;
         };
+        // Only logged: a stop must not fail because a collector is away.
         if let Err(error) = spans {
             tracing::warn!(%error, "some spans were not sent");
         }
@@ -178,8 +185,8 @@ impl Telemetry {
     }
 }
 
-/// Records spans. Those of the bus's work loop give log lines their fields, but are not recorded: the
-/// handler's span (`router::span`) says the same.
+/// Records spans. Those of the bus's work loop give log lines their fields but are not recorded: the span of the
+/// handler (`router::span`) has the same content.
 pub(crate) fn span_layer<S, T>(tracer: T) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -231,6 +238,7 @@ fn tracer_provider(
         .with_endpoint(endpoint)
         .build()
         .map_err(TelemetryError::Otlp)?;
+    // The caller's decision first; the ratio is for traces that begin here (section 17).
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(section.sample_ratio)));
     Ok(SdkTracerProvider::builder()
         .with_resource(resource)

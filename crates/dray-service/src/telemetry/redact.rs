@@ -1,37 +1,38 @@
-//! Takes the secrets of presigned URLs out of log lines (messaging-reliability L-1).
+//! Removes the secrets of presigned URLs from log lines (messaging-reliability L-1).
 //!
-//! A last line of defence under every log format: code never logs such a URL on purpose. Works on the finished
+//! A last line of defence under every log format: code never logs such a URL on purpose. It works on the finished
 //! line, so it does not matter through which field or error a URL came in.
 
 use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Names whose values give access.
+/// Names in lower case whose values give access.
 const SECRET_NAMES: [&str; 3] = [
     "x-amz-signature",
     "x-amz-credential",
     "x-amz-security-token",
 ];
-/// What is written instead of a value.
+/// Written instead of a value.
 const REDACTED_VALUE: &str = "***";
 
 /// Replaces the values of `X-Amz-Signature`, `X-Amz-Credential` and `X-Amz-Security-Token`, in queries
 /// (`name=value`, also with `=` percent-encoded), headers (`name: value`) and JSON (`"name":"value"`).
 pub fn redact_line(line: &str) -> String {
+    // ASCII only, which keeps every offset.
     let lower = line.to_ascii_lowercase();
-    let mut shown = String::with_capacity(line.len());
+    let mut redacted = String::with_capacity(line.len());
     let mut done = 0;
     while let Some((start, end)) = next_value(&lower, done) {
-        shown.push_str(line.get(done..start).unwrap_or_default());
-        shown.push_str(REDACTED_VALUE);
+        redacted.push_str(line.get(done..start).unwrap_or_default());
+        redacted.push_str(REDACTED_VALUE);
         done = end;
     }
-    shown.push_str(line.get(done..).unwrap_or_default());
-    shown
+    redacted.push_str(line.get(done..).unwrap_or_default());
+    redacted
 }
 
-/// Where the next secret value at or after `from` begins and ends.
+/// Returns where the next secret value at or after `from` begins and ends.
 fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
     loop {
         let rest = lower.get(from..)?;
@@ -47,6 +48,7 @@ fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
         if separator > 0 && length > 0 {
             return Some((after + separator, after + separator + length));
         }
+        // The name alone, as in prose; search goes on behind it.
         from = after;
     }
 }
@@ -56,6 +58,7 @@ fn separator_length(tail: &str) -> usize {
     let quotes = |text: &str| text.len() - text.trim_start_matches(['"', '\'', '\\']).len();
     let before = quotes(tail);
     let rest = tail.get(before..).unwrap_or_default();
+    // Percent-encoded once, or twice when the URL stands in a query itself.
     let sign = ["=", ":", "%3d", "%253d"]
         .iter()
         .find(|sign| rest.starts_with(**sign));
@@ -68,6 +71,7 @@ fn separator_length(tail: &str) -> usize {
     before + sign.len() + blanks + quotes(rest)
 }
 
+/// A value ends where a query, a header, a JSON text or a Markdown link would end it.
 fn ends_value(character: char) -> bool {
     character.is_whitespace()
         || matches!(
@@ -83,7 +87,7 @@ pub struct RedactingMakeWriter<W> {
 }
 
 impl<W> RedactingMakeWriter<W> {
-    /// Redacts on the way to `inner`.
+    /// Redacts every line on its way to `inner`.
     pub fn new(inner: W) -> Self {
         Self { inner }
     }
@@ -99,7 +103,7 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for RedactingMakeWriter<W> {
     }
 }
 
-/// One line on its way out. The formatter writes each line in one piece.
+/// Writer of one line. The formatter writes each line with one call, so no secret is split.
 #[derive(Debug)]
 pub struct RedactingWriter<W> {
     inner: W,
@@ -107,8 +111,10 @@ pub struct RedactingWriter<W> {
 
 impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // A broken character must not let the line pass unredacted.
         let text = String::from_utf8_lossy(line);
         self.inner.write_all(redact_line(&text).as_bytes())?;
+        // The length that came in: callers count their own bytes, not the redacted ones.
         Ok(line.len())
     }
 
@@ -128,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_hidden_wherever_they_stand() {
+    fn values_are_hidden_at_every_position() {
         check("nothing to hide", "nothing to hide");
         check(
             "GET https://s3/b/k?X-Amz-Credential=AK%2F2026&X-Amz-Date=1&X-Amz-Signature=abc123 done",
@@ -178,22 +184,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_value_survives_whatever_stands_around_it(
+        fn no_value_survives_redaction_in_any_context(
             before in ".{0,40}",
             name in prop::sample::select(vec!["X-Amz-Signature", "x-amz-credential", "X-AMZ-SECURITY-TOKEN"]),
             sign in prop_oneof![Just("="), Just(": "), Just("%3D"), Just("\":\"")],
             value in "[A-Z0-9/+_.~%-]{12,60}",
             after in "([&\"\\s].{0,40})?",
         ) {
-            let shown = redact_line(&format!("{before}{name}{sign}{value}{after}"));
-            prop_assert!(!shown.contains(&value), "{shown}");
-            prop_assert_eq!(redact_line(&shown), shown);
+            let redacted = redact_line(&format!("{before}{name}{sign}{value}{after}"));
+            prop_assert!(!redacted.contains(&value), "{redacted}");
+            prop_assert_eq!(redact_line(&redacted), redacted);
         }
 
         #[test]
         fn any_line_can_be_redacted(line in "(?s).{0,200}") {
-            let shown = redact_line(&line);
-            prop_assert!(line.to_ascii_lowercase().contains("x-amz-") || shown == line);
+            let redacted = redact_line(&line);
+            prop_assert!(line.to_ascii_lowercase().contains("x-amz-") || redacted == line);
         }
     }
 }

@@ -231,7 +231,7 @@ fn the_metrics_page_lists_what_is_created() {
 }
 
 #[test]
-fn the_spans_of_the_work_loop_are_told_by_the_handlers_own() {
+fn the_spans_of_the_work_loop_contain_the_handlers_own() {
     let exporter = opentelemetry_sdk::trace::InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder()
         .with_simple_exporter(exporter.clone())
@@ -256,7 +256,7 @@ fn the_spans_of_the_work_loop_are_told_by_the_handlers_own() {
 
 /// A collector that notes which exports came.
 async fn collector(
-    seen: Arc<Mutex<Vec<&'static str>>>,
+    received_kinds: Arc<Mutex<Vec<&'static str>>>,
 ) -> (std::net::SocketAddr, tokio::task::JoinSet<()>) {
     let mut routes = axum::Router::new();
     for (path, kind) in [
@@ -269,14 +269,14 @@ async fn collector(
             "metrics",
         ),
     ] {
-        let seen = Arc::clone(&seen);
+        let received_kinds = Arc::clone(&received_kinds);
         let export = move |request: axum::extract::Request| {
-            let seen = Arc::clone(&seen);
+            let received_kinds = Arc::clone(&received_kinds);
             async move {
                 let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
                     let text = String::from_utf8_lossy(request.get_ref()).into_owned();
                     assert!(text.contains("test-service"), "{text}");
-                    seen.lock().unwrap().push(kind);
+                    received_kinds.lock().unwrap().push(kind);
                     async { Ok::<_, tonic::Status>(tonic::Response::new(Bytes::new())) }
                 });
                 tonic::server::Grpc::new(RawCodec)
@@ -301,8 +301,8 @@ async fn collector(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_and_metrics_reach_an_otlp_collector_by_the_end() {
-    let seen = Arc::default();
-    let (address, _collector) = collector(Arc::clone(&seen)).await;
+    let received_kinds = Arc::default();
+    let (address, _collector) = collector(Arc::clone(&received_kinds)).await;
     let section = TelemetrySection {
         otlp_endpoint: Some(format!("http://{address}")),
         ..TelemetrySection::default()
@@ -318,7 +318,7 @@ async fn spans_and_metrics_reach_an_otlp_collector_by_the_end() {
     tokio::time::timeout(Duration::from_secs(20), telemetry.shutdown())
         .await
         .unwrap();
-    let mut kinds = seen.lock().unwrap().clone();
+    let mut kinds = received_kinds.lock().unwrap().clone();
     kinds.sort_unstable();
     assert_eq!(kinds, ["metrics", "traces"]);
 }

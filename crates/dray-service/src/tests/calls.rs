@@ -52,7 +52,7 @@ async fn a_panic_becomes_an_internal_fault_and_the_service_goes_on() {
 }
 
 #[tokio::test]
-async fn a_handler_is_cancelled_at_its_deadline_and_the_caller_hears_of_it() {
+async fn a_handler_is_cancelled_at_its_deadline_and_the_caller_gets_a_fault() {
     let world = TestHost::new(&[]).await;
     let fault = call(
         &world.bus(),
@@ -96,7 +96,7 @@ async fn a_deadline_beyond_the_longest_call_is_cut() {
 }
 
 #[tokio::test]
-async fn overload_is_answered_at_once_and_what_was_admitted_is_done() {
+async fn overload_is_answered_immediately_and_admitted_work_completes() {
     let world = TestHost::new(&[("limits.calls", "2"), ("limits.calls_per_tenant", "2")]).await;
     let bus = world.bus();
     let held = |count: usize| {
@@ -191,7 +191,7 @@ async fn a_reply_that_is_too_large_becomes_a_fault() {
 }
 
 #[tokio::test]
-async fn the_same_operation_asked_twice_at_once_runs_once() {
+async fn the_same_operation_called_twice_concurrently_runs_once() {
     let world = TestHost::new(&[]).await;
     let (bus, meta) = (world.bus(), meta("acme"));
     let mut callers = tokio::task::JoinSet::new();
@@ -225,7 +225,7 @@ async fn a_caller_that_gives_up_ends_its_handler() {
 }
 
 #[tokio::test]
-async fn a_request_that_does_not_decode_is_refused_in_words() {
+async fn a_request_that_does_not_decode_is_refused_with_a_message() {
     let world = TestHost::new(&[]).await;
     // A message of another type on the subject: field 1 is a varint where a text belongs.
     let fault = raw(&world, &[0x08, 0x01]).await;

@@ -112,7 +112,7 @@ async fn a_request_above_the_message_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn one_operation_on_both_ways_runs_once() {
+async fn one_operation_over_bus_and_grpc_runs_once() {
     let world = TestHost::new(&[]).await;
     let operation = OperationId::mint();
     let over_bus = {
@@ -152,7 +152,7 @@ async fn a_client_that_goes_away_ends_its_handler() {
 }
 
 #[tokio::test]
-async fn who_waited_for_another_ones_answer_runs_when_that_one_is_gone() {
+async fn a_waiting_duplicate_runs_when_the_first_call_is_gone() {
     let world = TestHost::new(&[]).await;
     let operation = OperationId::mint();
     let channel = channel(&world).await;
@@ -193,7 +193,7 @@ async fn a_client_that_only_watches_does_not_hold_up_the_stop() {
 }
 
 #[tokio::test]
-async fn a_stop_answers_what_is_in_hand_over_grpc() {
+async fn a_stop_answers_running_calls_over_grpc() {
     let world = TestHost::new(&[]).await;
     let (channel, probe) = (channel(&world).await, world.probe.clone());
     let mut callers = tokio::task::JoinSet::new();
@@ -212,7 +212,7 @@ async fn a_stop_answers_what_is_in_hand_over_grpc() {
 }
 
 #[tokio::test]
-async fn dropping_the_host_ends_what_is_in_hand_over_grpc() {
+async fn dropping_the_host_ends_running_calls_over_grpc() {
     let world = TestHost::new(&[]).await;
     let (channel, probe) = (channel(&world).await, world.probe.clone());
     let mut callers = tokio::task::JoinSet::new();

@@ -296,7 +296,7 @@ async fn a_call_that_two_services_answer_stops_the_start() {
 }
 
 #[tokio::test]
-async fn wrong_configuration_is_told_before_anything_is_opened() {
+async fn invalid_configuration_is_reported_before_anything_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let host = host(
@@ -315,8 +315,8 @@ async fn wrong_configuration_is_told_before_anything_is_opened() {
 #[tokio::test]
 async fn an_occupied_address_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap();
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = occupied.local_addr().unwrap();
     let error = host_at(&folder, address).start().await.unwrap_err();
     assert!(
         matches!(
@@ -360,7 +360,7 @@ async fn a_shared_bus_that_is_not_provisioned_stops_the_start() {
 }
 
 #[tokio::test]
-async fn references_are_written_from_what_the_host_holds() {
+async fn references_are_generated_from_the_hosts_sections() {
     let folder = tempfile::tempdir().unwrap();
     let host = host(settings(&folder), &HandlerProbe::default());
     let page = host.config_reference();

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::service::TestHost;
 
 #[tokio::test]
-async fn pages_tell_life_start_readiness_and_metrics() {
+async fn pages_report_liveness_startup_readiness_and_metrics() {
     let world = TestHost::new(&[]).await;
     world.running.ready().await;
     assert_eq!(page(&world, "/live").await, (200, "ok\n".to_owned()));

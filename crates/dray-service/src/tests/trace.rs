@@ -15,9 +15,9 @@ async fn a_trace_reaches_the_handler_and_what_it_calls() {
     let world = TestHost::new(&[]).await;
     let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));
     for url in ["trace:", "forward:trace:"] {
-        let seen = call(&world.bus(), &meta, url).await.unwrap();
+        let traceparent = call(&world.bus(), &meta, url).await.unwrap();
         assert_eq!(
-            TraceContext::new(&seen, "").trace_id(),
+            TraceContext::new(&traceparent, "").trace_id(),
             Some("4bf92f3577b34da6a3ce929d0e0e4736"),
             "{url}"
         );
@@ -27,8 +27,11 @@ async fn a_trace_reaches_the_handler_and_what_it_calls() {
 #[tokio::test]
 async fn without_a_trace_the_handler_gets_a_new_one() {
     let world = TestHost::new(&[]).await;
-    let seen = world.call("trace:").await.unwrap();
-    assert!(!TraceContext::new(&seen, "").is_empty(), "{seen}");
+    let traceparent = world.call("trace:").await.unwrap();
+    assert!(
+        !TraceContext::new(&traceparent, "").is_empty(),
+        "{traceparent}"
+    );
 }
 
 /// Records the spans of this thread until it is dropped.
@@ -91,8 +94,8 @@ async fn the_span_of_an_answered_call_hangs_on_the_callers_client_span() {
     let world = TestHost::new(&[]).await;
     let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));
     call(&world.bus(), &meta, "echo:x").await.unwrap();
-    let asked = recorder.span("request dray.egress.v1.fetch").await;
+    let client_span = recorder.span("request dray.egress.v1.fetch").await;
     let answered = recorder.span("process dray.egress.v1.fetch").await;
-    assert_eq!(asked.parent_span_id.to_string(), "00f067aa0ba902b7");
-    assert_eq!(answered.parent_span_id, asked.span_context.span_id());
+    assert_eq!(client_span.parent_span_id.to_string(), "00f067aa0ba902b7");
+    assert_eq!(answered.parent_span_id, client_span.span_context.span_id());
 }

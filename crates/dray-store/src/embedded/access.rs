@@ -1,8 +1,8 @@
-//! Several access keys for one endpoint, each with a policy document of the kind that S3 and MinIO enforce.
+//! Several access keys for one endpoint, each with a policy document of the kind that S3 and `MinIO` enforce.
 //!
-//! Understood are statements with `PolicyEffect`, `Action` and `Resource`, and `*` and `?` in the last two. A policy
-//! with anything else (`Condition`, `NotAction`, `Principal`) is refused, because ignoring a part would change what it
-//! says.
+//! Understood are statements with `Effect`, `Action` and `Resource`, and `*` and `?` in the last two. A policy with
+//! any other part (`Condition`, `NotAction`, `Principal`) is refused, because ignoring a part would change its
+//! meaning.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -15,19 +15,24 @@ use s3s::{S3Result, s3_error};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// An access key of the endpoint and what it may do.
+/// Refused requests that are kept; later ones are only logged, so that a client that is refused again and again does not
+/// fill the memory.
+const MAX_REFUSED_REQUESTS: usize = 1_000;
+
+/// An access key of the endpoint, and what it may do.
 #[derive(Clone, Debug)]
 pub struct AccessKey {
-    /// The key's name.
+    /// Name of the key, as clients send it.
     pub access_key: String,
-    /// Its secret.
+    /// Secret of the key, for signatures.
     pub secret_key: Secret,
-    /// The policy document.
+    /// Policy document in JSON.
     pub policy: Value,
 }
 
 /// One statement of a policy document.
 #[derive(Clone, Debug, Deserialize)]
+// Refuses the parts that the module does not understand.
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct PolicyStatement {
     #[serde(default, rename = "Sid")]
@@ -59,12 +64,12 @@ struct PolicyDocument {
     statement: Vec<PolicyStatement>,
 }
 
-/// The keys of an endpoint with their policies, and what was refused so far.
+/// The keys of an endpoint with their policies, and the requests that were refused so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessControl {
     policies: Arc<BTreeMap<String, PolicyDocument>>,
     refused: Arc<Mutex<Vec<String>>>,
-    /// The key without a policy, which may do everything.
+    /// The key of the endpoint itself, which has no policy and may do everything.
     owner: String,
 }
 
@@ -85,7 +90,15 @@ impl AccessControl {
         })
     }
 
-    /// Refused requests so far: `<key> <action> <resource>`.
+    /// Keeps a refused request for tests of a deployment's policies (`EmbeddedS3::refused`).
+    fn keep_refused(&self, request: String) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.len() < MAX_REFUSED_REQUESTS {
+            refused.push(request);
+        }
+    }
+
+    /// The first refused requests, at most [`MAX_REFUSED_REQUESTS`]: `<key> <action> <resource>`.
     pub(super) fn refused(&self) -> Vec<String> {
         let refused = self.refused.lock();
         refused.unwrap_or_else(PoisonError::into_inner).clone()
@@ -108,9 +121,11 @@ impl AccessControl {
 #[async_trait::async_trait]
 impl S3Access for AccessControl {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        // Anonymous requests have no rights at all.
         let Some(credentials) = cx.credentials() else {
             return Err(s3_error!(AccessDenied, "Access Denied"));
         };
+        // A copy needs the right to read its source as well.
         let source = cx.headers().get("x-amz-copy-source");
         let source = source.and_then(|value| value.to_str().ok());
         let needed = needed_actions(cx.s3_op().name(), cx.s3_path(), source);
@@ -118,8 +133,7 @@ impl S3Access for AccessControl {
             return Ok(());
         };
         tracing::warn!(refused, "AccessDenied");
-        let mut all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(refused);
+        self.keep_refused(refused);
         Err(s3_error!(AccessDenied, "Access Denied"))
     }
 }
@@ -135,6 +149,7 @@ fn needed_actions(
         S3Path::Bucket { bucket } => resource_arn(bucket),
         S3Path::Object { bucket, key } => resource_arn(&format!("{bucket}/{key}")),
     };
+    // S3 has one right for several operations.
     let action = match operation {
         "HeadObject" => "GetObject",
         "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "CompleteMultipartUpload" => {
@@ -146,6 +161,7 @@ fn needed_actions(
     };
     let mut needed = vec![(format!("s3:{action}"), resource)];
     if let Some(source) = copy_source {
+        // The header carries the key percent-encoded.
         let source = percent_encoding::percent_decode_str(source).decode_utf8_lossy();
         needed.push((
             "s3:GetObject".to_owned(),
@@ -160,7 +176,7 @@ fn resource_arn(path: &str) -> String {
 }
 
 impl PolicyDocument {
-    /// A denying statement wins over any allowing one.
+    /// Returns whether the action is allowed. A denying statement wins over any allowing one.
     fn allows(&self, action: &str, resource: &str) -> bool {
         let effect = |effect: PolicyEffect| {
             self.statement.iter().any(|statement| {
@@ -193,7 +209,7 @@ fn matches_wildcard(pattern: &[u8], text: &[u8]) -> bool {
             matches_wildcard(rest, text) || matches_wildcard(pattern, left)
         }
         (Some((b'?', rest)), Some((_, left))) => matches_wildcard(rest, left),
-        (Some((wanted, rest)), Some((found, left))) if wanted == found => {
+        (Some((wanted, rest)), Some((actual, left))) if wanted == actual => {
             matches_wildcard(rest, left)
         }
         _ => false,
@@ -276,6 +292,15 @@ mod tests {
             |operation| access.judge("reader", &needed_actions(operation, &object("a"), None));
         assert!(judge("GetObject").is_ok());
         assert!(judge("DeleteObject").is_err());
+    }
+
+    #[test]
+    fn a_client_that_is_refused_without_end_does_not_fill_the_memory() {
+        let access = AccessControl::default();
+        for number in 0..MAX_REFUSED_REQUESTS + 10 {
+            access.keep_refused(number.to_string());
+        }
+        assert_eq!(access.refused().len(), MAX_REFUSED_REQUESTS);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What went wrong, in the words of S3.
+//! The errors of the folder, and their codes in S3.
 
 use std::io::ErrorKind;
 
 use s3s::{S3Error, S3ErrorCode, StdError};
 
-/// What an operation on the folder can fail with.
+/// Failure of an operation on the folder.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FolderError {
     #[error("no such bucket")]
@@ -41,7 +41,7 @@ pub(super) enum FolderError {
     Io(#[from] std::io::Error),
 }
 
-/// Whether the disk, a quota or the capacity is at its end.
+/// Returns whether the disk, a quota or the capacity is at its end.
 fn is_full(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -66,7 +66,7 @@ impl From<FolderError> for S3Error {
             FolderError::Range => S3ErrorCode::InvalidRange,
             FolderError::Invalid(_) => S3ErrorCode::InvalidArgument,
             FolderError::NotOffered(_) => S3ErrorCode::NotImplemented,
-            // The code of other stores that run out of room; S3 itself never does.
+            // The code of MinIO for a full disk; S3 itself has none.
             FolderError::Io(error) if is_full(error.kind()) => {
                 let mut full = S3Error::new(S3ErrorCode::Custom("XMinioStorageFull".into()));
                 full.set_message("The store's disk is full.");
@@ -74,7 +74,8 @@ impl From<FolderError> for S3Error {
                 return full;
             }
             FolderError::Io(error) => {
-                tracing::error!(%error, "embedded store cannot use its folder");
+                // The detail is for the log: it has paths of this machine.
+                tracing::error!(%error, "could not use the directory of the embedded store");
                 return S3Error::new(S3ErrorCode::InternalError);
             }
         };

@@ -1,4 +1,4 @@
-//! The folder: what becomes visible, and when. Everything here blocks on the file system.
+//! The folder: which objects become visible, and when. All functions here block on the file system.
 //!
 //! An object is a file that is complete before it gets its name; a name is given with one `link` (only if it is free)
 //! or one `rename`. So no reader and no crash ever sees half an object, and of two conditional creators one loses.
@@ -17,15 +17,15 @@ use super::error::FolderError;
 use super::layout::DirectoryLayout;
 use super::part::{InPlaceWrites, WriteTurn};
 use super::private;
+use super::quota::StorageQuota;
 use super::record::{self, ObjectMetadata, ObjectRecord};
-use super::room::StorageQuota;
 
 /// A folder that this process serves.
 #[derive(Debug)]
 pub(super) struct ServedDirectory {
     pub(super) layout: DirectoryLayout,
-    pub(super) room: Arc<StorageQuota>,
-    /// Held while names change, so that folders do not vanish under a new file.
+    pub(super) quota: Arc<StorageQuota>,
+    /// Held while names change, so that a directory is not removed between its creation and the first file in it.
     names: Mutex<()>,
     /// Parts that are being written in their final place.
     pub(super) placing: InPlaceWrites,
@@ -33,27 +33,27 @@ pub(super) struct ServedDirectory {
     _lock: File,
 }
 
-/// Bytes being written: a file that has no name yet, or a range of a larger file. Dropping it before it is kept
-/// removes the file and gives its room back.
+/// Bytes being written: a file that has no name yet, or a range of a larger file. Dropping it before
+/// [`ObjectDraft::keep`] removes the file and gives its room back.
 #[derive(Debug)]
 pub(super) struct ObjectDraft {
     pub(super) file: File,
-    /// The file that goes when this is dropped; none for a range.
+    /// The file that is removed when this is dropped; `None` for a range.
     path: Option<PathBuf>,
-    room: Arc<StorageQuota>,
-    /// Bytes that room was taken for.
+    quota: Arc<StorageQuota>,
+    /// Number of bytes that room was taken for.
     pub(super) written: u64,
-    kept: bool,
+    finished: bool,
     /// The right to write the range. It ends with the last write, which may outlive the request.
     _turn: Option<WriteTurn>,
 }
 
-/// Whether a new object may take the place of an old one.
+/// Whether a new object may replace an old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OverwriteRule {
-    /// Only a free key.
+    /// Only a free key is taken; an existing object stays.
     Free,
-    /// Any key.
+    /// Any key is taken, and an existing object is replaced.
     Any,
 }
 
@@ -61,21 +61,25 @@ impl ServedDirectory {
     /// Takes the folder for this process, and removes what an earlier one left half done.
     pub(super) fn open(root: &Path, capacity: u64) -> io::Result<Self> {
         let layout = DirectoryLayout::new(root);
+        // Before any file is created: other users must not be able to place one.
         private::claim_directory(root)?;
         let lock = private::create_private(&layout.lock())?;
+        // The kernel drops the lock with the process, so no lock stays behind after a crash.
         lock.try_lock().map_err(|error| match error {
             fs::TryLockError::WouldBlock => io::Error::new(
                 ErrorKind::ResourceBusy,
-                "the folder is served by another process",
+                "another process serves this directory",
             ),
             fs::TryLockError::Error(error) => error,
         })?;
+        // Under the lock: no other process writes there.
         if layout.temporary().exists() {
             fs::remove_dir_all(layout.temporary())?;
         }
         for folder in [layout.temporary(), layout.objects(), layout.uploads()] {
             private::create_directories(&folder)?;
         }
+        // Counting reads the whole tree, so it is done only for a limit.
         let used = if StorageQuota::is_limited(capacity) {
             size_of(&layout.objects())? + size_of(&layout.uploads())?
         } else {
@@ -83,19 +87,19 @@ impl ServedDirectory {
         };
         Ok(Self {
             layout,
-            room: Arc::new(StorageQuota::new(capacity, used)),
+            quota: Arc::new(StorageQuota::new(capacity, used)),
             names: Mutex::new(()),
             placing: InPlaceWrites::default(),
             _lock: lock,
         })
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub(super) fn root(&self) -> &Path {
         self.layout.root()
     }
 
-    /// Creates the bucket, if it is missing. Whether it was.
+    /// Creates the bucket, if it is missing. Returns whether it was.
     pub(super) fn create_bucket(&self, bucket: &str) -> io::Result<bool> {
         match private::create_directory(&self.layout.bucket(bucket)) {
             Ok(()) => Ok(true),
@@ -104,7 +108,7 @@ impl ServedDirectory {
         }
     }
 
-    /// Fails unless the bucket is there.
+    /// Fails unless the bucket exists.
     pub(super) fn check_bucket(&self, bucket: &str) -> Result<(), FolderError> {
         if self.layout.bucket(bucket).is_dir() {
             Ok(())
@@ -113,7 +117,7 @@ impl ServedDirectory {
         }
     }
 
-    /// The file of an object, whether it is there or not.
+    /// Path of an object's file, whether it exists or not.
     pub(super) fn path(&self, bucket: &str, key: &str) -> Result<PathBuf, FolderError> {
         self.layout
             .object(bucket, key)
@@ -126,7 +130,7 @@ impl ServedDirectory {
         ObjectRecord::open(&self.path(bucket, key)?)
     }
 
-    /// A new file without a name.
+    /// Creates a new file that has no name for readers yet.
     pub(super) fn draft(&self) -> io::Result<ObjectDraft> {
         let path = self.layout.temporary().join(Uuid::new_v4().to_string());
         let file = private::private_options()
@@ -137,52 +141,54 @@ impl ServedDirectory {
         Ok(ObjectDraft {
             file,
             path: Some(path),
-            room: Arc::clone(&self.room),
+            quota: Arc::clone(&self.quota),
             written: 0,
-            kept: false,
+            finished: false,
             _turn: None,
         })
     }
 
-    /// A range of a file, written from where `file` stands.
+    /// Makes a draft of a range of a file, which is written from where `file` stands.
     pub(super) fn range(&self, file: File, turn: Option<WriteTurn>) -> ObjectDraft {
         ObjectDraft {
             file,
             path: None,
-            room: Arc::clone(&self.room),
+            quota: Arc::clone(&self.quota),
             written: 0,
-            kept: false,
+            finished: false,
             _turn: turn,
         }
     }
 
-    /// Seals the draft and makes it the object.
+    /// Seals the draft and makes it the object under `path`.
     pub(super) fn publish(
         &self,
         mut draft: ObjectDraft,
         meta: &ObjectMetadata,
         path: &Path,
-        place: OverwriteRule,
+        rule: OverwriteRule,
     ) -> Result<(), FolderError> {
         let length = record::seal_record(&mut draft.file, meta)?;
         draft.reserve(length)?;
         if let Some(unnamed) = &draft.path {
-            self.name(unnamed, path, place)?;
+            self.name(unnamed, path, rule)?;
         }
         draft.keep();
         Ok(())
     }
 
-    /// Gives a complete file its name, and takes the one it had.
+    /// Gives a complete file its name, and removes the temporary one.
     pub(super) fn name(
         &self,
         unnamed: &Path,
         path: &Path,
-        place: OverwriteRule,
+        rule: OverwriteRule,
     ) -> Result<(), FolderError> {
+        // Until the name is given: `remove` could delete the parent that was just made.
         let _names = self.names();
         make_parent(path)?;
-        match place {
+        match rule {
+            // One system call that fails when the name exists: of two creators exactly one wins.
             OverwriteRule::Free => match fs::hard_link(unnamed, path) {
                 Ok(()) => fs::remove_file(unnamed)?,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -191,30 +197,31 @@ impl ServedDirectory {
                 Err(error) => return Err(error.into()),
             },
             OverwriteRule::Any => {
+                // Before the rename, which takes away the file that is measured.
                 let freed = freed_by_removing(path)?;
                 fs::rename(unnamed, path)?;
-                self.room.give(freed);
+                self.quota.give(freed);
             }
         }
         Ok(())
     }
 
-    /// Gives an object a second name. The bytes are shared; nothing is moved.
+    /// Gives an object a second name. Both names share the bytes; nothing is copied.
     pub(super) fn link(
         &self,
         from: &Path,
         to: &Path,
-        place: OverwriteRule,
+        rule: OverwriteRule,
     ) -> Result<(), FolderError> {
         let _names = self.names();
         make_parent(to)?;
-        if place == OverwriteRule::Any && to.exists() {
-            // Linked beside first, so that the name is never missing.
+        if rule == OverwriteRule::Any && to.exists() {
+            // Linked under another name first, so that the destination is never missing.
             let beside = self.layout.temporary().join(Uuid::new_v4().to_string());
             fs::hard_link(from, &beside).map_err(missing_or_io)?;
             let freed = freed_by_removing(to)?;
             fs::rename(&beside, to)?;
-            self.room.give(freed);
+            self.quota.give(freed);
             return Ok(());
         }
         match fs::hard_link(from, to) {
@@ -225,7 +232,7 @@ impl ServedDirectory {
         }
     }
 
-    /// Makes an object young again.
+    /// Renews the lifetime of an object, which counts from its last modification.
     pub(super) fn touch(path: &Path) -> Result<(), FolderError> {
         let file = File::options()
             .write(true)
@@ -236,17 +243,18 @@ impl ServedDirectory {
         Ok(())
     }
 
-    /// Removes an object, if it is there, and the folders that this leaves empty.
+    /// Removes an object, if it exists, and the directories that this leaves empty.
     pub(super) fn remove(&self, bucket: &str, path: &Path) -> Result<(), FolderError> {
         let _names = self.names();
         let freed = freed_by_removing(path)?;
         match fs::remove_file(path) {
-            Ok(()) => self.room.give(freed),
+            Ok(()) => self.quota.give(freed),
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
         let top = self.layout.bucket(bucket);
         for folder in path.ancestors().skip(1) {
+            // Fails on a directory that still has entries, which is where to stop.
             if folder == top || fs::remove_dir(folder).is_err() {
                 break;
             }
@@ -260,28 +268,29 @@ impl ServedDirectory {
 }
 
 impl ObjectDraft {
-    /// Takes room for bytes that are about to be written.
+    /// Takes room for bytes that are about to be written. Fails when the capacity is reached.
     pub(super) fn reserve(&mut self, bytes: u64) -> io::Result<()> {
-        self.room.take(bytes)?;
+        self.quota.take(bytes)?;
         self.written += bytes;
         Ok(())
     }
 
-    /// The bytes are in their place: nothing is removed or given back.
+    /// Marks the bytes as being in their place: nothing is removed or given back.
     pub(super) fn keep(mut self) {
-        self.kept = true;
+        self.finished = true;
     }
 }
 
 impl Drop for ObjectDraft {
     fn drop(&mut self) {
-        if self.kept {
+        if self.finished {
             return;
         }
-        self.room.give(self.written);
+        self.quota.give(self.written);
         if let Some(path) = &self.path
             && let Err(error) = fs::remove_file(path)
         {
+            // Only logged: the directory of drafts is emptied at the next start.
             tracing::warn!(%error, "an unfinished file stays until the next start");
         }
     }
@@ -296,6 +305,7 @@ fn missing_or_io(error: io::Error) -> FolderError {
 }
 
 fn is_absent(error: &io::Error) -> bool {
+    // A key below another object's name: a part of the path is a file.
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
@@ -303,7 +313,7 @@ fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), private::create_directories)
 }
 
-/// Bytes that come free when the file's name goes: none while it has another.
+/// Bytes that become free when the file's name goes; 0 while the file has another name.
 fn freed_by_removing(path: &Path) -> io::Result<u64> {
     match fs::metadata(path) {
         Ok(attributes) if attributes.nlink() == 1 => Ok(attributes.len()),
@@ -313,7 +323,7 @@ fn freed_by_removing(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// Bytes of all files below.
+/// Size in bytes of all files below a directory.
 fn size_of(folder: &Path) -> io::Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(folder)? {

@@ -1,5 +1,5 @@
-//! What the endpoint of a folder keeps from one start to the next: its port and its credentials, so that links which
-//! were handed out before a restart open afterwards. Readable by the owner of the folder only.
+//! What the endpoint of a folder keeps from one start to the next: its port and its credentials, so that links that
+//! were handed out before a restart work afterwards. Only the owner of the folder can read it.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
@@ -13,20 +13,21 @@ use super::layout::DirectoryLayout;
 use super::private;
 use crate::options::StoreOptions;
 
-/// Port and credentials of a folder's endpoint.
+/// Port and credentials of the endpoint of a folder.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct EndpointIdentity {
-    /// Port on loopback; 0 for any.
+    /// Port on loopback; 0 takes a free one.
     pub(super) port: u16,
     access_key: String,
     secret_key: String,
 }
 
 impl EndpointIdentity {
-    /// The folder's identity, or a new one when it has none that can be read.
+    /// Reads the folder's identity, or makes a new one when it has none that can be read.
     pub(super) fn of(root: &Path) -> io::Result<Self> {
         match Self::read(root) {
-            Ok(found) => Ok(found),
+            Ok(identity) => Ok(identity),
+            // A file that a crash cut off: links made with it are lost, but the store has to start.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) => {
                 Ok(Self::new())
             }
@@ -34,7 +35,7 @@ impl EndpointIdentity {
         }
     }
 
-    /// The identity that an endpoint wrote.
+    /// Reads the identity that an endpoint wrote.
     pub(super) fn read(root: &Path) -> io::Result<Self> {
         let text = fs::read(DirectoryLayout::new(root).identity())?;
         serde_json::from_slice(&text).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
@@ -45,14 +46,16 @@ impl EndpointIdentity {
         Self {
             port: 0,
             access_key: random(),
+            // Two version 4 UUIDs have 244 random bits.
             secret_key: format!("{}{}", random(), random()),
         }
     }
 
-    /// Keeps the identity: a new file that takes the place of the old one.
+    /// Writes the identity to a new file that then replaces the old one.
     pub(super) fn write(&self, root: &Path) -> io::Result<()> {
         let target = DirectoryLayout::new(root).identity();
         let temporary = target.with_extension("new");
+        // Left by a crash. `create_new` below follows no link that was put there.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -62,10 +65,11 @@ impl EndpointIdentity {
             .create_new(true)
             .open(&temporary)?;
         file.write_all(&serde_json::to_vec(self)?)?;
+        // One rename, so that a reader never sees half of it.
         fs::rename(temporary, target)
     }
 
-    /// What a client needs.
+    /// The options that a client needs.
     pub(super) fn options(&self) -> StoreOptions {
         StoreOptions {
             endpoint: format!("http://127.0.0.1:{}", self.port),

@@ -1,4 +1,5 @@
-//! Bodies on their way into the folder: written and hashed beside the network, checked before anything sees them.
+//! Bodies on their way into the folder: written and hashed beside the network, and checked before they become
+//! visible.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -15,50 +16,51 @@ use s3s::dto::{Checksum, StreamingBlob};
 use super::error::FolderError;
 use super::folder::ObjectDraft;
 
-/// Bytes gathered before they are handed to the thread that hashes and writes.
+/// Bytes that are gathered before they go to the thread that hashes and writes.
 const BATCH_BYTES: usize = 512 << 10;
-/// Time without a byte after which a body is given up.
+/// Longest silence of a sender before its body is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the sender says about a body.
+/// The sender's announcements about a body.
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedBody {
-    /// `Content-MD5`.
+    /// MD5 in base64, from `Content-MD5`.
     pub(super) md5: Option<String>,
-    /// `x-amz-checksum-*` headers.
+    /// Checksums from the `x-amz-checksum-*` headers.
     pub(super) checksum: Checksum,
-    /// Where checksums appear after the body.
+    /// Trailing headers, in which checksums appear after the body.
     pub(super) trailers: Option<TrailingHeaders>,
-    /// `x-amz-trailer` or `x-amz-sdk-checksum-algorithm`: which checksum the trailer will hold.
+    /// The checksum that the trailer will hold: `x-amz-trailer` or `x-amz-sdk-checksum-algorithm`.
     pub(super) algorithm: Option<String>,
 }
 
-/// A body that arrived and is what was announced.
+/// A body that arrived and matches its announcements.
 #[derive(Debug)]
 pub(super) struct ReceivedBody {
     pub(super) draft: ObjectDraft,
-    /// All checksums that were announced, and no others: computing them costs as much as the rest.
+    /// All checksums that were announced, and no others: computing one costs as much as the rest of the work.
     pub(super) checksum: Checksum,
 }
 
-/// What the writing thread works with.
+/// The state of the writing thread, passed from one batch to the next.
 struct BodySink {
     draft: ObjectDraft,
     hasher: ChecksumHasher,
     md5: Option<Md5>,
 }
 
-/// Runs what blocks on a thread for that.
+/// Runs work that blocks on a thread for it. A panic of the work goes on in the caller.
 pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
+        // Nothing aborts the task, so its error is a panic.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-/// Takes a body into a draft.
+/// Receives a body into a draft and checks it.
 pub(super) async fn receive_body(
     draft: ObjectDraft,
     body: Option<StreamingBlob>,
@@ -73,6 +75,7 @@ pub(super) async fn receive_body(
         Some(body) => pump_body(body, sink).await?,
         None => sink,
     };
+    // Checked before the draft gets a name: refused bytes never become visible.
     let checksum = sink.hasher.finalize();
     announced.verify(&checksum, sink.md5)?;
     Ok(ReceivedBody {
@@ -85,6 +88,7 @@ pub(super) async fn receive_body(
 async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, FolderError> {
     let mut batch = Vec::new();
     let mut gathered = 0;
+    // A finished task to begin with, so that each round waits for the one before in the same way.
     let mut working = tokio::task::spawn_blocking(move || Ok(sink));
     loop {
         let next = tokio::time::timeout(IDLE_TIMEOUT, body.next())
@@ -96,6 +100,7 @@ async fn pump_body(mut body: StreamingBlob, sink: BodySink) -> Result<BodySink, 
             batch.push(bytes);
         }
         if gathered >= BATCH_BYTES || ended {
+            // At most one batch is being written, which bounds the memory and keeps the order.
             let mut sink = join_result(working.await)?;
             let pieces = std::mem::take(&mut batch);
             gathered = 0;
@@ -121,12 +126,13 @@ fn join_result(
 
 impl BodySink {
     fn write(&mut self, pieces: &[Bytes]) -> io::Result<()> {
-        for piece in pieces {
-            self.draft.reserve(piece.len() as u64)?;
-            self.draft.file.write_all(piece)?;
-            self.hasher.update(piece);
+        for chunk in pieces {
+            // Before the write, so that the capacity is never exceeded.
+            self.draft.reserve(chunk.len() as u64)?;
+            self.draft.file.write_all(chunk)?;
+            self.hasher.update(chunk);
             if let Some(md5) = &mut self.md5 {
-                md5.update(piece);
+                md5.update(chunk);
             }
         }
         Ok(())
@@ -134,7 +140,7 @@ impl BodySink {
 }
 
 impl AnnouncedBody {
-    /// For what was announced.
+    /// Makes the hashers for what was announced, in headers or as a trailer.
     fn hasher(&self) -> ChecksumHasher {
         let named = |name: &str| {
             self.algorithm
@@ -153,7 +159,8 @@ impl AnnouncedBody {
     }
 
     /// Compares everything that was announced, before or after the body.
-    fn verify(&self, got: &Checksum, md5: Option<Md5>) -> Result<(), FolderError> {
+    fn verify(&self, sent: &Checksum, md5: Option<Md5>) -> Result<(), FolderError> {
+        // Trailers exist only once the body was read to its end.
         let trailers = self.trailers.as_ref().and_then(TrailingHeaders::take);
         let trailer = |name: &str| {
             trailers
@@ -167,32 +174,33 @@ impl AnnouncedBody {
             (
                 "x-amz-checksum-crc32",
                 &announced.checksum_crc32,
-                &got.checksum_crc32,
+                &sent.checksum_crc32,
             ),
             (
                 "x-amz-checksum-crc32c",
                 &announced.checksum_crc32c,
-                &got.checksum_crc32c,
+                &sent.checksum_crc32c,
             ),
             (
                 "x-amz-checksum-sha1",
                 &announced.checksum_sha1,
-                &got.checksum_sha1,
+                &sent.checksum_sha1,
             ),
             (
                 "x-amz-checksum-sha256",
                 &announced.checksum_sha256,
-                &got.checksum_sha256,
+                &sent.checksum_sha256,
             ),
             (
                 "x-amz-checksum-crc64nvme",
                 &announced.checksum_crc64nvme,
-                &got.checksum_crc64nvme,
+                &sent.checksum_crc64nvme,
             ),
         ];
-        for (name, header, got) in pairs {
+        for (name, header, sent) in pairs {
+            // A header goes before the trailer of the same name.
             let wanted = header.clone().or_else(|| trailer(name));
-            if wanted.is_some() && wanted != *got {
+            if wanted.is_some() && wanted != *sent {
                 return Err(FolderError::BadDigest);
             }
         }

@@ -1,4 +1,4 @@
-//! The keys of a bucket in the order of S3: by bytes.
+//! Lists the keys of a bucket in the order of S3: by bytes.
 
 use std::fs;
 use std::io;
@@ -19,71 +19,76 @@ pub(super) struct ListedObject {
     pub(super) modified: SystemTime,
 }
 
-/// What is asked for.
+/// The part of the list that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListRequest<'a> {
     pub(super) prefix: &'a str,
-    /// Keys up to this one were listed before.
+    /// The last key that was listed before.
     pub(super) after: Option<&'a str>,
-    pub(super) most: usize,
+    pub(super) limit: usize,
 }
 
 impl ServedDirectory {
-    /// Up to `most` objects, and whether there are more.
+    /// Lists up to `limit` objects; returns also whether there are more.
     pub(super) fn list(
         &self,
         bucket: &str,
         wanted: ListRequest<'_>,
     ) -> Result<(Vec<ListedObject>, bool), FolderError> {
         self.check_bucket(bucket)?;
-        let mut found = Vec::new();
-        let more = walk_folder(&self.layout.bucket(bucket), "", wanted, &mut found)?;
-        Ok((found, more))
+        let mut objects = Vec::new();
+        let more = walk_folder(&self.layout.bucket(bucket), "", wanted, &mut objects)?;
+        Ok((objects, more))
     }
 }
 
-/// Lists below one folder whose keys start with `before`. Whether the list was cut.
+/// Lists objects below one directory, whose keys start with `before`. Returns whether the list was cut.
 fn walk_folder(
     folder: &Path,
     before: &str,
     wanted: ListRequest<'_>,
-    found: &mut Vec<ListedObject>,
+    objects: &mut Vec<ListedObject>,
 ) -> Result<bool, FolderError> {
     for (name, key, is_object) in folder_entries(folder, before)? {
         if is_object {
             if !key.starts_with(wanted.prefix) || wanted.after.is_some_and(|after| *key <= *after) {
                 continue;
             }
-            if found.len() == wanted.most {
+            // One more object exists, so the caller gets a token to go on.
+            if objects.len() == wanted.limit {
                 return Ok(true);
             }
             match ObjectRecord::open(&folder.join(name)) {
-                Ok(record) => found.push(ListedObject {
+                Ok(record) => objects.push(ListedObject {
                     key,
                     size: record.size,
                     tag: record.meta.tag,
                     modified: record.modified,
                 }),
-                // Removed meanwhile.
+                // The object was removed meanwhile.
                 Err(FolderError::NoSuchKey) => {}
                 Err(error) => return Err(error),
             }
-        } else if may_hold(&key, wanted) && walk_folder(&folder.join(name), &key, wanted, found)? {
+        } else if may_hold(&key, wanted) && walk_folder(&folder.join(name), &key, wanted, objects)?
+        {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// The names in a folder with the keys they stand for, in the order of the keys. A folder's key ends with a slash.
+/// The names in a directory with the keys that they stand for, in the order of the keys. The key of a directory ends
+/// with a slash.
 fn folder_entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String, bool)>> {
     let read = match fs::read_dir(folder) {
         Ok(read) => read,
+        // Removed with its last object meanwhile.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let mut entries = Vec::new();
     for entry in read {
+        // A foreign file: this crate writes only names in UTF-8.
         let Ok(name) = entry?.file_name().into_string() else {
             continue;
         };
@@ -93,11 +98,12 @@ fn folder_entries(folder: &Path, before: &str) -> io::Result<Vec<(String, String
         let slash = if is_object { "" } else { "/" };
         entries.push((name, format!("{before}{component}{slash}"), is_object));
     }
+    // By key and not by file name: encoding changes the order.
     entries.sort_unstable_by(|one, other| one.1.cmp(&other.1));
     Ok(entries)
 }
 
-/// Whether keys that start with `below` can be among the wanted ones.
+/// Returns whether keys that start with `below` can be among the wanted ones.
 fn may_hold(below: &str, wanted: ListRequest<'_>) -> bool {
     let on_the_way = below.starts_with(wanted.prefix) || wanted.prefix.starts_with(below);
     let is_past = wanted

@@ -2,11 +2,11 @@
 //!
 //! Requests are real: signatures, presigned URLs, checksums and conditional creation are checked as a store elsewhere
 //! would. It does what this crate's client and ordinary clients need for objects and answers `NotImplemented` to the
-//! rest (no versions, no lists by delimiter). Its own key may do everything; more keys can have policies, so that the
-//! policies of a deployment can be tried.
+//! rest (no versions, no lists by delimiter). Its own key may do everything; further keys can have policies, so that
+//! the policies of a deployment can be tried.
 //!
 //! What is acknowledged survives the death of the process, because every object is one file that appears with one
-//! `link` or `rename`. It does not promise to survive the death of the machine: nothing is synced.
+//! `link` or `rename`. It does not survive the loss of power for certain: nothing is synced.
 
 mod access;
 mod api;
@@ -20,8 +20,8 @@ mod multipart;
 mod outgoing;
 mod part;
 mod private;
+mod quota;
 mod record;
-mod room;
 mod server;
 
 use std::io;
@@ -44,13 +44,13 @@ use identity::EndpointIdentity;
 
 const LOOPBACK_ADDRESS: std::net::Ipv4Addr = std::net::Ipv4Addr::LOCALHOST;
 
-/// How to reach the process that serves `folder`, as it said when it started. Whether it still runs is not known.
+/// Reads how to reach the process that serves `folder`, as that one wrote when it started. It may have ended since.
 pub fn serving_options(folder: &Path) -> io::Result<StoreOptions> {
     Ok(EndpointIdentity::read(folder)?.options())
 }
 
-/// Prepares the directory in which the directory of an endpoint lies. A missing one is created for this user alone. An
-/// existing one that holds nothing but `known` names is narrowed to that; another one is left as it is.
+/// Prepares the directory that will contain the directory of an endpoint. A missing one is created for this user
+/// alone. An existing one that holds only `known` names is narrowed to that; another one is left as it is.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ pub struct EmbeddedS3 {
 
 impl EmbeddedS3 {
     /// Serves `folder` on loopback. Port and credentials are those of the last start where the port is still free, so
-    /// that links stay good; otherwise new ones. The options are what a client needs; the bucket is there already.
+    /// that links stay good; otherwise the port is new. The options are what a client needs; the bucket exists.
     ///
     /// The folder is for this user alone: an existing one that others can read is narrowed with all that is in it, and
     /// one that belongs to another user is refused.
@@ -87,9 +87,10 @@ impl EmbeddedS3 {
         Self::open(folder, capacity, &[]).await
     }
 
-    /// Like [`EmbeddedS3::start`], with further access keys that may do what their policies allow.
+    /// Like [`EmbeddedS3::start`], with further access keys, each with a policy of its own.
     ///
-    /// Fails also with [`io::ErrorKind::InvalidInput`] when a policy says what this endpoint does not understand.
+    /// Fails also with [`io::ErrorKind::InvalidInput`] when a policy has a part that this endpoint does not
+    /// understand.
     pub async fn with_keys(folder: &Path, keys: &[AccessKey]) -> io::Result<(Self, StoreOptions)> {
         Self::open(folder, u64::MAX, keys).await
     }
@@ -106,6 +107,7 @@ impl EmbeddedS3 {
             io::Result::Ok((folder, EndpointIdentity::of(&root)?))
         })
         .await?;
+        // The port of the last start first: links that were handed out name it.
         let listener = match tokio::net::TcpListener::bind((LOOPBACK_ADDRESS, identity.port)).await
         {
             Ok(listener) => listener,
@@ -113,6 +115,7 @@ impl EmbeddedS3 {
         };
         let address = listener.local_addr()?;
         identity.port = address.port();
+        // Before anything is served, so that other processes of this user can find the endpoint.
         identity.write(folder.root())?;
         let options = identity.options();
 
@@ -142,7 +145,7 @@ impl EmbeddedS3 {
         Ok((endpoint, options))
     }
 
-    /// Where it listens.
+    /// The loopback address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -152,7 +155,7 @@ impl EmbeddedS3 {
         self.access.refused()
     }
 
-    /// Takes no more connections, lets the requests at work finish, and returns.
+    /// Takes no more connections, waits for the requests at work, and returns.
     pub async fn stop(self) {
         self.stop.cancel();
         self.tasks.close();
@@ -162,6 +165,7 @@ impl EmbeddedS3 {
 
 impl Drop for EmbeddedS3 {
     fn drop(&mut self) {
+        // Tasks end by themselves; a drop cannot wait for them.
         self.stop.cancel();
     }
 }

@@ -1,4 +1,4 @@
-//! Uploads in parts: a folder per upload, one object at the end. Blocks on the file system.
+//! Uploads in parts: one directory for each upload, one object at the end. Blocks on the file system.
 
 use std::fs;
 use std::io::{self, Seek as _, SeekFrom};
@@ -18,10 +18,10 @@ use super::private;
 use super::record::{self, ObjectMetadata};
 use crate::checksum::{self, Crc64};
 
-/// Smallest part but the last (S3).
+/// Smallest part in bytes that S3 takes, except for the last one.
 const MIN_PART_BYTES: u64 = 5 << 20;
 
-/// What an upload is for.
+/// The object that an upload will become.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UploadPurpose {
     pub(super) key: String,
@@ -37,7 +37,7 @@ pub(super) struct NamedPart {
     pub(super) crc64: Option<String>,
 }
 
-/// An upload that was not completed.
+/// An upload that was neither completed nor aborted.
 #[derive(Debug)]
 pub(super) struct UnfinishedUpload {
     pub(super) id: Uuid,
@@ -46,13 +46,14 @@ pub(super) struct UnfinishedUpload {
 }
 
 impl ServedDirectory {
-    /// Opens an upload.
+    /// Opens an upload with a directory of its own.
     pub(super) fn start_upload(
         &self,
         bucket: &str,
         purpose: &UploadPurpose,
     ) -> Result<Uuid, FolderError> {
         self.check_bucket(bucket)?;
+        // A key that is too long fails here and not after all parts were sent.
         self.path(bucket, &purpose.key)?;
         let id = Uuid::new_v4();
         let folder = self.layout.upload(bucket, id);
@@ -62,7 +63,7 @@ impl ServedDirectory {
         Ok(id)
     }
 
-    /// What the upload is for, when it is one.
+    /// Reads what an upload is for; fails when it is not open.
     pub(super) fn purpose(&self, bucket: &str, id: Uuid) -> Result<UploadPurpose, FolderError> {
         let folder = self.upload_folder(bucket, id)?;
         let text = fs::read(folder.join("upload"))?;
@@ -75,7 +76,7 @@ impl ServedDirectory {
         bucket: &str,
         id: Uuid,
         named: &[NamedPart],
-        place: OverwriteRule,
+        rule: OverwriteRule,
     ) -> Result<ObjectMetadata, FolderError> {
         let purpose = self.purpose(bucket, id)?;
         let upload = self.upload_folder(bucket, id)?;
@@ -87,58 +88,60 @@ impl ServedDirectory {
             crc64: joined_crc64(&parts),
             ..purpose.meta
         };
+        // A part that a given-up request still writes must not end up in the object; its parts are copied then.
         let whole = self.placing.whole(&upload);
         if let (Some(length), Some(_)) = (length_in_place(&parts), &whole) {
-            self.finish_in_place(&upload, length, &meta, &path, place)?;
-            // Of what the parts took, the object keeps its length.
-            let taken = taken_by_all(&upload)?;
+            self.finish_in_place(&upload, length, &meta, &path, rule)?;
+            // The object keeps its length of what the parts had taken.
+            let reserved = reserved_bytes(&upload)?;
             fs::remove_dir_all(&upload)?;
-            self.room.give(taken.saturating_sub(length));
+            self.quota.give(reserved.saturating_sub(length));
             return Ok(meta);
         }
         let mut draft = self.draft()?;
         for part in parts {
             draft.reserve(part.size)?;
-            // In the kernel, where the file system can.
+            // `io::copy` lets the kernel copy, where the file system can.
             io::copy(&mut part.bytes()?, &mut draft.file)?;
         }
-        self.publish(draft, &meta, &path, place)?;
+        self.publish(draft, &meta, &path, rule)?;
+        // After the object has its name: a crash in between leaves an upload that can be completed again.
         self.remove_upload(bucket, id)?;
         Ok(meta)
     }
 
-    /// The common file holds exactly the object: seals it and gives it its name.
+    /// Completes an upload whose common file holds exactly the object: seals it and gives it its name.
     fn finish_in_place(
         &self,
         upload: &Path,
         length: u64,
         meta: &ObjectMetadata,
         path: &Path,
-        place: OverwriteRule,
+        rule: OverwriteRule,
     ) -> Result<(), FolderError> {
         let body = part::parts_file(upload);
         let mut file = fs::File::options().write(true).open(&body)?;
-        // What follows is parts that were not named, or the end of an attempt that failed.
+        // Behind the object are parts that were not named, or the end of an attempt that failed.
         file.set_len(length)?;
         file.seek(SeekFrom::End(0))?;
         let tail = record::seal_record(&mut file, meta)?;
-        let mut room = self.range(file, None);
-        room.reserve(tail)?;
-        self.name(&body, path, place)?;
-        room.keep();
+        let mut tail_draft = self.range(file, None);
+        tail_draft.reserve(tail)?;
+        self.name(&body, path, rule)?;
+        tail_draft.keep();
         Ok(())
     }
 
-    /// Removes an upload with its parts.
+    /// Removes an upload with its parts, and gives their room back.
     pub(super) fn remove_upload(&self, bucket: &str, id: Uuid) -> Result<(), FolderError> {
         let folder = self.upload_folder(bucket, id)?;
-        let taken = taken_by_all(&folder)?;
+        let reserved = reserved_bytes(&folder)?;
         fs::remove_dir_all(&folder)?;
-        self.room.give(taken);
+        self.quota.give(reserved);
         Ok(())
     }
 
-    /// Every upload of the bucket that was not completed, by key.
+    /// Lists every upload of the bucket that was not completed, by key.
     pub(super) fn unfinished(&self, bucket: &str) -> Result<Vec<UnfinishedUpload>, FolderError> {
         self.check_bucket(bucket)?;
         let read = match fs::read_dir(self.layout.bucket_uploads(bucket)) {
@@ -153,7 +156,7 @@ impl ServedDirectory {
             let Some(id) = id.to_str().and_then(|id| Uuid::parse_str(id).ok()) else {
                 continue;
             };
-            // Completed or aborted meanwhile.
+            // The upload was completed or aborted meanwhile.
             let Ok(purpose) = self.purpose(bucket, id) else {
                 continue;
             };
@@ -168,7 +171,7 @@ impl ServedDirectory {
         Ok(uploads)
     }
 
-    /// The folder of an upload that is open.
+    /// Path of the directory of an open upload.
     pub(super) fn upload_folder(&self, bucket: &str, id: Uuid) -> Result<PathBuf, FolderError> {
         let folder = self.layout.upload(bucket, id);
         if folder.is_dir() {
@@ -180,15 +183,15 @@ impl ServedDirectory {
 }
 
 /// Bytes that room was taken for, of all parts of an upload.
-fn taken_by_all(upload: &Path) -> io::Result<u64> {
-    let mut taken = 0;
+fn reserved_bytes(upload: &Path) -> io::Result<u64> {
+    let mut reserved = 0;
     for entry in fs::read_dir(upload)? {
-        taken += part::taken_by(&entry?.path())?;
+        reserved += part::taken_by(&entry?.path())?;
     }
-    Ok(taken)
+    Ok(reserved)
 }
 
-/// Looks up the parts and compares them with how the sender names them.
+/// Looks up the parts and compares them with what the sender says about them.
 fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, FolderError> {
     if named.is_empty() {
         return Err(FolderError::InvalidPart);
@@ -197,17 +200,19 @@ fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, Fo
         return Err(FolderError::InvalidPartOrder);
     }
     let mut parts = Vec::with_capacity(named.len());
-    for (index, named) in named.iter().enumerate() {
-        let part = StoredPart::find(upload, named.number)?;
-        let same_tag = named.tag.as_ref().is_none_or(|tag| *tag == part.meta.tag);
-        let same = |named: &Option<String>, kept: &Option<String>| named.is_none() || named == kept;
+    for (index, wanted) in named.iter().enumerate() {
+        let part = StoredPart::find(upload, wanted.number)?;
+        let same_tag = wanted.tag.as_ref().is_none_or(|tag| *tag == part.meta.tag);
+        // Senders may leave out checksums, but not name wrong ones.
+        let same =
+            |named: &Option<String>, stored: &Option<String>| named.is_none() || named == stored;
         if !same_tag
-            || !same(&named.sha256, &part.meta.sha256)
-            || !same(&named.crc64, &part.meta.crc64)
+            || !same(&wanted.sha256, &part.meta.sha256)
+            || !same(&wanted.crc64, &part.meta.crc64)
         {
             return Err(FolderError::InvalidPart);
         }
-        if part.size < MIN_PART_BYTES && index + 1 < parts.capacity() {
+        if part.size < MIN_PART_BYTES && index + 1 < named.len() {
             return Err(FolderError::TooSmall);
         }
         parts.push(part);
@@ -219,6 +224,7 @@ fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, Fo
 fn length_in_place(parts: &[StoredPart]) -> Option<u64> {
     let mut end = 0;
     for part in parts {
+        // A gap, another order, or a part with a file of its own: the parts have to be copied.
         if part.offset != Some(end) {
             return None;
         }
@@ -227,7 +233,7 @@ fn length_in_place(parts: &[StoredPart]) -> Option<u64> {
     Some(end)
 }
 
-/// The composite checksum of S3, when every part has one.
+/// The composite checksum of S3 (digest of digests, and their number), when every part has one.
 fn digest_of_digests(parts: &[StoredPart]) -> Option<String> {
     let mut digests = Sha256::new();
     for part in parts {
@@ -237,7 +243,7 @@ fn digest_of_digests(parts: &[StoredPart]) -> Option<String> {
     Some(format!("{digest}-{}", parts.len()))
 }
 
-/// The checksum of the whole, when every part has one.
+/// The checksum of the whole object, when every part has one.
 fn joined_crc64(parts: &[StoredPart]) -> Option<String> {
     let mut whole = Crc64::default();
     for part in parts {

@@ -1,4 +1,4 @@
-//! Parts of uploads. Blocks on the file system.
+//! Parts of uploads. All functions block on the file system.
 //!
 //! Most uploads send parts of one size, in order: those are written where they will stay, in one file, and completing
 //! the upload moves nothing. A part that does not fit that pattern, or comes a second time, gets a file of its own.
@@ -16,8 +16,8 @@ use super::folder::{ObjectDraft, OverwriteRule, ServedDirectory};
 use super::private;
 use super::record::{ObjectMetadata, ObjectRecord};
 
-/// What is being written in place, so that no other task writes there, and no object is made of a file that is
-/// still writes.
+/// The parts that are being written in place, so that no other task writes there, and no object is made of a file
+/// that is still being written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InPlaceWrites(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
 
@@ -25,14 +25,14 @@ pub(super) struct InPlaceWrites(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
 #[derive(Debug)]
 pub(super) struct WriteTurn {
     placing: InPlaceWrites,
-    /// The upload's folder, and the part's number or [`WHOLE_UPLOAD`].
+    /// Directory of the upload, and number of the part or [`WHOLE_UPLOAD`].
     what: (PathBuf, i32),
 }
 
-/// Stands for all parts of an upload.
+/// Stands for all parts of an upload; parts begin with 1.
 const WHOLE_UPLOAD: i32 = 0;
 
-/// What is known about a part that was written in place.
+/// Record of a part that was written in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PlacedPart {
     size: u64,
@@ -40,18 +40,18 @@ struct PlacedPart {
     meta: ObjectMetadata,
 }
 
-/// A part that is there.
+/// A part that was received whole.
 #[derive(Debug)]
 pub(super) struct StoredPart {
     pub(super) meta: ObjectMetadata,
     pub(super) size: u64,
-    /// Where it stands in the common file, if it does.
+    /// Its offset in the common file, if it stands there.
     pub(super) offset: Option<u64>,
-    /// Opened only when it is needed: there may be thousands.
+    /// Opened only when it is needed, since there may be thousands.
     file: PathBuf,
 }
 
-/// The file of all parts that are in place.
+/// Path of the common file, with all parts that are in place.
 pub(super) fn parts_file(upload: &Path) -> PathBuf {
     upload.join("body")
 }
@@ -65,29 +65,30 @@ fn placed_record(upload: &Path, number: i32) -> PathBuf {
 }
 
 impl InPlaceWrites {
-    /// The turn to write a part in place, unless another task has it, or the part is there, or the upload is being
+    /// The right to write a part in place; `None` when another task has it, the part exists, or the upload is being
     /// completed.
     fn turn(&self, upload: &Path, number: i32) -> Option<WriteTurn> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A part that comes again must not overwrite bytes that were acknowledged: it gets a file of its own.
         let is_there = own_file(upload, number).exists() || placed_record(upload, number).exists();
-        if is_there || taken.contains(&(upload.to_owned(), WHOLE_UPLOAD)) {
+        if is_there || writes.contains(&(upload.to_owned(), WHOLE_UPLOAD)) {
             return None;
         }
         let what = (upload.to_owned(), number);
-        taken.insert(what.clone()).then(|| WriteTurn {
+        writes.insert(what.clone()).then(|| WriteTurn {
             placing: self.clone(),
             what,
         })
     }
 
-    /// The turn for the whole common file, unless a part of it is still being written.
+    /// The right to the whole common file; `None` while a part of it is being written.
     pub(super) fn whole(&self, upload: &Path) -> Option<WriteTurn> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.iter().any(|(busy, _)| busy == upload) {
+        let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if writes.iter().any(|(busy, _)| busy == upload) {
             return None;
         }
         let what = (upload.to_owned(), WHOLE_UPLOAD);
-        taken.insert(what.clone());
+        writes.insert(what.clone());
         Some(WriteTurn {
             placing: self.clone(),
             what,
@@ -97,25 +98,25 @@ impl InPlaceWrites {
 
 impl Drop for WriteTurn {
     fn drop(&mut self) {
-        let mut taken = self
+        let mut writes = self
             .placing
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        taken.remove(&self.what);
+        writes.remove(&self.what);
     }
 }
 
-/// Where a part is written until it is checked.
+/// The place where a part is written until it is checked.
 #[derive(Debug)]
 pub(super) struct PartSlot {
     number: i32,
-    /// Only for a part in place: its offset and its length.
+    /// Offset and length of a part in place; `None` for a part with a file of its own.
     placed: Option<(u64, u64)>,
 }
 
 impl ServedDirectory {
-    /// Finds a place for a part of `length` bytes, where that is known.
+    /// Finds a place for a part of `length` bytes, where the length is known.
     pub(super) fn slot(
         &self,
         upload: &Path,
@@ -127,6 +128,7 @@ impl ServedDirectory {
         }
         if let Some(length) = length.filter(|length| *length > 0) {
             let stride = part_stride(upload, length)?;
+            // Longer than the first part, it would reach into the next one's place.
             if length <= stride
                 && let Some(turn) = self.placing.turn(upload, number)
             {
@@ -149,7 +151,7 @@ impl ServedDirectory {
         Ok((self.draft()?, slot))
     }
 
-    /// Makes a received part one of the upload's. A part with the same number before goes.
+    /// Adds a received part to the upload. It replaces an earlier one with the same number.
     pub(super) fn add_part(
         &self,
         upload: &Path,
@@ -159,11 +161,13 @@ impl ServedDirectory {
     ) -> Result<(), FolderError> {
         let own = own_file(upload, slot.number);
         let record = placed_record(upload, slot.number);
+        // The own file first: until the old record is gone, both have the same number, and `find` prefers it.
         let Some((offset, length)) = slot.placed else {
             self.publish(draft, &meta, &own, OverwriteRule::Any)?;
             self.forget_placed(&record)?;
             return Ok(());
         };
+        // Fewer bytes than announced would leave old ones behind them.
         if draft.written != length {
             return Err(FolderError::Incomplete);
         }
@@ -173,7 +177,7 @@ impl ServedDirectory {
             meta,
         };
         let text = serde_json::to_vec(&placed).map_err(io::Error::from)?;
-        // A record that was not written to its end does not parse.
+        // A record that a crash cut off does not parse, so the part counts as missing.
         private::write_private(&record, &text)?;
         draft.keep();
         Ok(())
@@ -182,14 +186,14 @@ impl ServedDirectory {
     fn forget_placed(&self, record: &Path) -> io::Result<()> {
         if let Some(placed) = read_placed(record)? {
             fs::remove_file(record)?;
-            self.room.give(placed.size);
+            self.quota.give(placed.size);
         }
         Ok(())
     }
 }
 
 impl StoredPart {
-    /// Looks up a part.
+    /// Finds a part by its number, in its own file or in the common one.
     pub(super) fn find(upload: &Path, number: i32) -> Result<Self, FolderError> {
         let own = own_file(upload, number);
         match ObjectRecord::open(&own) {
@@ -214,7 +218,7 @@ impl StoredPart {
         })
     }
 
-    /// The part's bytes.
+    /// Opens the bytes of the part.
     pub(super) fn bytes(&self) -> io::Result<Take<File>> {
         let mut file = File::open(&self.file)?;
         file.seek(SeekFrom::Start(self.offset.unwrap_or_default()))?;
@@ -222,7 +226,7 @@ impl StoredPart {
     }
 }
 
-/// Bytes that room was taken for, of one file in an upload's folder.
+/// Bytes that room was taken for, of one file in the directory of an upload.
 pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
     let name = path
         .file_name()
@@ -237,9 +241,10 @@ pub(super) fn taken_by(path: &Path) -> io::Result<u64> {
     Ok(0)
 }
 
-/// The size of the upload's parts: that of the part which came first.
+/// The size of the upload's parts, which is that of the part that came first.
 fn part_stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
     let path = upload.join("stride");
+    // `create_new` decides which part came first, also between concurrent requests.
     match private::private_options()
         .write(true)
         .create_new(true)
@@ -250,7 +255,7 @@ fn part_stride(upload: &Path, length: u64) -> Result<u64, FolderError> {
             Ok(length)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            // Shorter while the one who came first still writes it: then nothing is in place.
+            // Fewer than 8 bytes while the first one still writes it: nothing is put in place then.
             let bytes = fs::read(&path)?;
             Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
         }

@@ -121,7 +121,7 @@ async fn only_what_is_in_the_cache_can_be_evicted() {
 }
 
 #[tokio::test]
-async fn what_is_kept_outlives_its_eviction() {
+async fn kept_content_outlives_its_eviction() {
     let world = TestStore::new().await;
     let (store, clock) = world.at(SLOT_START).await;
     let acme = tenant("acme");
@@ -143,7 +143,7 @@ async fn what_is_kept_outlives_its_eviction() {
 }
 
 #[tokio::test]
-async fn a_claim_that_lies_about_its_size_is_not_kept() {
+async fn a_claim_with_a_false_size_is_not_kept() {
     let world = TestStore::new().await;
     let (store, clock) = world.at(SLOT_START).await;
     let acme = tenant("acme");
@@ -183,7 +183,7 @@ async fn claims_of_no_slot_are_of_no_store() {
 }
 
 #[tokio::test]
-async fn a_link_to_cached_content_ends_when_the_claim_says() {
+async fn a_link_to_cached_content_ends_with_the_claim() {
     let world = TestStore::new().await;
     let (store, _) = world.at(SLOT_START).await;
     let acme = tenant("acme");
@@ -202,7 +202,7 @@ async fn a_link_to_cached_content_ends_when_the_claim_says() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_tells_nothing_about_the_cache() {
+async fn a_store_that_does_not_respond_leaves_the_cache_unknown() {
     let world = TestStore::new().await;
     cache(&world.store, &tenant("acme"), "abc", "").await;
     let (store, proxy) = world.behind().await;

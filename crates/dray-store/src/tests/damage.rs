@@ -48,7 +48,7 @@ async fn a_reader_that_failed_does_not_go_on() {
 }
 
 #[tokio::test]
-async fn an_old_claim_without_an_object_is_missing_at_once() {
+async fn an_old_claim_without_an_object_is_missing_after_one_request() {
     let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
     let mut claim = world.put(&tenant("acme"), "gone").await;
@@ -64,12 +64,12 @@ async fn an_old_claim_without_an_object_is_missing_at_once() {
         .await
         .unwrap();
     claim.created_at_ms = world.clock.now_ms() - 5_000;
-    let asked = proxy.seen().len();
+    let requests_before = proxy.seen().len();
     let error = store
         .read(&tenant("acme"), &claim, world.deadline())
         .await
         .unwrap_err();
-    assert_eq!(proxy.seen().len(), asked + 1);
+    assert_eq!(proxy.seen().len(), requests_before + 1);
     let fault = Fault::from(error);
     assert_eq!(fault.code, FaultCode::NotFound);
     assert_eq!(
@@ -79,14 +79,14 @@ async fn an_old_claim_without_an_object_is_missing_at_once() {
 }
 
 #[tokio::test]
-async fn a_young_claim_is_asked_for_three_times() {
+async fn a_young_claim_without_an_object_is_requested_three_times() {
     let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
     let mut claim = world.put(&tenant("acme"), "elsewhere").await;
     claim.artifact.sha256 = dray_types::Sha256Digest::of(b"late");
     claim.artifact.size = 4;
     claim.created_at_ms = world.clock.now_ms() + 60_000;
-    let asked = |proxy: &dray_testkit::s3::FaultyS3| {
+    let head_requests = |proxy: &dray_testkit::s3::FaultyS3| {
         let key = claim.artifact.key();
         proxy
             .seen()
@@ -99,12 +99,12 @@ async fn a_young_claim_is_asked_for_three_times() {
         .await
         .unwrap_err();
     assert!(matches!(error, ReadError::Missing), "{error:?}");
-    assert_eq!(asked(&proxy), 3);
+    assert_eq!(head_requests(&proxy), 3);
 
     // It appears after the first try.
     let acme = tenant("acme");
     let (reading, ()) = tokio::join!(store.read(&acme, &claim, world.deadline()), async {
-        while asked(&proxy) < 4 {
+        while head_requests(&proxy) < 4 {
             tokio::task::yield_now().await;
         }
         world.put(&acme, "late").await;

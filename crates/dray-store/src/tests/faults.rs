@@ -120,7 +120,7 @@ fn failures_to_store_say_whether_to_try_again() {
 }
 
 #[test]
-fn failures_to_read_are_final_unless_the_store_is_unwell() {
+fn failures_to_read_are_final_unless_the_store_failed() {
     check(
         ReadError::ForeignTenant,
         FaultCode::Denied,
@@ -150,7 +150,7 @@ fn failures_to_read_are_final_unless_the_store_is_unwell() {
 }
 
 #[test]
-fn failures_of_links_and_uploads_name_what_is_wrong() {
+fn failures_of_links_and_uploads_name_the_cause() {
     check(
         PresignError::ForeignTenant,
         FaultCode::Denied,

@@ -6,7 +6,7 @@ use super::{TestStore, noise, tenant};
 use crate::{ArtifactLabel, PART_BYTES, PutError, RequestError};
 
 #[tokio::test]
-async fn a_full_folder_is_told_and_keeps_no_part_of_what_did_not_fit() {
+async fn a_full_directory_is_reported_and_holds_no_part_of_the_refused_object() {
     let world = TestStore::with_capacity(8 << 20).await;
     let acme = tenant("acme");
     let kept = world.put(&acme, noise(1 << 20, 1)).await;
@@ -60,7 +60,7 @@ async fn remove(world: &TestStore, sha256: dray_types::Sha256Digest) {
 }
 
 #[tokio::test]
-async fn room_is_counted_again_after_a_restart() {
+async fn used_quota_is_counted_again_after_a_restart() {
     let world = TestStore::with_capacity(4 << 20).await;
     world.put(&tenant("acme"), noise(3 << 20, 1)).await;
     let TestStore {

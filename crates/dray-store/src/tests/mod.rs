@@ -12,6 +12,7 @@ mod permissions;
 mod presigned;
 mod race;
 mod restart;
+mod segments;
 mod stored;
 mod trouble;
 
@@ -105,7 +106,7 @@ impl TestStore {
                     folders.push(path);
                 } else if !["lock", "endpoint.json"]
                     .iter()
-                    .any(|kept| path.ends_with(kept))
+                    .any(|suffix| path.ends_with(suffix))
                 {
                     let relative = path.strip_prefix(self.folder.path()).unwrap();
                     files.push(relative.to_str().unwrap().to_owned());
@@ -166,7 +167,7 @@ async fn a_store_with_wrong_options_is_not_opened() {
 }
 
 #[tokio::test]
-async fn the_probe_tells_a_stopped_store() {
+async fn the_probe_fails_when_the_store_is_stopped() {
     let world = TestStore::new().await;
     world.store.probe().await.unwrap();
     world.endpoint.stop().await;

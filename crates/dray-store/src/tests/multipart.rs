@@ -162,7 +162,7 @@ async fn parts_that_are_not_named_are_left_out() {
 }
 
 #[tokio::test]
-async fn completions_that_make_no_sense_are_refused_and_the_upload_goes_on() {
+async fn invalid_completions_are_refused_and_the_upload_continues() {
     let world = TestStore::new().await;
     let upload = TestParts::start(&world).await;
     let small = upload.send(1, &noise(5 * MIB_BYTES - 1, 1)).await;
@@ -189,7 +189,7 @@ async fn completions_that_make_no_sense_are_refused_and_the_upload_goes_on() {
 }
 
 #[tokio::test]
-async fn room_is_given_back_for_parts_that_are_replaced_aborted_or_left_out() {
+async fn quota_is_released_for_parts_that_are_replaced_aborted_or_left_out() {
     let world = TestStore::with_capacity(24 << 20).await;
     for _ in 0..4 {
         let upload = TestParts::start(&world).await;

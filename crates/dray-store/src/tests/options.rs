@@ -22,7 +22,7 @@ fn check(change: impl FnOnce(&mut StoreOptions), wrong: &[&str]) {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_name() {
+fn invalid_options_are_refused_by_name() {
     check(|_| {}, &[]);
     check(|options| options.alias = "Main".to_owned(), &["alias"]);
     for bucket in ["", "ab", "UPPER", "under_score", &"x".repeat(64)] {
@@ -83,15 +83,15 @@ fn what_cannot_work_is_refused_by_name() {
 }
 
 #[test]
-fn options_read_as_people_write_them_and_never_show_secrets() {
+fn options_are_parsed_and_never_show_secrets() {
     let written =
         r#"{"endpoint": "http://minio:9000", "cas_lifetime": "30d", "secret_key": "hunter2"}"#;
     let options: StoreOptions = serde_json::from_str(written).unwrap();
     assert_eq!(options.cas_lifetime, Period::secs(30 * 24 * 60 * 60));
     assert_eq!(options.secret_key.expose(), "hunter2");
     assert_eq!(options.bucket, "drayage");
-    let shown = format!("{options:?} {}", serde_json::to_string(&options).unwrap());
-    assert!(!shown.contains("hunter2"), "{shown}");
+    let printed = format!("{options:?} {}", serde_json::to_string(&options).unwrap());
+    assert!(!printed.contains("hunter2"), "{printed}");
 
     let error = serde_json::from_str::<StoreOptions>(r#"{"end_point": "x"}"#).unwrap_err();
     assert!(error.to_string().contains("end_point"));

@@ -77,7 +77,7 @@ async fn narrows_a_directory_that_an_earlier_version_left_readable() {
 }
 
 #[tokio::test]
-async fn refuses_a_directory_of_another_user_and_says_what_to_do() {
+async fn refuses_a_directory_of_another_user_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     // Only the superuser can give a directory away; without that there is no such directory to test with.
     if chown(folder.path(), Some(12_345), None).is_err() {

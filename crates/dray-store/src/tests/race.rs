@@ -30,7 +30,7 @@ async fn many_writers_of_the_same_bytes_make_one_object() {
 }
 
 #[tokio::test]
-async fn the_loser_of_a_race_checks_what_the_winner_stored() {
+async fn the_loser_of_a_race_checks_the_object_of_the_winner() {
     let world = TestStore::new().await;
     let (store, proxy) = world.behind().await;
     for size in [1000, PART_BYTES + 1] {

@@ -48,14 +48,14 @@ async fn a_port_that_was_taken_meanwhile_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_second_process_is_told_how_to_reach_the_first() {
+async fn a_second_process_reads_how_to_reach_the_first() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, options) = EmbeddedS3::start(folder.path()).await.unwrap();
     let refused = EmbeddedS3::start(folder.path()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
-    let found = serving_options(folder.path()).unwrap();
+    let of_first = serving_options(folder.path()).unwrap();
     assert_eq!(
-        (&found.endpoint, &found.access_key),
+        (&of_first.endpoint, &of_first.access_key),
         (&options.endpoint, &options.access_key)
     );
 }

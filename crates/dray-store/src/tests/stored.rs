@@ -17,8 +17,8 @@ async fn write(world: &TestStore, bytes: &Bytes, pieces: &[usize]) -> dray_types
         if rest.is_empty() {
             break;
         }
-        let piece = rest.split_to(rest.len().min(*size));
-        writer.write(piece).await.unwrap();
+        let chunk = rest.split_to(rest.len().min(*size));
+        writer.write(chunk).await.unwrap();
     }
     assert_eq!(writer.size(), bytes.len() as u64);
     writer

@@ -162,7 +162,7 @@ async fn nothing_outlives_the_deadline() {
 }
 
 #[tokio::test]
-async fn readers_beyond_the_limit_wait_and_are_told_when_it_takes_too_long() {
+async fn readers_beyond_the_limit_wait_and_time_out() {
     let world = TestStore::new().await;
     let options = crate::StoreOptions {
         concurrency: 1,
@@ -192,17 +192,17 @@ async fn readers_beyond_the_limit_wait_and_are_told_when_it_takes_too_long() {
 }
 
 #[tokio::test]
-async fn a_store_that_lies_about_conditions_is_not_opened() {
+async fn a_store_that_ignores_conditions_is_not_opened() {
     let world = TestStore::new().await;
     let proxy = dray_testkit::s3::FaultyS3::start(world.endpoint.address())
         .await
         .unwrap();
     // The second create is answered by the proxy, as if it had been done.
-    let seen = std::sync::atomic::AtomicUsize::new(0);
+    let writes = std::sync::atomic::AtomicUsize::new(0);
     proxy.add(FaultRule::new(S3Fault::Status(200), move |request| {
         request.method == Method::PUT
             && request.headers.contains_key("if-none-match")
-            && seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 1
+            && writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 1
     }));
     let options = crate::StoreOptions {
         endpoint: proxy.endpoint(),
@@ -215,7 +215,7 @@ async fn a_store_that_lies_about_conditions_is_not_opened() {
 }
 
 #[tokio::test]
-async fn a_store_that_refuses_the_condition_on_copies_is_used_with_a_look_before() {
+async fn a_store_that_refuses_conditional_copies_is_checked_before_a_copy() {
     let world = TestStore::new().await;
     let proxy = dray_testkit::s3::FaultyS3::start(world.endpoint.address())
         .await

@@ -1,4 +1,4 @@
-//! Uploads by others through a presigned URL, and what turns them into claims (messaging-reliability L-5).
+//! Uploads by others through a presigned URL, and how they become claims (messaging-reliability L-5).
 
 pub(crate) mod parts;
 
@@ -14,7 +14,7 @@ use crate::request::RequestError;
 use crate::store::{ArtifactLabel, Store, StoreInner};
 use crate::{MAX_OBJECT, checksum, link};
 
-/// An announced upload.
+/// An upload as it was announced; all of it is signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedUpload {
     /// Exact number of bytes; signed, so no other number is accepted.
@@ -26,16 +26,16 @@ pub struct ExpectedUpload {
     pub sha256: Option<Sha256Digest>,
 }
 
-/// Permission to upload one object once. Prints without the URL.
+/// Permission to upload one object once. Its debug form has no URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadTicket {
-    /// Whose object it becomes.
+    /// The tenant to whom the object will belong.
     pub tenant: TenantId,
-    /// The staging key.
+    /// The staging key, with a random part.
     pub key: String,
-    /// What was announced.
+    /// The upload as it was announced.
     pub expected: ExpectedUpload,
-    /// Where to PUT.
+    /// The URL to PUT to.
     pub url: Secret,
     /// Headers that the uploader must send exactly so; they are signed.
     pub headers: Vec<(String, String)>,
@@ -44,8 +44,8 @@ pub struct UploadTicket {
 }
 
 impl Store {
-    /// A URL that uploads one object to a staging place of the operation. Nothing is visible to anybody until
-    /// [`Store::confirm_upload`].
+    /// Mints a URL that uploads one object to a staging key of the operation. The object is visible to no reader
+    /// until [`Store::confirm_upload`].
     pub async fn presign_put(
         &self,
         tenant: &TenantId,
@@ -61,6 +61,7 @@ impl Store {
         if !is_header_text(&expected.media_type) {
             return Err(PresignError::MediaType);
         }
+        // A link ends no later than a staged object would be swept.
         let stage_ends = inner.clock.now_ms() + inner.options.stage_lifetime.as_millis();
         let (lifetime, expires_at_ms) = link::link_lifetime(inner, wanted, Some(stage_ends))?;
         let key = format!(
@@ -74,6 +75,7 @@ impl Store {
             .put_object()
             .bucket(&inner.options.bucket)
             .key(&key)
+            // Signed: a plain presigned PUT has no bound on its size (L-5).
             .content_length(i64::try_from(expected.size).unwrap_or(i64::MAX))
             .content_type(&expected.media_type)
             .set_checksum_sha256(expected.sha256.as_ref().map(checksum::sha256_to_header))
@@ -114,13 +116,14 @@ impl Store {
                 let artifact = commit::new_artifact(&ticket.tenant, sha256, head.size, label);
                 let staged = StagedArtifact {
                     key: &ticket.key,
+                    // The uploader may still hold the URL; the copy is made only of the object that was checked.
                     tag: head.tag,
                     crc64: head.crc64,
                 };
                 commit::publish_staged(
                     inner,
                     staged,
-                    ArtifactLocation::kept(artifact),
+                    ArtifactLocation::finished_content(artifact),
                     Some(deadline),
                 )
                 .await
@@ -128,6 +131,7 @@ impl Store {
             }
             Err(error) => Err(error),
         };
+        // After another failure the upload stays, so that the confirmation can be repeated.
         if let Ok(_) | Err(ConfirmError::Mismatch(_)) = published
             && let Err(error) = object::delete_object(inner, &ticket.key, Some(deadline)).await
         {
@@ -137,7 +141,7 @@ impl Store {
     }
 }
 
-/// The digest of the staged object, when it is what was announced.
+/// Returns the digest of the staged object, when it is what was announced.
 async fn verify_upload(
     inner: &StoreInner,
     ticket: &UploadTicket,
@@ -147,8 +151,9 @@ async fn verify_upload(
     if head.size != ticket.expected.size {
         return Err(ConfirmError::Mismatch("size"));
     }
-    let told = head.sha256.filter(|_| inner.abilities().verified_sha256);
-    let sha256 = match told {
+    // A checksum that the store only repeats proves nothing.
+    let reported = head.sha256.filter(|_| inner.abilities().verified_sha256);
+    let sha256 = match reported {
         Some(sha256) => sha256,
         None => object::read_digest(inner, &ticket.key, head, Some(deadline)).await?,
     };
@@ -159,5 +164,6 @@ async fn verify_upload(
 }
 
 fn is_header_text(text: &str) -> bool {
+    // The text is signed as a header, where only visible ASCII and blanks can stand as they are.
     (1..=255).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, 0x20..=0x7e))
 }

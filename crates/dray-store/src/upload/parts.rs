@@ -1,4 +1,5 @@
-//! One multipart upload to a staging key: parts go out one at a time, each with its checksum, while the next is filled.
+//! One multipart upload to a staging key: parts go out one at a time, each with its checksum, while the next is
+//! filled.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(crate) struct MultipartUpload {
     deadline: Option<Deadline>,
     sent: Vec<CompletedPart>,
     sums: Vec<ObjectChecksum>,
-    /// At most one part.
+    /// The part on its way, at most one.
     sending: JoinSet<Result<(CompletedPart, ObjectChecksum), RequestError>>,
     on_its_way: usize,
     completed: bool,
@@ -40,6 +41,8 @@ impl MultipartUpload {
         key: String,
         deadline: Option<Deadline>,
     ) -> Result<Self, RequestError> {
+        // CRC-64 of parts joins to that of the whole; SHA-256 of parts does not
+        // (docs/decisions/store-part-checksums.md).
         let (algorithm, kind) = if inner.abilities().verified_crc64 {
             (ChecksumAlgorithm::Crc64Nvme, ChecksumType::FullObject)
         } else {
@@ -72,23 +75,26 @@ impl MultipartUpload {
         })
     }
 
-    /// Where it goes.
+    /// The staging key of the upload.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
-    /// Bytes being sent.
+    /// Number of bytes that are being sent.
     pub(crate) fn on_its_way(&self) -> usize {
         self.on_its_way
     }
 
-    /// Starts sending the next part once the one before is through.
+    /// Starts sending the next part once the one before has arrived.
     pub(crate) async fn send(&mut self, part: Vec<Bytes>) -> Result<(), RequestError> {
+        // One part on its way and one being filled are what the memory bound allows.
         self.wait().await?;
         self.on_its_way = part.iter().map(Bytes::len).sum();
+        // Numbers begin with 1 (S3).
         let number = i32::try_from(self.sent.len() + 1).unwrap_or(i32::MAX);
         let inner = Arc::clone(&self.inner);
         let (key, id, deadline) = (self.key.clone(), self.id.clone(), self.deadline);
+        // A task, so that it goes on while the caller fills the next part.
         self.sending.spawn(async move {
             let (sum, part) = if inner.abilities().verified_crc64 {
                 (ObjectChecksum::Crc64(Crc64::of(&part)), part)
@@ -122,7 +128,7 @@ impl MultipartUpload {
         Ok(())
     }
 
-    /// Waits until nothing is on its way.
+    /// Waits until no part is on its way.
     pub(crate) async fn wait(&mut self) -> Result<(), RequestError> {
         while let Some(sent) = self.sending.join_next().await {
             self.on_its_way = 0;
@@ -133,7 +139,7 @@ impl MultipartUpload {
         Ok(())
     }
 
-    /// Puts the parts together and checks what the store says about the result.
+    /// Puts the parts together and checks what the store reports about the result.
     pub(crate) async fn complete(&mut self, size: u64) -> Result<(), PutError> {
         self.wait().await?;
         let parts = CompletedMultipartUpload::builder()
@@ -158,9 +164,10 @@ impl MultipartUpload {
         {
             Ok(answer) => {
                 let (composite, crc64) = (self.checksum_of_checksums(), self.crc64());
-                let differs = |got: Option<&str>, expected: Option<String>| {
-                    got.zip(expected)
-                        .is_some_and(|(got, expected)| got != expected)
+                let differs = |actual: Option<&str>, expected: Option<String>| {
+                    actual
+                        .zip(expected)
+                        .is_some_and(|(actual, expected)| actual != expected)
                 };
                 if differs(answer.checksum_sha256(), composite)
                     || differs(answer.checksum_crc64_nvme(), crc64.map(Crc64::to_header))
@@ -168,11 +175,12 @@ impl MultipartUpload {
                     return Err(PutError::Corrupted);
                 }
             }
-            // The answer to the first try may have been lost; then the object is there, and looked at below.
+            // The response to a first attempt may have been lost; the object is then there, and is checked below.
             Err(RequestError::Missing) => {}
             Err(error) => return Err(error.into()),
         }
         self.completed = true;
+        // Also after a success: the size is checked against what was taken from the caller.
         let head = object::head_object(&self.inner, &self.key, self.deadline).await?;
         if head.is_none_or(|head| head.size != size) {
             return Err(PutError::Corrupted);
@@ -190,7 +198,7 @@ impl MultipartUpload {
             })
     }
 
-    /// What S3 calls the composite checksum: the digest of the parts' digests, and their number.
+    /// The composite checksum of S3: the digest of the parts' digests, and their number.
     fn checksum_of_checksums(&self) -> Option<String> {
         let mut hasher = Sha256::new();
         for sum in &self.sums {
@@ -203,8 +211,9 @@ impl MultipartUpload {
         Some(format!("{digest}-{}", self.sums.len()))
     }
 
-    /// Removes what was uploaded. Failures are logged: the sweep or the bucket's lifecycle finds the rest.
+    /// Removes what was uploaded. Failures are logged: the sweep or the bucket's lifecycle rules find the rest.
     pub(crate) async fn discard(mut self) {
+        // First: a part that arrives after the abort would stay.
         self.sending.shutdown().await;
         let removed = if self.completed {
             object::delete_object(&self.inner, &self.key, None).await

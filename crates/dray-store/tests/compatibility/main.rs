@@ -69,7 +69,7 @@ async fn read(store: &Store, claim: &Claim) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_store_that_we_did_not_write_does_what_ours_does() {
+async fn another_object_store_passes_the_same_cases() {
     let moto = MotoServer::start();
     let clock = Clock::system();
     let store = Store::open(&moto.options, clock.clone()).await.unwrap();
@@ -88,8 +88,8 @@ async fn a_store_that_we_did_not_write_does_what_ours_does() {
             assert_eq!(claim.artifact.sha256, Sha256Digest::of(&bytes));
             assert!(read(&store, &claim).await == bytes, "{size}");
         }
-        let found = store.find(&tenant, Sha256Digest::of(&bytes)).await.unwrap();
-        assert_eq!(found, Some(size as u64));
+        let stored_size = store.find(&tenant, Sha256Digest::of(&bytes)).await.unwrap();
+        assert_eq!(stored_size, Some(size as u64));
     }
 
     let ticket = store
@@ -126,7 +126,7 @@ async fn a_store_that_we_did_not_write_does_what_ours_does() {
 }
 
 #[tokio::test]
-async fn a_client_that_we_did_not_write_can_use_the_embedded_store() {
+async fn another_client_can_use_the_embedded_store() {
     let folder = tempfile::tempdir().unwrap();
     let (endpoint, options) = EmbeddedS3::start(folder.path()).await.unwrap();
     let mut client = Command::new(interpreter("boto3"));

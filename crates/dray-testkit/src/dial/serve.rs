@@ -1,4 +1,4 @@
-//! The routes of the double.
+//! The routes of the fake server.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use super::api;
 use super::body::{self, Body};
 use super::{DialState, InjectedFault, ReceivedRequest, StoredFile, lock_state};
 
-/// When every file was made; the double has no clock.
+/// Creation time of every file in Unix milliseconds; the fake has no clock.
 const CREATED_AT: u64 = 1_700_000_000_000;
 
 /// Answers one request; a silent file never does.
@@ -27,7 +27,7 @@ pub(super) async fn answer_request(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let (head, incoming) = request.into_parts();
-    lock_state(state).seen.push(ReceivedRequest {
+    lock_state(state).requests.push(ReceivedRequest {
         method: head.method.to_string(),
         target: head.uri.to_string(),
         headers: head.headers.clone(),
@@ -35,6 +35,7 @@ pub(super) async fn answer_request(
     let path = percent_decode_str(head.uri.path())
         .decode_utf8_lossy()
         .into_owned();
+    // Before routes and keys: the faults of a path hold for every method and caller.
     let trouble = lock_state(state).api.troubles.get(&path).cloned();
     if let Some(trouble) = trouble {
         return Ok(api::misbehaving_response(&trouble).await);
@@ -123,7 +124,7 @@ async fn read_file(
     path: &str,
     is_metadata: bool,
 ) -> Response<Body> {
-    let (trouble, found) = {
+    let (trouble, stored) = {
         let state = lock_state(state);
         if let Err(code) = check_access(&state, &head.headers, path, false) {
             return status_response(code);
@@ -140,10 +141,11 @@ async fn read_file(
             state.files.get(path).cloned(),
         )
     };
+    // After the lock was released: a silent file must not stop the others.
     if trouble == Some(InjectedFault::Silent) {
         std::future::pending::<()>().await;
     }
-    let Some(file) = found else {
+    let Some(file) = stored else {
         return status_response(404);
     };
     match &trouble {
@@ -166,6 +168,7 @@ fn content_response(file: &StoredFile, trouble: Option<&InjectedFault>) -> Respo
         Some(InjectedFault::NoLength | InjectedFault::MetadataLength(_)) => {
             (body::chunked_body(all.clone()), None)
         }
+        // The length of the whole with half of the bytes.
         Some(InjectedFault::Truncated) => (body::broken_body(half), promised()),
         Some(InjectedFault::Stalled) => (body::stalled_body(half), promised()),
         Some(InjectedFault::Endless) => (body::endless_body(all.clone()), None),
@@ -226,12 +229,12 @@ fn metadata_item(path: &str, file: &StoredFile) -> Value {
 /// Direct children of a folder; folders below it are listed once each.
 fn folder_response(state: &DialState, path: &str, query: &str) -> Response<Body> {
     let mut items = Vec::new();
-    for (found, file) in &state.files {
-        let Some(rest) = found.strip_prefix(path) else {
+    for (stored_path, file) in &state.files {
+        let Some(rest) = stored_path.strip_prefix(path) else {
             continue;
         };
         let entry = match rest.split_once('/') {
-            None => metadata_item(found, file),
+            None => metadata_item(stored_path, file),
             Some((name, _)) => json!({
                 "name": name,
                 "bucket": path.split('/').next().unwrap_or_default(),
@@ -240,16 +243,18 @@ fn folder_response(state: &DialState, path: &str, query: &str) -> Response<Body>
                 "resourceType": "FILE",
             }),
         };
+        // Paths are sorted, so the files of one folder below follow each other.
         if items.last() != Some(&entry) {
             items.push(entry);
         }
     }
     let parameter = |name: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let (_, value) = pairs.into_iter().find(|(found, _)| *found == name)?;
+        let (_, value) = pairs.into_iter().find(|(key, _)| *key == name)?;
         value.parse::<usize>().ok()
     };
     let page = state.api.page.unwrap_or(100);
+    // A server may give less than was asked for; clients have to follow the token.
     let limit = parameter("limit").unwrap_or(page).min(page);
     let begin = parameter("token").unwrap_or(0);
     let next = (items.len() > begin + limit).then(|| (begin + limit).to_string());
@@ -291,6 +296,7 @@ async fn put_file(
     }
     if path
         .split('/')
+        // DIAL Core refuses such names (quickapps 5.1).
         .any(|segment| segment.is_empty() || segment.ends_with('.'))
     {
         return status_response(400);
@@ -298,6 +304,7 @@ async fn put_file(
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let present = state.files.get(path).map(StoredFile::etag);
     let conflict = match (header(IF_MATCH), header(IF_NONE_MATCH)) {
+        // A missing file fails `If-Match` too (RFC 9110, 13.1.1).
         (Some(wanted), _) => present.as_deref() != Some(wanted),
         (None, Some("*")) => present.is_some(),
         (None, _) => false,

@@ -1,4 +1,4 @@
-//! The double itself, over plain sockets; how it misbehaves is tested by those who use it.
+//! The fake server itself, over plain sockets; how it misbehaves is tested by those who use it.
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -47,7 +47,7 @@ async fn put(core: &DialCore, target: &str, headers: &str, text: &str) -> (u16, 
 }
 
 #[tokio::test]
-async fn keys_know_their_bucket_and_nobody_elses() {
+async fn keys_have_their_own_bucket_only() {
     let core = core().await;
     core.put("other/a", "theirs", "text/plain");
     core.put("other/b", "shared", "text/plain");
@@ -125,7 +125,7 @@ async fn uploads_are_refused_as_dial_refuses_them() {
 }
 
 #[tokio::test]
-async fn folders_list_their_children_once() {
+async fn directories_list_their_children_once() {
     let core = core().await;
     for path in ["b/f/a", "b/f/g/1", "b/f/g/2", "b/other"] {
         core.put(path, "x", "text/plain");

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use dray_archive::tar::{BLOCK_BYTES, END_BLOCKS, NewEntry, Owner, encode};
+
 use super::api;
 
 /// `BusyBox` with all its applets; users `root` and `agent` (1000); `/workspace` belongs to `agent` and
@@ -19,8 +21,18 @@ pub(super) fn import_image(socket: &Path, image: &str, tar: &[u8]) {
     let target = format!("/images/create?fromSrc=-&repo={name}&tag={tag}");
     let answer = api::call_engine(socket, "POST", &target, "application/x-tar", tar);
     let answer = answer.expect("the engine answers");
-    let said = String::from_utf8_lossy(&answer.body);
-    assert!(answer.status == 200 && !said.contains("error"), "{said}");
+    let response = String::from_utf8_lossy(&answer.body);
+    // The engine reports progress and failures in the body, after the status.
+    assert!(
+        answer.status == 200 && !response.contains("error"),
+        "{response}"
+    );
+    // Podman 4.3 tags an import as `latest`, although the request names another tag.
+    let known = api::call_engine(socket, "GET", &format!("/images/{image}/json"), "", b"");
+    if known.expect("the engine answers").status == 404 {
+        let target = format!("/images/{name}:latest/tag?repo={name}&tag={tag}");
+        api::expect_success(socket, "POST", &target, &serde_json::Value::Null);
+    }
 }
 
 pub(super) fn busybox_tar() -> Vec<u8> {
@@ -74,38 +86,33 @@ fn busybox_applets() -> Vec<String> {
     list.lines().map(str::to_owned).collect()
 }
 
-/// Writes the old tar format; all names here are short.
+/// When all files of images were written, in seconds since the epoch.
+const MTIME: u64 = 1_610_612_736;
+
 #[derive(Default)]
 struct Tar(Vec<u8>);
 
 impl Tar {
-    fn add(&mut self, name: &str, kind: u8, mode: u32, owner: u32, data: &[u8], link: &str) {
-        let mut header = [0_u8; 512];
-        let mut put = |at: usize, bytes: &[u8]| {
-            let place = header.get_mut(at..at + bytes.len());
-            place.expect("it fits").copy_from_slice(bytes);
+    fn add(&mut self, name: &str, flag: u8, mode: u32, owner: u32, data: &[u8], link: &str) {
+        let entry = NewEntry {
+            name: name.as_bytes(),
+            flag,
+            link: link.as_bytes(),
+            size: data.len() as u64,
+            mode,
+            owner: Owner {
+                uid: owner,
+                gid: owner,
+            },
+            mtime: MTIME,
         };
-        put(0, name.as_bytes());
-        put(100, format!("{mode:07o}").as_bytes());
-        put(108, format!("{owner:07o}").as_bytes());
-        put(116, format!("{owner:07o}").as_bytes());
-        put(124, format!("{:011o}", data.len()).as_bytes());
-        put(136, b"14000000000");
-        put(148, b"        ");
-        put(156, &[kind]);
-        put(157, link.as_bytes());
-        put(257, b"ustar\x0000");
-        let sum: u32 = header.iter().copied().map(u32::from).sum();
-        let sum = format!("{sum:06o}\0 ");
-        let place = header.get_mut(148..156);
-        place.expect("it fits").copy_from_slice(sum.as_bytes());
-        self.0.extend_from_slice(&header);
+        self.0.extend_from_slice(&encode(&entry));
         self.0.extend_from_slice(data);
-        self.0.resize(self.0.len().next_multiple_of(512), 0);
+        self.0.resize(self.0.len().next_multiple_of(BLOCK_BYTES), 0);
     }
 
     fn finish(mut self) -> Vec<u8> {
-        self.0.resize(self.0.len() + 1024, 0);
+        self.0.extend_from_slice(&END_BLOCKS);
         self.0
     }
 }

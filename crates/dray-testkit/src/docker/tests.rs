@@ -43,7 +43,7 @@ fn the_shared_engine_is_one_and_the_same() {
 }
 
 #[test]
-fn an_engine_of_ones_own_leaves_nothing_behind() {
+fn an_own_engine_is_removed_completely() {
     let engine = DockerEngine::start();
     let container = engine.container(ContainerOptions::default());
     let host_pid = std::fs::read_to_string(engine.folder.join("pid")).unwrap();
@@ -89,7 +89,7 @@ fn reaches_outside(mut from: Command) -> bool {
 }
 
 #[test]
-fn an_engine_with_a_network_reaches_the_outside_of_its_own_and_leaves_no_namespace() {
+fn an_engine_with_a_network_reaches_its_uplink_and_removes_its_namespace() {
     let engine = DockerEngine::start_with_network();
     let mut server = engine.network().outside_command("/bin/busybox");
     let server = server.args(["nc", "-ll", "-p", "80", "-e", "true"]);
@@ -133,9 +133,9 @@ fn a_small_volume_is_full_soon() {
         "",
         &["sh", "-c", "dd if=/dev/zero of=/small/x bs=1k count=100"],
     );
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status != 0 && said.contains("No space left"),
+        output.status != 0 && stderr.contains("No space left"),
         "{output:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! From a rule to what goes over the wire.
+//! Building the response to a request from a rule.
 
 use serde_json::{Map, Value, json};
 
@@ -8,29 +8,30 @@ use super::script::{Call, Reply, Stage, Usage, last_user, newest_result, request
 pub(super) struct Answer {
     /// The deltas, in order.
     pub(super) deltas: Vec<Value>,
-    /// Why it ends.
+    /// Finish reason of the last chunk.
     pub(super) finish: String,
-    /// What it used.
+    /// Token counts, as the `usage` member.
     pub(super) usage: Value,
-    /// Names the answer: the same request gets the same.
+    /// Id of the answer; equal requests get equal ids.
     pub(super) id: String,
 }
 
-/// What a rule says to a request.
+/// Builds the answer of a rule to a request.
 pub(super) fn make_answer(reply: &Reply, body: &Value) -> Answer {
-    let said = request_messages(body);
+    let messages = request_messages(body);
     let text = reply
         .say
-        .replace("{user}", &last_user(said))
-        .replace("{result}", &newest_result(said));
+        .replace("{user}", &last_user(messages))
+        .replace("{result}", &newest_result(messages));
     let mut deltas = vec![json!({ "role": "assistant" })];
     for (index, stage) in reply.stages.iter().enumerate() {
         deltas.extend(stage_deltas(index, stage));
     }
+    // By characters, since a chunk is JSON and cannot end in the middle of one.
     let characters: Vec<char> = text.chars().collect();
-    let most = reply.piece.unwrap_or(usize::MAX).max(1);
-    for piece in characters.chunks(most) {
-        deltas.push(json!({ "content": piece.iter().collect::<String>() }));
+    let chunk_characters = reply.piece.unwrap_or(usize::MAX).max(1);
+    for chunk in characters.chunks(chunk_characters) {
+        deltas.push(json!({ "content": chunk.iter().collect::<String>() }));
     }
     for (index, attachment) in reply.attachments.iter().enumerate() {
         let mut attachment = attachment.clone();
@@ -43,7 +44,7 @@ pub(super) fn make_answer(reply: &Reply, body: &Value) -> Answer {
         deltas.push(json!({ "custom_content": { "state": state } }));
     }
     for (index, call) in reply.call.iter().enumerate() {
-        deltas.extend(call_deltas(said.len(), index, call));
+        deltas.extend(call_deltas(messages.len(), index, call));
     }
     let by_calls = if reply.call.is_empty() {
         "stop"
@@ -70,7 +71,7 @@ pub(super) fn make_answer(reply: &Reply, body: &Value) -> Answer {
             "completion_tokens": used.completion,
             "total_tokens": used.prompt.saturating_add(used.completion),
         }),
-        id: format!("rehearsal-{}", said.len()),
+        id: format!("rehearsal-{}", messages.len()),
     }
 }
 
@@ -78,14 +79,15 @@ fn word_count(text: &str) -> u64 {
     text.split_whitespace().count() as u64
 }
 
-/// A call as models stream it: first its name, then its arguments.
-fn call_deltas(place: usize, index: usize, call: &Call) -> [Value; 2] {
+/// The deltas of a call as models stream it: first its name, then its arguments.
+fn call_deltas(message_count: usize, index: usize, call: &Call) -> [Value; 2] {
     let arguments = match &call.arguments {
         Value::String(text) => text.clone(),
         Value::Null => "{}".to_owned(),
         arguments => arguments.to_string(),
     };
-    let id = format!("call_{place}_{index}");
+    // The place in the conversation makes ids of later rounds differ, without chance.
+    let id = format!("call_{message_count}_{index}");
     let function = json!({ "name": call.name, "arguments": "" });
     let first = json!({ "index": index, "id": id, "type": "function", "function": function });
     let rest = json!({ "index": index, "function": { "arguments": arguments } });
@@ -134,7 +136,7 @@ impl Answer {
         chunks
     }
 
-    /// The whole answer.
+    /// The same answer without a stream: all deltas put together.
     pub(super) fn whole(&self, model: &str) -> Value {
         let mut message = json!({ "role": "assistant", "content": null });
         for delta in &self.deltas {
@@ -157,6 +159,7 @@ fn add_delta(whole: &mut Value, delta: &Value) {
             for item in delta {
                 let same = whole
                     .iter_mut()
+                    // Parts of a list in a stream are matched by their `index`, not by their place.
                     .find(|known| known.get("index") == item.get("index"));
                 match same {
                     Some(known) => add_delta(known, item),
@@ -172,6 +175,7 @@ fn add_delta(whole: &mut Value, delta: &Value) {
 fn add_members(whole: &mut Map<String, Value>, delta: &Map<String, Value>) {
     for (key, value) in delta {
         match whole.get_mut(key) {
+            // These two repeat in every delta; appending them would double the text.
             Some(known) if key != "role" && key != "index" => add_delta(known, value),
             Some(_) => {}
             None => {

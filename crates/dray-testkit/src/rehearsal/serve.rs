@@ -17,7 +17,7 @@ use super::answer::{Answer, make_answer};
 use super::script::{Fail, Reply};
 use super::{RehearsalState, RehearsedRequest, lock_state};
 
-/// The script says that the connection breaks here.
+/// The error that breaks the connection where the script says so.
 #[derive(Debug)]
 pub(super) struct Cut;
 
@@ -31,16 +31,17 @@ impl std::error::Error for Cut {}
 
 type Body = BoxBody<Bytes, Cut>;
 
-/// Answers one request.
+/// Answers one request by the script; an error breaks the connection.
 pub(super) async fn answer_request(
     state: &Mutex<RehearsalState>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Cut> {
     let (head, body) = request.into_parts();
     let bytes = body.collect().await.map_err(|_| Cut)?.to_bytes();
+    // A body that is not JSON is `null`; it is remembered all the same.
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let path = head.uri.path();
-    lock_state(state).asked.push(RehearsedRequest {
+    lock_state(state).requests.push(RehearsedRequest {
         target: head.uri.to_string(),
         headers: head.headers.clone(),
         body: body.clone(),
@@ -69,7 +70,7 @@ pub(super) async fn answer_request(
     Ok(whole_response(&made, &model))
 }
 
-/// The model that is asked, and whether in DIAL's manner.
+/// The requested model, and whether the path is one of DIAL's.
 fn requested_model(path: &str, body: &Value) -> Option<(String, bool)> {
     if path == "/v1/chat/completions" || path == "/chat/completions" {
         let model = body
@@ -84,12 +85,13 @@ fn requested_model(path: &str, body: &Value) -> Option<(String, bool)> {
     Some((model.into_owned(), true))
 }
 
-/// The answer of the first rule that fits and may still speak.
+/// The reply of the first rule that fits and is not used up.
 fn choose_reply(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<Reply> {
     let mut state = lock_state(state);
     let RehearsalState { script, used, .. } = &mut *state;
     let mut rules = script.rules.iter().zip(used);
     let (rule, used) = rules.find(|(rule, used)| {
+        // Under one lock with the count below, so that concurrent requests do not share the last use.
         rule.times.is_none_or(|times| **used < times) && rule.when.fits(model, body)
     })?;
     *used += 1;
@@ -140,10 +142,10 @@ fn whole_response(made: &Answer, model: &str) -> Response<Body> {
 }
 
 fn streamed_response(reply: &Reply, chunks: &[Value]) -> Response<Body> {
-    let kept = reply.cut_after.unwrap_or(usize::MAX);
+    let sent_chunks = reply.cut_after.unwrap_or(usize::MAX);
     let mut frames: Vec<_> = chunks
         .iter()
-        .take(kept)
+        .take(sent_chunks)
         .map(|chunk| Ok(Bytes::from(format!("data: {chunk}\n\n"))))
         .collect();
     if reply.cut_after.is_some() {
@@ -157,7 +159,7 @@ fn streamed_response(reply: &Reply, chunks: &[Value]) -> Response<Body> {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         } else if frame.is_err() {
-            // What came before leaves before the connection breaks.
+            // hyper writes what it has only when it is polled again, and the break must come after that.
             tokio::task::yield_now().await;
         }
         Some((frame.map(Frame::data), frames))

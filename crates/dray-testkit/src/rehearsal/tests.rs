@@ -31,10 +31,10 @@ async fn connect(address: SocketAddr) -> tokio::net::TcpStream {
 
 /// Status and body; `None` when the connection broke.
 async fn post(model: &RehearsalServer, path: &str, body: &Value) -> Option<(u16, String)> {
-    let stream = connect(model.address).await;
-    let io = TokioIo::new(stream);
+    let stream = connect(model.server.address()).await;
+    let io = hyper_util::rt::TokioIo::new(stream);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-    let mut tasks = JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
         let _ = connection.await;
     });
@@ -84,7 +84,7 @@ async fn the_first_rule_that_fits_answers() {
 }
 
 #[tokio::test]
-async fn turns_tools_and_models_are_told_apart() {
+async fn rules_match_turns_tools_and_models() {
     let model = start().await;
     let two = json!({"model": "m", "messages": [
         {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
@@ -133,11 +133,11 @@ async fn a_stream_and_a_whole_answer_say_the_same() {
             .iter()
             .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
             .collect();
-        let said: String = chunks
+        let streamed: String = chunks
             .iter()
             .filter_map(|chunk| chunk.pointer("/choices/0/delta/content")?.as_str())
             .collect();
-        assert_eq!(said, "Hé llo");
+        assert_eq!(streamed, "Hé llo");
         let last = chunks.last().unwrap();
         assert_eq!(last["usage"], whole["usage"]);
         assert_eq!(last["choices"] == json!([]), apart);
@@ -145,7 +145,7 @@ async fn a_stream_and_a_whole_answer_say_the_same() {
 }
 
 #[tokio::test]
-async fn failures_come_so_often_and_streams_break_where_the_script_says() {
+async fn failures_and_broken_streams_follow_the_script() {
     let model = start().await;
     let (status, body) = plain(&model, &ask("fail")).await;
     assert_eq!((status, &body["error"]["message"]), (429, &json!("slow")));
@@ -163,8 +163,8 @@ async fn the_same_request_gets_the_same_bytes_and_is_remembered() {
     body["stream"] = json!(true);
     let first = post(&model, "/v1/chat/completions", &body).await;
     assert_eq!(post(&model, "/v1/chat/completions", &body).await, first);
-    let asked = model.asked();
-    assert_eq!((asked.len(), &asked[1].body), (2, &body));
+    let requests = model.asked();
+    assert_eq!((requests.len(), &requests[1].body), (2, &body));
     model.follow(Script::saying("new"));
     assert_eq!(
         plain(&model, &ask("sum")).await.1["choices"][0]["message"]["content"],

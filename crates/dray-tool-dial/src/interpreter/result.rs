@@ -11,19 +11,22 @@ use serde_json::{Map, Value};
 /// Characters of a page when the model says nothing.
 pub(super) const PAGE_SIZE: u64 = 3000;
 
-/// Stands in place of what became a file.
+/// Replaces data that became a file.
 const FILE_PLACEHOLDER: &str = "Content will be presented as attachment";
 
-/// Types that become files: name, ending, whether the data are base64.
-const FILE_TYPES: &[(&str, &str, bool)] = &[
-    ("image/png", "png", true),
-    ("image/jpeg", "jpg", true),
-    ("application/vnd.plotly.v1+json", "plotly.json", false),
-    ("application/json", "json", false),
-    ("text/csv", "csv", false),
-    ("application/xml", "xml", false),
-    ("text/xml", "xml", false),
+/// Types that become files, and whether the data are base64.
+const FILE_TYPES: &[(&str, bool)] = &[
+    ("image/png", true),
+    ("image/jpeg", true),
+    (PLOTLY_TYPE, false),
+    ("application/json", false),
+    ("text/csv", false),
+    ("application/xml", false),
+    ("text/xml", false),
 ];
+
+/// A chart of Plotly. The table of media types does not have it: viewers know it by a double extension.
+const PLOTLY_TYPE: &str = "application/vnd.plotly.v1+json";
 
 /// The part of long values that the model sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub(super) struct ValuePage {
 }
 
 impl ValuePage {
-    /// As the arguments say.
+    /// The page that the arguments choose.
     pub(super) fn of(arguments: &Map<String, Value>) -> Result<Self, ToolFailure> {
         let whole = |name: &str, default: u64, least: u64| match arguments.get(name) {
             None | Some(Value::Null) => Ok(default),
@@ -77,7 +80,7 @@ impl ValuePage {
     }
 }
 
-/// What the model sees, and the files.
+/// The result as JSON for the model, and its files.
 pub(super) async fn result_output(
     mut answer: Value,
     page: ValuePage,
@@ -92,6 +95,7 @@ pub(super) async fn result_output(
             files.extend(extract_files(shown, storage).await);
         }
     }
+    // After the files were taken out, since it cuts long texts.
     page.sample(&mut answer);
     let text = serde_json::to_string_pretty(&answer).unwrap_or_else(|_| answer.to_string());
     let mut output = ToolOutput::text(format!("\n```json\n{text}\n```\n"), "text/markdown");
@@ -106,16 +110,21 @@ async fn extract_files(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Atta
         return files;
     };
     for (kind, data) in shown.iter_mut() {
-        let Some((media_type, ending, is_base64)) = FILE_TYPES
+        let Some((media_type, is_base64)) = FILE_TYPES
             .iter()
-            .find(|(known, ..)| known.eq_ignore_ascii_case(kind))
+            .find(|(known, _)| known.eq_ignore_ascii_case(kind))
         else {
             continue;
         };
         let Some(bytes) = value_bytes(data, *is_base64) else {
             continue;
         };
+        // Named by the content: the same output has the same name in a repeated turn (R16).
         let digest = Sha256Digest::of(&bytes).to_hex();
+        let ending = match *media_type {
+            PLOTLY_TYPE => "plotly.json",
+            other => dray_media_type::usual_extension(other).unwrap_or("bin"),
+        };
         let name = format!("output-{}.{ending}", digest.get(..12).unwrap_or(&digest));
         match storage.keep(&name, media_type, bytes).await {
             Ok(file) => {
@@ -124,6 +133,7 @@ async fn extract_files(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Atta
             }
             Err(failure) => {
                 tracing::warn!(%failure, media_type, "a result of the interpreter cannot be kept");
+                // Base64 of an image would only fill the context of the model.
                 if *is_base64 {
                     *data = "The content could not be stored.".into();
                 }
@@ -137,6 +147,7 @@ async fn extract_files(shown: &mut Value, storage: &dyn FileStorage) -> Vec<Atta
 fn value_bytes(data: &Value, is_base64: bool) -> Option<Bytes> {
     match (data, is_base64) {
         (Value::String(text), true) => {
+            // Python's `base64.encodebytes` breaks lines.
             let packed: String = text.split_ascii_whitespace().collect();
             STANDARD.decode(packed).ok().map(Bytes::from)
         }

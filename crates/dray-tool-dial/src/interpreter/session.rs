@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use dray_dial::InterpreterAction;
 use dray_tool::{HandledFailure, Turn};
 use serde_json::{Value, json};
 
@@ -15,8 +16,10 @@ impl InterpreterTool {
         turn: &Turn,
         wanted: &[RequestedFile],
     ) -> Result<String, InterpreterFailure> {
+        // Held while the session is opened and filled, so that two calls do not open two.
         let mut known = self.known.lock().await;
         if known.open.is_none() {
+            // Errors leave it empty: the next call of the turn tries again.
             known.open = Some(self.opened(turn, &known.closed).await?);
         }
         let open = known.open.get_or_insert_with(OpenSession::default);
@@ -29,9 +32,10 @@ impl InterpreterTool {
         outcome.map(|()| id)
     }
 
-    /// Drops what is known of a session that turned out to be closed.
+    /// Drops a session that turned out to be closed, so that the next call opens another.
     pub(super) async fn forget(&self, session: &str) {
         let mut known = self.known.lock().await;
+        // A parallel call may have opened another session since; that one stays.
         if known.open.as_ref().is_some_and(|open| open.id == session) {
             known.open = None;
             known.closed.push(session.to_owned());
@@ -51,7 +55,11 @@ impl InterpreterTool {
             .find(|id| !closed.contains(id));
         if let Some(id) = candidate {
             let checked = self
-                .ask(turn, "get_session", &json!({ "sessionId": id }))
+                .ask(
+                    turn,
+                    InterpreterAction::GetSession,
+                    &json!({ "sessionId": id }),
+                )
                 .await;
             match checked {
                 Ok(_) => {
@@ -59,15 +67,19 @@ impl InterpreterTool {
                     let files = self.listed(turn, &id).await?;
                     return Ok(OpenSession { id, files });
                 }
+                // Closed, or not usable by this caller: a new one is opened.
                 Err(InterpreterFailure::Closed | InterpreterFailure::Said(_)) => {}
                 Err(failed @ InterpreterFailure::Failed(_)) => return Err(failed),
             }
         }
-        let answer = self.ask(turn, "open_session", &json!({})).await?;
+        let answer = self
+            .ask(turn, InterpreterAction::OpenSession, &json!({}))
+            .await?;
         let Some(id) = answer.get("sessionId").and_then(Value::as_str) else {
             let failed = HandledFailure::new("Python Code Interpreter opened no session.");
             return Err(InterpreterFailure::Failed(failed.into()));
         };
+        // Noted before the code runs, so that the next turn finds the session after a failed run too.
         turn.set_interpreter(id);
         Ok(OpenSession {
             id: id.to_owned(),
@@ -82,7 +94,11 @@ impl InterpreterTool {
         id: &str,
     ) -> Result<HashMap<String, Option<String>>, InterpreterFailure> {
         let answer = self
-            .ask(turn, "list_files", &json!({ "sessionId": id }))
+            .ask(
+                turn,
+                InterpreterAction::ListFiles,
+                &json!({ "sessionId": id }),
+            )
             .await?;
         let files = answer.get("files").and_then(Value::as_array);
         let names = files.into_iter().flatten().filter_map(|file| {
@@ -92,7 +108,8 @@ impl InterpreterTool {
         Ok(names.collect())
     }
 
-    /// Transfers the files that are not there yet. A name that came from elsewhere in this turn is transferred again.
+    /// Transfers the files that the session lacks. A name that another address gave in this turn is transferred
+    /// again.
     async fn filled(
         &self,
         turn: &Turn,
@@ -111,7 +128,8 @@ impl InterpreterTool {
             let body = json!({
                 "sessionId": open.id, "sourceUrl": file.url, "targetPath": file.name,
             });
-            self.ask(turn, "transfer_input_file", &body).await?;
+            self.ask(turn, InterpreterAction::TransferInputFile, &body)
+                .await?;
             open.files.insert(file.name.clone(), Some(file.url.clone()));
         }
         Ok(())

@@ -3,15 +3,17 @@
 use std::sync::{Arc, Mutex};
 
 use dray_agent::manifest::toolset::DialApp;
+use dray_dial::DialPort;
+use dray_dial::fake::FakeDial;
 use dray_tool::{SetupIssue, ToolsetResult};
 use serde_json::{Value, json};
 
-use super::world::{TestDial, caller};
-use crate::{DeploymentFacts, DialPort, app_toolsets, deployment_template};
+use super::world::{ScriptedDial as _, caller};
+use crate::{DeploymentFacts, app_toolsets, deployment_template};
 
-async fn built(world: &Arc<TestDial>, entries: Value) -> (ToolsetResult, Vec<String>) {
+async fn built(world: &Arc<FakeDial>, entries: Value) -> (ToolsetResult, Vec<String>) {
     let entries: Vec<DialApp> = serde_json::from_value(entries).unwrap();
-    let dial: Arc<dyn DialPort> = Arc::<TestDial>::clone(world);
+    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(world);
     let handed = Mutex::new(Vec::new());
     let built = app_toolsets(&entries, &dial, &caller("k"), |entry, _| {
         let name = entry.name.unwrap_or_default();
@@ -45,7 +47,7 @@ async fn each_row_of_the_table_has_its_result() {
         ("mcp", true, 0, 1),
         ("mcp", false, 0, 0),
     ] {
-        let world = Arc::new(TestDial::default().knows("k", "a", speaking(mcp)));
+        let world = Arc::new(FakeDial::default().knows("k", "a", speaking(mcp)));
         let entry = json!({ "name": "n", "deployment_id": "a", "transport": transport, "allowed_tools": ["x"] });
         let (built, given) = built(&world, json!([entry])).await;
         assert_eq!(
@@ -65,10 +67,10 @@ async fn each_row_of_the_table_has_its_result() {
 #[tokio::test]
 async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
     let world = Arc::new(
-        TestDial::default()
+        FakeDial::default()
             .knows("k", "a", speaking(true))
             .knows("k", "z", speaking(true))
-            .refuses("k", "b", 403),
+            .with_refusal("k", "b", 403),
     );
     let (built, handed) = built(
         &world,
@@ -91,12 +93,18 @@ async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
         built.issues[2].message,
         "Access to deployment 'b' is forbidden."
     );
-    assert_eq!((handed.len(), world.asked.lock().unwrap().len()), (3, 3));
+    assert_eq!(
+        (
+            handed.len(),
+            world.deployment_requests.lock().unwrap().len()
+        ),
+        (3, 3)
+    );
 }
 
 #[tokio::test]
 async fn the_display_name_serves_where_the_entry_has_none() {
-    let world = Arc::new(TestDial::default().knows("k", "a", speaking(false)));
+    let world = Arc::new(FakeDial::default().knows("k", "a", speaking(false)));
     let (built, _) = built(
         &world,
         json!([{ "deployment_id": "a", "timeout_seconds": 2 }]),
@@ -108,7 +116,7 @@ async fn the_display_name_serves_where_the_entry_has_none() {
 
 #[tokio::test]
 async fn a_template_is_a_tool_that_a_manifest_can_hold() {
-    let dial: Arc<dyn DialPort> = Arc::new(TestDial::default().knows("k", "a", speaking(false)));
+    let dial: Arc<dyn DialPort> = Arc::new(FakeDial::default().knows("k", "a", speaking(false)));
     let tool = deployment_template(&dial, &caller("k"), "a").await.unwrap();
     assert_eq!(tool["display"]["stage"]["name"], "Call Shown name: ");
     let read: Result<dray_agent::manifest::tool::DeploymentTool, _> = serde_json::from_value(tool);

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use dray_dial::{DialClient, DialOptions};
+use dray_dial::{DialClient, DialOptions, DialPort, InterpreterAction};
 use dray_http::double::{
     ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply, json_reply,
 };
-use dray_tool::{StageWriter, Tool};
+use dray_tool::{StageWriter, Tool, ToolFailure};
 use futures_util::FutureExt as _;
 use serde_json::json;
 
 use super::deployment::described;
 use super::world::{call, caller, turn};
-use crate::{DialPort, build_deployments};
+use crate::build_deployments;
 
 async fn answer(
     state: Arc<SharedState<Vec<String>>>,
@@ -28,7 +28,12 @@ async fn answer(
         "/openai/deployments/d/chat/completions" => {
             let body = request.json().await?;
             let said = body["messages"][0]["content"].clone();
+            if said == "refuse" {
+                return Ok(bytes_reply(409, "text/plain", "".into()));
+            }
             let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": said }, "finish_reason": "stop" }] });
+            let error = json!({ "error": { "message": "too many", "code": "429" } });
+            let chunk = if said == "fail" { error } else { chunk };
             let events = format!("data: {chunk}\n\ndata: [DONE]\n\n");
             bytes_reply(200, "text/event-stream", events.into())
         }
@@ -55,9 +60,21 @@ async fn a_deployment_is_asked_over_http() {
         )
         .await;
     assert_eq!(output.unwrap().content, "echo");
-    let opened = dial
-        .code_interpreter(&caller("k"), "open_session", &json!({}))
-        .await;
+    let wrong = call(json!({ "query": "fail" }), StageWriter::hidden());
+    let Err(ToolFailure::Failed(failed)) = tool.call(wrong, &turn).await else {
+        panic!("an error in the middle of a stream is a failure");
+    };
+    assert_eq!(
+        (failed.text.as_str(), failed.status),
+        ("too many", Some(429))
+    );
+    let refused = call(json!({ "query": "refuse" }), StageWriter::hidden());
+    let Err(ToolFailure::Failed(failed)) = tool.call(refused, &turn).await else {
+        panic!("a status is a failure");
+    };
+    assert_eq!(failed.text, "The deployment answered HTTP 409.");
+    let action = InterpreterAction::OpenSession;
+    let opened = dial.interpreter(&caller("k"), action, &json!({})).await;
     assert_eq!(opened.unwrap()["sessionId"], "s");
     let refused = build_deployments(&set, &dial, &caller("other")).await;
     assert_eq!(

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use dray_agent::event::Event;
 use dray_agent::manifest::toolset::DialDeployment;
+use dray_dial::fake::{FakeDial, ScriptedChat};
+use dray_dial::{DialPort, Error, ErrorKind};
 use dray_tool::{
     EventSink, HandledFailure, StageWriter, Tool, ToolFailure, ToolOutput, ToolsetResult,
 };
 use serde_json::{Value, json};
 
-use super::world::{FileShelf, Scripted, TestDial, call, caller, end, text, turn};
-use crate::{DeploymentFacts, DialError, DialPort, build_deployments};
+use super::world::{FileShelf, ScriptedDial as _, call, caller, end, text, turn};
+use crate::{DeploymentFacts, build_deployments};
 
 pub(super) fn described(extra: Value) -> Value {
     let mut tool = json!({
@@ -24,27 +26,27 @@ pub(super) fn described(extra: Value) -> Value {
     tool
 }
 
-async fn built(world: &Arc<TestDial>, tools: Value) -> ToolsetResult {
+async fn built(world: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
     let set: DialDeployment =
         serde_json::from_value(json!({ "name": "set", "tools": tools })).unwrap();
-    let dial: Arc<dyn DialPort> = Arc::<TestDial>::clone(world);
+    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(world);
     build_deployments(&set, &dial, &caller("k")).await
 }
 
-pub(super) async fn tool(world: &Arc<TestDial>, extra: Value) -> Arc<dyn Tool> {
+pub(super) async fn tool(world: &Arc<FakeDial>, extra: Value) -> Arc<dyn Tool> {
     let built = built(world, json!([described(extra)])).await;
     assert_eq!(built.issues, []);
     built.tools.into_iter().next().unwrap()
 }
 
-fn world(facts: DeploymentFacts) -> Arc<TestDial> {
-    Arc::new(TestDial::default().knows("k", "d", facts))
+fn world(facts: DeploymentFacts) -> Arc<FakeDial> {
+    Arc::new(FakeDial::default().knows("k", "d", facts))
 }
 
 async fn asked(
-    world: &Arc<TestDial>,
+    world: &Arc<FakeDial>,
     arguments: Value,
-    answer: Scripted,
+    answer: ScriptedChat,
 ) -> (Result<ToolOutput, ToolFailure>, Arc<FileShelf>) {
     let shelf = Arc::default();
     let tool = tool(world, json!({})).await;
@@ -56,7 +58,7 @@ async fn asked(
     (outcome, shelf)
 }
 
-async fn failed(answer: Result<Scripted, DialError>) -> HandledFailure {
+async fn failed(answer: Result<ScriptedChat, Error>) -> HandledFailure {
     let world = world(DeploymentFacts::default());
     let tool = tool(&world, json!({})).await;
     world.answers(answer);
@@ -135,7 +137,7 @@ async fn the_request_has_prompt_query_files_and_only_the_named_headers() {
         ]})
     );
     let chats = world.chats.lock().unwrap();
-    assert_eq!(chats[0].1, Some(vec!["x-tenant".to_owned()]));
+    assert_eq!(chats[0].headers, Some(vec!["x-tenant".to_owned()]));
 }
 
 #[tokio::test]
@@ -278,11 +280,7 @@ async fn files_that_are_no_list_of_texts_are_the_models_to_mend() {
 #[tokio::test]
 async fn each_status_is_shown_with_the_deployments_own_words() {
     for status in [401, 403, 404, 429, 500] {
-        let refused = DialError {
-            message: Some("inner".to_owned()),
-            display_message: Some(" Sorry. ".to_owned()),
-            ..DialError::status(status)
-        };
+        let refused = Error::refused(status).with_messages(Some("inner"), Some(" Sorry. "));
         let failed = failed(Err(refused)).await;
         assert_eq!(
             (failed.text.as_str(), failed.status),
@@ -295,7 +293,11 @@ async fn each_status_is_shown_with_the_deployments_own_words() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_a_general_exception() {
-    let broken = failed(Ok(vec![text("half"), Err(DialError::default())])).await;
+    let broken = failed(Ok(vec![
+        text("half"),
+        Err(Error::new(ErrorKind::Broken, "gone")),
+    ]))
+    .await;
     let short = failed(Ok(vec![text("half")])).await;
     for failed in [broken, short] {
         let shown =
@@ -305,16 +307,6 @@ async fn a_stream_that_breaks_is_a_general_exception() {
             (Some(shown), None)
         );
     }
-}
-
-#[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_is_the_deployments() {
-    let error = json!({ "error": { "message": "too many", "code": "429" } });
-    let failed = failed(Ok(vec![text("half"), Ok(error)])).await;
-    assert_eq!(
-        (failed.text.as_str(), failed.status),
-        ("too many", Some(429))
-    );
 }
 
 #[tokio::test]
@@ -330,10 +322,7 @@ async fn an_answer_of_fifty_megabytes_is_refused_long_before_its_end() {
 #[tokio::test]
 async fn a_client_below_that_took_too_long_is_a_timeout() {
     let world = world(DeploymentFacts::default());
-    let slow = DialError {
-        timed_out: true,
-        ..DialError::default()
-    };
+    let slow = Error::new(ErrorKind::Timeout, "slow");
     let (outcome, _) = asked(&world, json!({ "query": "q" }), vec![Err(slow)]).await;
     assert!(matches!(outcome, Err(ToolFailure::TimedOut)));
 }
@@ -342,21 +331,21 @@ async fn a_client_below_that_took_too_long_is_a_timeout() {
 async fn r_17_dropping_a_call_that_hangs_drops_its_stream() {
     let world = world(DeploymentFacts::default());
     let tool = tool(&world, json!({})).await;
-    *world.hangs.lock().unwrap() = true;
+    *world.chats_hang.lock().unwrap() = true;
     world.answers(Ok(vec![text("first")]));
     let turn = turn(json!([]), &Arc::default());
     let mut running = tool.call(call(json!({ "query": "q" }), StageWriter::hidden()), &turn);
     assert!(futures_util::poll!(&mut running).is_pending());
-    assert_eq!(Arc::strong_count(&world.alive), 2);
+    assert_eq!(Arc::strong_count(&world.open_chats), 2);
     drop(running);
-    assert_eq!(Arc::strong_count(&world.alive), 1);
+    assert_eq!(Arc::strong_count(&world.open_chats), 1);
 }
 
 #[tokio::test]
 async fn r_17_a_client_that_is_gone_ends_the_call() {
     let world = world(DeploymentFacts::default());
     let tool = tool(&world, json!({})).await;
-    *world.hangs.lock().unwrap() = true;
+    *world.chats_hang.lock().unwrap() = true;
     world.answers(Ok(vec![text("first")]));
     let (sink, events) = EventSink::new();
     let stage = sink.open(None).await.unwrap();
@@ -378,7 +367,7 @@ async fn r_14_an_answer_that_contradicts_the_metadata_makes_them_forgotten() {
     ] {
         let world = world(DeploymentFacts::default());
         let tool = tool(&world, json!({})).await;
-        world.answers(Err(DialError::status(status)));
+        world.answers(Err(Error::refused(status)));
         let turn = turn(json!([]), &Arc::default());
         tool.call(call(arguments, StageWriter::hidden()), &turn)
             .await
@@ -393,9 +382,9 @@ async fn r_14_two_callers_do_not_share_metadata() {
         takes_files: true,
         ..DeploymentFacts::default()
     };
-    let world = TestDial::default()
+    let world = FakeDial::default()
         .knows("k", "d", own)
-        .refuses("other", "d", 403);
+        .with_refusal("other", "d", 403);
     let dial: Arc<dyn DialPort> = Arc::new(world);
     let set = json!({ "name": "set", "tools": [{ "type": "dial-deployment-simple", "deployment_id": "d" }] });
     let set: DialDeployment = serde_json::from_value(set).unwrap();
@@ -411,10 +400,10 @@ async fn r_14_two_callers_do_not_share_metadata() {
 #[tokio::test]
 async fn tools_fail_alone_and_disabled_ones_are_not_asked_for() {
     let world = Arc::new(
-        TestDial::default()
+        FakeDial::default()
             .knows("k", "d", DeploymentFacts::default())
             .knows("k", "applications/b/My%20App", DeploymentFacts::default())
-            .refuses("k", "broken", 500),
+            .with_refusal("k", "broken", 500),
     );
     let built = built(
         &world,
@@ -447,5 +436,5 @@ async fn tools_fail_alone_and_disabled_ones_are_not_asked_for() {
         ]
     );
     assert_eq!(built.issues[0].tool.as_deref(), Some("broken_tool"));
-    assert_eq!(world.asked.lock().unwrap().len(), 4);
+    assert_eq!(world.deployment_requests.lock().unwrap().len(), 4);
 }

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use dray_dial::fake::FakeDial;
 use dray_tool::StageWriter;
 use serde_json::json;
 
 use super::deployment::tool;
-use super::world::{TestDial, call, end, turn};
+use super::world::{ScriptedDial as _, call, end, turn};
 use crate::DeploymentFacts;
 
 #[tokio::test]
 async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
-    let world = Arc::new(TestDial::default().knows("k", "d", DeploymentFacts::default()));
+    let world = Arc::new(FakeDial::default().knows("k", "d", DeploymentFacts::default()));
     let tool = tool(
         &world,
         json!({ "content_propagation": { "propagate_history": true } }),
@@ -58,7 +59,7 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
 
 #[tokio::test]
 async fn without_being_told_to_nothing_of_the_past_goes_along() {
-    let world = Arc::new(TestDial::default().knows("k", "d", DeploymentFacts::default()));
+    let world = Arc::new(FakeDial::default().knows("k", "d", DeploymentFacts::default()));
     let tool = tool(&world, json!({})).await;
     let history = json!([
         { "role": "assistant", "tool_calls": [{ "id": "1", "function": { "name": "set_ask", "arguments": "{}" } }] },

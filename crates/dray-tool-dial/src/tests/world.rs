@@ -1,139 +1,73 @@
 //! A DIAL that answers as told and remembers what it was asked, and a storage that knows some files.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::message::{Attachment, Message};
+use dray_dial::fake::{FakeDial, ScriptedChat};
+use dray_dial::meta::{Deployment, DeploymentFeatures};
+use dray_dial::{Error, InterpreterAction};
 use dray_tool::{FileStorage, HandledFailure, StageWriter, ToolCall, ToolFailure, Turn, UrlClass};
 use dray_types::Secret;
-use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{ChunkStream, DeploymentFacts, DialError, DialPort};
+use crate::DeploymentFacts;
 
-pub(crate) type Scripted = Vec<Result<Value, DialError>>;
+/// A fake in the words of these tests.
+pub(crate) trait ScriptedDial: Sized {
+    /// With a deployment that the caller with this key may use.
+    fn knows(self, key: &str, id: &str, facts: DeploymentFacts) -> Self;
 
-/// Deployment, headers, body.
-type Chat = (String, Option<Vec<String>>, Value);
+    fn answers(&self, answer: Result<ScriptedChat, Error>);
 
-/// Key of the caller, deployment.
-type Asked = (String, String);
+    fn on(&self, action: InterpreterAction, answer: Result<Value, Error>);
 
-#[derive(Debug, Default)]
-pub(crate) struct TestDial {
-    pub(crate) facts: Mutex<HashMap<Asked, Result<DeploymentFacts, u16>>>,
-    pub(crate) asked: Mutex<Vec<Asked>>,
-    pub(crate) forgotten: Mutex<Vec<Asked>>,
-    pub(crate) answers: Mutex<VecDeque<Result<Scripted, DialError>>>,
-    pub(crate) hangs: Mutex<bool>,
-    pub(crate) alive: Arc<()>,
-    pub(crate) chats: Mutex<Vec<Chat>>,
-    pub(crate) interpreter: Mutex<VecDeque<(&'static str, Result<Value, DialError>)>>,
-    pub(crate) operations: Mutex<Vec<(String, Value)>>,
+    /// The body of the last chat completion.
+    fn body(&self) -> Value;
+
+    /// The actions of the interpreter, in order.
+    fn operations(&self) -> Vec<InterpreterAction>;
 }
 
-impl TestDial {
-    pub(crate) fn knows(self, key: &str, id: &str, facts: DeploymentFacts) -> Self {
-        self.facts
-            .lock()
-            .unwrap()
-            .insert((key.to_owned(), id.to_owned()), Ok(facts));
-        self
-    }
-
-    pub(crate) fn refuses(self, key: &str, id: &str, status: u16) -> Self {
-        self.facts
-            .lock()
-            .unwrap()
-            .insert((key.to_owned(), id.to_owned()), Err(status));
-        self
-    }
-
-    pub(crate) fn answers(&self, answer: Result<Scripted, DialError>) {
-        self.answers.lock().unwrap().push_back(answer);
-    }
-
-    pub(crate) fn on(&self, operation: &'static str, answer: Result<Value, DialError>) {
-        self.interpreter
-            .lock()
-            .unwrap()
-            .push_back((operation, answer));
-    }
-
-    pub(crate) fn body(&self) -> Value {
-        self.chats.lock().unwrap().last().unwrap().2.clone()
-    }
-
-    pub(crate) fn operations(&self) -> Vec<String> {
-        let operations = self.operations.lock().unwrap();
-        operations.iter().map(|(name, _)| name.clone()).collect()
-    }
-}
-
-fn key(caller: &Caller) -> String {
-    caller
-        .api_key
-        .as_ref()
-        .map_or_else(String::new, |key| key.expose().to_owned())
-}
-
-#[async_trait]
-impl DialPort for TestDial {
-    async fn facts(&self, caller: &Caller, deployment: &str) -> Result<DeploymentFacts, DialError> {
-        let asked = (key(caller), deployment.to_owned());
-        self.asked.lock().unwrap().push(asked.clone());
-        let known = self.facts.lock().unwrap().get(&asked).cloned();
-        known.unwrap_or(Err(404)).map_err(DialError::status)
-    }
-
-    fn forget(&self, caller: &Caller, deployment: &str) {
-        let forgotten = (key(caller), deployment.to_owned());
-        self.forgotten.lock().unwrap().push(forgotten);
-    }
-
-    async fn chat(
-        &self,
-        _: &Caller,
-        deployment: &str,
-        headers: Option<&[String]>,
-        body: &Value,
-    ) -> Result<ChunkStream, DialError> {
-        let chat = (
-            deployment.to_owned(),
-            headers.map(<[String]>::to_vec),
-            body.clone(),
-        );
-        self.chats.lock().unwrap().push(chat);
-        let answer = self.answers.lock().unwrap().pop_front().unwrap()?;
-        let alive = Arc::clone(&self.alive);
-        let is_endless = *self.hangs.lock().unwrap();
-        let chunks = stream::iter(answer);
-        let chunks = if is_endless {
-            chunks.chain(stream::pending()).boxed()
-        } else {
-            chunks.boxed()
+impl ScriptedDial for FakeDial {
+    fn knows(self, key: &str, id: &str, facts: DeploymentFacts) -> Self {
+        let deployment = Deployment {
+            display_name: facts.display_name.unwrap_or_else(|| id.to_owned()),
+            description: facts.description,
+            input_attachment_types: facts
+                .takes_files
+                .then(|| "*/*".to_owned())
+                .into_iter()
+                .collect(),
+            features: DeploymentFeatures {
+                url_attachments: facts.url_attachments,
+                mcp: facts.mcp,
+                configuration: facts.configuration.is_some(),
+            },
+            ..Deployment::default()
         };
-        let watched = chunks.inspect(move |_| {
-            let _ = &alive;
-        });
-        Ok(watched.boxed())
+        self.with_deployment(key, id, deployment, facts.configuration)
     }
 
-    async fn code_interpreter(
-        &self,
-        _: &Caller,
-        operation: &str,
-        body: &Value,
-    ) -> Result<Value, DialError> {
-        let asked = (operation.to_owned(), body.clone());
-        self.operations.lock().unwrap().push(asked);
-        let (expected, answer) = self.interpreter.lock().unwrap().pop_front().unwrap();
-        assert_eq!(operation, expected);
-        answer
+    fn answers(&self, answer: Result<ScriptedChat, Error>) {
+        self.chat_responses.lock().unwrap().push_back(answer);
+    }
+
+    fn on(&self, action: InterpreterAction, answer: Result<Value, Error>) {
+        let mut responses = self.interpreter_responses.lock().unwrap();
+        responses.push_back((action, answer));
+    }
+
+    fn body(&self) -> Value {
+        self.chats.lock().unwrap().last().unwrap().body.clone()
+    }
+
+    fn operations(&self) -> Vec<InterpreterAction> {
+        let requests = self.interpreter_requests.lock().unwrap();
+        requests.iter().map(|(action, _)| *action).collect()
     }
 }
 
@@ -220,10 +154,10 @@ pub(crate) fn call(arguments: Value, stage: StageWriter) -> ToolCall {
     }
 }
 
-pub(crate) fn text(text: &str) -> Result<Value, DialError> {
+pub(crate) fn text(text: &str) -> Result<Value, Error> {
     Ok(json!({ "choices": [{ "index": 0, "delta": { "content": text }, "finish_reason": null }] }))
 }
 
-pub(crate) fn end() -> Result<Value, DialError> {
+pub(crate) fn end() -> Result<Value, Error> {
     Ok(json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] }))
 }

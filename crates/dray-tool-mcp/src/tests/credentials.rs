@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
+use dray_dial::fake::FakeDial;
 use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
 use dray_types::Secret;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::support::{FakeDial, FakeMcpServer, double, mcp, options};
+use super::support::{FakeMcpServer, double, mcp, options};
 use crate::{McpToolset, connect_set};
 
 /// The values of `Authorization` that a server sees.
@@ -26,10 +27,7 @@ async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
     } else {
         "https://dial.example".to_owned()
     };
-    options.dial = Some(Arc::new(FakeDial {
-        url,
-        ..FakeDial::default()
-    }));
+    options.dial = Some(Arc::new(FakeDial::at(&url)));
     let caller = Caller {
         authorization: Some(Secret::new("Bearer own")),
         ..Caller::default()

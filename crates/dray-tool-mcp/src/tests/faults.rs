@@ -132,6 +132,22 @@ async fn a_session_that_is_lost_twice_is_a_failure() {
 }
 
 #[tokio::test]
+async fn a_stream_that_ends_after_an_event_with_an_id_is_resumed_there() {
+    let acts = vec![FakeAction::Resumable, FakeAction::Batch];
+    let server = double(FakeMcpServer {
+        acts,
+        ..FakeMcpServer::default()
+    })
+    .await;
+    let tool = named(&built(&server).await, "s_echo0");
+    let resumed = call(&tool, json!({})).await.unwrap();
+    assert_eq!(resumed.content, "resumed");
+    assert_eq!(server.shared().lock().calls.len(), 1);
+    let batch = call(&tool, json!({})).await.unwrap();
+    assert_eq!(batch.content, "one of two");
+}
+
+#[tokio::test]
 async fn code_408_is_a_timeout() {
     let acts = vec![FakeAction::Code(408)];
     let server = double(FakeMcpServer {

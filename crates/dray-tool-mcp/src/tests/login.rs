@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::DialMcp;
+use dray_dial::DialPort;
+use dray_dial::fake::FakeDial;
+use dray_dial::signin::SignIn;
 use dray_http::double::FakeServer;
 use dray_tool::{ToolFailure, ToolsetResult};
 use dray_types::Secret;
 use serde_json::{Value, json};
 
 use super::support::{
-    FakeAction, FakeDial, FakeMcpServer, MemoryStorage, call_as, dial_mcp, double, messages, named,
-    options, streamable,
+    FakeAction, FakeMcpServer, MemoryStorage, call_as, dial_mcp, double, messages, named, options,
+    streamable,
 };
-use crate::{McpToolset, SignIn, connect_all, connect_set};
+use crate::{McpToolset, connect_all, connect_set};
 
 fn caller(channel: Option<&str>) -> Caller {
     Caller {
@@ -24,16 +27,14 @@ fn caller(channel: Option<&str>) -> Caller {
 }
 
 fn core(server: &FakeServer<FakeMcpServer>, outcomes: Vec<SignIn>) -> Arc<FakeDial> {
-    Arc::new(FakeDial {
-        url: server.shared().url(),
-        outcomes,
-        ..FakeDial::default()
-    })
+    let mut core = FakeDial::at(&server.shared().url());
+    core.sign_in_outcomes = outcomes;
+    Arc::new(core)
 }
 
 async fn one(core: &Arc<FakeDial>, caller: &Caller) -> ToolsetResult {
     let mut options = options();
-    let dial: Arc<dyn crate::ToolsetDialPort> = Arc::<FakeDial>::clone(core);
+    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(core);
     options.dial = Some(dial);
     connect_set(McpToolset::Dial(&dial_mcp("t")), caller, &options).await
 }
@@ -43,7 +44,7 @@ async fn an_unauthorised_set_says_how_its_sign_in_ended() {
     for (channel, outcome, text) in [
         (
             None,
-            SignIn::Succeeded,
+            SignIn::Done,
             "Toolset 't' requires sign-in, but no client channel is available",
         ),
         (
@@ -59,7 +60,7 @@ async fn an_unauthorised_set_says_how_its_sign_in_ended() {
         (Some("c"), SignIn::Failed, "Sign-in failed for toolset 't'"),
         (
             Some("c"),
-            SignIn::Succeeded,
+            SignIn::Done,
             "Sign-in succeeded but toolset 't' initialization still failed",
         ),
     ] {
@@ -73,7 +74,7 @@ async fn an_unauthorised_set_says_how_its_sign_in_ended() {
         let built = one(&core, &caller(channel)).await;
         assert_eq!(messages(&built), [text]);
         let batches = usize::from(channel.is_some());
-        assert_eq!(core.asked.lock().unwrap().len(), batches);
+        assert_eq!(core.sign_ins.lock().unwrap().len(), batches);
     }
 }
 
@@ -85,9 +86,9 @@ async fn all_unauthorised_sets_are_signed_in_to_with_one_batch() {
         ..FakeMcpServer::default()
     })
     .await;
-    let core = core(&server, vec![SignIn::Succeeded, SignIn::Denied]);
+    let core = core(&server, vec![SignIn::Done, SignIn::Denied]);
     let mut options = options();
-    let dial: Arc<dyn crate::ToolsetDialPort> = Arc::<FakeDial>::clone(&core);
+    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(&core);
     options.dial = Some(dial);
     let (a, b) = (dial_mcp("a"), dial_mcp("b"));
     let built = connect_all(
@@ -96,7 +97,7 @@ async fn all_unauthorised_sets_are_signed_in_to_with_one_batch() {
         &options,
     )
     .await;
-    assert_eq!(*core.asked.lock().unwrap(), [["a", "b"]]);
+    assert_eq!(*core.sign_ins.lock().unwrap(), [["a", "b"]]);
     assert_eq!((built[0].tools.len(), built[0].issues.len()), (1, 0));
     assert_eq!(messages(&built[1]), ["Sign-in was denied for toolset 'b'"]);
 }
@@ -115,12 +116,12 @@ async fn a_call_signs_in_once_and_a_second_401_is_a_failure() {
             ..FakeMcpServer::default()
         })
         .await;
-        let core = core(&server, vec![SignIn::Succeeded]);
+        let core = core(&server, vec![SignIn::Done]);
         let built = one(&core, &caller(Some("c"))).await;
         let tool = named(&built, "t_echo0");
         let outcome = call_as(&tool, json!({}), caller(Some("c")), &Arc::default()).await;
         assert_eq!(outcome.is_ok(), works, "{outcome:?}");
-        assert_eq!(core.asked.lock().unwrap().len(), 1);
+        assert_eq!(core.sign_ins.lock().unwrap().len(), 1);
         assert_eq!(server.shared().lock().calls.len(), 2);
     }
 }
@@ -133,11 +134,11 @@ async fn without_a_channel_a_401_during_a_call_is_a_failure() {
         ..FakeMcpServer::default()
     })
     .await;
-    let core = core(&server, vec![SignIn::Succeeded]);
+    let core = core(&server, vec![SignIn::Done]);
     let tool = named(&one(&core, &caller(None)).await, "t_echo0");
     let outcome = call_as(&tool, json!({}), caller(None), &Arc::default()).await;
     assert!(matches!(outcome, Err(ToolFailure::Failed(failed)) if failed.status == Some(401)));
-    assert_eq!(core.asked.lock().unwrap().len(), 0);
+    assert_eq!(core.sign_ins.lock().unwrap().len(), 0);
 }
 
 #[tokio::test]
@@ -148,10 +149,8 @@ async fn metadata_that_dial_refuses_are_an_issue() {
         (401, "Authentication required for toolset 't'"),
         (500, "HTTP error for t: 500 Internal Server Error"),
     ] {
-        let core = FakeDial {
-            refuses: Some(status),
-            ..FakeDial::default()
-        };
+        let mut core = FakeDial::default();
+        core.toolset_refusal = Some(status);
         let built = one(&Arc::new(core), &caller(None)).await;
         assert_eq!(messages(&built), [text]);
     }
@@ -177,9 +176,9 @@ async fn dial_core_gives_metadata_sign_in_and_grants() {
     .await;
     let url = server.shared().url();
     let core = dray_dial::DialClient::new(dray_dial::DialOptions::new(url.as_str(), "v")).unwrap();
-    let login = std::time::Duration::from_secs(20);
     let mut options = options();
-    options.dial = Some(Arc::new(crate::DialCore { core, login }));
+    options.dial = Some(Arc::new(core));
+    options.login_timeout = std::time::Duration::from_secs(20);
     let caller = caller(Some("c"));
     let set: DialMcp = serde_json::from_value(json!({"dial_id": "toolsets/b/t"})).unwrap();
     let built = connect_set(McpToolset::Dial(&set), &caller, &options).await;
@@ -230,7 +229,7 @@ async fn files_of_all_parameters_are_granted_with_one_call() {
     assert_eq!(tool.rules().by_reference, ["one", "many"]);
     let arguments = json!({
         "one": "files/b/a%20b.pdf",
-        "many": ["https://dial.example/v1/files/b/c.pdf", "files/b/a%20b.pdf"],
+        "many": [format!("{}/v1/files/b/c.pdf", server.shared().url()), "files/b/a%20b.pdf"],
         "other": "https://x.example/",
     });
     let output = call_as(&tool, arguments, caller(None), &Arc::default())
@@ -246,7 +245,7 @@ async fn files_of_all_parameters_are_granted_with_one_call() {
     let urls = ["files/b/a%20b.pdf", "files/b/c.pdf"]
         .map(str::to_owned)
         .to_vec();
-    assert_eq!(*core.granted.lock().unwrap(), [(urls, "t".to_owned())]);
+    assert_eq!(*core.grants.lock().unwrap(), [(urls, "t".to_owned())]);
 }
 
 #[tokio::test]
@@ -269,7 +268,7 @@ async fn files_in_nested_arguments_are_granted_too() {
     let core = core(&server, Vec::new());
     let tool = named(&one(&core, &caller(None)).await, "t_echo0");
     let arguments = json!({
-        "parts": [{"file": "files/b/1.pdf", "next": {"file": "https://dial.example/v1/files/b/2.pdf", "next": null}}],
+        "parts": [{"file": "files/b/1.pdf", "next": {"file": format!("{}/v1/files/b/2.pdf", server.shared().url()), "next": null}}],
         "options": {"covers": ["file:url::files/b/3.pdf", "files/b/1.pdf"], "other": "files/b/4.pdf"},
     });
     let output = call_as(&tool, arguments, caller(None), &Arc::default()).await;
@@ -279,7 +278,7 @@ async fn files_in_nested_arguments_are_granted_too() {
         passed["options"]["covers"],
         json!(["files/b/3.pdf", "files/b/1.pdf"])
     );
-    let mut granted = core.granted.lock().unwrap()[0].0.clone();
+    let mut granted = core.grants.lock().unwrap()[0].0.clone();
     granted.sort();
     assert_eq!(granted, ["files/b/1.pdf", "files/b/2.pdf", "files/b/3.pdf"]);
     let outside = json!({"parts": [{"file": "https://x.example/a"}]});
@@ -319,7 +318,7 @@ async fn other_urls_than_those_of_dial_are_invalid_parameters() {
         assert!(url.starts_with("ftp") || message.contains("file:base64::"));
     }
     assert_eq!(server.shared().lock().calls.len(), 0);
-    assert_eq!(core.granted.lock().unwrap().len(), 0);
+    assert_eq!(core.grants.lock().unwrap().len(), 0);
 }
 
 #[tokio::test]

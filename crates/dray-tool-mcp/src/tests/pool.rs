@@ -25,6 +25,7 @@ while read -r line; do
     *'"tools/list"'*) result='{"tools":[{"name":"pid","inputSchema":{"type":"object"}},{"name":"wait","inputSchema":{"type":"object"}}]}';;
     *'"name":"wait"'*) echo waits > waits; continue;;
     *'"tools/call"'*) result="{\"content\":[{\"type\":\"text\",\"text\":\"$$\"}]}";;
+    *'"id":'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"; continue;;
     *) continue;;
   esac
   printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"

@@ -5,7 +5,10 @@ use std::path::Path;
 use dray_agent::caller::Caller;
 use dray_types::Secret;
 
-use super::support::{messages, options, streamable};
+use dray_tool::ToolsetResult;
+use serde_json::json;
+
+use super::support::{call, messages, named, options, streamable};
 use crate::{McpOptions, McpToolset, ProgramCommand, connect_set};
 
 fn shell(script: &str, folder: &Path) -> McpOptions {
@@ -21,10 +24,13 @@ fn shell(script: &str, folder: &Path) -> McpOptions {
     options
 }
 
-async fn issue(options: &McpOptions) -> String {
+async fn built(options: &McpOptions) -> ToolsetResult {
     let set = streamable("stdio:local");
-    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), options).await;
-    messages(&built).join("; ")
+    connect_set(McpToolset::Mcp(&set), &Caller::default(), options).await
+}
+
+async fn issue(options: &McpOptions) -> String {
+    messages(&built(options).await).join("; ")
 }
 
 /// The first line of a file, once it is complete.
@@ -92,4 +98,68 @@ async fn a_program_that_is_not_there_is_an_issue_without_its_path() {
         issue(&options).await,
         "MCP error for s: the server cannot be reached"
     );
+}
+
+/// A program that ends when the first message is not `initialize`, and notes every start.
+const STRICT_SCRIPT: &str = r#"
+echo start >> starts
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}';;
+    *'notifications/'*) continue;;
+    *) exit 1;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[tokio::test]
+async fn a_program_that_knows_only_initialize_is_begun_so_and_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = shell(STRICT_SCRIPT, folder.path());
+    for starts in [2, 3] {
+        assert_eq!(issue(&options).await, "");
+        let noted = std::fs::read_to_string(folder.path().join("starts")).unwrap();
+        assert_eq!(noted.lines().count(), starts);
+    }
+}
+
+/// A program of 2026-07-28 whose first call changes its tools, which it reports to who listens.
+const CHANGING_SCRIPT: &str = r#"
+tools='[{"name":"more","inputSchema":{"type":"object"}}]'
+common='"resultType":"complete","ttlMs":0,"cacheScope":"private"'
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  meta="\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":$listen}"
+  case "$line" in
+    *'"server/discover"'*) result="{$common,\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{\"tools\":{\"listChanged\":true}}}";;
+    *'"subscriptions/listen"'*) listen=$id
+      printf '{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}\n' "$id"
+      continue;;
+    *'"tools/list"'*) result="{$common,\"tools\":$tools}";;
+    *'"tools/call"'*) result='{"resultType":"complete","content":[]}'
+      tools='[{"name":"more","inputSchema":{"type":"object"}},{"name":"new","inputSchema":{"type":"object"}}]'
+      printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{%s}}\n' "$meta";;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[tokio::test]
+async fn changed_tools_of_a_program_are_offered_in_its_conversation_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = shell(CHANGING_SCRIPT, folder.path());
+    let of = |conversation: &str| McpOptions {
+        conversation: Some(conversation.to_owned()),
+        ..options.clone()
+    };
+    let first = built(&of("a")).await;
+    assert_eq!((messages(&first).len(), first.tools.len()), (0, 1));
+    call(&named(&first, "s_more"), json!({})).await.unwrap();
+    let look = async || (built(&of("a")).await.tools.len() == 2).then_some(());
+    dray_testkit::eventually("the new tool", look).await;
+    assert_eq!(built(&of("b")).await.tools.len(), 1);
 }

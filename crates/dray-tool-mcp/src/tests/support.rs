@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{DialError, DialToolset, McpOptions, SignIn, ToolsetDialPort};
+use crate::McpOptions;
 
 /// Keeps files in memory.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct MemoryStorage(pub(super) Mutex<Vec<(String, String, Bytes)>>);
 impl FileStorage for MemoryStorage {
     fn classify(&self, url: &str) -> UrlClass {
         match url {
-            url if url.starts_with("files/") || url.contains("//dial.example/") => UrlClass::Dial,
+            url if url.starts_with("files/") || url.contains("/v1/files/") => UrlClass::Dial,
             url if url.starts_with("http") => UrlClass::External,
             url if url.starts_with("data:") => UrlClass::Data,
             _ => UrlClass::Unsupported,
@@ -128,6 +128,8 @@ pub(super) enum FakeAction {
     OtherId,
     Code(i32),
     Accepted,
+    Batch,
+    Resumable,
 }
 
 /// A server that misbehaves as it is told.
@@ -144,9 +146,20 @@ pub(super) struct FakeMcpServer {
     pub(super) calls: Vec<Value>,
     pub(super) cancelled: usize,
     pub(super) ended: usize,
+    /// The id of the call whose response comes when its stream is resumed.
+    pub(super) resumed: Value,
     pub(super) headers: Vec<Vec<(String, String)>>,
     /// What DIAL itself was asked for.
     pub(super) asked: Vec<(String, Value)>,
+}
+
+impl FakeMcpServer {
+    fn refusal(&mut self) -> Option<Reply> {
+        let (status, left) = self.refuse.as_mut()?;
+        *left = left.checked_sub(1)?;
+        let body = json!({"secret": "of-the-server"});
+        Some(double::json_reply(*status, &body))
+    }
 }
 
 const WATCHED_HEADERS: [&str; 7] = [
@@ -187,14 +200,11 @@ async fn answer(
             state.ended += 1;
             return Ok(double::json_reply(200, &json!({})));
         }
-        if let Some((status, left)) = &mut state.refuse
-            && *left > 0
-        {
-            *left -= 1;
-            return Ok(double::json_reply(
-                *status,
-                &json!({"secret": "of-the-server"}),
-            ));
+        if method == "GET" && request.header("last-event-id") == Some("7") {
+            return Ok(resumed_reply(&state.resumed));
+        }
+        if let Some(reply) = state.refusal() {
+            return Ok(reply);
         }
     }
     let message = request.json().await?;
@@ -208,16 +218,13 @@ async fn answer(
             "initialize" => {
                 state.started += 1;
                 let session = format!("session-{}", state.started);
-                let told = result(json!({
-                    "protocolVersion": message["params"]["protocolVersion"],
-                    "capabilities": {"tools": {}},
-                    "serverInfo": {"name": "double", "version": "1"},
-                }));
-                return Ok(double::with_header(told, "mcp-session-id", &session));
+                let reply = result(server_info(&message["params"]["protocolVersion"]));
+                return Ok(double::with_header(reply, "mcp-session-id", &session));
             }
             "tools/list" => return Ok(result(page(&state, &message["params"]["cursor"]))),
             "tools/call" => {
                 state.calls.push(message["params"].clone());
+                state.resumed = id.clone();
                 if state.acts.is_empty() {
                     FakeAction::Echo
                 } else {
@@ -234,6 +241,20 @@ async fn answer(
     let text =
         json!({"content": [{"type": "text", "text": message["params"]["arguments"].to_string()}]});
     act_out(act, &id, result(text)).await
+}
+
+fn server_info(version: &Value) -> Value {
+    json!({
+        "protocolVersion": version,
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "double", "version": "1"},
+    })
+}
+
+fn resumed_reply(id: &Value) -> Reply {
+    let result = json!({"content": [{"type": "text", "text": "resumed"}]});
+    let body = json!({"jsonrpc": "2.0", "id": id, "result": result});
+    double::bytes_reply(200, "text/event-stream", format!("data: {body}\n\n").into())
 }
 
 /// DIAL itself: metadata, grants and sign-in.
@@ -294,64 +315,17 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
         FakeAction::Code(code) => {
             json(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "says no"}}))
         }
-        FakeAction::Accepted => Ok(double::bytes_reply(202, "text/plain", Bytes::new())),
-    }
-}
-
-/// DIAL, as it is told.
-#[derive(Debug, Default)]
-pub(super) struct FakeDial {
-    pub(super) url: String,
-    pub(super) refuses: Option<u16>,
-    pub(super) outcomes: Vec<SignIn>,
-    pub(super) asked: Mutex<Vec<Vec<String>>>,
-    pub(super) granted: Mutex<Vec<(Vec<String>, String)>>,
-}
-
-impl FakeDial {
-    fn refused(&self) -> Result<(), DialError> {
-        match self.refuses {
-            None => Ok(()),
-            status => Err(DialError {
-                status,
-                source: None,
-            }),
+        FakeAction::Batch => {
+            let log = json!({"level": "info", "data": "a line"});
+            let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": log});
+            let result = json!({"content": [{"type": "text", "text": "one of two"}]});
+            json(json!([log, {"jsonrpc": "2.0", "id": id, "result": result}]))
         }
-    }
-}
-
-#[async_trait]
-impl ToolsetDialPort for FakeDial {
-    fn is_origin(&self, url: &str) -> bool {
-        url.starts_with(&self.url)
-    }
-
-    fn mcp_url(&self, id: &str) -> Option<String> {
-        Some(format!("{}/v1/toolset/{id}/mcp", self.url))
-    }
-
-    fn file(&self, url: &str) -> Option<String> {
-        let bare = url.split_once("/v1/").map_or(url, |(_, bare)| bare);
-        Some(bare.to_owned())
-    }
-
-    async fn toolset(&self, _: &Caller, _: &str) -> Result<DialToolset, DialError> {
-        self.refused()?;
-        Ok(DialToolset {
-            display_name: Some("Shown".to_owned()),
-            is_sse: false,
-        })
-    }
-
-    async fn grant(&self, _: &Caller, urls: &[String], receiver: &str) -> Result<(), DialError> {
-        self.refused()?;
-        let mut granted = self.granted.lock().unwrap();
-        granted.push((urls.to_vec(), receiver.to_owned()));
-        Ok(())
-    }
-
-    async fn sign_in(&self, _: &Caller, ids: &[String]) -> Vec<SignIn> {
-        self.asked.lock().unwrap().push(ids.to_vec());
-        self.outcomes.clone()
+        FakeAction::Resumable => Ok(double::bytes_reply(
+            200,
+            "text/event-stream",
+            "id: 7\nretry: 10\ndata:\n\n".into(),
+        )),
+        FakeAction::Accepted => Ok(double::bytes_reply(202, "text/plain", Bytes::new())),
     }
 }

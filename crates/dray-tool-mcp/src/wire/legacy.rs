@@ -3,32 +3,38 @@
 
 use dray_http::HttpResponse;
 use http::Method;
+use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+use sse_stream::Sse;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use url::Url;
 
-use super::events::{SseDecoder, SseEvent};
+use super::events::{SseDecoder, message_data};
 use super::{HttpSettings, is_type, parse_json, parse_messages};
 use crate::error::{CloseReason, WireError};
 
-/// A server with a stream and an endpoint.
+/// Messages of a server that wait for `rmcp` to take them. Beyond that its stream is not read until one is taken.
+const MAX_WAITING_MESSAGES: usize = 64;
+
+/// A server with a stream and an endpoint. Dropping it closes the stream; MCP 2024-11-05 has no message for the end.
 #[derive(Debug)]
-pub(super) struct SseTransport {
+pub(crate) struct SseTransport {
     endpoint: Url,
-    manners: HttpSettings,
+    settings: HttpSettings,
+    incoming: mpsc::Receiver<ServerJsonRpcMessage>,
+    _reading: JoinSet<()>,
 }
 
-/// Opens the stream and waits for the endpoint.
-pub(super) async fn open_sse(
+/// Opens the stream and waits for the endpoint. Why the stream ends later is set in `close_reason`.
+pub(crate) async fn open_sse(
     url: &str,
-    manners: &HttpSettings,
-    out: mpsc::Sender<ServerJsonRpcMessage>,
-    grave: &CloseReason,
-    reading: &mut JoinSet<()>,
+    settings: &HttpSettings,
+    close_reason: &CloseReason,
 ) -> Result<SseTransport, WireError> {
     let base = Url::parse(url).map_err(|error| WireError::NotSent(error.into()))?;
-    let request = manners
+    let request = settings
         .request(Method::GET, url)
         .header("accept", "text/event-stream")
         .header("cache-control", "no-store");
@@ -40,15 +46,22 @@ pub(super) async fn open_sse(
         return Err(WireError::Malformed("it sends no events"));
     }
     let (found, endpoint) = oneshot::channel();
-    let (limit, stone) = (manners.limit, grave.clone());
+    let (out, incoming) = mpsc::channel(MAX_WAITING_MESSAGES);
+    let (limit, reason) = (settings.limit, close_reason.clone());
+    let mut reading = JoinSet::new();
     reading.spawn(async move {
-        let end = read_stream(answer, limit, found, &out).await;
-        stone.bury(end);
+        let mut found = Some(found);
+        let end = read_stream(answer, limit, &mut found, &out).await;
+        // Before the sender goes: the task that waits for the endpoint reads the reason when it does.
+        reason.set(end);
+        drop(found);
     });
-    let endpoint = endpoint.await.map_err(|_| grave.cause())?;
+    let endpoint = endpoint.await.map_err(|_| close_reason.cause())?;
     Ok(SseTransport {
         endpoint: same_origin(&base, &endpoint)?,
-        manners: manners.clone(),
+        settings: settings.clone(),
+        incoming,
+        _reading: reading,
     })
 }
 
@@ -56,6 +69,7 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
     let endpoint = base
         .join(endpoint)
         .map_err(|_| WireError::Malformed("its endpoint is no address"))?;
+    // Credentials go with every post, so the server must not send them elsewhere.
     if endpoint.origin() == base.origin() {
         Ok(endpoint)
     } else {
@@ -67,10 +81,9 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
 async fn read_stream(
     mut answer: HttpResponse,
     limit: usize,
-    found: oneshot::Sender<String>,
+    found: &mut Option<oneshot::Sender<String>>,
     out: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> WireError {
-    let mut found = Some(found);
     let mut events = SseDecoder::new(limit);
     loop {
         let piece = match answer.chunk().await {
@@ -83,7 +96,7 @@ async fn read_stream(
             Err(error) => return error,
         };
         for event in complete {
-            if let Err(error) = take_event(event, &mut found, out).await {
+            if let Err(error) = take_event(event, found, out).await {
                 return error;
             }
         }
@@ -91,40 +104,52 @@ async fn read_stream(
 }
 
 async fn take_event(
-    event: SseEvent,
+    event: Sse,
     found: &mut Option<oneshot::Sender<String>>,
     out: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> Result<(), WireError> {
-    match event.name.as_str() {
-        "endpoint" => {
-            if let Some(found) = found.take() {
-                let _ = found.send(event.data);
-            }
+    if event.event.as_deref() == Some("endpoint") {
+        // Only the first one counts: the endpoint must not move later.
+        if let Some(found) = found.take() {
+            // Without a receiver `open_sse` was cancelled, and this task ends with it.
+            let _ = found.send(event.data.unwrap_or_default());
         }
-        "" | "message" => {
-            for message in parse_messages(parse_json(event.data.as_bytes())?)? {
-                let sent = out.send(message).await;
-                sent.map_err(|_| WireError::Broken(None))?;
-            }
+    } else if let Some(data) = message_data(&event) {
+        for message in parse_messages(parse_json(data.as_bytes())?)? {
+            let sent = out.send(message).await;
+            sent.map_err(|_| WireError::Broken(None))?;
         }
-        _ => {}
     }
     Ok(())
 }
 
-impl SseTransport {
-    /// Posts a message; the answer comes through the stream.
-    pub(super) async fn send(&self, message: &ClientJsonRpcMessage) -> Result<(), WireError> {
-        let request = self
-            .manners
-            .request(Method::POST, self.endpoint.as_str())
-            .json(message);
-        let answer = request.send(&|_| {}).await?;
-        if answer.is_success() {
-            Ok(())
-        } else {
-            Err(WireError::Status(answer.status()))
+impl Transport<RoleClient> for SseTransport {
+    type Error = WireError;
+
+    /// Posts a message; the response comes through the stream.
+    fn send(
+        &mut self,
+        item: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), WireError>> + Send + 'static {
+        let request = self.settings.request(Method::POST, self.endpoint.as_str());
+        let request = request.json(&item);
+        async move {
+            let answer = request.send(&|_| {}).await?;
+            if answer.is_success() {
+                Ok(())
+            } else {
+                Err(WireError::Status(answer.status()))
+            }
         }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        self.incoming.recv().await
+    }
+
+    async fn close(&mut self) -> Result<(), WireError> {
+        self.incoming.close();
+        Ok(())
     }
 }
 

@@ -1,27 +1,38 @@
-//! A program of the operator: a message a line on its input and output (MCP, stdio).
+//! A program of the operator: a message a line on its input and output (MCP, stdio). The lines are read and written by
+//! `rmcp`; the process, the bound of a line and the log are ours.
 
+use std::pin::Pin;
 use std::process::Stdio as Pipe;
-use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
 
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, ChildStdin};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, BufReader, ReadBuf};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinSet;
 
-use super::{CLOSE_TIMEOUT, parse_json, parse_messages};
+use super::CLOSE_TIMEOUT;
+use super::streamable::address_response;
 use crate::error::{CloseReason, WireError};
 use crate::options::ProgramCommand;
 
 /// Most bytes of one line of the program's standard error that are logged.
 const MAX_LOG_LINE_BYTES: usize = 8 << 10;
 
-/// A running program.
-#[derive(Debug)]
-pub(super) struct StdioTransport {
-    input: tokio::sync::Mutex<Option<ChildStdin>>,
-    group: Mutex<Option<ProcessGroup>>,
+/// A running program. Dropping it ends the program with its whole process group.
+pub(crate) struct ProgramTransport {
+    lines: AsyncRwTransport<RoleClient, BoundedLines<ChildStdout>, ChildStdin>,
+    group: Option<ProcessGroup>,
+    /// The request for the server's versions, while it has no response.
+    discovery: Option<RequestId>,
+    /// Whether the server was asked to begin with `initialize`.
+    is_discovery_over: bool,
+    _log: JoinSet<()>,
 }
 
 /// A process group; killed when it is dropped. The leader is not waited for before, so its number stays its own.
@@ -41,15 +52,13 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Starts the program with the environment of its configuration alone.
-pub(super) fn open_program(
+/// Starts the program with the environment of its configuration alone. Why it ends later is set in `close_reason`.
+pub(crate) fn open_program(
     name: &str,
     command: &ProgramCommand,
     limit: usize,
-    out: mpsc::Sender<ServerJsonRpcMessage>,
-    grave: &CloseReason,
-    reading: &mut JoinSet<()>,
-) -> Result<StdioTransport, WireError> {
+    close_reason: &CloseReason,
+) -> Result<ProgramTransport, WireError> {
     let mut starting = tokio::process::Command::new(&command.command);
     starting
         .args(&command.args)
@@ -63,6 +72,7 @@ pub(super) fn open_program(
         .stdin(Pipe::piped())
         .stdout(Pipe::piped())
         .stderr(Pipe::piped())
+        // A group of its own, so that its children end with it.
         .process_group(0)
         .kill_on_drop(true);
     if let Some(folder) = &command.cwd {
@@ -80,66 +90,59 @@ pub(super) fn open_program(
     let (Some(input), Some(output), Some(log)) = pipes else {
         return Err(WireError::Malformed("it has no pipes"));
     };
-    let stone = grave.clone();
-    reading.spawn(async move {
-        let end = read_output(BufReader::new(output), limit, &out).await;
-        stone.bury(end);
-    });
-    reading.spawn(relay_stderr(name.to_owned(), BufReader::new(log)));
-    Ok(StdioTransport {
-        input: tokio::sync::Mutex::new(Some(input)),
-        group: Mutex::new(Some(group)),
+    let mut relay = JoinSet::new();
+    relay.spawn(relay_stderr(name.to_owned(), BufReader::new(log)));
+    let output = BoundedLines {
+        inner: output,
+        limit,
+        line_bytes: 0,
+        close_reason: close_reason.clone(),
+    };
+    Ok(ProgramTransport {
+        // `BoundedLines` has the bound: of a line that is too long `rmcp` reports nothing to the caller of a request.
+        lines: AsyncRwTransport::new_client(output, input).with_max_line_length(usize::MAX),
+        group: Some(group),
+        discovery: None,
+        is_discovery_over: false,
+        _log: relay,
     })
 }
 
-/// The next line without its end; `None` at the end.
-async fn read_line(
-    from: &mut (impl AsyncBufRead + Unpin),
+/// The output of a program. A line that is too long ends it, and its end is noted.
+struct BoundedLines<R> {
+    inner: R,
     limit: usize,
-) -> Result<Option<Vec<u8>>, WireError> {
-    let mut line = Vec::new();
-    loop {
-        let piece = from
-            .fill_buf()
-            .await
-            .map_err(|error| WireError::Broken(Some(error.into())))?;
-        if piece.is_empty() {
-            return Ok(None);
-        }
-        let end = piece.iter().position(|byte| *byte == b'\n');
-        let taken = end.unwrap_or(piece.len());
-        if line.len() + taken > limit {
-            return Err(WireError::TooLong(limit));
-        }
-        line.extend(piece.iter().take(taken));
-        from.consume(end.map_or(taken, |end| end + 1));
-        if end.is_some() {
-            return Ok(Some(line));
-        }
-    }
+    line_bytes: usize,
+    close_reason: CloseReason,
 }
 
-async fn read_output(
-    mut output: impl AsyncBufRead + Unpin,
-    limit: usize,
-    out: &mpsc::Sender<ServerJsonRpcMessage>,
-) -> WireError {
-    loop {
-        let line = match read_line(&mut output, limit).await {
-            Ok(Some(line)) => line,
-            Ok(None) => return WireError::Broken(None),
-            Err(error) => return error,
-        };
-        let Ok(found) = parse_json(&line).and_then(parse_messages) else {
-            // Programs print greetings too.
-            tracing::debug!(bytes = line.len(), "an MCP server wrote no message");
-            continue;
-        };
-        for message in found {
-            if out.send(message).await.is_err() {
-                return WireError::Broken(None);
-            }
+impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        std::task::ready!(Pin::new(&mut self.inner).poll_read(cx, buffer)).inspect_err(
+            |error| {
+                let cause = std::io::Error::from(error.kind());
+                self.close_reason.set(WireError::Broken(Some(cause.into())));
+            },
+        )?;
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if read.is_empty() {
+            self.close_reason.set(WireError::Broken(None));
         }
+        for part in read.split_inclusive(|byte| *byte == b'\n') {
+            let line_bytes = self.line_bytes + part.len();
+            if line_bytes > self.limit {
+                self.close_reason.set(WireError::TooLong(self.limit));
+                return Poll::Ready(Err(std::io::ErrorKind::InvalidData.into()));
+            }
+            let is_complete = part.ends_with(b"\n");
+            self.line_bytes = if is_complete { 0 } else { line_bytes };
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -181,38 +184,53 @@ fn log_line(program: &str, line: &[u8], is_cut: bool) {
     );
 }
 
-impl StdioTransport {
-    /// Writes a message.
-    pub(super) async fn send(&self, message: &ClientJsonRpcMessage) -> Result<(), WireError> {
-        let mut line =
-            serde_json::to_vec(message).map_err(|error| WireError::NotSent(error.into()))?;
-        line.push(b'\n');
-        let mut input = self.input.lock().await;
-        let Some(pipe) = input.as_mut() else {
-            return Err(WireError::NotSent("the program was ended".into()));
-        };
-        let written = async {
-            pipe.write_all(&line).await?;
-            pipe.flush().await
-        };
+impl Transport<RoleClient> for ProgramTransport {
+    type Error = WireError;
+
+    fn send(
+        &mut self,
+        item: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), WireError>> + Send + 'static {
+        if let JsonRpcMessage::Request(request) = &item {
+            match request.request {
+                ClientRequest::DiscoverRequest(_) => self.discovery = Some(request.id.clone()),
+                ClientRequest::InitializeRequest(_) => self.is_discovery_over = true,
+                _ => {}
+            }
+        }
+        let sending = self.lines.send(item);
         // Without its end a line is not a message, so the program did not get it.
-        written
-            .await
-            .map_err(|error| WireError::NotSent(error.into()))
+        async move {
+            sending
+                .await
+                .map_err(|error| WireError::NotSent(error.into()))
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            let mut message = self.lines.receive().await?;
+            let discovery = self
+                .discovery
+                .take_if(|id| address_response(&mut message, id));
+            // The handshake has gone on without it, and `rmcp` takes a response to another request there for a failure.
+            if discovery.is_none() || !self.is_discovery_over {
+                return Some(message);
+            }
+        }
     }
 
     /// Closes the input, gives the program a moment to end by itself, and ends its group.
-    pub(super) async fn close(&self, incoming: &mut mpsc::Receiver<ServerJsonRpcMessage>) {
-        drop(self.input.lock().await.take());
-        let ends = async { while incoming.recv().await.is_some() {} };
+    async fn close(&mut self) -> Result<(), WireError> {
+        // The end of its input asks the program to end (MCP, stdio).
+        if let Err(error) = self.lines.close().await {
+            tracing::debug!(%error, "the input of an MCP server could not be closed");
+        }
+        let ends = async { while self.lines.receive().await.is_some() {} };
         if tokio::time::timeout(CLOSE_TIMEOUT, ends).await.is_err() {
             tracing::debug!("an MCP server did not end by itself");
         }
-        let group = self
-            .group
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        drop(group);
+        drop(self.group.take());
+        Ok(())
     }
 }

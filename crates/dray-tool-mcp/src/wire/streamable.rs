@@ -1,201 +1,277 @@
-//! One endpoint for all: every message is a POST, its answer JSON or events (MCP 2025-03-26, transports).
+//! The HTTP client below the streamable HTTP transport of `rmcp` (MCP 2025-03-26 and later). The transport has the
+//! sessions, the protocol's headers and both ways to begin; this client has the address, the credentials, the bounds
+//! and the meaning of failures.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use dray_http::HttpResponse;
-use http::Method;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use http::{HeaderName, HeaderValue, Method};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage, RequestId,
-    ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage, ServerResult,
 };
-use serde_json::Value;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpPostResponse,
+};
+use sse_stream::Sse;
 
-use super::events::SseDecoder;
-use super::{CLOSE_TIMEOUT, HttpSettings, is_response_to, is_type, parse_json, parse_messages};
+use super::response_stream::ResponseStream;
+use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages};
 use crate::error::WireError;
 
-/// What the server sent at the beginning, and which answers are still to come.
-#[derive(Debug, Default)]
-struct StreamableState {
-    session: Option<String>,
-    version: Option<String>,
-    open: HashMap<RequestId, CancellationToken>,
+/// Longest wait for the response to `server/discover`, after which the server counts as one with `initialize`.
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Requests of one session that are in progress at a time; an agent calls tools concurrently.
+const MAX_CONCURRENT_REQUESTS: usize = 64;
+
+/// Most bytes of a response with a status of failure that are read for the error in it.
+const MAX_ERROR_BYTES: usize = 64 << 10;
+
+/// A transport to the endpoint at `url`.
+pub(crate) fn open_streamable(
+    url: &str,
+    settings: &HttpSettings,
+) -> StreamableHttpClientTransport<HttpBackend> {
+    let config = StreamableHttpClientTransportConfig::with_uri(url)
+        .max_concurrent_requests(MAX_CONCURRENT_REQUESTS);
+    let backend = HttpBackend {
+        settings: settings.clone(),
+    };
+    StreamableHttpClientTransport::with_client(backend, config)
 }
 
-/// A server behind one endpoint.
-#[derive(Debug)]
-pub(super) struct StreamableTransport {
-    url: String,
-    manners: HttpSettings,
-    out: mpsc::Sender<ServerJsonRpcMessage>,
-    state: Mutex<StreamableState>,
+/// Sends the messages of one session.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpBackend {
+    settings: HttpSettings,
 }
 
-impl StreamableTransport {
-    pub(super) fn new(
-        url: &str,
-        manners: &HttpSettings,
-        out: mpsc::Sender<ServerJsonRpcMessage>,
-    ) -> Self {
-        Self {
-            url: url.to_owned(),
-            manners: manners.clone(),
-            out,
-            state: Mutex::default(),
+/// Where a message goes, with the headers of the protocol that go along.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    pub(super) settings: HttpSettings,
+    url: Arc<str>,
+    session: Option<Arc<str>>,
+    headers: HashMap<HeaderName, HeaderValue>,
+}
+
+impl Endpoint {
+    pub(super) fn request(&self, method: Method) -> dray_http::RequestBuilder {
+        let mut request = self.settings.request(method, &self.url);
+        if let Some(session) = &self.session {
+            request = request.header("mcp-session-id", session);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, StreamableState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn request(&self, method: Method) -> dray_http::RequestBuilder {
-        let state = self.state();
-        let mut request = self.manners.request(method, &self.url);
-        for (name, value) in [
-            ("mcp-session-id", &state.session),
-            ("mcp-protocol-version", &state.version),
-        ] {
-            if let Some(value) = value {
-                request = request.header(name, value);
-            }
-        }
-        request
-    }
-
-    /// Sends a message; a request is done when its answer went on.
-    pub(super) async fn send(&self, message: ClientJsonRpcMessage) -> Result<(), WireError> {
-        let mut starts = false;
-        let id = match &message {
-            JsonRpcMessage::Request(request) => {
-                starts = matches!(request.request, ClientRequest::InitializeRequest(_));
-                Some(request.id.clone())
-            }
-            JsonRpcMessage::Notification(notification) => {
-                self.stop_waiting(&notification.notification);
-                None
-            }
-            _ => None,
-        };
-        let Some(id) = id else {
-            let answer = self.post(&message).await?;
-            drop(answer);
-            return Ok(());
-        };
-        let given_up = CancellationToken::new();
-        self.state().open.insert(id.clone(), given_up.clone());
-        let outcome = tokio::select! {
-            outcome = self.exchange(&message, &id, starts) => outcome,
-            () = given_up.cancelled() => Ok(()),
-        };
-        self.state().open.remove(&id);
-        outcome
-    }
-
-    /// A cancelled request needs its stream no more.
-    fn stop_waiting(&self, notification: &ClientNotification) {
-        if let ClientNotification::CancelledNotification(cancelled) = notification
-            && let Some(id) = &cancelled.params.request_id
-            && let Some(waiting) = self.state().open.remove(id)
-        {
-            waiting.cancel();
-        }
+        self.headers.iter().fold(request, |request, (name, value)| {
+            request.header(name.as_str(), &String::from_utf8_lossy(value.as_bytes()))
+        })
     }
 
     async fn post(&self, message: &ClientJsonRpcMessage) -> Result<HttpResponse, WireError> {
         let request = self
             .request(Method::POST)
+            // The protocol requires both.
             .header("accept", "application/json, text/event-stream")
             .json(message);
-        let answer = request.send(&|_| {}).await?;
-        if answer.is_success() {
-            Ok(answer)
-        } else {
-            Err(WireError::Status(answer.status()))
-        }
+        Ok(request.send(&|_| {}).await?)
+    }
+
+    /// Whether the server has neither sessions nor `initialize` (MCP 2026-07-28).
+    fn is_sessionless(&self) -> bool {
+        // By name, not by text: a `HeaderName` and its text have different hashes.
+        let method = HeaderName::from_static("mcp-method");
+        self.headers.contains_key(&method)
     }
 
     async fn exchange(
-        &self,
+        self,
         message: &ClientJsonRpcMessage,
         id: &RequestId,
-        starts: bool,
-    ) -> Result<(), WireError> {
-        let answer = self.post(message).await?;
-        if starts && let Some(session) = answer.header("mcp-session-id") {
-            self.state().session = Some(session.to_owned());
+    ) -> Result<StreamableHttpPostResponse, WireError> {
+        let response = self.post(message).await?;
+        if !response.is_success() {
+            let status = response.status();
+            let error = self.error_in(response, id).await;
+            return error.ok_or(WireError::Status(status));
         }
-        if is_type(&answer, "text/event-stream") {
-            return self.stream(answer, id, starts).await;
+        let session = response.header("mcp-session-id").map(str::to_owned);
+        if is_type(&response, "text/event-stream") {
+            let stream = ResponseStream::new(response, self, id.clone());
+            return Ok(StreamableHttpPostResponse::Sse(stream.events(), session));
         }
-        if !is_type(&answer, "application/json") {
+        if !is_type(&response, "application/json") {
             return Err(WireError::Malformed(
                 "its answer is neither JSON nor events",
             ));
         }
-        let body = answer.bytes(self.manners.limit).await?;
-        if self.pass(parse_json(&body)?, id, starts).await? {
-            Ok(())
-        } else {
-            Err(WireError::Malformed("the answer is to another request"))
-        }
-    }
-
-    async fn stream(
-        &self,
-        mut answer: HttpResponse,
-        id: &RequestId,
-        starts: bool,
-    ) -> Result<(), WireError> {
-        let limit = self.manners.limit;
-        let mut events = SseDecoder::new(limit);
-        let mut read = 0;
-        while let Some(piece) = answer.chunk().await? {
-            read += piece.len();
-            if read > limit {
-                return Err(WireError::TooLong(limit));
-            }
-            for event in events.push(&piece)? {
-                let is_message = matches!(event.name.as_str(), "" | "message");
-                // Servers open with an event that has an id and no data, to resume at.
-                if is_message
-                    && !event.data.is_empty()
-                    && self
-                        .pass(parse_json(event.data.as_bytes())?, id, starts)
-                        .await?
-                {
-                    return Ok(());
-                }
-            }
-        }
-        Err(WireError::Broken(None))
-    }
-
-    /// Passes messages on; whether the answer was among them.
-    async fn pass(&self, body: Value, id: &RequestId, starts: bool) -> Result<bool, WireError> {
-        if starts && let Some(version) = body.pointer("/result/protocolVersion") {
-            self.state().version = version.as_str().map(str::to_owned);
-        }
+        let body = response.bytes(self.settings.limit).await?;
+        let mut messages = parse_messages(parse_json(&body)?)?;
         let mut is_answered = false;
-        for message in parse_messages(body)? {
-            is_answered |= is_response_to(&message, id);
-            let sent = self.out.send(message).await;
-            sent.map_err(|_| WireError::Broken(None))?;
+        for message in &mut messages {
+            is_answered |= address_response(message, id);
         }
-        Ok(is_answered)
+        if !is_answered {
+            return Err(WireError::Malformed("the answer is to another request"));
+        }
+        if messages.len() > 1 {
+            let events = messages.iter().filter_map(message_event).map(Ok);
+            let events = stream::iter(events.collect::<Vec<_>>()).boxed();
+            return Ok(StreamableHttpPostResponse::Sse(events, session));
+        }
+        let message = messages.pop().ok_or(WireError::Broken(None))?;
+        Ok(StreamableHttpPostResponse::Json(message, session))
     }
 
-    /// Ends the session, when there is one; whether the server likes it does not matter.
-    pub(super) async fn close(&self) {
-        if self.state().session.is_none() {
-            return;
+    /// The error of JSON-RPC in a response with a status of failure. Servers without sessions send their errors so
+    /// (MCP 2026-07-28); from others the status says more.
+    async fn error_in(
+        &self,
+        response: HttpResponse,
+        id: &RequestId,
+    ) -> Option<StreamableHttpPostResponse> {
+        if !self.is_sessionless() || matches!(response.status(), 401 | 403) {
+            return None;
         }
-        let leaving = self.request(Method::DELETE);
+        let body = response.bytes(MAX_ERROR_BYTES).await.ok()?;
+        let mut message = serde_json::from_slice(&body).ok()?;
+        let is_error = matches!(message, ServerJsonRpcMessage::Error(_));
+        let is_error = is_error && address_response(&mut message, id);
+        is_error.then_some(StreamableHttpPostResponse::Json(message, None))
+    }
+}
+
+impl HttpBackend {
+    fn endpoint(
+        &self,
+        url: Arc<str>,
+        session: Option<Arc<str>>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Endpoint {
+        Endpoint {
+            settings: self.settings.clone(),
+            url,
+            session,
+            headers,
+        }
+    }
+}
+
+/// Asks for the versions of a server. Every failure that a server of before 2026-07-28 may answer with becomes an error
+/// of JSON-RPC, on which the transport goes on with `initialize`.
+async fn discover(
+    endpoint: Endpoint,
+    message: &ClientJsonRpcMessage,
+    id: &RequestId,
+) -> Result<StreamableHttpPostResponse, WireError> {
+    let exchange = Box::pin(endpoint.exchange(message, id));
+    let why = match tokio::time::timeout(DISCOVER_TIMEOUT, exchange).await {
+        Ok(Ok(StreamableHttpPostResponse::Json(message, _))) if !is_discovery(&message) => {
+            "its answer is not one to `server/discover`".to_owned()
+        }
+        Ok(Ok(response)) => return Ok(response),
+        // Who does not let us in, or cannot be reached, would answer `initialize` in the same way.
+        Ok(Err(error @ (WireError::Status(401) | WireError::NotSent(_)))) => return Err(error),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => WireError::Idle.to_string(),
+    };
+    tracing::debug!(why, "an MCP server is begun with `initialize`");
+    let error = ErrorData::invalid_request(why, None);
+    let error = ServerJsonRpcMessage::error(error, Some(id.clone()));
+    Ok(StreamableHttpPostResponse::Json(error, None))
+}
+
+fn is_discovery(message: &ServerJsonRpcMessage) -> bool {
+    match message {
+        JsonRpcMessage::Response(response) => {
+            matches!(response.result, ServerResult::DiscoverResult(_))
+        }
+        other => matches!(other, JsonRpcMessage::Error(_)),
+    }
+}
+
+/// Whether a message is the response to a request. If so, it gets the id of the request in the spelling of the request.
+pub(super) fn address_response(message: &mut ServerJsonRpcMessage, id: &RequestId) -> bool {
+    let of = match message {
+        JsonRpcMessage::Response(response) => &mut response.id,
+        JsonRpcMessage::Error(error) => {
+            // An error without an id answers the POST that it came with, which carried one request.
+            error.id.get_or_insert_with(|| id.clone())
+        }
+        _ => return false,
+    };
+    // Compared as text, since some servers answer the id 1 with "1".
+    let is_response = of.to_string() == id.to_string();
+    if is_response {
+        *of = id.clone();
+    }
+    is_response
+}
+
+pub(super) fn message_event(message: &ServerJsonRpcMessage) -> Option<Sse> {
+    let data = serde_json::to_string(message).ok()?;
+    Some(Sse::default().data(data))
+}
+
+impl StreamableHttpClient for HttpBackend {
+    type Error = WireError;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        _: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, StreamableHttpError<WireError>> {
+        let endpoint = self.endpoint(uri, session_id, custom_headers);
+        let outcome = match &message {
+            JsonRpcMessage::Request(request) => match request.request {
+                ClientRequest::DiscoverRequest(_) => {
+                    discover(endpoint, &message, &request.id).await
+                }
+                _ => endpoint.exchange(&message, &request.id).await,
+            },
+            // Status 202 without a body, as a rule.
+            _ => match endpoint.post(&message).await {
+                Ok(response) if response.is_success() => Ok(StreamableHttpPostResponse::Accepted),
+                Ok(response) => Err(WireError::Status(response.status())),
+                Err(error) => Err(error),
+            },
+        };
+        outcome.map_err(StreamableHttpError::Client)
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        _: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), StreamableHttpError<WireError>> {
+        let endpoint = self.endpoint(uri, Some(session_id), custom_headers);
+        let leaving = endpoint.request(Method::DELETE);
+        // The response of the server does not matter.
         if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, leaving.send(&|_| {})).await {
             tracing::debug!(%error, "the session was not ended");
         }
+        Ok(())
+    }
+
+    async fn get_stream(
+        &self,
+        _: Arc<str>,
+        _: Option<Arc<str>>,
+        _: Option<String>,
+        _: Option<String>,
+        _: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, StreamableHttpError<WireError>> {
+        // A session lasts for one request of a user, and lists its tools at the beginning: what a server reports on a
+        // standing stream comes too late. Streams of responses are resumed in `ResponseStream`.
+        Err(StreamableHttpError::ServerDoesNotSupportSse)
     }
 }

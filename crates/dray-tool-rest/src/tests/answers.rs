@@ -35,7 +35,7 @@ async fn text_is_the_content_with_the_type_of_the_header() {
     assert_eq!(ran.message.custom_content, None);
     assert!(
         world
-            .shown()
+            .stage_text()
             .ends_with("| a | b |\n| --- | --- |\n| é | 2 |\n")
     );
 }
@@ -55,9 +55,9 @@ async fn r_9_a_file_is_kept_byte_for_byte_under_a_name_of_its_own() {
         files(&ran)[0].url.as_deref(),
         Some(&*format!("files/B/{title}"))
     );
-    let kept = world.kept.files.lock().unwrap();
+    let stored = world.storage.files.lock().unwrap();
     assert_eq!(
-        kept[0],
+        stored[0],
         (title.to_owned(), "image/png".to_owned(), PNG_BYTES.into())
     );
 }
@@ -75,13 +75,13 @@ async fn r_9_text_that_looks_like_base64_is_kept_as_it_is() {
         json!({"enabled": true, "content_types": ["text/plain"], "include_body_as_content": false});
     let ran = get_as(&world, rules).await;
     assert!(text(&ran).starts_with("See attached file: order-"));
-    for (_, _, bytes) in world.kept.files.lock().unwrap().iter() {
+    for (_, _, bytes) in world.storage.files.lock().unwrap().iter() {
         assert_eq!(bytes.as_ref(), b"abcd");
     }
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_become_a_file_without_being_asked_for() {
+async fn binary_bytes_become_a_file_without_a_rule() {
     let world = TestWorld::new([
         FakeAction::Bytes(200, "application/octet-stream", PNG_BYTES.to_vec()),
         FakeAction::Bytes(200, "text/plain", b"a\0\xff".to_vec()),
@@ -94,13 +94,13 @@ async fn bytes_that_are_no_text_become_a_file_without_being_asked_for() {
             "{ran:?}"
         );
     }
-    let kept = world.kept.files.lock().unwrap();
-    assert_eq!(kept[0].2.as_ref(), PNG_BYTES);
-    assert_eq!(kept[1].2.as_ref(), b"a\0\xff");
+    let files = world.storage.files.lock().unwrap();
+    assert_eq!(files[0].2.as_ref(), PNG_BYTES);
+    assert_eq!(files[1].2.as_ref(), b"a\0\xff");
 }
 
 #[tokio::test]
-async fn a_file_that_nobody_keeps_is_in_the_message_when_it_is_small() {
+async fn a_small_file_that_cannot_be_stored_is_in_the_message() {
     let big = vec![0_u8; 300 << 10];
     let mut world = TestWorld::new([
         FakeAction::Bytes(200, "image/png", PNG_BYTES.to_vec()),
@@ -108,7 +108,7 @@ async fn a_file_that_nobody_keeps_is_in_the_message_when_it_is_small() {
         FakeAction::Bytes(200, "image/png", big),
     ])
     .await;
-    world.kept = Arc::new(MemoryStorage {
+    world.storage = Arc::new(MemoryStorage {
         fails: true,
         ..MemoryStorage::default()
     });
@@ -122,7 +122,7 @@ async fn a_file_that_nobody_keeps_is_in_the_message_when_it_is_small() {
     assert_eq!(files(&ran)[0].data.as_deref(), Some("abcd"));
     let ran = get_as(&world, rules).await;
     assert!(ran.failed && text(&ran).contains("307200 bytes, and it could not be stored"));
-    assert!(!world.shown().contains("iVBOR"));
+    assert!(!world.stage_text().contains("iVBOR"));
     let events = world.events.lock().unwrap();
     assert!(
         !events
@@ -132,7 +132,7 @@ async fn a_file_that_nobody_keeps_is_in_the_message_when_it_is_small() {
 }
 
 #[tokio::test]
-async fn r_12_a_refusal_is_told_shown_and_closes_the_stage_failed() {
+async fn r_12_a_refusal_is_returned_shown_and_fails_the_stage() {
     let world = TestWorld::new([FakeAction::Json(422, json!({"error": "no stock"}))]).await;
     let ran = get(&world).await;
     assert!(ran.failed);
@@ -141,7 +141,7 @@ async fn r_12_a_refusal_is_told_shown_and_closes_the_stage_failed() {
         r#"The tool call failed with an error: The server answered with status 422: {"error":"no stock"}"#
     );
     let body = "> ##### Status Code:\n422\n> ##### Response:\n```json\n{\n    \"error\": \"no stock\"\n}\n```\n";
-    assert_eq!(world.shown(), body);
+    assert_eq!(world.stage_text(), body);
     let events = world.events.lock().unwrap();
     let status = StageStatus::Failed;
     assert_eq!(
@@ -165,13 +165,13 @@ async fn a_strategy_on_a_status_ends_the_request() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_says_so() {
+async fn a_redirect_is_reported_and_not_followed() {
     let url = "http://127.0.0.1:1/elsewhere?token=abc";
     let world = TestWorld::new([FakeAction::With(302, "location", url)]).await;
     let ran = get(&world).await;
     assert!(text(&ran).contains("status 302") && text(&ran).contains("redirects are not followed"));
     assert!(!text(&ran).contains("elsewhere"));
-    assert_eq!(world.seen().len(), 1);
+    assert_eq!(world.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn an_answer_over_the_limit_is_refused_and_one_at_it_is_not() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_said_without_an_address() {
+async fn a_broken_connection_is_reported_without_an_address() {
     let whole = br#"{"a": "0123456789"}"#.to_vec();
     let world = TestWorld::new([FakeAction::Cut(whole, 8), FakeAction::Close]).await;
     for _ in 0..2 {
@@ -198,9 +198,9 @@ async fn a_connection_that_breaks_is_said_without_an_address() {
             text(&ran).contains("broke before its answer was complete"),
             "{ran:?}"
         );
-        assert!(!text(&ran).contains("127.0.0.1") && !world.shown().contains("127.0.0.1"));
+        assert!(!text(&ran).contains("127.0.0.1") && !world.stage_text().contains("127.0.0.1"));
     }
-    assert_eq!(world.seen().len(), 2, "nothing is tried twice");
+    assert_eq!(world.requests().len(), 2, "nothing is tried twice");
     let mut set = world.set("get", "/x", &json!({}));
     set["tools"][0]["rest_api_method_info"]["method_url"] = json!("http://127.0.0.1:1/x?k=secret");
     let ran = world.call(set, json!({})).await.unwrap();
@@ -210,13 +210,13 @@ async fn a_connection_that_breaks_is_said_without_an_address() {
     );
     assert!(
         world
-            .shown()
+            .stage_text()
             .contains("> ##### Error:\n ConnectionError There is no connection")
     );
 }
 
 #[tokio::test]
-async fn an_answer_that_is_compressed_unasked_is_refused() {
+async fn a_response_compressed_without_request_is_refused() {
     let world = TestWorld::new([FakeAction::With(200, "content-encoding", "gzip")]).await;
     let ran = get(&world).await;
     assert!(ran.failed && text(&ran).contains("compressed"));

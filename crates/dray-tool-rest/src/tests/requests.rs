@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::world::{FakeAction, TestWorld, text};
 
 #[tokio::test]
-async fn every_argument_goes_to_its_place() {
+async fn every_argument_is_sent_in_its_parameter_place() {
     let world = TestWorld::new([]).await;
     let set = world.set(
         "post",
@@ -24,19 +24,19 @@ async fn every_argument_goes_to_its_place() {
     });
     let ran = world.call(set, arguments).await.unwrap();
     assert!(!ran.failed);
-    let seen = world.last();
+    let request = world.last();
     assert_eq!(
-        (seen.method.as_str(), seen.path.as_str()),
+        (request.method.as_str(), request.path.as_str()),
         ("POST", "/orders/a%2Fb%3Fc%23d")
     );
     assert_eq!(
-        seen.query,
+        request.query,
         "v=1&tags=x%2Cy%20z&flag=true&filter=%7B%22a%22%3A1%7D&kind=full"
     );
-    assert_eq!(seen.header("x-text"), Some("7"));
-    assert_eq!(seen.header("content-type"), Some("application/json"));
-    assert_eq!(seen.header("accept"), Some("*/*; charset=utf-8"));
-    let body: Value = serde_json::from_str(&seen.body).unwrap();
+    assert_eq!(request.header("x-text"), Some("7"));
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    assert_eq!(request.header("accept"), Some("*/*; charset=utf-8"));
+    let body: Value = serde_json::from_str(&request.body).unwrap();
     assert_eq!(
         body,
         json!({"lines": [{"sku": 1}], "note": {"deep": [true]}, "page": 5})
@@ -49,9 +49,9 @@ async fn an_empty_body_is_sent_by_post_and_put_alone() {
     for (method, body) in [("get", ""), ("delete", ""), ("post", "{}"), ("put", "{}")] {
         let set = world.set(method, "/x", &json!({}));
         world.call(set, json!({})).await.unwrap();
-        let seen = world.last();
-        assert_eq!(seen.body, body, "{method}");
-        assert_eq!(seen.header("content-type").is_some(), !body.is_empty());
+        let request = world.last();
+        assert_eq!(request.body, body, "{method}");
+        assert_eq!(request.header("content-type").is_some(), !body.is_empty());
     }
     let set = world.set("delete", "/x", &json!({"why": "body"}));
     world.call(set, json!({"why": "old"})).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_path_with_a_missing_value_is_not_called() {
         let ran = world.call(set, json!({ "id": dots })).await.unwrap();
         assert!(text(&ran).starts_with("Parameter id is invalid"), "{dots}");
     }
-    assert!(world.seen().is_empty());
+    assert!(world.requests().is_empty());
 }
 
 #[tokio::test]
@@ -84,11 +84,11 @@ async fn no_value_adds_a_header() {
     let arguments = json!({"x-text": "a\r\nx-key: forged"});
     let ran = world.call(set, arguments).await.unwrap();
     assert!(text(&ran).starts_with("Parameter x-text is invalid"));
-    assert!(world.seen().is_empty());
+    assert!(world.requests().is_empty());
 }
 
 #[tokio::test]
-async fn every_authorization_goes_to_its_place() {
+async fn every_authorization_is_sent_in_its_header_or_query() {
     let world = TestWorld::new([]).await;
     let key = |location: &str| json!({"type": "api_key", "key": "k-1", "name": "X-Key", "location": location});
     let cases = [
@@ -114,7 +114,7 @@ async fn every_authorization_goes_to_its_place() {
         set["authorization"] = authorization;
         world.call(set, json!({})).await.unwrap();
         assert_eq!(world.last().header(header), Some(value));
-        assert!(!world.shown().contains(value));
+        assert!(!world.stage_text().contains(value));
     }
     let mut set = world.set("get", "/x?a=1", &json!({}));
     set["authorization"] = key("query");
@@ -134,7 +134,7 @@ async fn a_caller_without_a_token_has_none_to_pass_on() {
     set["authorization"] = json!({"type": "forward_auth_token"});
     let ran = world.call(set, json!({})).await.unwrap();
     assert!(text(&ran).contains("the user's own sign-in"));
-    assert!(world.seen().is_empty());
+    assert!(world.requests().is_empty());
 }
 
 #[tokio::test]
@@ -142,19 +142,23 @@ async fn r_2_third_parties_get_no_credentials_and_only_listed_headers() {
     let mut world = TestWorld::new([]).await;
     let set = world.set("get", "/x", &json!({}));
     world.call(set.clone(), json!({})).await.unwrap();
-    let seen = world.last();
+    let request = world.last();
     for header in ["authorization", "x-tenant", "x-secret", "x-key"] {
-        assert_eq!(seen.header(header), None, "{header}");
+        assert_eq!(request.header(header), None, "{header}");
     }
     world.options.forward_headers = vec!["X-Tenant".to_owned(), "x-key".to_owned()];
     let mut with_key = set;
     with_key["authorization"] =
         json!({"type": "api_key", "key": "k-1", "name": "X-Key", "location": "header"});
     world.call(with_key, json!({})).await.unwrap();
-    let seen = world.last();
-    assert_eq!(seen.header("x-tenant"), Some("t1"));
-    assert_eq!(seen.header("x-secret"), None);
-    assert_eq!(seen.header("x-key"), Some("k-1"), "what is configured wins");
+    let request = world.last();
+    assert_eq!(request.header("x-tenant"), Some("t1"));
+    assert_eq!(request.header("x-secret"), None);
+    assert_eq!(
+        request.header("x-key"),
+        Some("k-1"),
+        "what is configured wins"
+    );
 }
 
 #[tokio::test]
@@ -167,16 +171,16 @@ async fn r_8_stages_show_what_the_model_wrote_and_no_bytes() {
     });
     world.call(set, arguments).await.unwrap();
     assert!(world.last().body.contains("U0VDUkVU"));
-    let shown = world.shown();
+    let stage_text = world.stage_text();
     assert!(
-        shown.contains("file:base64::files/B/a.bin (6 bytes)"),
-        "{shown}"
+        stage_text.contains("file:base64::files/B/a.bin (6 bytes)"),
+        "{stage_text}"
     );
-    assert!(shown.contains("https://h.example/x\""), "{shown}");
-    assert!(!shown.contains("U0VDUkVU") && !shown.contains("sig="));
+    assert!(stage_text.contains("https://h.example/x\""), "{stage_text}");
+    assert!(!stage_text.contains("U0VDUkVU") && !stage_text.contains("sig="));
     assert!(
-        shown.contains("> ##### Response:\n```json\n{\n    \"ok\": true\n}\n```\n"),
-        "{shown}"
+        stage_text.contains("> ##### Response:\n```json\n{\n    \"ok\": true\n}\n```\n"),
+        "{stage_text}"
     );
 }
 
@@ -208,7 +212,7 @@ async fn the_model_sees_neither_constants_nor_keys_of_the_manifest() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_an_issue_and_the_rest_is_there() {
+async fn unusable_tools_are_issues_and_the_rest_is_built() {
     let world = TestWorld::new([]).await;
     let good = world.set("get", "/x", &json!({}))["tools"][0].clone();
     let at = |url: &str| {
@@ -237,6 +241,29 @@ async fn what_cannot_be_used_is_an_issue_and_the_rest_is_there() {
     assert_eq!(built.issues[4].tool.as_deref(), Some("search"));
     let off = json!({"name": "shop", "enabled": false, "tools": tools});
     assert!(world.build(off).tools.is_empty());
+}
+
+#[tokio::test]
+async fn no_spelling_of_an_address_lets_the_model_choose_the_host() {
+    let world = TestWorld::new([]).await;
+    let good = world.set("get", "/x", &json!({}))["tools"][0].clone();
+    for url in [
+        "https:/{host}/x",
+        "https:{host}/x",
+        "https:///{host}/x",
+        "https:\\\\{host}/x",
+        "https:/\t/{host}/x",
+        "https://\t/{host}/x",
+        " https:/{host}/x",
+        "https://{user}@h.example/x",
+        "https://h.example:8{port}/x",
+        "https://%7bhost%7d/x",
+    ] {
+        let mut tool = good.clone();
+        tool["rest_api_method_info"]["method_url"] = json!(url);
+        let built = world.build(json!({"name": "shop", "tools": [tool]}));
+        assert!(built.tools.is_empty(), "{url:?}");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::world::TestWorld;
 
-/// A shipped set whose endpoints are at the double.
+/// A shipped set whose endpoints are at the fake server.
 fn at(world: &TestWorld, name: &str) -> Value {
     let layers = built_in();
     let mut moved = layers.body(EntryKind::ToolSet, name).unwrap().to_string();
@@ -110,14 +110,17 @@ async fn shipped_endpoints_get_defaults_and_constants() {
     ] {
         let ran = world.call(only(at(&world, set), tool), arguments).await;
         assert!(!ran.unwrap().failed, "{tool}");
-        let seen = world.last();
-        assert_eq!((seen.method.as_str(), seen.path.as_str()), ("GET", path));
-        assert_eq!(seen.body, "", "{tool}");
+        let request = world.last();
+        assert_eq!(
+            (request.method.as_str(), request.path.as_str()),
+            ("GET", path)
+        );
+        assert_eq!(request.body, "", "{tool}");
         for part in parts {
             assert!(
-                seen.query.contains(part),
+                request.query.contains(part),
                 "{tool}: {part} in {}",
-                seen.query
+                request.query
             );
         }
     }

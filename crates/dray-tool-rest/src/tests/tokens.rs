@@ -25,11 +25,15 @@ fn ok() -> FakeAction {
 }
 
 fn paths(world: &TestWorld) -> Vec<String> {
-    world.seen().into_iter().map(|seen| seen.path).collect()
+    world
+        .requests()
+        .into_iter()
+        .map(|request| request.path)
+        .collect()
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_once_and_used_until_it_expires() {
+async fn a_token_is_requested_once_and_used_until_it_expires() {
     let world = TestWorld::new([granted("t-1", 3600), ok(), ok()]).await;
     for _ in 0..2 {
         world.call(set(&world, "s"), json!({})).await.unwrap();
@@ -37,7 +41,7 @@ async fn a_token_is_asked_for_once_and_used_until_it_expires() {
     }
     assert_eq!(paths(&world), ["/token", "/api", "/api"]);
     assert_eq!(
-        world.seen()[0].body,
+        world.requests()[0].body,
         "grant_type=client_credentials&scope=a%20b&audience=https%3A%2F%2Fx%2F&client_id=me&client_secret=s"
     );
 }
@@ -77,7 +81,7 @@ async fn a_refused_token_is_renewed_once() {
     assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
     let ran = world.call(set(&world, "s"), json!({})).await.unwrap();
     assert!(text(&ran).contains("status 401"));
-    assert_eq!(world.seen().len(), 7);
+    assert_eq!(world.requests().len(), 7);
 }
 
 #[tokio::test]
@@ -85,10 +89,10 @@ async fn credentials_are_tried_in_the_header_when_the_body_is_refused() {
     let no = FakeAction::Json(401, json!({"error": "invalid_client"}));
     let world = TestWorld::new([no, granted("t-1", 60), ok()]).await;
     world.call(set(&world, "s"), json!({})).await.unwrap();
-    let seen = world.seen();
-    assert_eq!(seen[1].header("authorization"), Some("Basic bWU6cw=="));
-    assert!(!seen[1].body.contains("client_secret"));
-    assert_eq!(seen[2].header("authorization"), Some("Bearer t-1"));
+    let requests = world.requests();
+    assert_eq!(requests[1].header("authorization"), Some("Basic bWU6cw=="));
+    assert!(!requests[1].body.contains("client_secret"));
+    assert_eq!(requests[2].header("authorization"), Some("Bearer t-1"));
 }
 
 #[tokio::test]
@@ -115,21 +119,21 @@ async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
             .unwrap();
         assert!(text(&ran).ends_with(expected), "{ran:?}");
     }
-    assert!(!world.shown().contains("s-e-c-r-e-t"));
+    assert!(!world.stage_text().contains("s-e-c-r-e-t"));
     assert!(!paths(&world).contains(&"/api".to_owned()));
 }
 
 #[tokio::test]
-async fn calls_at_once_ask_for_one_token() {
+async fn concurrent_calls_request_one_token() {
     let script = std::iter::once(granted("t-1", 3600));
     let world = TestWorld::new(script).await;
     let calls = (0..8).map(|_| world.call(set(&world, "s"), json!({})));
     for ran in futures_util::future::join_all(calls).await {
         assert!(!ran.unwrap().failed);
     }
-    let asked = paths(&world)
+    let token_requests = paths(&world)
         .iter()
         .filter(|path| *path == "/token")
         .count();
-    assert_eq!(asked, 1);
+    assert_eq!(token_requests, 1);
 }

@@ -66,7 +66,7 @@ const WATCHED_HEADERS: [&str; 8] = [
 #[derive(Debug, Default)]
 pub(super) struct FakeScript {
     acts: VecDeque<FakeAction>,
-    seen: Vec<SeenRequest>,
+    requests: Vec<SeenRequest>,
 }
 
 /// Keeps what it is given, or fails.
@@ -90,8 +90,8 @@ impl FileStorage for MemoryStorage {
         if self.fails {
             return Err(HandledFailure::new("the disk is full").into());
         }
-        let kept = (name.to_owned(), kind.to_owned(), bytes);
-        self.files.lock().unwrap().push(kept);
+        let file = (name.to_owned(), kind.to_owned(), bytes);
+        self.files.lock().unwrap().push(file);
         Ok(Attachment {
             kind: Some(kind.to_owned()),
             title: Some(name.to_owned()),
@@ -124,7 +124,7 @@ impl ArgumentResolver for Content64 {
 /// All that a call needs.
 pub(super) struct TestWorld {
     server: FakeServer<FakeScript>,
-    pub(super) kept: Arc<MemoryStorage>,
+    pub(super) storage: Arc<MemoryStorage>,
     pub(super) options: RestOptions,
     pub(super) caller: Caller,
     pub(super) events: Mutex<Vec<Event>>,
@@ -134,14 +134,14 @@ impl TestWorld {
     pub(super) async fn new(acts: impl IntoIterator<Item = FakeAction>) -> Self {
         let script = FakeScript {
             acts: acts.into_iter().collect(),
-            seen: Vec::new(),
+            requests: Vec::new(),
         };
         let answer = |shared: Arc<SharedState<FakeScript>>, received: ReceivedRequest| {
             async move { play(shared, received).await }.boxed()
         };
         Self {
             server: FakeServer::start(script, answer).await.unwrap(),
-            kept: Arc::default(),
+            storage: Arc::default(),
             options: RestOptions {
                 // 2026-11-20T21:08:07.123Z
                 clock: Clock::manual(1_795_208_887_123),
@@ -164,12 +164,12 @@ impl TestWorld {
         self.server.shared().url()
     }
 
-    pub(super) fn seen(&self) -> Vec<SeenRequest> {
-        self.server.shared().lock().seen.clone()
+    pub(super) fn requests(&self) -> Vec<SeenRequest> {
+        self.server.shared().lock().requests.clone()
     }
 
     pub(super) fn last(&self) -> SeenRequest {
-        self.seen().last().unwrap().clone()
+        self.requests().last().unwrap().clone()
     }
 
     pub(super) fn build(&self, set: Value) -> ToolsetResult {
@@ -186,8 +186,8 @@ impl TestWorld {
             .iter()
             .map(|(name, value)| {
                 let whole = match value.as_str() {
-                    Some(place) => {
-                        json!({"type": "string", "parameter_info": {"type": place, "key": name}})
+                    Some(parameter_place) => {
+                        json!({"type": "string", "parameter_info": {"type": parameter_place, "key": name}})
                     }
                     None => value.clone(),
                 };
@@ -211,7 +211,7 @@ impl TestWorld {
     ) -> Result<CompletedCall, RequestEnd> {
         let built = self.build(set);
         assert_eq!(built.issues, []);
-        let storage: Arc<dyn FileStorage> = Arc::clone(&self.kept) as _;
+        let storage: Arc<dyn FileStorage> = Arc::clone(&self.storage) as _;
         let turn = Turn::new(self.caller.clone(), "s", Vec::new(), storage, 1);
         let (sink, mut events) = EventSink::new();
         let request = ToolRequest {
@@ -231,7 +231,7 @@ impl TestWorld {
     }
 
     /// Everything that stands in stages.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn stage_text(&self) -> String {
         let events = self.events.lock().unwrap();
         let texts = events.iter().filter_map(|event| match event {
             Event::StageContent { content, .. } => Some(content.as_str()),
@@ -268,7 +268,7 @@ async fn play(
     let body = received.into_reader().all().await?;
     let act = {
         let mut script = shared.lock();
-        script.seen.push(SeenRequest {
+        script.requests.push(SeenRequest {
             method,
             path,
             query,
@@ -286,9 +286,11 @@ async fn play(
             let reply = double::bytes_reply(status, "text/plain", Bytes::from_static(b"x"));
             Ok(double::with_header(reply, name, value))
         }
-        FakeAction::Cut(bytes, kept) => {
-            Ok(double::cut_reply("application/json", &bytes.into(), kept))
-        }
+        FakeAction::Cut(bytes, sent_bytes) => Ok(double::cut_reply(
+            "application/json",
+            &bytes.into(),
+            sent_bytes,
+        )),
         FakeAction::Close => Err(ConnectionClosed),
         FakeAction::Hang => std::future::pending().await,
     }

@@ -15,6 +15,7 @@ const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
 /// What is wrong, for the model.
 pub(super) fn parse_arguments(text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
+        // Some models write nothing where a call has no arguments (quickapps 18.2).
         return Ok(Map::new());
     }
     match serde_json::from_str(text) {
@@ -48,6 +49,7 @@ pub(super) async fn resolve_arguments(
     let mut content = Map::new();
     for (name, value) in written {
         if is_bare(name) {
+            // No bytes are loaded for these: the tool takes the address itself (quickapps 25.1).
             bare.insert(name.clone(), strip_references(value));
         } else {
             content.insert(name.clone(), value.clone());
@@ -60,15 +62,15 @@ pub(super) async fn resolve_arguments(
         return Ok(content);
     }
     // In the order in which they were written.
-    let mut given = Map::new();
+    let mut resolved = Map::new();
     for name in written.keys() {
         let value = bare
             .shift_remove(name)
             .or_else(|| content.shift_remove(name));
-        given.extend(value.map(|value| (name.clone(), value)));
+        resolved.extend(value.map(|value| (name.clone(), value)));
     }
-    given.extend(content);
-    Ok(given)
+    resolved.extend(content);
+    Ok(resolved)
 }
 
 /// Whether there is a reference anywhere in a value.
@@ -76,6 +78,7 @@ fn has_reference(value: &Value) -> bool {
     match value {
         Value::String(text) => FileReference::parse(text) != ParsedReference::Plain,
         Value::Array(items) => items.iter().any(has_reference),
+        // Deeper than the resolver looks by default: it decides itself which of them count.
         Value::Object(members) => members.values().any(has_reference),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
@@ -86,6 +89,7 @@ fn strip_references(value: &Value) -> Value {
     match value {
         Value::String(text) => Value::from(strip_reference(text)),
         Value::Array(items) => Value::Array(items.iter().map(strip_references).collect()),
+        // Nested values stay as they are (quickapps 30.1).
         other => other.clone(),
     }
 }
@@ -98,6 +102,7 @@ fn strip_reference(text: &str) -> &str {
         .iter()
         .find_map(|form| strip_keyword(rest, form))
         .filter(|target| !target.is_empty());
+    // One final line feed belongs to the form, not to the address (quickapps 30.2).
     target.map_or(text, |target| target.strip_suffix('\n').unwrap_or(target))
 }
 

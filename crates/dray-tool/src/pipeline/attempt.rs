@@ -8,14 +8,16 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{ClientGone, EventSink, HandledFailure, ToolFailure};
 
-/// Runs until it is done, its time is up or the client is gone; then it is dropped.
+/// Runs `work` until it ends, its time is over or the client has gone; the latter two drop it.
 pub(super) async fn run_attempt<T>(
     work: impl Future<Output = Result<T, ToolFailure>> + Send,
     deadline: Instant,
     sink: &EventSink,
 ) -> Result<Result<T, ToolFailure>, ClientGone> {
+    // After a panic the future is dropped, so nothing sees what it left half-done.
     let guarded = AssertUnwindSafe(work).catch_unwind();
     tokio::select! {
+        // A result that is ready counts, even if the client has just left.
         biased;
         done = timeout_at(deadline, guarded) => Ok(match done {
             Ok(Ok(result)) => result,
@@ -28,10 +30,10 @@ pub(super) async fn run_attempt<T>(
 
 /// Message for the model about a panic, without the text of the panic.
 fn panic_failure(panic: &(dyn Any + Send)) -> HandledFailure {
-    let said = panic
+    let message = panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(panic = said, "a tool panicked");
+    tracing::error!(panic = message, "a tool panicked");
     HandledFailure::new("The tool failed unexpectedly.")
 }

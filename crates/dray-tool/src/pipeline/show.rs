@@ -46,26 +46,28 @@ impl<'a> CallStage<'a> {
         })
     }
 
-    /// Where the tool may write.
+    /// The stage for the tool's own output.
     pub(super) fn stage(&self) -> StageWriter {
         self.stage.clone()
     }
 
-    /// Writes what was asked. `given` is what the tool gets; it is used only for sizes.
+    /// Writes the arguments as the model wrote them. Those that the tool gets, `resolved`, are used only for sizes.
     pub(super) async fn request(
         &mut self,
-        given: Option<&Map<String, Value>>,
+        resolved: Option<&Map<String, Value>>,
     ) -> Result<(), ClientGone> {
         if self.visibility == StageVisibility::Never {
             return Ok(());
         }
-        let request = body::request_body(self.rules, &self.written, given);
+        let request = body::request_body(self.rules, &self.written, resolved);
         if self.visibility == StageVisibility::OnError {
+            // Kept for a failure; without one the stage is never opened.
             self.request = request;
             return Ok(());
         }
         write_stage(&self.stage, request).await?;
-        if self.rules.style == StageStyle::Deployment && given.is_some() {
+        if self.rules.style == StageStyle::Deployment && resolved.is_some() {
+            // Before the call: its text streams into the stage below this heading.
             let heading = body::response_heading(StageStyle::Deployment);
             self.stage.content(heading).await?;
         }
@@ -86,13 +88,15 @@ impl<'a> CallStage<'a> {
                 .content(body::response_heading(StageStyle::Api))
                 .await?;
         }
-        if output.streamed {
-            return Ok(());
+        // A streamed text is in the stage already; its files are not.
+        if !output.streamed {
+            let style = self.rules.style;
+            let text = body::response_body(style, &output.content, &output.content_type);
+            write_stage(&self.stage, text).await?;
         }
-        let text = body::response_body(self.rules.style, &output.content, &output.content_type);
-        write_stage(&self.stage, text).await?;
         for file in files.iter().filter(|file| file.url.is_some()) {
             let mut file = file.clone();
+            // A stage shows addresses, never bytes (R8).
             file.data = None;
             self.stage.attachment(file).await?;
         }
@@ -133,6 +137,7 @@ impl<'a> CallStage<'a> {
         let style = self.rules.style;
         let is_told = self.rules.fallback.display_error_in_stage;
         let body = match failure {
+            // Shown even where the manifest hides errors (quickapps 20).
             ToolFailure::TimedOut => body::error_text(style, text),
             _ if !is_told => fallback::HIDDEN_ERROR_MESSAGE.to_owned(),
             ToolFailure::Failed(failed) => body::failure_text(style, failed),

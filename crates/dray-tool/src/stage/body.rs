@@ -1,4 +1,4 @@
-//! Bodies of stages (quickapps 22.3): what was asked, what came, what went wrong.
+//! Bodies of stages (quickapps 22.3): requests, responses and errors.
 
 use std::fmt::Write as _;
 
@@ -12,20 +12,20 @@ use crate::{CallRules, HandledFailure, StageStyle};
 /// Longest body of a stage, in characters. The model gets all.
 const MAX_BODY_CHARACTERS: usize = 50_000;
 
-/// What was asked. Empty when there is nothing to show.
+/// The arguments of a call. Empty when the style shows none.
 pub fn request_body(
     rules: &CallRules,
     written: &Map<String, Value>,
-    given: Option<&Map<String, Value>>,
+    resolved: Option<&Map<String, Value>>,
 ) -> String {
     match rules.style {
-        StageStyle::Deployment => argument_lines(rules, written, given),
-        StageStyle::Api => json_of(rules, written, given),
+        StageStyle::Deployment => argument_lines(rules, written, resolved),
+        StageStyle::Api => json_of(rules, written, resolved),
         StageStyle::Own => String::new(),
     }
 }
 
-/// What stands before an answer that comes piece by piece.
+/// The heading before an answer that is streamed.
 pub const fn response_heading(style: StageStyle) -> &'static str {
     match style {
         StageStyle::Deployment => "> #### Response:\n",
@@ -34,7 +34,7 @@ pub const fn response_heading(style: StageStyle) -> &'static str {
     }
 }
 
-/// What came, without its heading.
+/// The result of a call, without its heading.
 pub fn response_body(style: StageStyle, content: &str, content_type: &str) -> String {
     match style {
         StageStyle::Deployment => value::shorten_text(content, MAX_BODY_CHARACTERS),
@@ -43,7 +43,7 @@ pub fn response_body(style: StageStyle, content: &str, content_type: &str) -> St
     }
 }
 
-/// What went wrong, in a sentence.
+/// The error of a call, in a sentence.
 pub fn error_text(style: StageStyle, text: &str) -> String {
     let text = value::shorten_text(text, MAX_BODY_CHARACTERS);
     match style {
@@ -53,10 +53,10 @@ pub fn error_text(style: StageStyle, text: &str) -> String {
     }
 }
 
-/// What went wrong, as the tool wants it shown, if it does.
+/// The error of a call in the tool's own form, else in a sentence.
 pub fn failure_text(style: StageStyle, failed: &HandledFailure) -> String {
     match &failed.shown {
-        Some(shown) => value::shorten_text(shown, MAX_BODY_CHARACTERS),
+        Some(markdown) => value::shorten_text(markdown, MAX_BODY_CHARACTERS),
         None => error_text(style, &failed.text),
     }
 }
@@ -98,6 +98,7 @@ pub fn by_type(content: &str, content_type: &str) -> String {
         "json" => {
             if let Ok(value) = serde_json::from_str::<Value>(content) {
                 return fence_text(
+                    // Cut before the fence is put around it, which must stay closed.
                     &value::shorten_text(&pretty_json(&value), MAX_BODY_CHARACTERS),
                     "json",
                 );
@@ -108,19 +109,21 @@ pub fn by_type(content: &str, content_type: &str) -> String {
                 return fence_text(&value::shorten_text(&text, MAX_BODY_CHARACTERS), &subtype);
             }
         }
+        // Content that is not what its type says is shown as it is, like all other types.
         _ => {}
     }
     fence_text(&value::shorten_text(content, MAX_BODY_CHARACTERS), &subtype)
 }
 
-/// What is behind the slash, in lower case, when it can stand behind a fence. `application/problem+json` is `json`.
+/// The subtype in lower case, if it can be the language of a fence. `application/problem+json` is `json`.
 fn media_subtype(content_type: &str) -> String {
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    let essence = dray_media_type::essence(content_type);
     let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
     let subtype = subtype.rsplit_once('+').map_or(subtype, |(_, last)| last);
+    // It stands behind a fence, which a backtick or a line feed would end.
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     if subtype.bytes().all(fits) {
-        subtype.to_ascii_lowercase()
+        subtype.to_owned()
     } else {
         String::new()
     }
@@ -130,8 +133,10 @@ fn media_subtype(content_type: &str) -> String {
 fn argument_lines(
     rules: &CallRules,
     written: &Map<String, Value>,
-    given: Option<&Map<String, Value>>,
+    resolved: Option<&Map<String, Value>>,
 ) -> String {
+    // `
+    // \r`, as clients of the backend know it (quickapps 22.3).
     let mut body = "> #### Request:\n\r".to_owned();
     for (name, value) in written {
         let display = rules.parameters.get(name);
@@ -148,7 +153,7 @@ fn argument_lines(
         let text = stage.replaced_value_info.unwrap_or_else(|| {
             value::plain_text(&value::shown_value(
                 value,
-                given.and_then(|given| given.get(name)),
+                resolved.and_then(|resolved| resolved.get(name)),
             ))
         });
         let (prefix, suffix) = (
@@ -172,7 +177,7 @@ fn argument_lines(
 fn json_of(
     rules: &CallRules,
     written: &Map<String, Value>,
-    given: Option<&Map<String, Value>>,
+    resolved: Option<&Map<String, Value>>,
 ) -> String {
     let mut arguments = Map::new();
     for (name, value) in written {
@@ -181,12 +186,13 @@ fn json_of(
         if stage.is_some_and(|stage| stage.ignore) {
             continue;
         }
-        let shown = match stage.and_then(|stage| stage.replaced_value_info.clone()) {
+        let value_shown = match stage.and_then(|stage| stage.replaced_value_info.clone()) {
             Some(info) => Value::String(info),
-            None => value::shown_value(value, given.and_then(|given| given.get(name))),
+            None => value::shown_value(value, resolved.and_then(|resolved| resolved.get(name))),
         };
-        arguments.insert(name.clone(), shown);
+        arguments.insert(name.clone(), value_shown);
     }
+    // A call without arguments has no such part (quickapps 22.3).
     if arguments.is_empty() {
         return String::new();
     }

@@ -1,6 +1,5 @@
 //! XML and HTML, indented for people. Shows the same elements and texts in the same order; decides nothing about them.
 
-/// One step.
 const INDENT_STEP: &str = "    ";
 
 /// Deepest indentation; what is nested deeper stands there too.
@@ -35,10 +34,11 @@ pub(super) fn pretty_markup(text: &str, is_html: bool) -> Option<String> {
         at += 1;
         match *token {
             MarkupToken::Text(text) | MarkupToken::Single(text) => {
-                push_line(&mut lines, open.len(), &[text])
+                push_line(&mut lines, open.len(), &[text]);
             }
             MarkupToken::End(tag) => {
                 let expected = open.pop();
+                // HTML may leave end tags out, XML may not.
                 if !is_html && expected != Some(tag_name(tag)) {
                     return None;
                 }
@@ -70,13 +70,21 @@ fn push_line(lines: &mut String, depth: usize, parts: &[&str]) {
     for _ in 0..depth.min(MAX_DEPTH) {
         lines.push_str(INDENT_STEP);
     }
-    parts.iter().for_each(|part| lines.push_str(part));
+    for part in parts {
+        lines.push_str(part);
+    }
     lines.push('\n');
 }
 
 fn markup_tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = text;
+    // Made once: end tags are looked for without regard to case, from every such element on.
+    let lower_text = if is_html {
+        text.to_ascii_lowercase()
+    } else {
+        String::new()
+    };
     while !rest.is_empty() {
         let Some(start) = rest.find('<') else {
             push_text(&mut tokens, rest);
@@ -90,14 +98,18 @@ fn markup_tokens(text: &str, is_html: bool) -> Option<Vec<MarkupToken<'_>>> {
         let lower = tag_name(tag).to_ascii_lowercase();
         if tag.starts_with("</") {
             tokens.push(MarkupToken::End(tag));
-        } else if tag.starts_with("<!") || tag.starts_with("<?") || tag.ends_with("/>") {
-            tokens.push(MarkupToken::Single(tag));
-        } else if is_html && VOID_ELEMENTS.contains(&lower.as_str()) {
+        } else if tag.starts_with("<!")
+            || tag.starts_with("<?")
+            || tag.ends_with("/>")
+            || is_html && VOID_ELEMENTS.contains(&lower.as_str())
+        {
             tokens.push(MarkupToken::Single(tag));
         } else {
             tokens.push(MarkupToken::Start(tag));
+            // In these `<` begins text, up to their own end tag.
             if is_html && VERBATIM_ELEMENTS.contains(&lower.as_str()) {
-                let end = rest.to_ascii_lowercase().find(&format!("</{lower}"))?;
+                let lower_rest = lower_text.get(text.len() - rest.len()..)?;
+                let end = lower_rest.find(&format!("</{lower}"))?;
                 let (content, after) = rest.split_at(end);
                 if !content.is_empty() {
                     tokens.push(MarkupToken::Text(content));
@@ -118,6 +130,7 @@ fn push_text<'a>(tokens: &mut Vec<MarkupToken<'a>>, text: &'a str) {
 
 /// Length of the markup that the text begins with, its end included; quotes may hold `>`.
 fn tag_length(text: &str) -> Option<usize> {
+    // A single `>` does not end these.
     for (start, end) in [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")] {
         if text.starts_with(start) {
             return Some(text.find(end)? + end.len());
@@ -173,9 +186,9 @@ mod tests {
 
     #[test]
     fn a_response_of_xml_is_indented_in_its_fence() {
-        let shown =
+        let body =
             crate::stage::body::by_type("<a><b>x</b></a>", "application/atom+xml; charset=utf-8");
-        assert_eq!(shown, "```xml\n<a>\n    <b>x</b>\n</a>\n```\n");
+        assert_eq!(body, "```xml\n<a>\n    <b>x</b>\n</a>\n```\n");
         let broken = crate::stage::body::by_type("<a><b>x</a>", "text/xml");
         assert_eq!(broken, "```xml\n<a><b>x</a>\n```\n");
     }

@@ -73,8 +73,8 @@ fn an_ignored_argument_is_in_no_body() {
         body::request_body(&rules, &object(json!({"a": 1})), None),
         ""
     );
-    let shown = body::request_body(&rules, &object(json!({"a": 1, "b": 2})), None);
-    assert!(!shown.contains("\"a\"") && shown.contains("\"b\": 2"));
+    let body = body::request_body(&rules, &object(json!({"a": 1, "b": 2})), None);
+    assert!(!body.contains("\"a\"") && body.contains("\"b\": 2"));
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn a_fence_is_longer_than_any_run_inside() {
 
 #[test]
 fn an_answer_is_shown_by_its_type() {
-    let check = |content: &str, kind: &str, shown: &str| {
-        assert_eq!(body::by_type(content, kind), shown, "{kind}");
+    let check = |content: &str, kind: &str, expected: &str| {
+        assert_eq!(body::by_type(content, kind), expected, "{kind}");
     };
     check(
         "[1]",
@@ -118,17 +118,17 @@ fn an_answer_is_shown_by_its_type() {
 #[test]
 fn a_huge_answer_is_cut_in_the_stage() {
     let huge = "x".repeat(1 << 20);
-    let shown = body::by_type(&huge, "text/plain");
-    assert!(shown.len() < 60_000 && shown.contains("… (1048576 characters)"));
+    let body = body::by_type(&huge, "text/plain");
+    assert!(body.len() < 60_000 && body.contains("… (1048576 characters)"));
     let rows = "a,b\n".repeat(1000);
-    let shown = body::by_type(&rows, "text/csv");
-    assert!(shown.ends_with("\n… (999 rows)\n"));
+    let body = body::by_type(&rows, "text/csv");
+    assert!(body.ends_with("\n… (999 rows)\n"));
 }
 
 #[test]
 fn r_8_values_show_references_with_sizes_and_addresses_without_secrets() {
-    let check = |written: Value, given: Value, shown: Value| {
-        assert_eq!(value::shown_value(&written, Some(&given)), shown);
+    let check = |written: Value, resolved: Value, expected: Value| {
+        assert_eq!(value::shown_value(&written, Some(&resolved)), expected);
     };
     check(
         json!("file:base64::files/B/a"),
@@ -161,14 +161,14 @@ fn r_8_values_show_references_with_sizes_and_addresses_without_secrets() {
 #[test]
 fn r_8_content_in_arguments_is_cut_and_measured() {
     let data = format!("data:image/png;base64,{}", "A".repeat(5000));
-    let shown = value::shown_value(&json!(data), None);
-    assert_eq!(shown, json!("data:image/png;base64,… (5022 characters)"));
-    let shown = value::shown_value(&json!(format!("file:base64::{data}")), None);
+    let display = value::shown_value(&json!(data), None);
+    assert_eq!(display, json!("data:image/png;base64,… (5022 characters)"));
+    let display = value::shown_value(&json!(format!("file:base64::{data}")), None);
     assert_eq!(
-        shown,
+        display,
         json!("file:base64::data:image/png;base64,… (5022 characters)")
     );
-    let shown = value::shown_value(&json!("é".repeat(3000)), None);
-    let text = shown.as_str().unwrap();
+    let display = value::shown_value(&json!("é".repeat(3000)), None);
+    let text = display.as_str().unwrap();
     assert!(text.ends_with("… (3000 characters)") && text.chars().count() < 1100);
 }

@@ -11,20 +11,21 @@ const MAX_VALUE_CHARACTERS: usize = 1000;
 /// Longest `data:` URL that is shown whole, in characters.
 const LONGEST_DATA: usize = 100;
 
-/// What is shown of a value. `given` is what the tool got in its place; it is used only for sizes.
-pub fn shown_value(written: &Value, given: Option<&Value>) -> Value {
+/// The part of a value that a stage shows. `resolved`, the value that the tool got, is used only for sizes.
+pub fn shown_value(written: &Value, resolved: Option<&Value>) -> Value {
     match written {
-        Value::String(text) => Value::String(shown_text(text, given.and_then(Value::as_str))),
+        Value::String(text) => Value::String(shown_text(text, resolved.and_then(Value::as_str))),
         Value::Array(items) => {
-            let given = given.and_then(Value::as_array);
-            let item = |(at, item)| shown_value(item, given.and_then(|given| given.get(at)));
+            let resolved = resolved.and_then(Value::as_array);
+            let item =
+                |(at, item)| shown_value(item, resolved.and_then(|resolved| resolved.get(at)));
             Value::Array(items.iter().enumerate().map(item).collect())
         }
         Value::Object(members) => {
-            let given = given.and_then(Value::as_object);
+            let resolved = resolved.and_then(Value::as_object);
             let member = |(name, value): (&String, &Value)| {
-                let given = given.and_then(|given| given.get(name));
-                (name.clone(), shown_value(value, given))
+                let resolved = resolved.and_then(|resolved| resolved.get(name));
+                (name.clone(), shown_value(value, resolved))
             };
             Value::Object(members.iter().map(member).collect::<Map<_, _>>())
         }
@@ -62,6 +63,7 @@ pub fn plain_text(value: &Value) -> String {
 
 /// At most `limit` characters; of more, the beginning and how many there are.
 pub fn shorten_text(text: &str, limit: usize) -> String {
+    // There are at least as many bytes as characters, so this is the quick way out.
     if text.len() <= limit {
         return text.to_owned();
     }
@@ -75,7 +77,7 @@ pub fn shorten_text(text: &str, limit: usize) -> String {
     }
 }
 
-fn shown_text(written: &str, given: Option<&str>) -> String {
+fn shown_text(written: &str, resolved: Option<&str>) -> String {
     let is_data = |text: &str| {
         text.get(..5)
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
@@ -90,9 +92,10 @@ fn shown_text(written: &str, given: Option<&str>) -> String {
             let head = written.get(..at).unwrap_or_default();
             format!("{head}{}", data_url_label(reference.target))
         }
+        // Before the cut, which could leave half of an address that is not recognised.
         _ => shorten_text(&without_secrets(written), MAX_VALUE_CHARACTERS),
     };
-    match reference_size(&reference, written, given) {
+    match reference_size(&reference, written, resolved) {
         Some(bytes) => format!("{spelt} ({bytes} bytes)"),
         None => spelt,
     }
@@ -112,20 +115,21 @@ fn data_url_label(url: &str) -> String {
 fn reference_size(
     reference: &ParsedReference<'_>,
     written: &str,
-    given: Option<&str>,
+    resolved: Option<&str>,
 ) -> Option<usize> {
-    let given = given.filter(|given| *given != written)?;
+    // Equal texts: nothing was put in the place of the reference.
+    let resolved = resolved.filter(|resolved| *resolved != written)?;
     let base64 = |text: &str| {
         let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
         (text.len() / 4 * 3).saturating_sub(padding)
     };
     match reference {
         ParsedReference::Reference(FileReference { form, .. }) => match form {
-            ReferenceForm::Base64 => Some(base64(given)),
-            ReferenceForm::Text => Some(given.len()),
+            ReferenceForm::Base64 => Some(base64(resolved)),
+            ReferenceForm::Text => Some(resolved.len()),
             ReferenceForm::Url => None,
         },
-        ParsedReference::MissingPrefix => given
+        ParsedReference::MissingPrefix => resolved
             .split_once(";base64,")
             .filter(|(head, _)| head.starts_with("data:"))
             .map(|(_, content)| base64(content)),
@@ -137,6 +141,7 @@ fn reference_size(
 fn without_secrets(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
+    // From each mark back to the beginning of its scheme, then on to the end of the address.
     while let Some(mark) = rest.find("://") {
         let (before, _) = rest.split_at(mark);
         let scheme = before

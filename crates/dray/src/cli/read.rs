@@ -26,24 +26,13 @@ pub(crate) struct ReadArgs {
     /// A file of an archive (ZIP, tar), by its path in the listing, which is what the archive itself gives.
     #[arg(long, value_name = "PATH")]
     pub(crate) member: Option<String>,
-    /// Summarises even what would fit.
-    #[arg(long, conflicts_with = "markdown")]
-    pub(crate) summarize: bool,
-    /// What a summary must preserve.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) focus: Option<String>,
-    /// Answers summaries without a model, always the same for the same text.
-    #[arg(long)]
-    pub(crate) stub_summarizer: bool,
+    #[command(flatten)]
+    pub(crate) summary: SummaryArgs,
     /// Show what a person who opens the document does not see: hidden text, rows, columns and elements.
     #[arg(long)]
     pub(crate) hidden: bool,
-    /// Leave the text of scans and pictures alone, regardless of the configuration.
-    #[arg(long)]
-    pub(crate) no_ocr: bool,
-    /// Languages of the text of scans and pictures as Tesseract names them: `deu+eng`.
-    #[arg(long, value_name = "LANGUAGES", conflicts_with = "no_ocr")]
-    pub(crate) ocr_languages: Option<String>,
+    #[command(flatten)]
+    pub(crate) ocr: OcrArgs,
     /// The bare conversion without its frame. Fails, with the reason, when there is none.
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
@@ -51,6 +40,31 @@ pub(crate) struct ReadArgs {
     pub(crate) place: ReadLocation,
     #[command(flatten)]
     pub(crate) limits: ReadLimitArgs,
+}
+
+/// When a text is summarized, and by what.
+#[derive(Debug, Args)]
+pub(crate) struct SummaryArgs {
+    /// Summarise even what would fit.
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) summarize: bool,
+    /// What a summary must preserve.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) focus: Option<String>,
+    /// Summarise without a model, always the same for the same text.
+    #[arg(long)]
+    pub(crate) stub_summarizer: bool,
+}
+
+/// Recognition of the text of scans and pictures.
+#[derive(Debug, Args)]
+pub(crate) struct OcrArgs {
+    /// Leave the text of scans and pictures alone, regardless of the configuration.
+    #[arg(long)]
+    pub(crate) no_ocr: bool,
+    /// Languages of the text of scans and pictures as Tesseract names them: `deu+eng`.
+    #[arg(long, value_name = "LANGUAGES", conflicts_with = "no_ocr")]
+    pub(crate) ocr_languages: Option<String>,
 }
 
 /// `dray classify`
@@ -72,7 +86,7 @@ pub(crate) struct ReadLocation {
     /// folder; and, unless `--json` asks for the tool as agents have it, the folder of the file itself.
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Vec<PathBuf>,
-    /// Reads files outside the roots too.
+    /// Read files outside the roots too.
     #[arg(long)]
     pub(crate) no_workspace_strict: bool,
 }
@@ -82,6 +96,7 @@ pub(crate) struct ReadLocation {
 #[command(next_help_heading = "Limits")]
 pub(crate) struct ReadLimitArgs {
     /// Largest file, bytes. Default 26214400.
+    // `-1` is a value here, not a flag: an invalid number leaves the default, it does not refuse the command.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) max_file_bytes: Option<String>,
     /// Largest Markdown that is handed over whole, bytes; more is summarised. Default 100000.

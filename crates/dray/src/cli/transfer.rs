@@ -58,16 +58,9 @@ pub(crate) struct DeliveryOptions {
     /// What to say with the files.
     #[arg(short, long, value_name = "TEXT", default_value = "")]
     pub(crate) message: String,
-    /// Sends everything as a plain document: exact bytes, no photo or video player.
-    #[arg(long)]
-    pub(crate) as_document: bool,
-    /// Sends audio as a voice message.
-    #[arg(long)]
-    pub(crate) as_voice: bool,
-    /// Hides pictures until they are clicked, where the platform can.
-    #[arg(long)]
-    pub(crate) spoiler: bool,
-    /// Shows account, policy, limits and routes, and sends nothing.
+    #[command(flatten)]
+    pub(crate) appearance: AppearanceArgs,
+    /// Show account, policy, limits and routes, and send nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Id of the delivery; the same id again is the same delivery.
@@ -78,25 +71,39 @@ pub(crate) struct DeliveryOptions {
     pub(crate) timeout: u64,
 }
 
+/// How the platform shows the files.
+#[derive(Debug, Args)]
+pub(crate) struct AppearanceArgs {
+    /// Send everything as a plain document: exact bytes, no photo or video player.
+    #[arg(long)]
+    pub(crate) as_document: bool,
+    /// Send audio as a voice message.
+    #[arg(long)]
+    pub(crate) as_voice: bool,
+    /// Hide pictures until they are clicked, where the platform can.
+    #[arg(long)]
+    pub(crate) spoiler: bool,
+}
+
 /// `dray sandbox`
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
-    /// Shows what a sandbox offers.
+    /// Show what a sandbox offers.
     Probe {
         /// The sandbox, for example `docker:web`.
         sandbox: String,
     },
-    /// Shows what a path is.
+    /// Show what a path is.
     Stat {
         /// The sandbox.
         sandbox: String,
         /// The path in it.
         path: PathBuf,
-        /// Follows a link at the end.
+        /// Follow a link at the end.
         #[arg(short = 'L', long)]
         follow: bool,
     },
-    /// Lists a directory.
+    /// List a directory.
     Ls {
         /// The sandbox.
         sandbox: String,
@@ -110,13 +117,13 @@ pub(crate) enum SandboxCommand {
         #[arg(long, value_name = "N", default_value_t = 1000)]
         limit: u32,
     },
-    /// Copies files, or directories as a ZIP each, to this machine, with proof.
+    /// Copy files, or directories as a ZIP each, to this machine, with proof.
     Get(SandboxGet),
-    /// Copies files and directories of this machine into a sandbox, with proof. The same command again finds in place
+    /// Copy files and directories of this machine into a sandbox, with proof. The same command again finds in place
     /// what is there.
     #[command(override_usage = "dray sandbox put [OPTIONS] <FILE>... <SANDBOX> [DIRECTORY]")]
     Put(SandboxPut),
-    /// Copies files and directories between two sandboxes, or between one and this machine, with proof.
+    /// Copy files and directories between two sandboxes, or between one and this machine, with proof.
     ///
     /// A path in a sandbox is written SANDBOX:PATH, for example docker:web:/data/a.csv or ssh:me@host:~/a.csv; PATH
     /// begins with `/`, `~` or `.`, and without it the working directory is meant. Everything else is a path of this
@@ -128,13 +135,13 @@ pub(crate) enum SandboxCommand {
     /// its name when all of it is there and proved; what failed is named and leaves nothing.
     #[command(override_usage = "dray sandbox cp [OPTIONS] <FROM>... <TO>")]
     Cp(SandboxCp),
-    /// Removes a file, or a directory with what is in it.
+    /// Remove a file, or a directory with what is in it.
     Rm {
         /// The sandbox.
         sandbox: String,
         /// The path in it.
         path: PathBuf,
-        /// Removes a directory with what is in it.
+        /// Remove a directory with what is in it.
         #[arg(short, long)]
         recursive: bool,
     },
@@ -156,7 +163,7 @@ pub(crate) struct SandboxGet {
     /// Most bytes of each path to take.
     #[arg(long, value_name = "N")]
     pub(crate) size_limit: Option<ByteSize>,
-    /// Takes a directory as a tar instead of a ZIP.
+    /// Take a directory as a tar instead of a ZIP.
     #[arg(long)]
     pub(crate) tar: bool,
     #[command(flatten)]
@@ -199,7 +206,7 @@ pub(crate) struct SandboxCp {
 /// Options of every copy.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TransferOptions {
-    /// Keeps what was copied of a file when the command is interrupted, and continues there the next time. The file
+    /// Keep what was copied of a file when the command is interrupted, and continue there the next time. The file
     /// must be the same by size, time and inode, and a digest of all of it decides; otherwise it is copied from its
     /// beginning, and `resumed` in the receipt is false. Not between two sandboxes.
     #[arg(long)]
@@ -231,7 +238,7 @@ pub(crate) struct ReceiptsArgs {
 pub(crate) struct ResendArgs {
     /// Id of the earlier delivery, from `dray receipts`.
     pub(crate) delivery: String,
-    /// Also sends again what was delivered.
+    /// Also send again what was delivered.
     #[arg(long)]
     pub(crate) all: bool,
     /// Seconds to wait for the end.
@@ -242,7 +249,7 @@ pub(crate) struct ResendArgs {
 /// `dray session`
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
-    /// Binds a sandbox, a chat, or both to a session.
+    /// Bind a sandbox, a chat, or both to a session.
     Bind {
         /// Session id.
         session: String,
@@ -262,24 +269,24 @@ pub(crate) enum SessionCommand {
         #[arg(long = "root", value_name = "DIR")]
         roots: Vec<PathBuf>,
     },
-    /// Shows what is bound to a session.
+    /// Show what is bound to a session.
     Show {
         /// Session id.
         session: String,
     },
-    /// Forgets a session, or only its sandbox.
+    /// Delete the bindings of a session, or only its sandbox.
     Unbind {
         /// Session id.
         session: String,
-        /// Forgets only the sandbox.
+        /// Delete only the binding of the sandbox.
         #[arg(long)]
         sandbox_only: bool,
     },
-    /// Shows the uploads of a session, and puts those that wait into its sandbox.
+    /// Show the uploads of a session, and put those that wait into its sandbox.
     Uploads {
         /// Session id.
         session: String,
-        /// Also shows those that were reported before.
+        /// Also show those that were reported before.
         #[arg(long)]
         all: bool,
     },

@@ -1,11 +1,11 @@
-//! `dray send`, `dray deliver`, `dray resend`: files to people, and the wait for proof.
+//! `dray send`, `dray deliver`, `dray resend`: files to people, and the wait for the platform's confirmation.
 
 use std::path::Path;
 use std::time::Duration;
 
 use dray_bus::{EventFilter, EventStream, Meta};
-use dray_content::name;
 use dray_platform::DeliveryTarget;
+use dray_presentation::name;
 use dray_proto::v1;
 use dray_types::{Claim, Fault, FaultCode, OperationId};
 use indicatif::ProgressBar;
@@ -17,9 +17,9 @@ use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 use crate::world::SystemConnection;
 
-/// The services that a delivery needs.
+/// Services that a delivery needs.
 const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];
-/// How long one question after the outcome waits.
+/// How long one question after the outcome waits at the service.
 const OUTCOME_WAIT: Duration = Duration::from_secs(5);
 
 /// Sends files of a sandbox.
@@ -44,6 +44,7 @@ pub(crate) async fn send_from_sandbox(
     let from = send.from.as_deref().unwrap_or_default();
     request.sandbox = reach::absolute_address(from);
     if send.way.dry_run {
+        // The sandbox was named by the user, so a directory may be used without being configured.
         return dry_run::plan_sandbox_files(&reach::allow_local_sandbox(global, from), &request)
             .await;
     }
@@ -57,7 +58,7 @@ pub(crate) async fn send_from_sandbox(
     outcome
 }
 
-/// Sends files of this machine.
+/// Sends files of this machine, which are stored first.
 pub(crate) async fn deliver_local_files(
     global: &GlobalOptions,
     deliver: &DeliverArgs,
@@ -66,6 +67,7 @@ pub(crate) async fn deliver_local_files(
     if deliver.way.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
+    // With the store, unlike the other commands here: content goes into it.
     let world = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
     let outcome = store_and_submit(global, &world, deliver, request).await;
     world.close().await;
@@ -85,7 +87,7 @@ async fn store_and_submit(
     submit_request(global, world, &deliver.way, request).await
 }
 
-/// Sends once more what was not delivered.
+/// Sends again what was not delivered, as a new delivery.
 pub(crate) async fn resend_delivery(
     global: &GlobalOptions,
     resend: &ResendArgs,
@@ -107,7 +109,7 @@ pub(crate) async fn resend_delivery(
     outcome
 }
 
-/// What the options say, without files.
+/// The request that the options describe, without files. Without a target, files go to the current directory.
 fn send_request(way: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandFailure> {
     let target = match (&way.to, &way.session) {
         (Some(to), _) => Some(parse_chat_target(to)?),
@@ -118,16 +120,16 @@ fn send_request(way: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandF
         session: way.session.clone().unwrap_or_default(),
         message: way.message.clone(),
         flags: Some(v1::DeliveryFlags {
-            as_voice: way.as_voice,
-            as_document: way.as_document,
-            spoiler: way.spoiler,
+            as_voice: way.appearance.as_voice,
+            as_document: way.appearance.as_document,
+            spoiler: way.appearance.spoiler,
         }),
         target,
         ..v1::SendFileRequested::default()
     })
 }
 
-/// A chat as it was typed. `cli:` is the directory that the command was called in.
+/// A chat as it was typed. `cli:` is a directory of this machine, by default the current one.
 pub(crate) fn parse_chat_target(text: &str) -> Result<v1::ChatTarget, CommandFailure> {
     let target: DeliveryTarget = text
         .parse()
@@ -135,6 +137,7 @@ pub(crate) fn parse_chat_target(text: &str) -> Result<v1::ChatTarget, CommandFai
             CommandFailure::Usage(error.context().to_owned())
         })?;
     let chat = if target.platform == "cli" {
+        // Made absolute here: the service has another current directory.
         let folder = std::env::current_dir()
             .map_err(CommandFailure::local("cannot find the current directory"))?;
         let folder = match target.chat.as_str() {
@@ -166,6 +169,7 @@ async fn submit_request(
     request: v1::SendFileRequested,
 ) -> Result<(), CommandFailure> {
     let mut meta = world.meta(Duration::from_secs(way.timeout));
+    // The same id is the same delivery, so that a script can repeat the command after a crash.
     if let Some(id) = &way.delivery_id {
         let id = OperationId::new(id)
             .map_err(|error| CommandFailure::Usage(format!("--delivery-id: {error}")))?;
@@ -192,6 +196,7 @@ async fn wait_for_outcome(
         tokio::select! {
             report = end => report,
             () = follow => unreachable_end(),
+            // The delivery goes on, so the failure says how to find it.
             _ = tokio::signal::ctrl_c() => Err(interrupted_failure(delivery_id)),
         }
     };
@@ -215,9 +220,9 @@ async fn wait_for_outcome(
     Err(CommandFailure::Reported)
 }
 
-/// What the lines of the files do not say: how many did not arrive, and what became of the words.
+/// Remarks that the lines of the files leave out: how many did not arrive, and what became of the text.
 fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
-    let arrived = |file: &&v1::DeliveredFile| dray_platform_delivery::report::is_shown(&file.state);
+    let arrived = |file: &&v1::DeliveredFile| file.file_state().is_shown();
     let (count, shown) = (
         report.files.len(),
         report.files.iter().filter(arrived).count(),
@@ -235,13 +240,14 @@ fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
             report.delivery_id
         ));
     }
-    // The notice has a line on the files, which is said better above, and then one on the words.
+    // The first line of the notice is about the files, which the count above says better; the others are about the
+    // text.
     let words = report.notice.lines().skip(usize::from(shown < count));
     lines.extend(words.map(|line| name::shown_text(line, 500)));
     lines
 }
 
-/// Following never ends by itself.
+/// The result when following ends, which it never does.
 fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
     Err(Fault::internal().into())
 }
@@ -253,7 +259,7 @@ fn interrupted_failure(delivery_id: &str) -> CommandFailure {
         .into()
 }
 
-/// Asks until the delivery ended.
+/// Asks until the delivery has ended, or until `time` is over.
 async fn poll_until_ended(
     world: &SystemConnection,
     delivery_id: &str,
@@ -261,6 +267,7 @@ async fn poll_until_ended(
 ) -> Result<v1::DeliveryReport, CommandFailure> {
     let end = world.deadline(time);
     loop {
+        // Longer than the wait at the service, whose answer would otherwise come too late.
         let meta: Meta = world.meta(OUTCOME_WAIT * 2);
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: delivery_id.to_owned(),
@@ -283,10 +290,10 @@ async fn poll_until_ended(
     }
 }
 
-/// Draws the progress of a delivery until it is dropped.
+/// Shows the progress of a delivery until it is dropped.
 async fn follow_progress(world: &SystemConnection, delivery_id: &str, bar: &ProgressBar) {
     let filter = EventFilter::of::<v1::DeliveryProgressed>();
-    // On a running system this identity may make calls but create no consumers: only the end is shown.
+    // On a running system this identity may make calls but create no consumers: there only the end is shown.
     let is_own = world.config().is_some();
     if is_own && let Ok(mut events) = world.bus.events(filter).await {
         while let Some(news) = next_progress(&mut events).await {
@@ -295,13 +302,14 @@ async fn follow_progress(world: &SystemConnection, delivery_id: &str, bar: &Prog
             }
         }
     }
-    // Nothing to draw; the end is still reported.
+    // Without events there is nothing to show; the end is still reported.
     std::future::pending::<()>().await;
 }
 
 async fn next_progress(events: &mut EventStream) -> Option<v1::DeliveryProgressed> {
     loop {
         let event = events.next().await.ok()?;
+        // Other messages on the subject are skipped.
         if let Ok(news) = v1::DeliveryProgressed::decode(event.payload.clone()) {
             return Some(news);
         }
@@ -313,25 +321,27 @@ fn progress_text(news: &v1::DeliveryProgressed) -> String {
     if news.total > 0 {
         format!(
             "{} {name} {} of {}",
-            news.stage,
-            dray_content::size::human_size(news.bytes),
-            dray_content::size::human_size(news.total)
+            news.stage_name(),
+            dray_presentation::size::human_size(news.bytes),
+            dray_presentation::size::human_size(news.total)
         )
     } else {
-        format!("{} {name}", news.stage)
+        format!("{} {name}", news.stage_name())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dray_proto::v1::FileState;
+
     use super::*;
 
-    fn report(states: &[&str], notice: &str) -> v1::DeliveryReport {
+    fn report(states: &[FileState], notice: &str) -> v1::DeliveryReport {
         v1::DeliveryReport {
             files: states
                 .iter()
                 .map(|state| v1::DeliveredFile {
-                    state: (*state).to_owned(),
+                    state_code: (*state).into(),
                     ..v1::DeliveredFile::default()
                 })
                 .collect(),
@@ -343,11 +353,11 @@ mod tests {
     #[test]
     fn r_21_what_did_not_arrive_is_counted() {
         let files = [
-            "delivered",
-            "copied",
-            "delivered_as_link",
-            "unknown",
-            "failed",
+            FileState::Delivered,
+            FileState::Copied,
+            FileState::DeliveredAsLink,
+            FileState::Unknown,
+            FileState::Failed,
         ];
         assert_eq!(
             undelivered_remarks(&report(&files, "⚠️ Couldn't deliver: a.")),
@@ -364,9 +374,10 @@ mod tests {
 
     #[test]
     fn r_21_words_that_were_not_shown_are_told_of() {
-        let lines = undelivered_remarks(&report(&["delivered"], "⚠️ No words."));
+        let lines = undelivered_remarks(&report(&[FileState::Delivered], "⚠️ No words."));
         assert_eq!(lines, ["⚠️ No words."]);
-        let lines = undelivered_remarks(&report(&["failed"], "⚠️ No files.\n⚠️ No words."));
+        let lines =
+            undelivered_remarks(&report(&[FileState::Failed], "⚠️ No files.\n⚠️ No words."));
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[1], "⚠️ No words.");
     }

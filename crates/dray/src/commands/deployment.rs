@@ -1,8 +1,8 @@
 //! The identities of a deployment, and the files that give each of them its rights: `deploy/nats/accounts.conf` and
 //! the policies under `deploy/minio`. `cargo xtask generate` writes them through `dray reference deployment`.
 //!
-//! Services declare what they need themselves ([`dray_service::Service::permissions`]); here are the clients that are
-//! no services. What it does not do: hold passwords or keys.
+//! Services declare their rights themselves ([`dray_service::Service::permissions`]); here are the clients that are
+//! not services. What it does not do: hold passwords or keys.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use dray_types::TenantId;
 use crate::outcome::CommandFailure;
 use crate::world;
 
-/// The bucket of the shipped deployment.
+/// Name of the bucket in the shipped deployment.
 const DEFAULT_BUCKET: &str = "drayage";
-/// The tenant of the shipped example of a publisher.
+/// Tenant of the publisher that the shipped deployment shows as an example.
 const EXAMPLE_TENANT: &str = "acme";
 
-/// Generated files by path below the root of the repository, as a JSON object.
+/// The generated files as a JSON object, by their paths below the root of the repository.
 pub(crate) fn files_as_json() -> Result<String, CommandFailure> {
     serde_json::to_string(&deployment_files()?)
         .map_err(|error| CommandFailure::Usage(error.to_string()))
 }
 
-/// Generated files by path below the root of the repository.
+/// The generated files by their paths below the root of the repository.
 fn deployment_files() -> Result<BTreeMap<String, String>, CommandFailure> {
     let identities = deployment_identities()?;
     let mut files = BTreeMap::new();
@@ -49,7 +49,7 @@ fn deployment_files() -> Result<BTreeMap<String, String>, CommandFailure> {
     Ok(files)
 }
 
-/// Every identity, with its rights in the store when it has an access key.
+/// Every identity, with its rights in the store where it has an access key.
 fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, CommandFailure> {
     let services = world::all_services_host(ConfigSources::default()).identities();
     let mut all: Vec<_> = services
@@ -57,6 +57,8 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
         .map(|(permissions, access)| (permissions, Some(access)))
         .collect();
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
+    all.push((mcp_client(), Some(StoreAccess::probe().reads().writes())));
+    // Identities that need no store get no key for it.
     all.push((operator_permissions(), None));
     all.push((provisioner_permissions(), None));
     let tenant =
@@ -65,15 +67,17 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
     Ok(all)
 }
 
-/// The calls of the commands in this crate.
+/// The client with the calls of the commands in this crate. A new call of a command belongs here.
 fn command_line() -> Permissions {
     Permissions::client(
         "command-line",
         "Commands that call a running system: `dray resolve`, `fetch`, `read`, `sandbox`, `session`, `deliver`,\n\
-         `receipts`.",
+         `receipts`, `policy`.",
     )
     .calls::<v1::FetchRequest>()
+    .calls::<v1::ExplainRequest>()
     .calls::<v1::ResolveRequest>()
+    .calls::<v1::ReadAttachmentRequest>()
     .calls::<v1::ProbeSandboxRequest>()
     .calls::<v1::StatSandboxRequest>()
     .calls::<v1::ListSandboxRequest>()
@@ -89,6 +93,15 @@ fn command_line() -> Permissions {
     .calls::<v1::ResendRequest>()
     .calls::<v1::DeliveryOutcomeRequest>()
     .calls::<v1::ListReceiptsRequest>()
+}
+
+/// The MCP server: the calls of its tools, and the session that its command line names.
+fn mcp_client() -> Permissions {
+    let identity = Permissions::client(
+        "mcp",
+        "`dray mcp --nats`: the calls of its tools, and the binding of the session that its command line names.",
+    );
+    dray_mcp::declare_calls(identity).calls::<v1::BindSessionRequest>()
 }
 
 fn operator_permissions() -> Permissions {
@@ -124,6 +137,8 @@ fn publisher_permissions(tenant: &TenantId) -> Permissions {
 
 #[cfg(test)]
 mod tests {
+    use dray_bus::Topology;
+
     use super::*;
 
     #[test]
@@ -141,10 +156,29 @@ mod tests {
     }
 
     #[test]
+    fn every_queue_of_the_topology_is_consumed_by_exactly_one_service() {
+        let mut consumed: Vec<String> = deployment_identities()
+            .unwrap()
+            .iter()
+            .flat_map(|(permissions, _)| permissions.topology().consumers)
+            .map(|consumer| consumer.durable)
+            .collect();
+        consumed.sort();
+        let mut provisioned: Vec<String> = Topology::default()
+            .consumers
+            .into_iter()
+            .map(|consumer| consumer.durable)
+            .collect();
+        provisioned.sort();
+        assert_eq!(consumed, provisioned);
+    }
+
+    #[test]
     fn files_stand_below_the_folder_of_the_deployment() {
         let files = deployment_files().unwrap();
         assert!(files.contains_key("deploy/nats/accounts.conf"));
         assert!(files.contains_key("deploy/minio/policies/command-line.json"));
+        assert!(files.contains_key("deploy/minio/policies/mcp.json"));
         assert!(files.keys().all(|path| path.starts_with("deploy/")));
     }
 }

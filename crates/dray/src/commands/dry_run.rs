@@ -1,17 +1,17 @@
-//! `dray send --dry-run`, `dray deliver --dry-run`: what would be sent, with nothing sent.
+//! `dray send --dry-run`, `dray deliver --dry-run`: the plan of a delivery, without sending anything.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dray_content::kind::HEAD_BYTES;
-use dray_content::name;
-use dray_content::size::human_size;
+use dray_media_type::kind::HEAD_BYTES;
 use dray_platform::{ChatLimits, SendFlags};
 use dray_platform_delivery::dry_run::{
     ChatPolicy, DeliveryCandidate, DryRunPlan, DryRunRequest, plan_delivery,
 };
 use dray_platform_delivery::{Config, PlatformDelivery};
+use dray_presentation::name;
+use dray_presentation::size::human_size;
 use dray_proto::v1::{self, sandbox_ref};
 use dray_service::Service as _;
 use dray_service::settings::{BusMode, BusSection};
@@ -23,7 +23,7 @@ use crate::commands::{sandbox, upload};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world::{self, SystemConnection};
 
-/// Time for one question to the sandbox.
+/// Timeout of one question to the sandbox.
 const STAT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Plans the delivery of files of this machine.
@@ -36,19 +36,18 @@ pub(crate) async fn plan_local_files(
     for file in files {
         candidates.push(local_candidate(file).await?);
     }
-    let target = match &request.target {
-        Some(target) => target.clone(),
-        None => {
-            let world = SystemConnection::open_to_ask(global, &[sandbox::SANDBOX_SERVICE]).await?;
-            let found = session_chat(&world, request).await;
-            world.close().await;
-            found?
-        }
+    let target = if let Some(target) = &request.target {
+        target.clone()
+    } else {
+        let world = SystemConnection::open_to_ask(global, &[sandbox::SANDBOX_SERVICE]).await?;
+        let found = session_chat(&world, request).await;
+        world.close().await;
+        found?
     };
     show_plan(global, request, target, candidates).await
 }
 
-/// Plans the delivery of files of a sandbox: their kinds are guessed by their names.
+/// Plans the delivery of files of a sandbox. They are not read: their kinds are guessed from their names.
 pub(crate) async fn plan_sandbox_files(
     global: &GlobalOptions,
     request: &v1::SendFileRequested,
@@ -70,6 +69,7 @@ async fn ask_sandbox(
         None => session_chat(world, request).await?,
     };
     let sandbox = match request.sandbox.as_str() {
+        // A named sandbox comes before that of the session.
         "" => sandbox_ref::Sandbox::Session(request.session.clone()),
         address => sandbox_ref::Sandbox::Address(address.to_owned()),
     };
@@ -85,7 +85,7 @@ async fn ask_sandbox(
         let meta = world.meta(STAT_TIMEOUT);
         let entry = world.call(&meta, &stat).await?;
         let mut name = name::shown_name(path);
-        if entry.kind == "dir" {
+        if entry.entry_kind() == v1::SandboxEntryKind::Directory {
             print_note(&format!(
                 "{name} is a directory: its size is known only when it is packed."
             ));
@@ -94,13 +94,14 @@ async fn ask_sandbox(
         candidates.push(DeliveryCandidate {
             name,
             size: entry.size,
+            // Reading the file would take as long as sending it.
             head: Vec::new(),
         });
     }
     Ok((target, candidates))
 }
 
-/// The chat that belongs to the session of a request.
+/// The chat that the session of a request is bound to.
 async fn session_chat(
     world: &SystemConnection,
     request: &v1::SendFileRequested,
@@ -117,6 +118,7 @@ async fn session_chat(
 async fn local_candidate(file: &Path) -> Result<DeliveryCandidate, CommandFailure> {
     let (opened, size) = upload::open_regular_file(file).await?;
     let mut head = Vec::new();
+    // As much as the detection of types reads.
     let limit = u64::try_from(HEAD_BYTES).unwrap_or(u64::MAX);
     opened
         .take(limit)
@@ -142,9 +144,11 @@ async fn show_plan(
 ) -> Result<(), CommandFailure> {
     let sources = world::config_sources(global)?;
     let bus: BusSection = world::config_section(&world::load_config(&sources)?, "bus")?;
+    // A command that runs the services itself has the rights of its user.
     let sources = match bus.mode {
         BusMode::Embedded => SystemConnection::as_operator(sources),
         BusMode::Nats => {
+            // The configuration of a running system cannot be read from here.
             print_note("Accounts and policy are those of this command's configuration.");
             sources
         }
@@ -168,7 +172,9 @@ async fn show_plan(
         let document = serde_json::to_string(&plan).unwrap_or_default();
         print_line(&document);
     } else {
-        plan_lines(&plan).iter().for_each(|line| print_line(line));
+        for line in plan_lines(&plan) {
+            print_line(&line);
+        }
     }
     if plan.refused.is_empty() {
         Ok(())
@@ -177,7 +183,7 @@ async fn show_plan(
     }
 }
 
-/// The plan for people.
+/// The plan for people, one line each for target, policy, limits, steps and refusals.
 fn plan_lines(plan: &DryRunPlan) -> Vec<String> {
     let policy = match plan.policy {
         ChatPolicy::AnyChat => "any chat may be named (allow_targets)",
@@ -210,7 +216,7 @@ fn plan_lines(plan: &DryRunPlan) -> Vec<String> {
         if step.lossy {
             line.push_str("  recompressed by the platform");
         }
-        if step.route == dray_platform::plan::LINK_ROUTE {
+        if step.route == dray_platform::Route::Link {
             line.push_str("  where the store's address is reachable (links)");
         }
         lines.push(line.trim_end().to_owned());
@@ -225,6 +231,7 @@ fn plan_lines(plan: &DryRunPlan) -> Vec<String> {
 
 fn limits_line(limits: &ChatLimits) -> String {
     let size = |bytes: u64| match bytes {
+        // The largest number stands for no limit.
         u64::MAX => "any size".to_owned(),
         bytes => human_size(bytes),
     };
@@ -260,7 +267,7 @@ mod tests {
             account: "bot".to_owned(),
             policy: ChatPolicy::Listed,
             limits: ChatLimits {
-                routes: vec![("photo".to_owned(), 10 << 20)],
+                routes: vec![(dray_platform::Route::Photo, 10 << 20)],
                 any: 50 << 20,
                 caption: 1024,
                 text: 4096,
@@ -270,7 +277,7 @@ mod tests {
             },
             links: LinkPolicy::Never,
             steps: vec![PlannedStep {
-                route: "photo".to_owned(),
+                route: dray_platform::Route::Photo,
                 files: vec!["a.png".to_owned()],
                 text: "look".to_owned(),
                 lossy: true,

@@ -1,28 +1,30 @@
-//! Folders of this machine as sandboxes of one command.
+//! Directories of this machine as sandboxes of one command.
 //!
-//! Services that run inside a command serve only the user who typed it, so a folder that is named may be reached
-//! without being configured. Services of a running system have their own configuration and are not changed by this.
+//! Services that run inside a command serve only the user who typed it, so a directory that is named there may be
+//! used without being configured. Services of a running system have a configuration of their own, which this does not
+//! change.
 
 use std::path::PathBuf;
 
-use dray_content::name;
+use dray_presentation::name;
 
 use crate::cli::GlobalOptions;
 use crate::outcome::CommandFailure;
 
-/// What the address of a folder begins with.
+/// Prefix of the address of a directory.
 const LOCAL_PREFIX: &str = "local:";
 
-/// The folder that an address of this machine names, with its whole path.
+/// The absolute path that a local address names; `None` for other addresses.
 fn local_directory(sandbox: &str) -> Option<PathBuf> {
     let named = sandbox
         .strip_prefix(LOCAL_PREFIX)
         .filter(|named| !named.is_empty())?;
     let folder = std::env::current_dir().ok()?.join(named);
+    // A missing directory keeps its path: the service reports it in its own words.
     Some(folder.canonicalize().unwrap_or(folder))
 }
 
-/// Refuses what is not a sandbox address before anything is asked.
+/// Refuses anything that is not a sandbox address before a service is called.
 pub(crate) fn check_address(sandbox: &str) -> Result<(), CommandFailure> {
     let kind = sandbox
         .split_once(':')
@@ -40,7 +42,7 @@ pub(crate) fn check_address(sandbox: &str) -> Result<(), CommandFailure> {
     )))
 }
 
-/// The address with the whole path of its folder; any other address as it is.
+/// The address with the absolute path of its directory; any other address unchanged.
 pub(crate) fn absolute_address(sandbox: &str) -> String {
     let folder = local_directory(sandbox);
     let folder = folder.as_deref().and_then(|folder| folder.to_str());
@@ -50,12 +52,12 @@ pub(crate) fn absolute_address(sandbox: &str) -> String {
     )
 }
 
-/// The options of a command that names this sandbox. What `--set` says of local sandboxes has precedence.
+/// The options of a command that names this sandbox. `--set` for local sandboxes has precedence.
 pub(crate) fn allow_local_sandbox(global: &GlobalOptions, sandbox: &str) -> GlobalOptions {
     allowed_all(global, [sandbox])
 }
 
-/// The same for a command that names several.
+/// As [`allow_local_sandbox`], for a command that names several.
 pub(crate) fn allowed_all<'a>(
     global: &GlobalOptions,
     sandboxes: impl IntoIterator<Item = &'a str>,
@@ -68,6 +70,7 @@ pub(crate) fn allowed_all<'a>(
     if !roots.is_empty() {
         let roots = serde_json::json!(roots);
         let root = format!("sandbox-transfer.local.roots={roots}");
+        // First, so that a `--set` of the user comes later and counts.
         global.overrides.insert(0, root);
     }
     global

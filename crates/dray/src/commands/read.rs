@@ -32,10 +32,10 @@ use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 use crate::world::{self, SystemConnection};
 
-/// Longest that a document from elsewhere is waited for.
+/// Longest wait for a document from a URL or from the store.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Documents that are read at the same time.
+/// Most documents that are read at the same time; each has a worker process.
 const CONCURRENT_READS: usize = 4;
 
 /// Reads documents and prints what an agent would get, in the order of the arguments.
@@ -43,9 +43,11 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     let targets =
         targets::expand_arguments(&read.what, read.place.root.first().map(PathBuf::as_path))?;
     let folders = targets.iter().filter_map(|target| target.folder.clone());
+    // For people, the directories of the arguments may be read too; for scripts only `--root` counts.
     let folders = folders.filter(|_| !global.json).collect();
     let reader = document_reader(&read.place, &read.limits, folders)?;
     let reader = settings::configure_reader(global, read, reader)?;
+    // Dropped with this call, which ends the task that waits for Ctrl-C.
     let mut tasks = JoinSet::new();
     let call = ReadRun {
         global,
@@ -54,12 +56,14 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
         cancel: cancelled_by_ctrl_c(&mut tasks),
         several: targets.len() > 1,
     };
+    // One document fails with its own fault and exit code.
     if let [only] = targets.as_slice() {
         return call.run(only).await?.print();
     }
     let mut failed = false;
     let mut reads = stream::iter(&targets)
         .map(|target| call.run(target))
+        // In the order of the arguments, while later ones are read already.
         .buffered(CONCURRENT_READS);
     while let Some(read) = reads.next().await {
         if let Err(failure) = read.and_then(ReadOutput::print) {
@@ -77,7 +81,7 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     }
 }
 
-/// What is printed of a document, and how the command ends after it.
+/// The output for one document, and how the command ends after it.
 struct ReadOutput {
     text: String,
     failure: Option<CommandFailure>,
@@ -102,13 +106,13 @@ struct ReadRun<'a> {
 }
 
 impl ReadRun<'_> {
-    /// Reads one document.
+    /// Reads one document. A refusal is an error for people, and a record for scripts.
     async fn run(&self, target: &ReadTarget) -> Result<ReadOutput, CommandFailure> {
         let read = self.read;
         let request = Request {
             file_path: Some(target.what.clone()),
-            summarize: read.summarize,
-            focus: read.focus.clone(),
+            summarize: read.summary.summarize,
+            focus: read.summary.focus.clone(),
             range: read.range.clone(),
             find: read.find.clone(),
             member: read.member.clone(),
@@ -141,7 +145,7 @@ impl ReadRun<'_> {
         self.shown(&record, &target.what)
     }
 
-    /// The whole record for scripts, the output for people, to whom a document that is not read is an error.
+    /// The whole record for scripts, the output for people. A document that was not read is an error for people.
     fn shown(&self, record: &Record, what: &str) -> Result<ReadOutput, CommandFailure> {
         if self.global.json {
             let text = serde_json::to_string(record).map_err(|_| Fault::internal())?;
@@ -209,7 +213,7 @@ impl ReadRun<'_> {
     }
 }
 
-/// The fault that a refusal is to a person.
+/// The fault that a refusal stands for, with a code for scripts.
 fn refusal_fault(record: &Record, what: &str) -> Fault {
     let code = record.error_code.unwrap_or(Code::Internal);
     let kind = match code {
@@ -221,6 +225,7 @@ fn refusal_fault(record: &Record, what: &str) -> Fault {
         _ => FaultCode::InvalidArgument,
     };
     let message = match code {
+        // Escaped: the name goes to a terminal.
         Code::NotFound => format!("There is no file {}.", escape_path(what)),
         _ => record.output.trim_start_matches("Error: ").to_owned(),
     };
@@ -231,7 +236,7 @@ fn refusal_fault(record: &Record, what: &str) -> Fault {
     }
 }
 
-/// Detects file types from content.
+/// Detects file types from content, one line for each file.
 pub(crate) fn classify_files(
     global: &GlobalOptions,
     classify: &ClassifyArgs,
@@ -241,6 +246,7 @@ pub(crate) fn classify_files(
         let folder = (!global.json)
             .then(|| targets::parent_directory(file))
             .flatten();
+        // A reader for each file, because each file may add its own directory.
         let reader = document_reader(
             &classify.place,
             &classify.limits,
@@ -293,7 +299,7 @@ fn document_reader(
 ) -> Result<Reader, CommandFailure> {
     let here = match std::env::current_dir() {
         Ok(here) => here,
-        // It was removed; with a root it is not needed.
+        // The current directory was removed; with an absolute root it is not needed.
         Err(_) if place.root.first().is_some_and(|root| root.is_absolute()) => PathBuf::from("/"),
         Err(error) => return Err(CommandFailure::local("there is no current folder")(error)),
     };
@@ -306,6 +312,7 @@ fn document_reader(
             print_note(&format!("--root {} is skipped: {error}", root.display()));
         }
     }
+    // A named root is the whole world of the command; without one, the directories of the arguments may be read too.
     if primary.is_none() {
         folders.dedup();
         roots = roots.with(folders);
@@ -313,12 +320,13 @@ fn document_reader(
     if let Some(home) = world::home_directory() {
         roots = roots.with_home(home);
     }
+    // Conversions run in this program, started again as a worker.
     let worker =
         Worker::this_executable().map_err(CommandFailure::local("cannot find this program"))?;
     Ok(Reader::new(read_policy(limits), roots, worker))
 }
 
-/// The limits as they were typed; what makes no sense leaves the default and is reported.
+/// The limits as they were typed. An invalid value leaves the default and is reported.
 fn read_policy(limits: &ReadLimitArgs) -> Policy {
     let typed = [
         ("max_file_bytes", &limits.max_file_bytes),
@@ -364,7 +372,7 @@ fn read_policy(limits: &ReadLimitArgs) -> Policy {
     policy
 }
 
-/// Brings a URL or a stored file here, into a file without a name.
+/// Fetches a URL or a stored file into a file without a name. Returns it with the name to show.
 async fn fetch_document(
     global: &GlobalOptions,
     read: &ReadArgs,
@@ -412,6 +420,7 @@ async fn external_document(
         ..v1::FetchRequest::default()
     };
     let waiting = progress::spinner_with_text("fetching", global.json);
+    // Not repeated: a refusal of the policy is a decision.
     let reply = world.call_once(&world.meta(FETCH_TIMEOUT), &request).await;
     waiting.finish_and_clear();
     let content = reply?.content.ok_or_else(Fault::internal)?;
@@ -419,6 +428,7 @@ async fn external_document(
     Ok((url.to_owned(), spool_content(world, content, most).await?))
 }
 
+/// The reader needs a file in which it can seek, so content is written to one first.
 async fn spool_content(
     world: &SystemConnection,
     content: ContentSource,
@@ -455,7 +465,7 @@ async fn spool_content(
     Ok(file.into_std().await)
 }
 
-/// Cancelled by the first Ctrl-C.
+/// A token that the first Ctrl-C cancels. A second one has no effect.
 fn cancelled_by_ctrl_c(tasks: &mut JoinSet<()>) -> CancellationToken {
     let cancel = CancellationToken::new();
     let token = cancel.clone();

@@ -1,11 +1,11 @@
-//! `dray receipts`: one line for each file with its outcome.
+//! `dray receipts`: one line for each file, with its outcome.
 
 use std::time::Duration;
 
-use dray_content::name;
-use dray_content::size::human_size;
 use dray_platform::DeliveryTarget;
-use dray_proto::v1;
+use dray_presentation::name;
+use dray_presentation::size::human_size;
+use dray_proto::{NamedCode, v1};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, ReceiptsArgs};
@@ -13,7 +13,7 @@ use crate::commands::{sandbox, shown};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world::SystemConnection;
 
-/// Time for a look.
+/// Timeout of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prints receipts, newest delivery first.
@@ -62,7 +62,7 @@ async fn list_reports(
     Ok((reply.reports, reply.truncated))
 }
 
-/// One line for each file: when, which delivery, what state, what, where to, how, and why not.
+/// One line for each file: time, delivery, state, name, size, target, and what went wrong.
 pub(crate) fn report_lines(report: &v1::DeliveryReport) -> Vec<String> {
     let time = shown::rfc3339_time(report.begun_at_ms);
     let target = report
@@ -74,7 +74,7 @@ pub(crate) fn report_lines(report: &v1::DeliveryReport) -> Vec<String> {
         .iter()
         .map(|file| {
             let sha256 = sandbox::hex_digits(&file.sha256);
-            // The size of what never arrived is unknown.
+            // The size of a file that never arrived is unknown.
             let size = match file.size {
                 0 if sha256.is_empty() => "-".to_owned(),
                 size => human_size(size),
@@ -82,7 +82,7 @@ pub(crate) fn report_lines(report: &v1::DeliveryReport) -> Vec<String> {
             let mut line = format!(
                 "{time}  {}  {:<17}  {}  {size}  sha256:{}  -> {target}",
                 report.delivery_id,
-                file.state,
+                file.file_state().name(),
                 name::shown_text(&file.name, 80),
                 sha256.get(..16).unwrap_or("-"),
             );
@@ -95,11 +95,12 @@ pub(crate) fn report_lines(report: &v1::DeliveryReport) -> Vec<String> {
         .collect()
 }
 
-/// What else is worth knowing of a file.
+/// Further facts about a file: route, message, expiry, transfer and error.
 fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
     let mut parts = Vec::new();
-    if !file.route.is_empty() {
-        parts.push(format!("as {}", file.route));
+    let route = file.route_name();
+    if !route.is_empty() {
+        parts.push(format!("as {route}"));
     }
     if !file.platform_message_id.is_empty() {
         parts.push(format!(
@@ -122,18 +123,18 @@ fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
             transfer.transport, transfer.integrity
         ));
     }
-    if !file.error_kind.is_empty() {
+    if let Some(kind) = file.failure() {
         let code = if file.platform_code.is_empty() {
             String::new()
         } else {
             format!(" [{}]", name::shown_text(&file.platform_code, 60))
         };
-        parts.push(format!("{}{code}: {}", file.error_kind, file.error_message));
+        parts.push(format!("{}{code}: {}", kind.name(), file.error_message));
     }
     parts
 }
 
-/// A chat as it is typed.
+/// A chat in the form in which it is typed.
 pub(crate) fn target_text(target: v1::ChatTarget) -> String {
     let v1::ChatTarget {
         platform,
@@ -163,13 +164,13 @@ fn report_json(report: &v1::DeliveryReport) -> Value {
                 "size": file.size,
                 "mime": file.media_type,
                 "sha256": sandbox::hex_digits(&file.sha256),
-                "state": file.state,
-                "route": file.route,
+                "state": file.file_state().name(),
+                "route": file.route_name(),
                 "platform_message_id": file.platform_message_id,
                 "url_expires_at_ms": file.url_expires_at_ms,
                 "lossy": file.lossy,
                 "attempts": file.attempts,
-                "error_kind": file.error_kind,
+                "error_kind": file.failure().map_or("", NamedCode::name),
                 "error_message": file.error_message,
                 "platform_code": file.platform_code,
                 "transfer": file.transfer.as_ref().map(sandbox::receipt_json),
@@ -191,6 +192,8 @@ fn report_json(report: &v1::DeliveryReport) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use dray_proto::v1::FileState;
+
     use super::*;
 
     fn report(change: impl FnOnce(&mut v1::DeliveredFile)) -> v1::DeliveryReport {
@@ -198,8 +201,8 @@ mod tests {
             name: "report.pdf".to_owned(),
             size: 43_008,
             sha256: vec![0xab; 32],
-            state: "delivered".to_owned(),
-            route: "document".to_owned(),
+            state_code: FileState::Delivered.into(),
+            route_code: v1::DeliveryRoute::Document.into(),
             platform_message_id: "77".to_owned(),
             ..v1::DeliveredFile::default()
         };
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn what_never_arrived_has_neither_size_nor_digest() {
         let missing = report(|file| {
-            file.state = "rejected".to_owned();
+            file.set_file_state(FileState::Rejected);
             file.size = 0;
             file.sha256 = Vec::new();
         });
@@ -244,10 +247,10 @@ mod tests {
     #[test]
     fn a_failure_names_its_kind_and_the_code_of_the_platform() {
         let failed = report(|file| {
-            file.state = "rejected".to_owned();
+            file.set_file_state(FileState::Rejected);
             file.name = "a\u{1b}[31m.pdf".to_owned();
             file.platform_message_id = String::new();
-            file.error_kind = "too_large".to_owned();
+            file.set_failure(v1::DeliveryErrorKind::TooLarge);
             file.error_message = "The file is too large for this chat.".to_owned();
             file.platform_code = "40005".to_owned();
         });

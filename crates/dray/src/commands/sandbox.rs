@@ -1,4 +1,4 @@
-//! `dray sandbox`: files in and out of a sandbox, by hand.
+//! `dray sandbox`: files into a sandbox and out of it, and a look inside.
 
 mod copy;
 mod direct;
@@ -14,9 +14,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dray_content::name;
-use dray_content::size::human_size;
-use dray_proto::v1;
+use dray_presentation::name;
+use dray_presentation::size::human_size;
+use dray_proto::{NamedCode as _, v1};
 use dray_types::Fault;
 use serde_json::{Value, json};
 
@@ -26,28 +26,31 @@ use crate::commands::{reach, shown};
 use crate::outcome::{CommandFailure, print_line};
 use crate::world::{self, SystemConnection};
 
-/// The service that is asked.
+/// Name of the service that a running system has for sandboxes.
 pub(crate) const SANDBOX_SERVICE: &str = "sandbox-transfer";
-/// Time for what moves no bytes.
+/// Timeout of calls that move no content.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
-/// Longest text that is shown of what a sandbox calls something.
+/// Longest shown text of a name or path from a sandbox, in characters.
 const MAX_SHOWN_CHARACTERS: usize = 4096;
 
-/// Does one of the commands.
+/// Runs one of the commands. Copies open the sandboxes in this process where no running system is named.
 pub(crate) async fn run(
     global: &GlobalOptions,
     command: &SandboxCommand,
 ) -> Result<(), CommandFailure> {
+    // All addresses are checked before anything is opened.
     let sandboxes = operands::named_sandboxes(command)?;
     for sandbox in &sandboxes {
         reach::check_address(sandbox)?;
     }
+    // A directory that is named as a sandbox may be used without being configured.
     let reaching = reach::allowed_all(global, sandboxes.iter().map(String::as_str));
     let copies = matches!(
         command,
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_)
     );
     if copies && let Some(config) = world::own_sandboxes(&reaching)? {
+        // Boxed: its future is far larger than those of the other commands.
         return Box::pin(run_copy(
             &reaching,
             &SandboxAccess::Direct(&config),
@@ -58,6 +61,7 @@ pub(crate) async fn run(
     if copies {
         let world = SystemConnection::open(&reaching, &[SANDBOX_SERVICE]).await?;
         let outcome = Box::pin(run_copy(&reaching, &SandboxAccess::Served(&world), command)).await;
+        // Also after a failure: a service that runs here must stop in order.
         world.close().await;
         return outcome;
     }
@@ -89,7 +93,7 @@ async fn run_copy(
     }
 }
 
-/// A running system keeps nothing of an interrupted copy for this command.
+/// Refuses `--resume` with a running system, which keeps nothing of an interrupted copy for this command.
 fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), CommandFailure> {
     if is_served && options.resume {
         let text = "--resume is for copies without a running system: leave out --nats";
@@ -98,11 +102,12 @@ fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), Command
     Ok(())
 }
 
-/// A failure in the words of the user who typed the name of a sandbox.
+/// Rewrites a failure for the user who typed the name of a sandbox. Other failures are returned unchanged.
 fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> CommandFailure {
     let CommandFailure::Fault(fault) = failure else {
         return failure;
     };
+    // Its advice says that a later command can go on, which must not be lost.
     if direct::is_kept(&CommandFailure::Fault(fault.clone())) {
         return fault.into();
     }
@@ -166,6 +171,7 @@ async fn run_command(
             Ok(())
         }
         SandboxCommand::Get(_) | SandboxCommand::Put(_) | SandboxCommand::Cp(_) => {
+            // `run` sends copies another way.
             Err(Fault::internal().into())
         }
         SandboxCommand::Rm {
@@ -193,7 +199,7 @@ async fn call_service<C: dray_proto::Call>(
     world.call(&world.meta(time), request).await
 }
 
-/// A sandbox by the name that was typed.
+/// A sandbox by the name that was typed, with the absolute path of a directory.
 pub(crate) fn sandbox_ref(sandbox: &str) -> v1::SandboxRef {
     v1::SandboxRef {
         sandbox: Some(v1::sandbox_ref::Sandbox::Address(reach::absolute_address(
@@ -202,12 +208,12 @@ pub(crate) fn sandbox_ref(sandbox: &str) -> v1::SandboxRef {
     }
 }
 
-/// A path as bytes, as the sandbox has it.
+/// A path as bytes: paths in a sandbox need not be UTF-8.
 pub(crate) fn path_bytes(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
 }
 
-/// A path for people.
+/// A path for people, with control characters escaped.
 pub(crate) fn path_text(path: &[u8]) -> String {
     name::shown_text(path, MAX_SHOWN_CHARACTERS)
 }
@@ -269,6 +275,7 @@ fn print_listing(global: &GlobalOptions, listing: &v1::ListSandboxReply) {
         print_line(&entry_line(entry));
     }
     if listing.truncated {
+        // On standard error, so that a script that counts lines is not misled.
         crate::outcome::print_note("There is more; raise --limit to see it.");
     }
 }
@@ -277,7 +284,7 @@ fn entry_json(entry: &v1::SandboxEntry) -> Value {
     json!({
         "path": path_text(&entry.path),
         "real_path": path_text(&entry.real_path),
-        "kind": entry.kind,
+        "kind": entry.entry_kind().name(),
         "size": entry.size,
         "mode": format!("{:04o}", entry.mode),
         "uid": entry.uid,
@@ -291,6 +298,7 @@ fn entry_json(entry: &v1::SandboxEntry) -> Value {
 fn entry_line(entry: &v1::SandboxEntry) -> String {
     let time = entry
         .mtime_ns
+        // Times before 1970 are not shown.
         .and_then(|mtime| u64::try_from(mtime / 1_000_000).ok())
         .map_or_else(|| "-".to_owned(), shown::rfc3339_time);
     let target = entry
@@ -300,14 +308,14 @@ fn entry_line(entry: &v1::SandboxEntry) -> String {
         .unwrap_or_default();
     format!(
         "{:<8} {:04o} {:>12}  {time}  {}{target}",
-        entry.kind,
+        entry.entry_kind().name(),
         entry.mode,
         entry.size,
         path_text(&entry.path)
     )
 }
 
-/// Lower-case hexadecimal digits; empty for nothing.
+/// Lower-case hexadecimal digits; empty for no bytes.
 pub(crate) fn hex_digits(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -316,7 +324,7 @@ pub(crate) fn hex_digits(bytes: &[u8]) -> String {
     })
 }
 
-/// A name in a directory of this machine that nothing has yet. The current directory is the empty path.
+/// A path in a directory of this machine that does not exist yet. The current directory is the empty path.
 fn free_name_in(directory: &Path, wanted: &[u8]) -> PathBuf {
     let numbered = (2..=9999).map(|number| {
         let wanted = String::from_utf8_lossy(wanted);
@@ -325,6 +333,7 @@ fn free_name_in(directory: &Path, wanted: &[u8]) -> PathBuf {
     let wanted = directory.join(OsStr::from_bytes(wanted));
     std::iter::once(wanted.clone())
         .chain(numbered)
+        // Without following links: a dangling link is taken too.
         .find(|candidate| std::fs::symlink_metadata(candidate).is_err())
         .unwrap_or(wanted)
 }
@@ -352,7 +361,7 @@ fn print_written_file(
     show_result(global, &document, &line);
 }
 
-/// A receipt for scripts.
+/// A receipt as scripts see it.
 pub(crate) fn receipt_json(receipt: &v1::TransferReceipt) -> Value {
     json!({
         "operation": receipt.operation,
@@ -369,7 +378,7 @@ pub(crate) fn receipt_json(receipt: &v1::TransferReceipt) -> Value {
     })
 }
 
-/// A receipt for people, to be put after something.
+/// A receipt for people, with a space before it.
 pub(crate) fn receipt_line(receipt: &v1::TransferReceipt) -> String {
     let tries = match receipt.attempts {
         0 | 1 => String::new(),
@@ -382,7 +391,7 @@ pub(crate) fn receipt_line(receipt: &v1::TransferReceipt) -> String {
     )
 }
 
-/// Says where a file is now.
+/// Prints where a file is now.
 fn print_placed_file(global: &GlobalOptions, placed: &v1::PlacedFile) {
     let path = path_text(&placed.path);
     let document = json!({

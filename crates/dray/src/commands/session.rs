@@ -1,9 +1,9 @@
-//! `dray session`: which sandbox and which chat belong together.
+//! `dray session`: binds a session to a sandbox and a chat, and shows what is bound.
 
 use std::path::Path;
 use std::time::Duration;
 
-use dray_content::name;
+use dray_presentation::name;
 use dray_proto::v1;
 use serde_json::{Value, json};
 
@@ -12,12 +12,12 @@ use crate::commands::{deliver, receipts, sandbox};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world::SystemConnection;
 
-/// Time for what moves no bytes.
+/// Timeout of calls that move no content.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
-/// Time for putting uploads into a sandbox.
+/// Timeout for putting uploads into a sandbox.
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Does one of the commands.
+/// Runs one of the commands. Sessions exist on a running system only.
 pub(crate) async fn run(
     global: &GlobalOptions,
     command: &SessionCommand,
@@ -47,6 +47,7 @@ async fn run_command(
                 sandbox: sandbox.clone(),
                 chat: chat
                     .as_deref()
+                    // Checked here, so that a mistake is a usage error.
                     .map(deliver::parse_chat_target)
                     .transpose()?,
                 working_directory: sandbox::path_bytes(working_directory),
@@ -72,16 +73,10 @@ async fn run_command(
                 session: session.clone(),
                 sandbox_only: *sandbox_only,
             };
-            let found = call_service(world, CALL_TIMEOUT, &request).await?.found;
-            if global.json {
-                print_line(&json!({ "found": found }).to_string());
-            } else {
-                print_line(if found {
-                    "forgotten"
-                } else {
-                    "there was nothing to forget"
-                });
-            }
+            show_unbound(
+                global,
+                call_service(world, CALL_TIMEOUT, &request).await?.found,
+            );
         }
         SessionCommand::Uploads { session, all } => {
             let request = v1::SettleUploadsRequest {
@@ -103,6 +98,19 @@ async fn call_service<C: dray_proto::Call>(
     request: &C,
 ) -> Result<C::Reply, CommandFailure> {
     world.call(&world.meta(time), request).await
+}
+
+/// Prints whether there was a session to forget.
+fn show_unbound(global: &GlobalOptions, found: bool) {
+    if global.json {
+        print_line(&json!({ "found": found }).to_string());
+    } else {
+        print_line(if found {
+            "forgotten"
+        } else {
+            "there was nothing to forget"
+        });
+    }
 }
 
 fn show_session(global: &GlobalOptions, session: &v1::Session) {

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use crate::cli::{GlobalOptions, UpArgs};
+use crate::commands::ticket;
+use crate::commands::up_mcp::BoundMcp;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world;
 use dray_service::config::LoadedConfig;
@@ -11,8 +13,8 @@ use dray_service::settings::{BusMode, BusSection};
 use dray_service::{ExitStatus, RunningHost};
 use serde_json::json;
 
-/// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second
-/// signal ends the process immediately.
+/// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second signal
+/// ends the process immediately.
 pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
     let mut sources = world::with_home(world::config_sources(global)?)?;
     if let Some(address) = up.http {
@@ -21,6 +23,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     if let Some(address) = up.grpc {
         sources = sources.set("grpc.listen", address.to_string());
     }
+    // Options of the command line replace the file and the environment, so they are set only where they are given.
     for (field, value) in [
         ("listen", up.chat.map(|address| address.to_string())),
         (
@@ -35,6 +38,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
             sources = sources.set(format!("orchestrator.{field}"), value);
         }
     }
+    // After the other settings, because the level depends on all of them.
     if let Some(level) = log_level(up, &world::load_config(&sources)?) {
         sources = sources.set("telemetry.level", level);
     }
@@ -47,21 +51,48 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     } else {
         up.only.join(", ")
     };
+    // Before the services start: an address that is taken ends the command.
+    let mcp = BoundMcp::bind(&up.mcp, world::tenant_of(global)?).await?;
+    let mut serving = None;
+    let tickets = match up.tickets {
+        Some(address) => Some(ticket::bind_endpoint(address, up.tickets_url.clone()).await?),
+        None => None,
+    };
+    let ticket_url = tickets
+        .as_ref()
+        .map(|endpoint| endpoint.base_url().to_owned());
+    // Called once the ports are bound: port 0 is known only then.
     let announce = |running: &RunningHost| {
         let bus = running.config().section::<BusSection>("bus");
         let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
         let chat = running.context().doors.find("chat");
-        announce_addresses(global, &names, running.addresses(), chat, embedded);
+        let mcp_url = mcp.as_ref().map(BoundMcp::url);
+        serving = mcp.map(|mcp| mcp.start(running));
+        if let Some(endpoint) = tickets {
+            ticket::serve_endpoint(endpoint, running);
+        }
+        let addresses = Addresses {
+            host: running.addresses(),
+            chat,
+            mcp_url,
+            ticket_url,
+        };
+        announce_addresses(global, &names, &addresses, embedded);
     };
-    match dray_service::serve_with(host, announce).await {
+    let served = dray_service::serve_with(host, announce).await;
+    if let Some(serving) = serving {
+        serving.close().await;
+    }
+    match served {
         Ok(ExitStatus::Success) => Ok(()),
+        // A second signal, or services that did not stop in time; the log says which.
         Ok(_) => Err(CommandFailure::Reported),
         Err(error) => Err(world::start_failure(&error)),
     }
 }
 
-/// The log level that the command line asks for. A person at a terminal sees addresses and warnings; a service
-/// that is run by itself logs as configured.
+/// The log level that the command line asks for. A person at a terminal sees addresses and warnings; a service that
+/// runs alone (`--only`) logs as configured.
 fn log_level(up: &UpArgs, loaded: &LoadedConfig) -> Option<&'static str> {
     match up.verbose {
         0 if up.only.is_empty() && loaded.is_default("telemetry.level") => Some("warn"),
@@ -71,13 +102,23 @@ fn log_level(up: &UpArgs, loaded: &LoadedConfig) -> Option<&'static str> {
     }
 }
 
-fn announce_addresses(
-    global: &GlobalOptions,
-    names: &str,
-    addresses: BoundAddresses,
+/// Where this process listens.
+struct Addresses {
+    host: BoundAddresses,
     chat: Option<SocketAddr>,
-    embedded: bool,
-) {
+    mcp_url: Option<String>,
+    /// Base URL of tickets.
+    ticket_url: Option<String>,
+}
+
+fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses, embedded: bool) {
+    let Addresses {
+        host: addresses,
+        chat,
+        mcp_url,
+        ticket_url,
+    } = addresses;
+    let chat = *chat;
     let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
     if global.json {
         let line = json!({
@@ -85,6 +126,8 @@ fn announce_addresses(
             "http": shown(addresses.http),
             "grpc": shown(addresses.grpc),
             "chat": shown(chat),
+            "mcp": mcp_url,
+            "tickets": ticket_url,
         });
         print_line(&line.to_string());
         return;
@@ -103,6 +146,14 @@ fn announce_addresses(
     if let Some(chat) = shown(chat) {
         print_note(&format!(
             "chat completions: http://{chat}/v1/chat/completions (talk to it: dray chat --url http://{chat})"
+        ));
+    }
+    if let Some(mcp_url) = mcp_url {
+        print_note(&format!("MCP: {mcp_url}"));
+    }
+    if let Some(ticket_url) = ticket_url {
+        print_note(&format!(
+            "tickets: {ticket_url} (make one: dray ticket upload --endpoint {ticket_url})"
         ));
     }
     if let Some(grpc) = shown(addresses.grpc) {

@@ -1,11 +1,13 @@
-//! Files of this machine on their way into the store.
+//! Uploads of files of this machine into the store.
 
+use std::fs::Metadata;
 use std::path::Path;
 
 use bytes::BytesMut;
 use dray_store::ArtifactLabel;
 use dray_types::{Claim, Fault, OperationId};
-use tokio::fs::File;
+use rustix::fs::OFlags;
+use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::cli::GlobalOptions;
@@ -13,26 +15,37 @@ use crate::outcome::CommandFailure;
 use crate::progress;
 use crate::world::SystemConnection;
 
-/// Bytes per read.
+/// Size of one read, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// Opens a regular file, and returns its size.
+/// Opens a file and returns its size. Directories are refused.
 pub(crate) async fn open_regular_file(file: &Path) -> Result<(File, u64), CommandFailure> {
-    let unreadable = || format!("cannot read {}", file.display());
-    // Looked at first: opening a named pipe would wait for a writer.
-    let metadata = tokio::fs::metadata(file)
-        .await
-        .map_err(CommandFailure::local(unreadable()))?;
-    if metadata.is_dir() {
-        return Err(CommandFailure::Usage(format!(
-            "{}: is a folder; name a file",
-            unreadable()
-        )));
-    }
-    let opened = File::open(file)
-        .await
-        .map_err(CommandFailure::local(unreadable()))?;
+    let unreadable = || CommandFailure::local(format!("cannot read {}", file.display()));
+    // Looked at first: opening a device can have an effect.
+    let metadata = tokio::fs::metadata(file).await.map_err(unreadable())?;
+    check_regular(file, &metadata)?;
+    // Without `NONBLOCK`, opening a file that became a named pipe after the look would wait for a writer.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags);
+    let opened = options.open(file).await.map_err(unreadable())?;
+    let metadata = opened.metadata().await.map_err(unreadable())?;
+    check_regular(file, &metadata)?;
     Ok((opened, metadata.len()))
+}
+
+fn check_regular(file: &Path, metadata: &Metadata) -> Result<(), CommandFailure> {
+    let what = if metadata.is_file() {
+        return Ok(());
+    } else if metadata.is_dir() {
+        "is a folder"
+    } else {
+        "is not a regular file"
+    };
+    Err(CommandFailure::Usage(format!(
+        "cannot read {}: {what}; name a file",
+        file.display()
+    )))
 }
 
 /// Stores a file under its own name, or as it is `called`.
@@ -51,7 +64,7 @@ pub(crate) async fn upload_file(
     upload_stream(global, world, input, Some(size), label).await
 }
 
-/// Stores what can be read from `input`.
+/// Stores everything that can be read from `input`. `total` is its size for the progress bar, where it is known.
 pub(crate) async fn upload_stream(
     global: &GlobalOptions,
     world: &SystemConnection,
@@ -63,6 +76,7 @@ pub(crate) async fn upload_stream(
     let operation = OperationId::mint();
     let mut writer = world.store()?.writer(world.tenant(), &operation, 1);
     let mut buffer = BytesMut::new();
+    // Read in chunks and never held: files are larger than memory.
     loop {
         buffer.reserve(CHUNK_BYTES);
         let count = input
@@ -74,6 +88,7 @@ pub(crate) async fn upload_stream(
         }
         bar.inc(count as u64);
         writer
+            // Split off, so that the buffer is reused without copying.
             .write(buffer.split().freeze())
             .await
             .map_err(Fault::from)?;
@@ -81,4 +96,43 @@ pub(crate) async fn upload_stream(
     let claim = writer.finish(label).await.map_err(Fault::from)?;
     bar.finish_and_clear();
     Ok(claim)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, FileType, Mode};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_named_pipe_is_refused_without_waiting_for_a_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+        let opening = open_regular_file(&pipe);
+        let Ok(opened) = tokio::time::timeout(Duration::from_secs(5), opening).await else {
+            // Lets the thread go that waits in `open`.
+            std::fs::File::options().write(true).open(&pipe).unwrap();
+            panic!("it waits for a writer");
+        };
+        let refused = opened.map(drop).unwrap_err().to_string();
+        assert!(refused.contains("is not a regular file"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn only_regular_files_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.txt");
+        std::fs::write(&file, "hello").unwrap();
+        assert_eq!(open_regular_file(&file).await.unwrap().1, 5);
+        for (other, why) in [
+            (folder.path(), "is a folder"),
+            (Path::new("/dev/null"), "is not a regular file"),
+        ] {
+            let refused = open_regular_file(other).await.map(drop).unwrap_err();
+            assert!(refused.to_string().contains(why), "{refused}");
+        }
+    }
 }

@@ -1,10 +1,10 @@
-//! Files of an agent's sandbox to a person, and the person's file back. Every step looks at the other side.
+//! Files of an agent's sandbox to a person, and a file of the person back. Every step looks at the other side.
 
 use std::path::Path;
 
 use dray_bus::Meta;
 use dray_platform_telegram::double::{StoredMessage, UserFile};
-use dray_proto::v1;
+use dray_proto::v1::{self, DeliveryErrorKind, FileState};
 use dray_types::{Fault, OperationId, Sha256Digest};
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -16,18 +16,18 @@ use crate::demo::story::{check_claim, untrue_claim_failure};
 use crate::demo::system::{DemoSystem, late_event_failure, next_event};
 use crate::outcome::CommandFailure;
 
-/// The session of the demo.
+/// Session that the demo binds to a sandbox and a chat.
 const DEMO_SESSION: &str = "demo";
 /// The turn of the agent in which everything is sent.
 const DEMO_TURN: &str = "turn-1";
-/// What the agent leaves in its sandbox.
+/// Content of a table that the agent leaves in its sandbox.
 const TABLE_PATH: &[u8] = b"day,containers\nmonday,412\ntuesday,398\n";
-/// What it must not send.
+/// Content of `.env`, which must never leave.
 const SECRET_PATH: &[u8] = b"TOKEN=this-never-leaves\n";
-/// Milliseconds that one question after an outcome waits.
+/// How long one question after an outcome waits, in milliseconds.
 const WAIT_MS: u64 = 20_000;
 
-/// Sends, repeats, answers with tags, copies, receives. Gives what became of the first delivery.
+/// Sends, repeats, answers with tags, copies, and receives. Returns the report of the first delivery.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
     teller: &StepReporter,
@@ -43,7 +43,7 @@ pub(crate) async fn run_chapter(
     Ok(sent)
 }
 
-/// What an agent has made.
+/// Writes the files that an agent might leave, one of which is a secret.
 fn fill_sandbox(sandbox: &Path) -> std::io::Result<()> {
     let files: [(&str, &[u8]); 4] = [
         ("report.pdf", &one_line_pdf("Crane 4 is back at noon.")),
@@ -54,6 +54,24 @@ fn fill_sandbox(sandbox: &Path) -> std::io::Result<()> {
     files
         .iter()
         .try_for_each(|(name, bytes)| std::fs::write(sandbox.join(name), bytes))
+}
+
+/// Two files arrived, and the others say why they did not.
+fn check_outcomes(report: &v1::DeliveryReport) -> Result<(), CommandFailure> {
+    let files = report.files.iter();
+    let states: Vec<_> = files.map(v1::DeliveredFile::file_state).collect();
+    let (arrived, refused) = (FileState::Delivered, FileState::Rejected);
+    check_claim(
+        states == [arrived, arrived, refused, refused],
+        "what can be sent is sent, and nothing else",
+    )?;
+    let files = report.files.iter();
+    let kinds: Vec<_> = files.map(v1::DeliveredFile::failure).collect();
+    let (forbidden, missing) = (DeliveryErrorKind::Forbidden, DeliveryErrorKind::NotFound);
+    check_claim(
+        kinds == [None, None, Some(forbidden), Some(missing)],
+        "the reasons are told",
+    )
 }
 
 async fn send_files(
@@ -77,6 +95,7 @@ async fn send_files(
         "asked",
         "send_file(report.pdf, data.csv, .env, missing.txt)",
     );
+    // The operation is kept, because the next chapter repeats it.
     let meta = system.meta().with_operation(OperationId::mint());
     let accepted = system
         .bus()
@@ -87,30 +106,13 @@ async fn send_files(
     for line in receipts::report_lines(&report) {
         teller.line("receipt", &line);
     }
-    let states: Vec<_> = report
-        .files
-        .iter()
-        .map(|file| file.state.as_str())
-        .collect();
-    check_claim(
-        states == ["delivered", "delivered", "rejected", "rejected"],
-        "what can be sent is sent, and nothing else",
-    )?;
-    let kinds: Vec<_> = report
-        .files
-        .iter()
-        .map(|file| file.error_kind.as_str())
-        .collect();
-    check_claim(
-        kinds == ["", "", "forbidden", "not_found"],
-        "the reasons are told",
-    )?;
+    check_outcomes(&report)?;
     show_chat(system, teller, chat)?;
     teller.fact("delivered", &tool_result(&report)?);
     Ok((meta, report))
 }
 
-/// What the person sees: the two files as they are, and why the others are missing.
+/// Checks what the person sees: the two files as they are, and why the others are missing.
 fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
     let seen = system.telegram.seen(chat);
     for shown in &seen {
@@ -122,6 +124,7 @@ fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<()
             "the chat has the very bytes of the sandbox, once",
         )?;
     }
+    // By content and not by name: it could have been sent under another.
     let secret = Sha256Digest::of(SECRET_PATH);
     let leaked = seen
         .iter()
@@ -153,7 +156,7 @@ async fn bind_session(system: &DemoSystem, chat: i64) -> Result<v1::Session, Com
     system.ask(&bind).await
 }
 
-/// What the agent's tool asks for.
+/// The call of the tool `send_file`: two files, a secret, and one that does not exist.
 fn send_file_request() -> v1::SendFileRequested {
     let paths = ["report.pdf", "data.csv", ".env", "missing.txt"];
     v1::SendFileRequested {
@@ -174,6 +177,7 @@ async fn send_again(
 ) -> Result<(), CommandFailure> {
     teller.chapter("7. The same delivery asked for again, as after a crash, sends nothing again.");
     let before = visible_request_count(system);
+    // The same envelope, so the same operation, as a redelivered message would have.
     let accepted = system
         .bus()
         .call(meta, &send_file_request())
@@ -182,7 +186,7 @@ async fn send_again(
     let report = wait_for_outcome(system, &accepted.delivery_id).await?;
     check_claim(accepted.duplicate, "the repeat is known for one")?;
     check_claim(report == *sent, "the receipt is that of the first time")?;
-    // Deliveries of a chat go in their order: once this one has ended, the repeat would have been seen.
+    // Deliveries to a chat keep their order: once this one has ended, the repeat would have been visible.
     let probe = v1::SendFileRequested {
         session: DEMO_SESSION.to_owned(),
         paths: vec![b"data.csv".to_vec()],
@@ -225,6 +229,7 @@ async fn send_tagged_text(
         session: DEMO_SESSION.to_owned(),
         text,
         turn: DEMO_TURN.to_owned(),
+        text_claim: None,
     };
     let reply = system.ask(&request).await?;
     teller.line(
@@ -294,12 +299,14 @@ async fn receive_message(
 ) -> Result<(), CommandFailure> {
     teller.chapter("10. A user's attachment is in the sandbox before the agent's next tool call.");
     let mut placed = system.events("dray.event.sandbox.v1.placed.*").await?;
+    // 42 KiB, the size in the specification's example of a context line.
     let bytes: Vec<u8> = TABLE_PATH.iter().copied().cycle().take(43_008).collect();
     let attached = UserFile::new("document", "ports.csv", bytes.clone());
     system
         .telegram
         .user_writes(chat, "Please add these.", Some(attached));
     teller.line("user", "Please add these.  + ports.csv");
+    // The event comes before the agent asks: the upload was placed by itself.
     let event = next_event(&mut placed).await?;
     let event = v1::UploadPlaced::decode(event.payload).map_err(|_| Fault::internal())?;
     let upload = event.upload.unwrap_or_default();
@@ -324,6 +331,7 @@ async fn receive_message(
         on_disk(&place)? == Sha256Digest::of(&bytes),
         "the file in the sandbox is that of the user",
     )?;
+    // A line that was handed over is not handed over again.
     check_claim(
         system.ask(&settle).await?.uploads.is_empty(),
         "the agent is told once",
@@ -341,7 +349,7 @@ async fn receive_message(
     Ok(())
 }
 
-/// The end of a delivery.
+/// Waits for the end of a delivery.
 async fn wait_for_outcome(
     system: &DemoSystem,
     delivery_id: &str,
@@ -358,7 +366,7 @@ async fn wait_for_outcome(
     }
 }
 
-/// The result of the tool, as the agent sees it.
+/// The result of the tool as the agent sees it: JSON.
 fn tool_result(report: &v1::DeliveryReport) -> Result<Value, CommandFailure> {
     serde_json::from_str(&report.result_json)
         .map_err(|_| untrue_claim_failure("the result is JSON"))
@@ -370,7 +378,7 @@ fn on_disk(path: &Path) -> Result<Sha256Digest, CommandFailure> {
         .map_err(CommandFailure::local("a file is not where it should be"))
 }
 
-/// Digests of the files of this name that the chat shows.
+/// Digests of the files with this name that the chat shows.
 fn digests_by_name(seen: &[StoredMessage], name: &str) -> Vec<Sha256Digest> {
     seen.iter()
         .filter_map(|shown| shown.file.as_ref())
@@ -379,7 +387,7 @@ fn digests_by_name(seen: &[StoredMessage], name: &str) -> Vec<Sha256Digest> {
         .collect()
 }
 
-/// Requests until now that show something.
+/// Number of requests until now that made something visible.
 fn visible_request_count(system: &DemoSystem) -> usize {
     let requests = system.telegram.requests();
     requests
@@ -388,7 +396,7 @@ fn visible_request_count(system: &DemoSystem) -> usize {
         .count()
 }
 
-/// A message as the person sees it.
+/// A message on one line, as the person sees it.
 fn in_chat(shown: &StoredMessage) -> String {
     let file = shown.file.as_ref().map(|file| {
         format!(

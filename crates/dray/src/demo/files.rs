@@ -1,6 +1,11 @@
-//! Files of the demo, as programs make them.
+//! Files of the demo in the form that programs give them.
 
 use std::fmt::Write as _;
+
+use dray_archive::tar::{self, NewEntry};
+
+/// When the directories of a tar were made, in seconds since the epoch.
+const DIRECTORY_MTIME: u64 = 1_610_612_736;
 
 /// A PNG of one pixel.
 pub(crate) const PIXEL_PNG: &[u8] = &[
@@ -10,7 +15,7 @@ pub(crate) const PIXEL_PNG: &[u8] = &[
     b'D', 0xae, 0x42, 0x60, 0x82,
 ];
 
-/// A page with one line of text that has no parentheses or backslashes (ISO 32000-1, 7.5).
+/// A PDF of one page with one line of text, which must have no parentheses or backslashes (ISO 32000-1, 7.5).
 pub(crate) fn one_line_pdf(line: &str) -> Vec<u8> {
     let page = format!("BT /F1 18 Tf 72 720 Td ({line}) Tj ET");
     let objects = [
@@ -25,6 +30,7 @@ pub(crate) fn one_line_pdf(line: &str) -> Vec<u8> {
     let mut file = "%PDF-1.4\n".to_owned();
     let mut places = String::new();
     for (index, object) in objects.iter().enumerate() {
+        // Each entry of the table has exactly 20 bytes (ISO 32000-1, 7.5.4).
         let _ = writeln!(places, "{:010} 00000 n ", file.len());
         let _ = write!(file, "{} 0 obj\n{object}\nendobj\n", index + 1);
     }
@@ -37,30 +43,20 @@ pub(crate) fn one_line_pdf(line: &str) -> Vec<u8> {
     file.into_bytes()
 }
 
-/// A plain tar of empty folders (POSIX.1-1988, ustar). Names have fewer than 100 bytes.
+/// A plain tar of empty directories.
 pub(crate) fn tar_of_folders(names: &[&str]) -> Vec<u8> {
-    let mut tar: Vec<u8> = Vec::new();
+    let mut archive = Vec::new();
     for name in names {
-        let field = |text: String, width: usize| format!("{text:\0<width$}");
-        let head = |sum: &str| {
-            [
-                field(format!("{name}/"), 100),
-                field("0000755".to_owned(), 8),
-                field("0000000".to_owned(), 8),
-                field("0000000".to_owned(), 8),
-                field("00000000000".to_owned(), 12),
-                field("14000000000".to_owned(), 12),
-                field(sum.to_owned(), 8),
-                field("5".to_owned(), 101),
-                field("ustar\x0000".to_owned(), 255),
-            ]
-            .concat()
-        };
-        let sum: u32 = head("        ").bytes().map(u32::from).sum();
-        tar.extend_from_slice(head(&format!("{sum:06o}\0 ")).as_bytes());
+        let name = format!("{name}/");
+        archive.extend_from_slice(&tar::encode(&NewEntry {
+            flag: b'5',
+            mode: 0o755,
+            mtime: DIRECTORY_MTIME,
+            ..NewEntry::file(name.as_bytes())
+        }));
     }
-    tar.resize(tar.len() + 1024, 0);
-    tar
+    archive.extend_from_slice(&tar::END_BLOCKS);
+    archive
 }
 
 #[cfg(test)]

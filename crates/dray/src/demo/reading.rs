@@ -1,4 +1,4 @@
-//! Documents as an agent reads them: a PDF and a workbook from the store, and a file context over two turns.
+//! Documents as an agent reads them: a PDF and a workbook from the store, and a conversation over two turns.
 
 use bytes::Bytes;
 use dray_proto::convert::ContentSource;
@@ -12,12 +12,12 @@ use crate::demo::story::{check_claim, untrue_claim_failure};
 use crate::demo::system::DemoSystem;
 use crate::outcome::CommandFailure;
 
-/// A report of two pages, the second of which gives orders. Made by `assets/make.py`, as the workbook is.
+/// A report of two pages, the second of which contains orders to the reader. Made by `assets/make.py`.
 const REPORT_PDF: &[u8] = include_bytes!("../../assets/report.pdf");
-/// A workbook with dates and rates.
+/// A workbook with dates and percentages. Made by `assets/make.py`.
 pub(crate) const PRICES_XLSX: &[u8] = include_bytes!("../../assets/prices.xlsx");
 
-/// Reads both, then names one of them in a later turn.
+/// Reads both documents, then names one of them in a later turn.
 pub(crate) async fn run_chapter(
     system: &DemoSystem,
     teller: &StepReporter,
@@ -69,6 +69,7 @@ async fn store_file(
     name: &str,
     bytes: &'static [u8],
 ) -> Result<Claim, CommandFailure> {
+    // The label claims nothing: the type must be detected from the bytes.
     let label = ArtifactLabel::new("application/octet-stream", name);
     let stored = system
         .store()
@@ -106,6 +107,7 @@ async fn content_text(
     content: Option<v1::Content>,
 ) -> Result<String, CommandFailure> {
     let content = content.ok_or_else(Fault::internal)?;
+    // Small output comes inline, larger output as a claim.
     let bytes = match ContentSource::try_from(content).map_err(Fault::from)? {
         ContentSource::Inline(bytes) => bytes,
         ContentSource::Claim(claim) => {
@@ -123,7 +125,7 @@ async fn content_text(
     String::from_utf8(bytes.to_vec()).map_err(|_| untrue_claim_failure("text is UTF-8"))
 }
 
-/// In a later turn the file has the id that it had, and a link that is new.
+/// In a later turn the file keeps its id and gets a new link.
 async fn later_turn(
     system: &DemoSystem,
     teller: &StepReporter,
@@ -135,6 +137,7 @@ async fn later_turn(
     let conversation = json!({
         "histories": [
             {"obj": "Human", "dataId": "h1", "value": [
+                // The link that the chat once had is dead; the key finds the file in the store.
                 {"file": {"type": "file", "name": "prices.xlsx", "url": "https://files.example/expired",
                     "key": format!("artifact/{}", prices.artifact.sha256.to_hex())}}
             ]},
@@ -165,6 +168,7 @@ async fn later_turn(
     let request = v1::ReadFilesRequest {
         catalog: Some(ContentSource::Inline(json_part(&built, "/catalog").into()).into()),
         tool: "read_files".to_owned(),
+        // One id that exists and one that does not.
         arguments: json!({ "ids": [id, "no-such-file"] }).to_string(),
         ..v1::ReadFilesRequest::default()
     };
@@ -175,7 +179,14 @@ async fn later_turn(
         json_part(&answer, "/0/status") == "ok" && json_part(&answer, "/1/code") == "unknown_id",
         "one bad id spoils nothing",
     )?;
-    for file in answer.as_array().into_iter().flatten() {
+    print_files(teller, &answer);
+    teller.fact("read_files", &answer);
+    Ok(())
+}
+
+/// Prints each file of a reply of `read_files`: its id, its status and the first line of its text.
+fn print_files(teller: &StepReporter, files: &Value) {
+    for file in files.as_array().into_iter().flatten() {
         let of = |key: &str| json_part(file, &format!("/{key}"));
         let words = of("content");
         teller.line(
@@ -187,11 +198,9 @@ async fn later_turn(
             ),
         );
     }
-    teller.fact("read_files", &answer);
-    Ok(())
 }
 
-/// A part of a JSON document by its pointer, text as it is.
+/// A member of a JSON document by its pointer; text without quotes, empty when it is missing.
 fn json_part(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),

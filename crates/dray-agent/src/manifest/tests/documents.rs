@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{ManifestReader, ManifestSettings};
 use crate::layer::built_in;
+use crate::manifest::toolset::ToolSet;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -99,4 +100,23 @@ fn the_refusal_in_the_guide_is_what_is_said() {
         text("docs/first-agent.md").contains(&format!("| `{line}` |")),
         "{line}"
     );
+}
+
+#[test]
+fn every_kind_of_tool_set_has_a_row_on_the_page_of_manifests() {
+    let schema = serde_json::to_value(schemars::schema_for!(ToolSet)).unwrap();
+    let kinds: Vec<_> = schema["oneOf"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|kind| kind["properties"]["type"]["const"].as_str().unwrap())
+        .collect();
+    assert!(kinds.contains(&"rest-api"), "{kinds:?}");
+    let page = text("docs/manifest.md");
+    for kind in kinds {
+        assert!(
+            page.contains(&format!("\n| `{kind}` |")),
+            "no row for {kind}"
+        );
+    }
 }

@@ -45,6 +45,8 @@ impl DurableConsumer {
             ack_floor: self
                 .pending
                 .first_key_value()
+                // Everything up to the floor is acknowledged; messages of other filters in
+                // between count as acknowledged.
                 .map_or(self.next.saturating_sub(1), |(&sequence, _)| sequence - 1),
         }
     }
@@ -58,6 +60,7 @@ impl DurableConsumer {
 impl StreamLog {
     pub(super) fn add_consumer(&mut self, spec: ConsumerSpec) {
         match self.consumers.get_mut(&spec.durable) {
+            // Creating a consumer again changes its settings and keeps its progress (F-6).
             Some(consumer) => consumer.spec = spec,
             None => {
                 self.consumers.insert(
@@ -85,6 +88,7 @@ impl ServerState {
         let missing = || TransportError::NotProvisioned(format!("{stream}/{durable}"));
         let log = self.logs.get_mut(stream).ok_or_else(missing)?;
         log.expire(now_ms);
+        // Taken out for the call, because `take` reads the log that owns it. Every path below puts it back.
         let mut consumer = log.consumers.remove(durable).ok_or_else(missing)?;
         let (handed, exhausted) = consumer.take(log, count);
         log.consumers.insert(durable.to_owned(), consumer);
@@ -125,10 +129,13 @@ impl DurableConsumer {
             if handed.len() >= count {
                 return (handed, exhausted);
             }
+            // The stream dropped the message by age or size; the server forgets its delivery as well.
             let Some(stored) = log.at(sequence) else {
                 self.pending.remove(&sequence);
                 continue;
             };
+            // Only when the next delivery would be made does the server notice that the limit is reached (F-9). 0 and
+            // -1 mean no limit.
             if self.spec.max_deliver > 0 && delivered >= self.spec.max_deliver.unsigned_abs() {
                 self.pending.remove(&sequence);
                 exhausted.push((sequence, delivered));
@@ -171,8 +178,9 @@ impl DurableConsumer {
                 pending.again_at = Instant::now() + delay;
                 pending.out = false;
             }
+            // A heartbeat of a worker that gave the message back already must not shorten or lengthen its delay.
             AckAction::Progress if pending.out => {
-                pending.again_at = Instant::now() + self.spec.ack_wait
+                pending.again_at = Instant::now() + self.spec.ack_wait;
             }
             AckAction::Progress => {}
         }
@@ -223,14 +231,17 @@ impl LocalPuller {
         let mut changed = self.local.world.changed.subscribe();
         let until = Instant::now() + wait;
         loop {
+            // Before the fetch: a change during it is then seen by `changed` below, and the loop fetches again.
             changed.mark_unchanged();
             let fetched = self.local.faults.step(|| self.try_fetch(count)).await;
             let (pulled, wakes_at) = fetched?;
             if !pulled.is_empty() || stop.is_cancelled() || Instant::now() >= until {
                 return Ok(pulled);
             }
+            // A redelivery becomes due by time alone, without a change of the log.
             let next = wakes_at.map_or(until, |at| at.min(until));
             tokio::select! {
+                // One more fetch follows; the loop ends after it with what it brought.
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep_until(next) => {}
                 result = changed.changed() => {
@@ -274,7 +285,7 @@ impl LocalPuller {
     }
 }
 
-/// Acknowledges one delivery.
+/// Acknowledges one delivery, also one that was handed out again meanwhile.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalAcker {
     local: LocalBackend,
@@ -305,6 +316,7 @@ impl LocalAcker {
         if let Some(consumer) = consumer {
             consumer.acknowledge(self.sequence, ack);
         }
+        // The server publishes this advisory for every `+TERM`, and a stream keeps it for the sweeper (F-9).
         if ack == AckAction::Term {
             let subject = format!(
                 "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{}.{}",
@@ -323,6 +335,7 @@ impl LocalAcker {
             );
         }
         drop(state);
+        // A message that is given back without a delay, or room below `max_ack_pending`, lets waiting pulls go on.
         self.local.world.wake();
     }
 

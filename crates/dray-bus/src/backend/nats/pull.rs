@@ -14,7 +14,7 @@ use crate::error::TransportError;
 
 /// How long after a stop a delivery that was under way is still taken, to be handed back.
 const STOP_LINGER: Duration = Duration::from_millis(100);
-/// How long a request for what is there may take.
+/// Longest wait for the messages that are there now, and for the end of a request.
 const IMMEDIATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// After this long without a reader the server forgets a cursor's consumer.
 const INACTIVE_THRESHOLD: Duration = Duration::from_mins(1);
@@ -57,6 +57,7 @@ impl NatsBackend {
         let consumer = handle
             .create_consumer(pull::Config {
                 deliver_policy,
+                // Nothing is redelivered to a reader; it begins again by sequence after a loss of the connection.
                 ack_policy: AckPolicy::None,
                 filter_subject: filter.to_owned(),
                 inactive_threshold: INACTIVE_THRESHOLD,
@@ -64,9 +65,15 @@ impl NatsBackend {
             })
             .await
             .map_err(TransportError::other)?;
+        let begins_at = match start {
+            // The server has fixed the place: a new consumer counts all that it will not send as delivered.
+            CursorStart::New => consumer.cached_info().delivered.stream_sequence + 1,
+            CursorStart::Sequence(sequence) => sequence,
+        };
         let messages = consumer.messages().await.map_err(TransportError::other)?;
         Ok(NatsCursor {
             messages: Box::new(messages),
+            begins_at,
         })
     }
 }
@@ -78,6 +85,7 @@ impl NatsPuller {
 
     pub(crate) fn max_batch(&self) -> usize {
         match usize::try_from(self.consumer.cached_info().config.max_batch) {
+            // 0 and -1 mean that the server sets no limit.
             Ok(0) | Err(_) => usize::MAX,
             Ok(most) => most,
         }
@@ -89,6 +97,7 @@ impl NatsPuller {
         wait: Duration,
         stop: &CancellationToken,
     ) -> Result<Vec<PulledMessage>, TransportError> {
+        // `fetch` sets `no_wait`: the server answers with what it has and ends the request without waiting.
         let there = self
             .consumer
             .fetch()
@@ -96,7 +105,7 @@ impl NatsPuller {
             .messages()
             .await
             .map_err(TransportError::other)?;
-        // A server whose consumer has all it may have pending leaves this request without an answer.
+        // A server whose consumer has reached `max_ack_pending` leaves this request without an answer.
         let pulled = match collect_batch(there, stop, IMMEDIATE_TIMEOUT).await {
             Err(TransportError::TimedOut) => Vec::new(),
             other => other?,
@@ -107,6 +116,7 @@ impl NatsPuller {
         let next = self
             .consumer
             .batch()
+            // One message ends the wait; the others that came with it are taken by the next `fetch` without waiting.
             .max_messages(1)
             .expires(wait)
             .messages()
@@ -124,6 +134,7 @@ async fn collect_batch(
     let mut pulled = Vec::new();
     loop {
         let next = tokio::select! {
+            // What has arrived is taken first: after a stop or a timeout it would otherwise wait for its `ack_wait`.
             biased;
             next = batch.next() => next,
             () = tokio::time::sleep(limit) => return check_quiet_end(pulled),
@@ -134,13 +145,15 @@ async fn collect_batch(
         };
         match next {
             Some(Ok(message)) => pulled.push(pulled_message(message)?),
+            // With messages in hand an error is not reported: they must be handled, and the next
+            // fetch meets the error again.
             Some(Err(error)) if pulled.is_empty() => return Err(TransportError::Other(error)),
             Some(Err(_)) | None => return Ok(pulled),
         }
     }
 }
 
-/// Not even the server's own end of the request came: it is not there.
+/// The end of a request that the server did not even close: it counts as away, unless some messages came.
 fn check_quiet_end(pulled: Vec<PulledMessage>) -> Result<Vec<PulledMessage>, TransportError> {
     if pulled.is_empty() {
         return Err(TransportError::TimedOut);
@@ -150,6 +163,7 @@ fn check_quiet_end(pulled: Vec<PulledMessage>) -> Result<Vec<PulledMessage>, Tra
 
 fn pulled_message(message: jetstream::Message) -> Result<PulledMessage, TransportError> {
     let info = message.info().map_err(TransportError::Other)?;
+    // A negative count is not possible by the protocol; 1 makes it a first delivery, which the ledger corrects.
     let delivered = u64::try_from(info.delivered).unwrap_or(1);
     let stored = read_stored(&message, info.stream_sequence, unix_millis(info.published));
     let (_, acker) = message.split();
@@ -172,7 +186,7 @@ fn read_stored(message: &jetstream::Message, sequence: u64, time_ms: u64) -> Sto
     }
 }
 
-/// Acknowledges one delivery.
+/// Acknowledges one delivery; clones acknowledge the same one.
 #[derive(Clone)]
 pub(crate) struct NatsAcker {
     inner: std::sync::Arc<jetstream::message::Acker>,
@@ -180,7 +194,7 @@ pub(crate) struct NatsAcker {
 
 impl std::fmt::Debug for NatsAcker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Acker").finish_non_exhaustive()
+        f.debug_struct("NatsAcker").finish_non_exhaustive()
     }
 }
 
@@ -197,6 +211,7 @@ impl NatsAcker {
         ack: AckAction,
         wait: Duration,
     ) -> Result<(), TransportError> {
+        // The confirmation says that the server saw it, not that it survives the server's end (F-2b).
         let confirmed = self.inner.double_ack_with(ack_kind(ack));
         match tokio::time::timeout(wait, confirmed).await {
             Ok(result) => result.map_err(TransportError::Other),
@@ -208,6 +223,7 @@ impl NatsAcker {
 fn ack_kind(ack: AckAction) -> AckKind {
     match ack {
         AckAction::Done => AckKind::Ack,
+        // A plain `-NAK` is handed out again immediately; the client writes every `Some` as a delay in nanoseconds.
         AckAction::Again(delay) if delay.is_zero() => AckKind::Nak(None),
         AckAction::Again(delay) => AckKind::Nak(Some(delay)),
         AckAction::Progress => AckKind::Progress,
@@ -218,15 +234,21 @@ fn ack_kind(ack: AckAction) -> AckKind {
 /// Follows a stream with an ephemeral consumer.
 pub(crate) struct NatsCursor {
     messages: Box<pull::Stream>,
+    begins_at: u64,
 }
 
 impl std::fmt::Debug for NatsCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cursor").finish_non_exhaustive()
+        f.debug_struct("NatsCursor").finish_non_exhaustive()
     }
 }
 
 impl NatsCursor {
+    /// Sequence of the stream at which it was made to begin.
+    pub(crate) fn begins_at(&self) -> u64 {
+        self.begins_at
+    }
+
     pub(crate) async fn next(&mut self) -> Result<StoredMessage, TransportError> {
         match self.messages.next().await {
             Some(Ok(message)) => {
@@ -238,6 +260,7 @@ impl NatsCursor {
                 ))
             }
             Some(Err(error)) => Err(TransportError::other(error)),
+            // The client's stream ends only when its consumer is gone or the connection is closed for good.
             None => Err(TransportError::Disconnected),
         }
     }

@@ -1,5 +1,7 @@
 //! One entry of an archive: what its header says, how its name is shown, and which entry a caller means.
 
+use std::fmt::Write as _;
+
 use dray_types::invisible::is_unprintable;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -26,11 +28,11 @@ pub(super) struct Entry {
     /// As it is written; never used as a path here.
     pub(super) name: String,
     pub(super) kind: EntryKind,
-    /// Unpacked size.
+    /// Unpacked size, as the archive claims it.
     pub(super) bytes: u64,
     /// Packed size, where the archive packs each entry by itself.
     pub(super) packed_bytes: Option<u64>,
-    /// `2031-03-14 09:30:00`.
+    /// Time of the last change, such as `2031-03-14 09:30:00`; in UTC for tar, without zone for ZIP.
     pub(super) modified: Option<String>,
     pub(super) encrypted: bool,
     /// It is packed by a method that is not read here.
@@ -44,7 +46,7 @@ pub(super) enum NameMatch {
     Unescaped,
     /// As the listing shows it, or but for a leading `./`.
     Shown,
-    /// To the letter.
+    /// Byte for byte as it stands in the archive.
     Exact,
 }
 
@@ -134,7 +136,8 @@ pub(super) fn listed_name(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for character in name.chars() {
         if is_unprintable(character) {
-            shown.push_str(&format!("\\u{{{:x}}}", u32::from(character)));
+            // Writing to a string cannot fail.
+            let _ = write!(shown, "\\u{{{:x}}}", u32::from(character));
         } else {
             shown.push(character);
         }
@@ -148,7 +151,7 @@ pub(super) fn name_of(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         name.push_str(chunk.valid());
         for byte in chunk.invalid() {
-            name.push_str(&format!("\\x{byte:02x}"));
+            let _ = write!(name, "\\x{byte:02x}");
         }
     }
     name
@@ -163,6 +166,7 @@ pub(super) fn utc_text(seconds: i64) -> Option<String> {
 
 /// Whether unpacking the name as it is would write outside the directory of the archive.
 fn leaves_directory(name: &str) -> bool {
+    // Only shown: no name is ever used as a path here. Programs that unpack it elsewhere may do so (zip slip).
     let drive = name.as_bytes().get(1) == Some(&b':');
     name.starts_with(['/', '\\']) || drive || name.split(['/', '\\']).any(|part| part == "..")
 }

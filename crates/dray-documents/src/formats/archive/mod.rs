@@ -30,11 +30,11 @@ use crate::markdown::Markdown;
 /// A file of an archive that was read in place of the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its media type.
+    /// Its media type, by its own bytes.
     pub mime: String,
-    /// Its kind.
+    /// Its kind, which the policy has to allow as well.
     pub kind: Kind,
-    /// Its size, bytes.
+    /// Its unpacked size in bytes.
     pub bytes: u64,
 }
 
@@ -83,10 +83,11 @@ fn list_stream(
     listing: &mut Listing,
 ) -> Result<(), Failure> {
     let mut stream = open_stream(input, hint, MAX_ARCHIVE_RATIO, budget);
-    if !tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
+    if !tar::is_tar(stream.peek(dray_archive::tar::BLOCK_BYTES)?) {
         if hint.mime == mime::TAR {
             return Err(DAMAGED_STRUCTURE);
         }
+        // The formats do not say reliably how much they hold, so it is unpacked and counted within the budget.
         let bytes = stream.skip(u64::MAX)?;
         listing.add(&Entry::compressed_file(bytes));
         return Ok(());
@@ -146,12 +147,13 @@ fn only_file(
         return Ok(None);
     };
     let mut stream = Stream::unpacked(input, packing, MAX_ENTRY_RATIO, budget);
-    if tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
+    if tar::is_tar(stream.peek(dray_archive::tar::BLOCK_BYTES)?) {
         drop(stream);
         input.rewind().map_err(|_| DAMAGED_STRUCTURE)?;
         return Ok(None);
     }
     let max = max_bytes(budget.limits());
+    // One byte more than allowed shows that the file goes on.
     let bytes = stream.take(max.saturating_add(1))?;
     if bytes.len() as u64 > max {
         return Err(Failure::Stopped(Limit::Size));
@@ -167,7 +169,7 @@ fn tar_member(
     budget: &Rc<Budget>,
 ) -> Result<(String, Vec<u8>), Failure> {
     let mut stream = open_stream(input, hint, MAX_ARCHIVE_RATIO, budget);
-    if !tar::is_tar(stream.peek(tar::BLOCK_BYTES)?) {
+    if !tar::is_tar(stream.peek(dray_archive::tar::BLOCK_BYTES)?) {
         return Err(Failure::NoMember);
     }
     let max = max_bytes(budget.limits());
@@ -178,6 +180,7 @@ fn tar_member(
         if let Some(fits) = entry.matches(wanted)
             && found.as_ref().is_none_or(|(best, ..)| fits >= *best)
         {
+            // A stream cannot go back, so each better match is read as it passes.
             let bytes = (entry.bytes <= max)
                 .then(|| archive.content(max))
                 .transpose()?;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::xml::{Event, Xml, decode_part};
 use crate::container::{Container, Input};
+use crate::hex::parse_hex_byte;
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::Markdown;
 
@@ -30,7 +31,7 @@ pub(in crate::formats) struct Relations {
 }
 
 impl Relations {
-    /// By id.
+    /// The relationship of this id, if the part has one.
     pub(in crate::formats) fn get(&self, id: &str) -> Option<&Relation> {
         self.by_id.get(id)
     }
@@ -56,7 +57,7 @@ impl Relations {
     }
 }
 
-/// An open package.
+/// An open package: a container whose parts refer to each other.
 #[derive(Debug)]
 pub(in crate::formats) struct Package<'a> {
     container: Container<'a>,
@@ -176,6 +177,7 @@ pub(in crate::formats) fn spare_failure<T: Default>(
 
 /// The name of a part that `target` means in `folder`: never outside the package, without escapes.
 pub(in crate::formats) fn resolve_part(folder: &str, target: &str) -> String {
+    // Fragments name a place inside the part.
     let target = target.split(['#', '?']).next().unwrap_or_default();
     let target = percent_decode(&target.replace('\\', "/"));
     let base = if target.starts_with('/') { "" } else { folder };
@@ -183,6 +185,7 @@ pub(in crate::formats) fn resolve_part(folder: &str, target: &str) -> String {
     for step in base.split('/').chain(target.split('/')) {
         match step {
             "" | "." => {}
+            // At the top `..` stays there, so no target leaves the package (path traversal).
             ".." => {
                 path.pop();
             }
@@ -204,8 +207,7 @@ pub(in crate::formats) fn percent_decode(text: &str) -> String {
         let hex = bytes
             .get(at + 1..at + 3)
             .filter(|_| *byte == b'%')
-            .and_then(|h| std::str::from_utf8(h).ok())
-            .and_then(|h| u8::from_str_radix(h, 16).ok());
+            .and_then(parse_hex_byte);
         if let Some(decoded) = hex {
             out.push(decoded);
             at += 3;
@@ -214,5 +216,17 @@ pub(in crate::formats) fn percent_decode(text: &str) -> String {
             at += 1;
         }
     }
+    // A name that is not UTF-8 once decoded was not escaped; it is looked for as it is written.
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent_decode;
+
+    #[test]
+    fn an_escape_has_two_digits_and_no_sign() {
+        assert_eq!(percent_decode("a%20b%2Fc"), "a b/c");
+        assert_eq!(percent_decode("%+1%-1%1"), "%+1%-1%1");
+    }
 }

@@ -14,6 +14,7 @@ const MAX_PIXELS: usize = 30_000;
 pub(super) fn image_of(stream: &Stream, source: &Metered<'_>) -> Option<Vec<u8>> {
     let data = source.picture(stream)?;
     let starts = |magic: &[u8]| data.starts_with(magic);
+    // The name of the filter is a claim: what goes to the recognising program must really be such a file.
     let packed =
         starts(b"\xFF\xD8\xFF") || starts(b"\0\0\0\x0CjP  ") || starts(b"\xFF\x4F\xFF\x51");
     match last_filter(&stream.dict, source).as_deref() {
@@ -45,6 +46,7 @@ fn samples_to_png(dict: &Dict, data: &[u8], source: &Metered<'_>) -> Option<Vec<
         (Space::Gray, 1)
     } else {
         let space =
+            // A space that is not known is read as gray, whose samples are the least that a picture can have.
             get("ColorSpace", "CS").and_then(|it| read_color_space(&source.fetch(it)?, source, 0));
         let bits = size("BitsPerComponent", "BPC").unwrap_or(1);
         (space.unwrap_or(Space::Gray), bits)
@@ -59,19 +61,23 @@ fn samples_to_png(dict: &Dict, data: &[u8], source: &Metered<'_>) -> Option<Vec<
     // `[1 0]`: what is black is white.
     let is_inverted = first.is_some_and(|first| first > 0.5) && !matches!(space, Space::Indexed(_));
     let row = (width * space.components() * usize::from(bits)).div_ceil(8);
+    // Data that ends early shows the rows that are there.
     let height = height.min(data.len() / row.max(1));
     if height == 0 {
         return None;
     }
     let mut rows = data.get(..row * height)?.to_vec();
     if is_inverted {
-        rows.iter_mut().for_each(|byte| *byte = !*byte);
+        for byte in &mut rows {
+            *byte = !*byte;
+        }
     }
     let (color, bits, rows) = match space {
         Space::Gray => (Color::Gray, bits, rows),
         Space::Rgb if bits == 8 => (Color::Rgb, bits, rows),
         Space::Cmyk if bits == 8 => (Color::Gray, bits, gray_of_cmyk(&rows)),
         Space::Indexed(palette) => (Color::Palette(palette), bits, rows),
+        // Samples of other depths would have to be unpacked first; scans do not have them.
         Space::Rgb | Space::Cmyk => return None,
     };
     Png {

@@ -1,20 +1,22 @@
 //! RTF tokens (RTF 1.9.1, «Contents of an RTF file»).
 
+use crate::hex::parse_hex_byte;
+
 /// Letters of a control word; a longer one is noise.
 const MAX_WORD_LETTERS: usize = 64;
 
-/// A token.
+/// A token of the file; line ends outside of it are not text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// `{`.
+    /// `{`, the start of a group.
     Open,
-    /// `}`.
+    /// `}`, the end of a group.
     Close,
     /// `\word` with its number, if it has one.
     Word(&'a str, Option<i32>),
     /// `\` and a character that is not a letter.
     Symbol(u8),
-    /// `\'hh`.
+    /// `\'hh`, a byte of the current code page.
     Byte(u8),
     /// Text up to the next token, as bytes of the current code page.
     Text(&'a [u8]),
@@ -57,13 +59,7 @@ impl<'a> Tokens<'a> {
         if letters == 0 {
             let symbol = self.take(1).first().copied().unwrap_or(b' ');
             if symbol == b'\'' {
-                let digits = self
-                    .rest
-                    .get(..2)
-                    .and_then(|two| std::str::from_utf8(two).ok());
-                let byte = digits
-                    .filter(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()))
-                    .and_then(|two| u8::from_str_radix(two, 16).ok());
+                let byte = self.rest.get(..2).and_then(parse_hex_byte);
                 if let Some(byte) = byte {
                     self.take(2);
                     return Token::Byte(byte);
@@ -84,9 +80,11 @@ impl<'a> Tokens<'a> {
             let text = std::str::from_utf8(self.take(minus + digits)).unwrap_or_default();
             number = Some(
                 text.parse()
+                    // A number that no integer holds is as large as it can be.
                     .unwrap_or(if minus > 0 { i32::MIN } else { i32::MAX }),
             );
         }
+        // One space ends a control word and belongs to it.
         if self.rest.first() == Some(&b' ') {
             self.take(1);
         }
@@ -112,6 +110,7 @@ impl<'a> Iterator for Tokens<'a> {
                     self.take(1);
                     return Some(self.control());
                 }
+                // Line ends are only there to keep the source readable.
                 b'\r' | b'\n' | 0 => {
                     self.take(1);
                 }

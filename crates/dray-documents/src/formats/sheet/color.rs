@@ -27,7 +27,7 @@ impl Rgb {
     pub(super) const BLACK: Self = Self([0; 3]);
     pub(super) const WHITE: Self = Self([255; 3]);
 
-    /// Of `0xRRGGBB`.
+    /// Of a number `0xRRGGBB`; the upper byte is ignored.
     pub(super) fn of_number(number: u32) -> Self {
         let [_, red, green, blue] = number.to_be_bytes();
         Self([red, green, blue])
@@ -35,8 +35,9 @@ impl Rgb {
 
     /// Of `AARRGGBB` or `RRGGBB`.
     fn of_hex(text: &str) -> Option<Self> {
+        // The last six digits: worksheets ignore the alpha channel, which some writers leave at zero.
         let digits = text.get(text.len().checked_sub(6)?..)?;
-        u32::from_str_radix(digits, 16).ok().map(Self::of_number)
+        crate::hex::parse_hex(digits).map(Self::of_number)
     }
 
     /// Of an index of the palette; nothing for the ones of the system.
@@ -92,6 +93,7 @@ impl Colors {
                     "srgbClr" if inside.is_some() => {
                         scheme.push(e.attr("val").and_then(|hex| Rgb::of_hex(&hex)));
                     }
+                    // The colour that the system had when the file was saved.
                     "sysClr" if inside.is_some() => {
                         scheme.push(e.attr("lastClr").and_then(|hex| Rgb::of_hex(&hex)));
                     }
@@ -156,6 +158,8 @@ mod tests {
         assert_eq!(Rgb::of_index(9, &[]), Some(Rgb::WHITE));
         assert_eq!(Rgb::of_index(1, &[]), Some(Rgb::WHITE));
         assert_eq!(Rgb::of_index(64, &[]), None);
+        assert_eq!(Rgb::of_hex("FFFFFFFF"), Some(Rgb::WHITE));
+        assert_eq!(Rgb::of_hex("FF+FFFFF"), None);
         assert_eq!(Rgb::BLACK.tinted(1.0), Rgb::WHITE);
         assert_eq!(Rgb::WHITE.tinted(-0.5), Rgb::of_number(0x80_8080));
     }

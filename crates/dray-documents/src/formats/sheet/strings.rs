@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::formats::office::xml::{Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 
-/// All shared strings.
+/// The table of strings that cells refer to by number.
 #[derive(Debug, Default)]
 pub(super) struct Strings {
     text: String,
@@ -42,7 +42,7 @@ impl Strings {
         self.coloured.binary_search(&index).is_ok()
     }
 
-    /// One of them.
+    /// The string of this number; `None` beyond the last one.
     pub(super) fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
         let start = match index.checked_sub(1) {
@@ -89,9 +89,10 @@ pub(super) fn unescape_text(text: &str) -> Cow<'_, str> {
         let code = from
             .get(2..6)
             .filter(|_| from.get(6..7) == Some("_"))
-            .and_then(|hex| u32::from_str_radix(hex, 16).ok())
+            .and_then(crate::hex::parse_hex)
             .and_then(char::from_u32);
         if let Some(c) = code {
+            // A control that XML could not hold is not wanted in Markdown either.
             if !c.is_control() || matches!(c, '\n' | '\t') {
                 out.push(c);
             }
@@ -117,6 +118,7 @@ mod tests {
             ("_x00", "_x00"),
             ("snake_xcase_", "snake_xcase_"),
             ("_xÄÖÜß_", "_xÄÖÜß_"),
+            ("_x+041_", "_x+041_"),
         ] {
             assert_eq!(unescape_text(text), plain);
         }

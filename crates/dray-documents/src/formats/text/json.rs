@@ -5,6 +5,7 @@
 use super::source;
 use crate::container::Input;
 use crate::formats::Hint;
+use crate::hex::parse_hex;
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
@@ -13,7 +14,7 @@ const TOKENS_PER_LOOK: u32 = 4096;
 /// Lines between two looks at the clock.
 const LINES_PER_LOOK: usize = 256;
 
-/// One JSON text.
+/// One JSON text, laid out; a text that is not JSON is shown as it is, with a warning.
 pub(super) fn convert(
     input: &mut dyn Input,
     hint: &Hint,
@@ -85,7 +86,7 @@ pub(super) fn write_json_lines(
 enum Form {
     /// Two spaces a level.
     Indented,
-    /// Without white space.
+    /// Without white space between tokens.
     Compact,
 }
 
@@ -146,6 +147,7 @@ struct Printer<'a> {
 impl<'a> Printer<'a> {
     /// Reads one token and says what may follow; nothing at the end.
     fn step(&mut self, expected: Expected, depth: usize) -> Result<Option<Expected>, Flaw> {
+        // Only these four are white space in JSON (RFC 8259, 2); `trim` would take others along.
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
         let Some(first) = self.rest.bytes().next() else {
             let done = expected == Expected::More && self.open.is_empty();
@@ -261,6 +263,7 @@ impl<'a> Printer<'a> {
                 let pair = self.rest.get(6..).and_then(unit_of_pair);
                 let units = [
                     Some(unit),
+                    // A low surrogate counts only behind a high one; alone either stays as its escape.
                     pair.filter(|_| (0xD800..0xDC00).contains(&unit)),
                 ];
                 let shown: Vec<u16> = units.into_iter().flatten().collect();
@@ -289,6 +292,7 @@ impl<'a> Printer<'a> {
     }
 
     fn push(&mut self, text: &str) {
+        // May exceed the room by one token; the writer cuts what is too long.
         if self.out.len() <= self.room {
             self.out.push_str(text);
         }
@@ -306,10 +310,7 @@ impl<'a> Printer<'a> {
 /// The code unit of `\uXXXX` at the start of a text.
 fn code_unit(text: &str) -> Option<u16> {
     let digits = text.get(2..6)?;
-    digits
-        .bytes()
-        .all(|byte| byte.is_ascii_hexdigit())
-        .then(|| u16::from_str_radix(digits, 16).ok())?
+    parse_hex(digits).and_then(|unit| u16::try_from(unit).ok())
 }
 
 fn unit_of_pair(text: &str) -> Option<u16> {

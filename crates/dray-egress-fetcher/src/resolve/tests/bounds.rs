@@ -62,7 +62,7 @@ async fn section_14_the_resolver_uses_the_configured_time() {
     let phase = std::time::Duration::from_millis(120);
     let resolver = HickoryResolver::new(&[server.address()], phase).unwrap();
     let judge = Judge::new(JudgeConfig::default());
-    let found =
+    let answer =
         tokio::time::timeout(phase * 10, resolver.lookup(&canonical(HOST_NAME), &judge)).await;
-    assert!(matches!(found, Ok(Err(DnsError::Timeout))), "{found:?}");
+    assert!(matches!(answer, Ok(Err(DnsError::Timeout))), "{answer:?}");
 }

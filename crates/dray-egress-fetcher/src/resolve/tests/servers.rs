@@ -53,7 +53,7 @@ async fn section_14_an_answer_of_the_first_server_counts_after_the_second_was_as
     let servers = [&first, &second];
     let (answer, ()) = tokio::join!(resolve(&servers), async {
         dray_testkit::eventually("the second server to be asked", async || {
-            (second.asked().len() >= 2).then_some(())
+            (second.questions().len() >= 2).then_some(())
         })
         .await;
         release.send_replace(true);
@@ -88,7 +88,7 @@ async fn section_14_a_question_that_was_lost_is_asked_again() {
     let servers = [&server];
     let (answer, ()) = tokio::join!(resolve(&servers), async {
         dray_testkit::eventually("both questions", async || {
-            (server.asked().len() >= 2).then_some(())
+            (server.questions().len() >= 2).then_some(())
         })
         .await;
         server.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);

@@ -9,24 +9,22 @@ use super::*;
 fn authorities_come_from_a_pem_file_when_one_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
-    let new = |path: &Path| {
-        let timeouts = DialTimeouts {
-            connect: Duration::from_secs(5),
-            read: Duration::from_secs(5),
+    // Missing, not a certificate, and no certificate in it: a wrong file stops the start.
+    for pem in [
+        None,
+        Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+        Some("text"),
+    ] {
+        if let Some(pem) = pem {
+            std::fs::write(&path, pem).unwrap();
+        }
+        let config = Config {
+            dial_ca_file: Some(path.clone()),
+            ..Config::default()
         };
-        DialClient::new(
-            DialOrigin::parse("https://dial.example").unwrap(),
-            timeouts,
-            Some(path),
-        )
-    };
-    assert!(matches!(new(&path), Err(OpenError::Authorities(_))));
-    std::fs::write(
-        &path,
-        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-    )
-    .unwrap();
-    assert!(matches!(new(&path), Err(OpenError::Tls(_))));
+        let error = dial_client("https://dial.example", &config).unwrap_err();
+        assert_eq!(error.kind, dray_dial::ErrorKind::Request, "{pem:?}");
+    }
 }
 
 #[tokio::test]
@@ -44,20 +42,15 @@ async fn tls_trusts_the_given_authorities_and_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     std::fs::write(&path, authority.pem()).unwrap();
-    let timeouts = DialTimeouts {
-        connect: Duration::from_secs(5),
-        read: Duration::from_secs(5),
+    let open = |dial_ca_file| {
+        let config = Config {
+            dial_ca_file,
+            ..Config::default()
+        };
+        dial_client(&url, &config).unwrap()
     };
-    let open =
-        |ca_file| DialClient::new(DialOrigin::parse(&url).unwrap(), timeouts, ca_file).unwrap();
     let credentials = CallerCredentials::default();
-    let trusted = read(
-        &open(Some(&path)),
-        "files/b/a.txt",
-        &credentials,
-        FILE_LIMIT,
-    )
-    .await;
+    let trusted = read(&open(Some(path)), "files/b/a.txt", &credentials, FILE_LIMIT).await;
     assert_eq!(trusted.unwrap(), b"over tls");
     let public = read(&open(None), "files/b/a.txt", &credentials, FILE_LIMIT).await;
     assert!(

@@ -80,13 +80,13 @@ fn check(table: &str, neighbours: impl Fn(&str, &str) -> [Option<String>; 2]) ->
             panic!("not a row: {line}");
         };
         let [one_before, one_after] = neighbours(first, last);
-        let found = [
+        let classes = [
             class(first),
             class(last),
             one_before.as_deref().map_or("-", class),
             one_after.as_deref().map_or("-", class),
         ];
-        assert_eq!(found, [at_first, at_last, before, after], "{line}");
+        assert_eq!(classes, [at_first, at_last, before, after], "{line}");
     })
     .count()
 }

@@ -131,9 +131,9 @@ fn ask_curl(texts: &[String]) -> Vec<Option<String>> {
     // An empty connection ends the server; everything curl sent is in the channel then.
     drop(TcpStream::connect(address).unwrap());
     server.join().unwrap();
-    let seen: HashMap<usize, String> = requests.try_iter().collect();
+    let urls: HashMap<usize, String> = requests.try_iter().collect();
     (0..texts.len())
-        .map(|index| seen.get(&index).cloned())
+        .map(|index| urls.get(&index).cloned())
         .collect()
 }
 
@@ -207,8 +207,8 @@ fn u_11_every_text_that_is_accepted_names_the_same_host_for_every_parser() {
             ("http", http(&readable)),
         ];
         let Ok(ours) = ours else {
-            let seen: BTreeSet<_> = others.iter().map(|(_, host)| host).collect();
-            disagreements += usize::from(seen.len() > 1);
+            let hosts: BTreeSet<_> = others.iter().map(|(_, host)| host).collect();
+            disagreements += usize::from(hosts.len() > 1);
             continue;
         };
         accepted += 1;

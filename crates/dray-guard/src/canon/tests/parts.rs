@@ -11,10 +11,10 @@ fn url(text: &str) -> CanonicalUrl {
 
 // U-11
 #[test]
-fn u_11_any_difference_to_the_whatwg_parser_is_seen() {
+fn u_11_any_difference_to_the_whatwg_parser_is_detected() {
     let check = |ours: &str, theirs: &str, expected: bool| {
-        let found = agree::with_whatwg(&url(ours), &Url::parse(theirs).unwrap());
-        assert_eq!(found, expected, "{ours} {theirs}");
+        let agrees = agree::with_whatwg(&url(ours), &Url::parse(theirs).unwrap());
+        assert_eq!(agrees, expected, "{ours} {theirs}");
     };
     check("http://a.example/", "http://a.example/", true);
     check("http://a.example./", "http://a.example./", true);
@@ -34,10 +34,10 @@ fn u_11_any_difference_to_the_whatwg_parser_is_seen() {
 
 // U-11
 #[test]
-fn u_11_any_difference_to_the_http_parser_is_seen() {
+fn u_11_any_difference_to_the_http_parser_is_detected() {
     let check = |ours: &str, theirs: &str, expected: bool| {
-        let found = agree::with_http(&url(ours), theirs);
-        assert_eq!(found, expected, "{ours} {theirs}");
+        let agrees = agree::with_http(&url(ours), theirs);
+        assert_eq!(agrees, expected, "{ours} {theirs}");
     };
     check("http://a.example/b?c", "http://a.example/b?c", true);
     check("http://a.example/b?c", "http://a.example:80/b?c", true);

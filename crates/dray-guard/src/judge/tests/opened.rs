@@ -175,7 +175,7 @@ fn network_and_broadcast_addresses_of_an_entry_stay_closed() {
 
 // D-4
 #[test]
-fn d_4_an_answer_lies_on_one_side_of_the_wall() {
+fn d_4_an_answer_mixes_no_private_and_public_addresses() {
     let config = || opened("10.20.0.0/16,192.168.7.0/24");
     check(
         config(),

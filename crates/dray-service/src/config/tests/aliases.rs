@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn strict_prefixes_refuse_typing_errors() {
-    let said = complaints(&[("PEER_FETCH_ENABLE", "false")]);
+    let problems = complaints(&[("PEER_FETCH_ENABLE", "false")]);
     assert_eq!(
-        said,
+        problems,
         [
             "`PEER_FETCH_ENABLE` (environment): is not a known variable; did you mean `PEER_FETCH_ENABLED`?"
         ]

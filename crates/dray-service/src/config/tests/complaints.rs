@@ -46,49 +46,55 @@ fn a_complaint_names_key_value_source_and_what_would_be_right() {
             "`egress-fetcher.limits.per_hosts` (variable DRAY_EGRESS_FETCHER__LIMITS__PER_HOSTS): is not a known field; did you mean `per_host`?",
         ),
     ] {
-        let said = complaints(&[(&format!("DRAY_EGRESS_FETCHER__{variable}"), value)]);
+        let problems = complaints(&[(&format!("DRAY_EGRESS_FETCHER__{variable}"), value)]);
         assert!(
-            said.len() == 1 && said[0].starts_with(expected),
-            "{variable}: {said:#?}"
+            problems.len() == 1 && problems[0].starts_with(expected),
+            "{variable}: {problems:#?}"
         );
     }
 }
 
 #[test]
 fn what_a_type_cannot_read_names_the_field_too() {
-    let said = complaints(&[("DRAY_EGRESS_FETCHER__MAX_BYTES", "ten")]);
+    let problems = complaints(&[("DRAY_EGRESS_FETCHER__MAX_BYTES", "ten")]);
     assert!(
-        said[0].starts_with("`egress-fetcher.max_bytes`"),
-        "{said:?}"
+        problems[0].starts_with("`egress-fetcher.max_bytes`"),
+        "{problems:?}"
     );
     assert!(
-        said[0].contains("variable DRAY_EGRESS_FETCHER__MAX_BYTES"),
-        "{said:?}"
+        problems[0].contains("variable DRAY_EGRESS_FETCHER__MAX_BYTES"),
+        "{problems:?}"
     );
-    let said = complaints(&[("DRAY_EGRESS_FETCHER__CONNECT_TIMEOUT", "5")]);
-    assert!(said[0].contains("`5` is not a length of time"), "{said:?}");
-    let said = complaints(&[("DRAY_EGRESS_FETCHER__PORTS", "80,70000")]);
-    assert!(said[0].starts_with("`egress-fetcher.ports"), "{said:?}");
+    let problems = complaints(&[("DRAY_EGRESS_FETCHER__CONNECT_TIMEOUT", "5")]);
+    assert!(
+        problems[0].contains("`5` is not a length of time"),
+        "{problems:?}"
+    );
+    let problems = complaints(&[("DRAY_EGRESS_FETCHER__PORTS", "80,70000")]);
+    assert!(
+        problems[0].starts_with("`egress-fetcher.ports"),
+        "{problems:?}"
+    );
 }
 
 #[test]
-fn all_complaints_come_at_once() {
-    let said = complaints(&[
+fn all_problems_are_reported_together() {
+    let problems = complaints(&[
         ("DRAY_EGRESS_FETCHER__ENABLED", "1"),
         ("DRAY_EGRESS_FETCHER__MAX_REDIRECTS", "x"),
         ("DRAY_OTHER__FIELD", "1"),
     ]);
-    assert_eq!(said.len(), 3, "{said:#?}");
+    assert_eq!(problems.len(), 3, "{problems:#?}");
 }
 
 #[test]
 fn variables_that_nothing_reads_are_refused() {
-    let said = complaints(&[("DRAY_EGRESS_FETCHER_MAX_BYTES", "1")]);
-    assert!(said[0].contains("two underscores"), "{said:?}");
-    let said = complaints(&[("DRAY_EGRES_FETCHER__MAX_BYTES", "1")]);
+    let problems = complaints(&[("DRAY_EGRESS_FETCHER_MAX_BYTES", "1")]);
+    assert!(problems[0].contains("two underscores"), "{problems:?}");
+    let problems = complaints(&[("DRAY_EGRES_FETCHER__MAX_BYTES", "1")]);
     assert!(
-        said[0].contains("did you mean `egress-fetcher`?"),
-        "{said:?}"
+        problems[0].contains("did you mean `egress-fetcher`?"),
+        "{problems:?}"
     );
 }
 

@@ -11,7 +11,7 @@ use super::*;
 
 mod aliases;
 mod complaints;
-mod shown;
+mod report;
 mod sources;
 
 /// How strict.

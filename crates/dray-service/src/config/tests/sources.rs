@@ -86,8 +86,11 @@ fn secrets_can_be_read_from_files_in_every_source() {
     let in_flag = ConfigSources::default().set("egress-fetcher.key_file", path);
     assert_eq!(load(&in_flag).unwrap().key.expose(), "hunter2");
 
-    let said = complaints(&[("DRAY_EGRESS_FETCHER__KEY_FILE", "/nowhere/at/all")]);
-    assert!(said[0].contains("must name a readable file"), "{said:?}");
+    let problems = complaints(&[("DRAY_EGRESS_FETCHER__KEY_FILE", "/nowhere/at/all")]);
+    assert!(
+        problems[0].contains("must name a readable file"),
+        "{problems:?}"
+    );
     let toml = file(&format!(
         "[egress-fetcher]\nkey = 'a'\nkey_file = '{path}'\n"
     ));
@@ -96,10 +99,10 @@ fn secrets_can_be_read_from_files_in_every_source() {
         error.contains("must not be set together with `key`"),
         "{error}"
     );
-    let said = complaints(&[("DRAY_EGRESS_FETCHER__AGENT_FILE", path)]);
+    let problems = complaints(&[("DRAY_EGRESS_FETCHER__AGENT_FILE", path)]);
     assert!(
-        said[0].contains("is not a known field"),
-        "only secrets have files: {said:?}"
+        problems[0].contains("is not a known field"),
+        "only secrets have files: {problems:?}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Objects: put, get, head, copy, list.
+//! Requests on objects: put, get, head, copy, list.
 
 use std::collections::HashMap;
 
@@ -25,14 +25,14 @@ impl S3Api {
     ) -> ApiResponse<PutObjectOutput> {
         let algorithm = trailer_algorithm(&request);
         let input = request.input;
-        let place = overwrite_rule(input.if_none_match.as_ref(), input.if_match.is_some())?;
+        let rule = overwrite_rule(input.if_none_match.as_ref(), input.if_match.is_some())?;
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
         let path = self
             .on_folder(move |folder| {
                 folder.check_bucket(&bucket)?;
                 let path = folder.path(&bucket, &key)?;
-                // Said again when the object is named; this saves sending the body.
-                if place == OverwriteRule::Free && path.exists() {
+                // Checked again when the object gets its name; this saves sending the body.
+                if rule == OverwriteRule::Free && path.exists() {
                     return Err(FolderError::Precondition);
                 }
                 Ok(path)
@@ -62,7 +62,7 @@ impl S3Api {
             metadata: input.metadata.unwrap_or_default(),
         };
         let tag = meta.tag.clone();
-        self.on_folder(move |folder| folder.publish(received.draft, &meta, &path, place))
+        self.on_folder(move |folder| folder.publish(received.draft, &meta, &path, rule))
             .await?;
         Ok(S3Response::new(PutObjectOutput {
             e_tag: Some(ETag::Strong(tag)),
@@ -90,10 +90,12 @@ impl S3Api {
             None => (0, record.size, None),
             Some(range) => {
                 let range = range.check(record.size).map_err(|_| FolderError::Range)?;
-                let shown = format!("bytes {}-{}/{}", range.start, range.end - 1, record.size);
-                (range.start, range.end - range.start, Some(shown))
+                let range_header =
+                    format!("bytes {}-{}/{}", range.start, range.end - 1, record.size);
+                (range.start, range.end - range.start, Some(range_header))
             }
         };
+        // The checksums are of the whole object; beside a range they would be wrong.
         let is_whole = range.is_none() && input.checksum_mode.is_some();
         Ok(S3Response::new(GetObjectOutput {
             accept_ranges: Some("bytes".to_owned()),
@@ -138,7 +140,7 @@ impl S3Api {
         &self,
         request: S3Request<CopyObjectInput>,
     ) -> ApiResponse<CopyObjectOutput> {
-        // The protocol library does not know this header on copies yet.
+        // The DTO of the protocol library has no such field for copies yet.
         let if_none_match = request.headers.get(http::header::IF_NONE_MATCH);
         let if_none_match = if_none_match
             .map(|value| ETagCondition::parse_http_header(value.as_bytes()))
@@ -153,10 +155,11 @@ impl S3Api {
         else {
             return Err(FolderError::NotOffered("copying from there").into());
         };
-        let place = overwrite_rule(if_none_match.as_ref(), false)?;
+        let rule = overwrite_rule(if_none_match.as_ref(), false)?;
         let replaces = input
             .metadata_directive
             .is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+        // A copy onto itself is how clients renew a lifetime.
         let is_itself = *from_bucket == *input.bucket && *from_key == *input.key;
         if replaces && !is_itself {
             return Err(FolderError::NotOffered("replacing metadata of a copy").into());
@@ -172,8 +175,9 @@ impl S3Api {
                 let from = folder.path(&from_bucket, &from_key)?;
                 let to = folder.path(&input.bucket, &input.key)?;
                 if !is_itself {
-                    folder.link(&from, &to, place)?;
-                } else if place == OverwriteRule::Free {
+                    // No bytes are moved: both names lead to the same file.
+                    folder.link(&from, &to, rule)?;
+                } else if rule == OverwriteRule::Free {
                     return Err(FolderError::Precondition);
                 } else if replaces {
                     ServedDirectory::touch(&to)?;
@@ -205,7 +209,7 @@ impl S3Api {
         if input.delimiter.is_some() {
             return Err(FolderError::NotOffered("a list by delimiter").into());
         }
-        let most = input.max_keys.unwrap_or(1000).clamp(0, 1000);
+        let limit = input.max_keys.unwrap_or(1000).clamp(0, 1000);
         let (bucket, prefix) = (
             input.bucket.clone(),
             input.prefix.clone().unwrap_or_default(),
@@ -214,18 +218,19 @@ impl S3Api {
             .continuation_token
             .clone()
             .or(input.start_after.clone());
-        let (found, more) = self
+        // The token is the last key, so a list goes on correctly when objects come and go.
+        let (objects, more) = self
             .on_folder(move |folder| {
                 let wanted = ListRequest {
                     prefix: &prefix,
                     after: after.as_deref(),
-                    most: usize::try_from(most).unwrap_or_default(),
+                    limit: usize::try_from(limit).unwrap_or_default(),
                 };
                 folder.list(&bucket, wanted)
             })
             .await?;
-        let next = found.last().filter(|_| more).map(|last| last.key.clone());
-        let contents: Vec<_> = found
+        let next = objects.last().filter(|_| more).map(|last| last.key.clone());
+        let contents: Vec<_> = objects
             .into_iter()
             .map(|listed| Object {
                 key: Some(listed.key),
@@ -241,7 +246,7 @@ impl S3Api {
             is_truncated: Some(next.is_some()),
             next_continuation_token: next,
             continuation_token: input.continuation_token,
-            max_keys: Some(most),
+            max_keys: Some(limit),
             name: Some(input.bucket),
             prefix: input.prefix,
             start_after: input.start_after,

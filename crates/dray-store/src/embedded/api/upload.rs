@@ -1,4 +1,4 @@
-//! Uploads in parts.
+//! Requests on uploads in parts.
 
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, CompleteMultipartUploadInput,
@@ -49,10 +49,12 @@ impl S3Api {
         let algorithm = trailer_algorithm(&request);
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
+        // Without the length the part gets a file of its own.
         let length = body_length(&request.headers, input.content_length);
         let (bucket, key, number) = (input.bucket.clone(), input.key.clone(), input.part_number);
         let (draft, slot) = self
             .on_folder(move |folder| {
+                // An upload belongs to one key; the policies of access keys are checked for the key of the request.
                 for_key(&folder.purpose(&bucket, id)?, &key)?;
                 folder.slot(&folder.upload_folder(&bucket, id)?, number, length)
             })
@@ -101,7 +103,7 @@ impl S3Api {
     ) -> ApiResponse<CompleteMultipartUploadOutput> {
         let input = request.input;
         let id = upload_id(&input.upload_id)?;
-        let place = overwrite_rule(input.if_none_match.as_ref(), input.if_match.is_some())?;
+        let rule = overwrite_rule(input.if_none_match.as_ref(), input.if_match.is_some())?;
         let parts: Vec<_> = input
             .multipart_upload
             .and_then(|upload| upload.parts)
@@ -118,7 +120,7 @@ impl S3Api {
         let meta = self
             .on_folder(move |folder| {
                 for_key(&folder.purpose(&bucket, id)?, &key)?;
-                folder.complete(&bucket, id, &parts, place)
+                folder.complete(&bucket, id, &parts, rule)
             })
             .await?;
         Ok(S3Response::new(CompleteMultipartUploadOutput {
@@ -152,27 +154,29 @@ impl S3Api {
         let input = request.input;
         let bucket = input.bucket.clone();
         let prefix = input.prefix.clone().unwrap_or_default();
-        let most = usize::try_from(input.max_uploads.unwrap_or(1000).clamp(1, 1000)).unwrap_or(1);
+        let max_uploads =
+            usize::try_from(input.max_uploads.unwrap_or(1000).clamp(1, 1000)).unwrap_or(1);
+        // Key and id together order the uploads, since one key can have several.
         let marker = (
             input.key_marker.clone().unwrap_or_default(),
             input.upload_id_marker.clone().unwrap_or_default(),
         );
-        let mut found = self
+        let mut pending = self
             .on_folder(move |folder| folder.unfinished(&bucket))
             .await?;
-        found.retain(|upload| {
+        pending.retain(|upload| {
             upload.key.starts_with(&prefix) && (upload.key.clone(), upload.id.to_string()) > marker
         });
-        let more = found.len() > most;
-        found.truncate(most);
-        let last = found.last().filter(|_| more);
+        let more = pending.len() > max_uploads;
+        pending.truncate(max_uploads);
+        let last = pending.last().filter(|_| more);
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
             is_truncated: Some(more),
             next_key_marker: last.map(|upload| upload.key.clone()),
             next_upload_id_marker: last.map(|upload| upload.id.to_string()),
             uploads: Some(
-                found
+                pending
                     .iter()
                     .map(|upload| MultipartUpload {
                         key: Some(upload.key.clone()),
@@ -188,6 +192,7 @@ impl S3Api {
 }
 
 fn upload_id(text: &str) -> Result<Uuid, FolderError> {
+    // Only a UUID becomes part of a path.
     Uuid::parse_str(text).map_err(|_| FolderError::NoSuchUpload)
 }
 
@@ -199,7 +204,7 @@ fn for_key(purpose: &UploadPurpose, key: &str) -> Result<(), FolderError> {
     }
 }
 
-/// Bytes of a body without the framing of chunked uploads, where it is known.
+/// Length of a body in bytes without the framing of chunked uploads, where it is known.
 fn body_length(headers: &http::HeaderMap, content_length: Option<i64>) -> Option<u64> {
     match headers.get("x-amz-decoded-content-length") {
         Some(decoded) => decoded.to_str().ok()?.parse().ok(),

@@ -32,7 +32,7 @@ async fn mint(
 }
 
 #[tokio::test]
-async fn lifetimes_are_clamped_and_told() {
+async fn lifetimes_are_clamped_and_returned() {
     let world = TestStore::new().await;
     let hour = Duration::from_hours(1);
     let week = 7 * DAY_MS;
@@ -63,7 +63,7 @@ async fn lifetimes_are_clamped_and_told() {
 }
 
 #[tokio::test]
-async fn no_link_is_made_for_what_ends_at_once() {
+async fn no_link_is_made_for_an_object_that_ends_soon() {
     let world = TestStore::new().await;
     let hour = Duration::from_hours(1);
     let error = mint(&world, hour, 999, None).await.unwrap_err();

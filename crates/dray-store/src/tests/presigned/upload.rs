@@ -161,7 +161,7 @@ async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_claimed_that_was_not_uploaded_or_is_not_what_was_announced() {
+async fn missing_and_differing_uploads_are_not_claimed() {
     let world = TestStore::new().await;
     let none = ticket(&world, 5, None).await;
     let error = confirm(&world, &none).await.unwrap_err();

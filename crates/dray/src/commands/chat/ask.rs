@@ -1,4 +1,4 @@
-//! One answer, from the first byte to the last.
+//! One question and its answer, from the first byte to the last.
 
 use dray_agent::event::TokenUsage;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
@@ -11,10 +11,10 @@ use super::peer::ChatPeer;
 use super::screen::ChatScreen;
 use crate::outcome::CommandFailure;
 
-/// Largest answer that is held, in bytes of text, files and state together.
+/// Largest answer that is held, in bytes of text, attachments and state together. The other side is not trusted.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
 
-/// An answer.
+/// An answer, put together from its chunks.
 #[derive(Debug, Default)]
 pub(super) struct ChatAnswer {
     content: String,
@@ -23,20 +23,21 @@ pub(super) struct ChatAnswer {
     size: usize,
 }
 
-/// What an answer says beside its text and files.
+/// The parts of an answer besides its text and files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnswerEnding {
-    /// What the other side wants back with the next question.
+    /// State that the other side wants back with the next question.
     pub(super) state: Option<Value>,
-    /// Why it ended.
+    /// `finish_reason` of the last chunk; `None` when it had none.
     pub(super) finish_reason: Option<String>,
-    /// Tokens, if reported.
+    /// Numbers of tokens, where the other side reports them.
     pub(super) usage: Option<TokenUsage>,
     /// Whether it asks this client to call tools.
     pub(super) calls_tools: bool,
 }
 
-/// Asks and shows the answer while it comes. Dropping the future closes the connection, which ends the work behind it.
+/// Asks, and shows the answer while it arrives. Dropping the future closes the connection, which ends the work behind
+/// it.
 pub(super) async fn ask_and_show(
     peer: &ChatPeer,
     messages: &[&Message],
@@ -59,7 +60,7 @@ pub(super) async fn ask_and_show(
                 "too_large",
                 format!(
                     "The answer is larger than {}.",
-                    dray_content::size::human_size(MAX_ANSWER_BYTES as u64)
+                    dray_presentation::size::human_size(MAX_ANSWER_BYTES as u64)
                 ),
                 "Ask for less at once.",
             ));
@@ -78,6 +79,7 @@ impl ChatAnswer {
         for attachment in delta.attachments {
             let held = [&attachment.data, &attachment.url];
             let held = held.into_iter().flatten();
+            // With the size of the structure: many empty attachments take memory too.
             self.size += held.map(String::len).sum::<usize>() + size_of::<Attachment>();
             self.attachments.push(attachment);
         }
@@ -85,22 +87,23 @@ impl ChatAnswer {
             self.size += value_bytes(&state);
             merge_state(ending.state.get_or_insert(Value::Null), state);
         }
+        // The last chunk that names one counts: some servers send usage in a chunk of its own.
         ending.finish_reason = delta.finish_reason.or(ending.finish_reason.take());
         ending.usage = delta.usage.or(ending.usage.take());
         ending.calls_tools |= !delta.tool_calls.is_empty();
     }
 
-    /// Its files.
+    /// Its files, in the order of arrival.
     pub(super) fn attachments(&self) -> &[Attachment] {
         &self.attachments
     }
 
-    /// What it says beside its text and files.
+    /// The parts besides its text and files.
     pub(super) const fn ending(&self) -> &AnswerEnding {
         &self.ending
     }
 
-    /// The answer as it stands in the conversation.
+    /// The answer as a message of the conversation, with the state for the next question.
     pub(super) fn into_message(self) -> Message {
         let mut message = Message::new(Role::Assistant, self.content);
         let custom = CustomContent {
@@ -108,6 +111,7 @@ impl ChatAnswer {
             state: self.ending.state,
             ..CustomContent::default()
         };
+        // An empty object would be sent to servers that do not know the member.
         if custom != CustomContent::default() {
             message.custom_content = Some(custom);
         }
@@ -115,7 +119,7 @@ impl ChatAnswer {
     }
 }
 
-/// Adds more state: objects merge key by key, everything else is replaced.
+/// Merges a chunk of state: objects key by key, everything else is replaced (DIAL's rule for chunks).
 fn merge_state(old: &mut Value, new: Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
@@ -127,7 +131,7 @@ fn merge_state(old: &mut Value, new: Value) {
     }
 }
 
-/// About how many bytes a value takes.
+/// The memory that a value takes, in bytes, roughly.
 fn value_bytes(value: &Value) -> usize {
     size_of::<Value>()
         + match value {

@@ -1,4 +1,4 @@
-//! Files of this machine on their way to an agent: as `data:` URLs, of a kind that their bytes tell.
+//! Files of this machine as attachments: `data:` URLs with a media type that is detected from the content.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -6,20 +6,21 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_agent::message::Attachment;
-use dray_content::{kind, name, size};
+use dray_media_type::kind;
+use dray_presentation::{name, size};
 use dray_types::FaultCode;
 
 use super::chat_failure;
 use crate::outcome::CommandFailure;
 
-/// Largest file, in bytes.
+/// Largest file, in bytes: it travels in the message, a third larger as base64.
 pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
-/// Reads a file.
+/// Reads a file of at most [`MAX_FILE_BYTES`] into an attachment.
 pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure> {
     let wrong = || CommandFailure::local(format!("cannot read {}", file.display()));
     let metadata = std::fs::metadata(file).map_err(wrong())?;
-    // Opening a named pipe would wait for a writer.
+    // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
             "{} is no file that could be attached",
@@ -31,6 +32,7 @@ pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure>
         .map_err(wrong())?
         .take(MAX_FILE_BYTES + 1);
     opened.read_to_end(&mut bytes).map_err(wrong())?;
+    // The file may have grown or shrunk since its length was read.
     let length = (bytes.len() as u64).max(metadata.len());
     if length > MAX_FILE_BYTES {
         return Err(chat_failure(
@@ -45,6 +47,7 @@ pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure>
         ));
     }
     let own = file.file_name().unwrap_or_default();
+    // Without its directories: the agent must not learn where the file was.
     let title = name::clean_name(own.as_encoded_bytes());
     let head = bytes.get(..kind::HEAD_BYTES).unwrap_or(&bytes);
     let media_type = kind::detect_kind(head, &title, length).media_type;

@@ -1,4 +1,4 @@
-//! What an attachment holds itself: `data`, or a `data:` URL (RFC 2397).
+//! The content of an attachment that carries it: `data`, or a `data:` URL (RFC 2397).
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -6,7 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use dray_agent::message::Attachment;
 use percent_encoding::percent_decode_str;
 
-/// Standard base64, with padding or without.
+/// Standard base64, with padding or without it.
 const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -15,13 +15,14 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The bytes that came with an attachment; `None` when it only names a place.
 pub(super) fn inline_bytes(attachment: &Attachment) -> Option<Vec<u8>> {
     if let Some(data) = &attachment.data {
+        // The default of DIAL for attachments without a type.
         let media_type = attachment.kind.as_deref().unwrap_or("text/markdown");
         return Some(decode_data(media_type, data));
     }
     decode_data_url(attachment.url.as_deref()?)
 }
 
-/// `data` is text for texts and base64 for all else; what is not base64 is taken as text.
+/// Decodes `data`: text for text types, base64 for all others. What is not base64 counts as text.
 fn decode_data(media_type: &str, data: &str) -> Vec<u8> {
     if is_text(media_type) {
         return data.as_bytes().to_vec();
@@ -30,11 +31,11 @@ fn decode_data(media_type: &str, data: &str) -> Vec<u8> {
 }
 
 fn is_text(media_type: &str) -> bool {
-    let plain = media_type.split(';').next().unwrap_or_default().trim();
-    let plain = plain.to_ascii_lowercase();
+    let plain = dray_media_type::essence(media_type);
     plain.starts_with("text/")
         || matches!(
             plain.as_str(),
+            // No type, or a type that is text although its name does not begin so.
             "" | "application/json" | "application/xml" | "image/svg+xml" | "application/yaml"
         )
         || plain.ends_with("+json")
@@ -46,6 +47,7 @@ fn decode_data_url(url: &str) -> Option<Vec<u8>> {
     let rest = url.get(5..).filter(|_| is_data)?;
     let (head, body) = rest.split_once(',')?;
     let bytes = percent_decode_str(body);
+    // RFC 2397: `;base64` is a flag without a value, after the media type.
     let is_base64 = |part: &str| part.trim().eq_ignore_ascii_case("base64");
     if head.split(';').skip(1).any(is_base64) {
         decode_base64(bytes)
@@ -55,6 +57,7 @@ fn decode_data_url(url: &str) -> Option<Vec<u8>> {
 }
 
 fn decode_base64(text: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
+    // Line breaks inside base64 are common, and not part of it.
     let plain: Vec<u8> = text.filter(|byte| !byte.is_ascii_whitespace()).collect();
     LENIENT_BASE64.decode(plain).ok()
 }

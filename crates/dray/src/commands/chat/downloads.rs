@@ -1,16 +1,16 @@
-//! Files that come: what an attachment holds or links to, written below one folder under a name of its own.
+//! Received files: the content or the link of an attachment, written below one directory under a name of its own.
 //!
-//! A model chooses links. Dialled are only those of the orchestrator's own origin and of the store behind it, and keys
-//! go to DIAL's own files alone; every other link is shown and left to the person.
+//! A model chooses the links. Only those of the orchestrator's own origin and of the store behind it are dialled, and
+//! keys go to DIAL's own files alone. Every other link is shown, and left to the person.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use dray_agent::caller::Caller;
 use dray_agent::message::Attachment;
-use dray_content::name;
 use dray_dial::{DialClient, DialOrigin, UrlClass};
 use dray_http::HttpClient;
+use dray_presentation::name;
 use percent_encoding::percent_decode_str;
 use tempfile::NamedTempFile;
 
@@ -19,10 +19,10 @@ use crate::outcome::CommandFailure;
 
 /// Largest file that is fetched, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// Most names that are tried for one file.
+/// Most names that are tried for one file before it fails.
 const MOST_NAMES: u32 = 1000;
 
-/// The folder, and what may be dialled to fill it.
+/// The directory, with the origins that may be dialled to fill it.
 #[derive(Debug)]
 pub(super) struct DownloadDirectory {
     folder: PathBuf,
@@ -31,24 +31,24 @@ pub(super) struct DownloadDirectory {
     dial: Option<(DialClient, Caller)>,
 }
 
-/// What became of a file.
+/// What became of one received file.
 #[derive(Debug)]
 pub(super) enum DownloadOutcome {
-    /// It is there.
+    /// Written below the directory.
     Saved {
-        /// Where.
+        /// Where it was written.
         path: PathBuf,
-        /// Bytes.
+        /// Number of bytes written.
         size: u64,
     },
-    /// Its link is not one to follow from here.
+    /// Not fetched, because its link leads to another origin.
     Left,
-    /// It could not be had or kept.
+    /// Could not be fetched or written, for this reason.
     Failed(String),
 }
 
 impl DownloadDirectory {
-    /// Makes the folder ready.
+    /// Creates the directory and checks that it can be written, before a question is asked.
     pub(super) fn open(
         folder: &Path,
         http: HttpClient,
@@ -66,7 +66,7 @@ impl DownloadDirectory {
         })
     }
 
-    /// Takes one file.
+    /// Writes one file, or fetches it first. Dropping the future leaves no partial file behind.
     pub(super) async fn take(&self, attachment: &Attachment) -> DownloadOutcome {
         let taken = match data::inline_bytes(attachment) {
             Some(bytes) => self.keep(attachment, &bytes).map(Some),
@@ -90,6 +90,7 @@ impl DownloadDirectory {
             return Ok(None);
         };
         if let Some((core, caller)) = &self.dial
+            // The only download with a key: the URL belongs to DIAL's own files.
             && let UrlClass::Dial(file) = core.origin().classify(url)
         {
             let mut download = match core.download(caller, &file, MAX_FILE_BYTES).await {
@@ -107,13 +108,14 @@ impl DownloadDirectory {
         if !self.origins.iter().any(|origin| origin.owns(url)) {
             return Ok(None);
         }
-        // Without any key, and without following where the answer points.
+        // Without a key, and without following redirects: the link was chosen by a model.
         let answer = self.http.get(url).send(&|_| ()).await;
         let mut answer = answer.map_err(|error| error.to_string())?;
         if !answer.is_success() {
             return Err(format!("the link answers with status {}", answer.status()));
         }
         let told = answer.length();
+        // The announced length first: nothing is read of a file that is too large.
         if told.is_some_and(|length| length > MAX_FILE_BYTES) {
             return Err(too_large());
         }
@@ -126,6 +128,7 @@ impl DownloadDirectory {
             }
             part.write_all(&bytes).map_err(write_failure_text)?;
         }
+        // A connection that closes early must not pass for a whole file.
         if told.is_some_and(|length| length != size) {
             return Err("the file came cut".to_owned());
         }
@@ -136,7 +139,7 @@ impl DownloadDirectory {
         NamedTempFile::new_in(&self.folder).map_err(write_failure_text)
     }
 
-    /// Gives the file a name that nothing has yet.
+    /// Renames the file to a name that does not exist yet: `name`, `name (2)` and so on.
     fn publish(&self, mut part: NamedTempFile, attachment: &Attachment) -> Result<PathBuf, String> {
         let name = name_of(attachment);
         for number in 1..=MOST_NAMES {
@@ -145,6 +148,7 @@ impl DownloadDirectory {
             } else {
                 self.folder.join(name::cli_numbered(&name, number))
             };
+            // Fails for an existing name in one step; a check before the rename could be outrun.
             match part.persist_noclobber(&path) {
                 Ok(_) => return Ok(path),
                 Err(error) if error.error.kind() == ErrorKind::AlreadyExists => part = error.file,
@@ -155,7 +159,7 @@ impl DownloadDirectory {
     }
 }
 
-/// A name that stays in its folder.
+/// A name without directories: the title, or the end of the link.
 fn name_of(attachment: &Attachment) -> String {
     if let Some(title) = attachment
         .title
@@ -165,6 +169,7 @@ fn name_of(attachment: &Attachment) -> String {
         return name::clean_name(title);
     }
     let url = attachment.url.as_deref().unwrap_or_default();
+    // The end of a `data:` URL is content, not a name.
     let is_data = url
         .get(..5)
         .is_some_and(|start| start.eq_ignore_ascii_case("data:"));
@@ -189,7 +194,7 @@ fn write_failure_text(error: std::io::Error) -> String {
 fn too_large() -> String {
     format!(
         "it is larger than {}",
-        dray_content::size::human_size(MAX_FILE_BYTES)
+        dray_presentation::size::human_size(MAX_FILE_BYTES)
     )
 }
 

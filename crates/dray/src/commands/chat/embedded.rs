@@ -12,7 +12,7 @@ use crate::cli::{ChatArgs, GlobalOptions};
 use crate::outcome::CommandFailure;
 use crate::world::{self, SystemConnection};
 
-/// All that an agent may need.
+/// The services that an agent may need; the sweeper is not among them.
 const AGENT_SERVICES: [&str; 5] = [
     "orchestrator",
     "file-resolver",
@@ -20,27 +20,27 @@ const AGENT_SERVICES: [&str; 5] = [
     "sandbox-transfer",
     "platform-delivery",
 ];
-/// Name of the manifest that stands in where there is none.
+/// Name of the manifest that is made where none is configured.
 const DEFAULT_MANIFEST: &str = "chat";
 
-/// Services that run for one chat.
+/// Services that run for one chat. End them with [`EmbeddedServices::close`].
 #[derive(Debug)]
 pub(super) struct EmbeddedServices {
-    /// Where the orchestrator listens.
+    /// URL of the orchestrator.
     pub(super) url: String,
-    /// What it asks clients for.
+    /// A key that the orchestrator accepts; `None` when it asks for none.
     pub(super) key: Option<Secret>,
-    /// The manifest that the configuration or this program decides for.
+    /// The manifest to use when the command line names none.
     pub(super) manifest: Option<String>,
-    /// Where links to stored files lead.
+    /// Origin of the links to stored files.
     pub(super) store: Option<DialOrigin>,
     world: SystemConnection,
-    /// Removed with the manifest that stands in.
+    /// Holds the manifest that was made; removed when the chat ends.
     _folder: Option<tempfile::TempDir>,
 }
 
 impl EmbeddedServices {
-    /// Starts them. What the command line says comes on top of the configuration.
+    /// Starts the services. Options of the command line override the configuration.
     pub(super) async fn start(
         global: &GlobalOptions,
         chat: &ChatArgs,
@@ -59,11 +59,13 @@ impl EmbeddedServices {
         if let Some(folder) = &chat.manifests {
             set("manifests", &folder.to_string_lossy());
         }
+        // Chosen here, because the URL must be known before the services start.
         let listen = free_port().map_err(CommandFailure::local("there is no free port"))?;
         set("listen", &listen);
         let config = orchestrator_config(&global)?;
         let mut manifest = config.default_manifest.clone();
         let mut stand_in = None;
+        // No agent is configured, so one is made that has only the model.
         if config.manifests.is_none() && config.dial_url.is_none() {
             let model = config.default_orchestrator_deployment.as_deref();
             let folder = plain_manifest(model, chat)?;
@@ -86,13 +88,13 @@ impl EmbeddedServices {
         })
     }
 
-    /// Ends them in order.
+    /// Stops the services in order.
     pub(super) async fn close(self) {
         self.world.close().await;
     }
 }
 
-/// The section of the orchestrator; refuses what cannot work here.
+/// The section of the orchestrator. Refuses configurations with which no agent could answer.
 fn orchestrator_config(
     global: &GlobalOptions,
 ) -> Result<dray_orchestrator::config::Config, CommandFailure> {
@@ -112,7 +114,7 @@ fn orchestrator_config(
     Ok(config)
 }
 
-/// A folder with a manifest of nothing but a model.
+/// Makes a directory with a manifest that names only the model.
 fn plain_manifest(
     model: Option<&str>,
     chat: &ChatArgs,
@@ -122,6 +124,7 @@ fn plain_manifest(
             "name the model with --model, or a folder of manifests with --manifests".to_owned(),
         ));
     };
+    // The manifest that was asked for cannot be the one that is made here.
     if let Some(name) = &chat.manifest {
         return Err(CommandFailure::Usage(format!(
             "name the folder that holds the manifest {name} with --manifests"
@@ -137,24 +140,26 @@ fn plain_manifest(
     Ok(folder)
 }
 
-/// A loopback address without a listener at this moment.
+/// A loopback address that has no listener at this moment. Another program may take it before the orchestrator does.
 fn free_port() -> std::io::Result<String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.to_string())
 }
 
-/// Where the store's links lead.
+/// The origin of the store's links; `None` when it cannot be found out.
 fn store_origin(world: &SystemConnection) -> Option<DialOrigin> {
     let config = world.config()?;
     let section: StoreSection = config.section("store").ok()?;
     let url = match section.mode {
+        // Links name the public endpoint where there is one.
         StoreMode::S3 if section.s3.public_endpoint.is_empty() => section.s3.endpoint,
         StoreMode::S3 => section.s3.public_endpoint,
         StoreMode::Embedded => {
             let state: StateSection = config.section("state").ok()?;
+            // The embedded store chooses its port, and notes it in its directory.
             let folder: &Path = &state.folder.join("store");
             dray_store::embedded::serving_options(folder).ok()?.endpoint
         }
     };
-    DialOrigin::parse(&url)
+    DialOrigin::parse(&url).ok()
 }

@@ -1,4 +1,4 @@
-//! Lines of standard input, read on a thread of their own: nothing waits for the next one when the program ends.
+//! Lines of standard input, read by a thread of their own: a blocked read does not keep the program from ending.
 
 use std::io::{BufRead, IsTerminal as _, Read as _, Write as _};
 
@@ -9,24 +9,25 @@ use crate::outcome::CommandFailure;
 /// Longest message, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 4 << 20;
 
-/// A line.
+/// A line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
     /// Its text, without its end.
     Text(String),
-    /// Why it is none.
+    /// A line that cannot be sent, with the reason.
     Unusable(String),
 }
 
-/// The lines.
+/// The lines of standard input, in order.
 pub(super) struct ChatInput {
     lines: Receiver<InputLine>,
     is_terminal: bool,
 }
 
 impl ChatInput {
-    /// Begins to read.
+    /// Starts the thread. It ends with the input, or with the process.
     pub(super) fn start() -> Result<Self, CommandFailure> {
+        // One line ahead: a fast pipe waits until the agent has answered.
         let (sender, lines) = channel(1);
         std::thread::Builder::new()
             .name("lines".to_owned())
@@ -38,12 +39,12 @@ impl ChatInput {
         })
     }
 
-    /// Whether a person types.
+    /// Whether standard input is a terminal, so that a person types.
     pub(super) const fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// Asks for a line, where a person types.
+    /// Shows a prompt where a person types. It goes to standard error, because standard output is for answers.
     pub(super) fn prompt(&self) {
         if self.is_terminal && std::io::stderr().is_terminal() {
             let mut out = std::io::stderr().lock();
@@ -51,7 +52,7 @@ impl ChatInput {
         }
     }
 
-    /// The next line, `None` after the last.
+    /// The next line; `None` after the last. Cancellation safe.
     pub(super) async fn next(&mut self) -> Option<InputLine> {
         self.lines.recv().await
     }
@@ -59,13 +60,14 @@ impl ChatInput {
 
 fn forward_lines(input: &mut impl BufRead, lines: &Sender<InputLine>) {
     while let Some(line) = read_line(input) {
+        // The session has ended.
         if lines.blocking_send(line).is_err() {
             return;
         }
     }
 }
 
-/// Reads a line. One that is too long is skipped whole.
+/// Reads a line. A line that is too long is skipped to its end.
 fn read_line(input: &mut impl BufRead) -> Option<InputLine> {
     let mut bytes = Vec::new();
     match input
@@ -78,6 +80,7 @@ fn read_line(input: &mut impl BufRead) -> Option<InputLine> {
             return Some(InputLine::Unusable(format!(
                 "cannot read standard input: {error}"
             )))
+            // Any other error is the end of input: reading again would fail again.
             .filter(|_| error.kind() == std::io::ErrorKind::InvalidData);
         }
     }
@@ -87,6 +90,7 @@ fn read_line(input: &mut impl BufRead) -> Option<InputLine> {
         return Some(InputLine::Unusable(too_long()));
     }
     Some(String::from_utf8(bytes).map_or_else(
+        // Not repaired: the agent would answer to text that was never written.
         |_| InputLine::Unusable("the line is not UTF-8 and was not sent".to_owned()),
         |text| InputLine::Text(text.trim_end_matches(['\n', '\r']).to_owned()),
     ))
@@ -111,11 +115,11 @@ fn skip_line(input: &mut impl BufRead) {
 fn too_long() -> String {
     format!(
         "the message is longer than {}; attach it as a file",
-        dray_content::size::human_size(MAX_MESSAGE_BYTES)
+        dray_presentation::size::human_size(MAX_MESSAGE_BYTES)
     )
 }
 
-/// All of standard input as one message.
+/// All of standard input as one message, without the line ends at its end.
 pub(super) fn read_all() -> Result<String, CommandFailure> {
     let mut bytes = Vec::new();
     let input = std::io::stdin().lock();

@@ -1,4 +1,4 @@
-//! Who is asked: an orchestrator, DIAL Core or a model elsewhere, or the services in this process.
+//! The peer of a chat: an orchestrator, DIAL Core or a model elsewhere, or the services in this process.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use dray_agent::caller::Caller;
 use dray_agent::message::Message;
 use dray_dial::chat::{ChatClient as Completions, ChatError, ChatStream};
 use dray_dial::{DialClient, DialOptions, DialOrigin};
-use dray_http::{HttpClient, HttpTimeouts};
+use dray_http::{HttpClient, HttpTimeouts, TrustedAuthorities};
 use dray_service::config::Environment;
 use dray_types::{FaultCode, RedactedUrl, Secret};
 use serde_json::{Value, json};
@@ -18,31 +18,31 @@ use super::{chat_failure, trouble};
 use crate::cli::{ChatArgs, GlobalOptions};
 use crate::outcome::CommandFailure;
 
-/// `api-version` of requests in DIAL's manner.
+/// `api-version` of requests to DIAL Core.
 const API_VERSION: &str = "2025-01-01-preview";
 /// Longest list of models that is read, in bytes.
 const MAX_MODEL_LIST_BYTES: usize = 4 << 20;
-/// Most names of models that are shown.
+/// Most names of models that an error shows.
 const MAX_SHOWN_MODELS: usize = 20;
 
-/// Who is asked.
+/// The peer: a client with its key, and the origins from which files may be fetched.
 #[derive(Debug)]
 pub(super) struct ChatPeer {
     completions: Completions,
     caller: Caller,
     deployment: String,
     model: Option<String>,
-    /// Where files of DIAL are, when it is asked in DIAL's manner.
+    /// Client for files of DIAL, when the peer is DIAL Core.
     dial: Option<DialClient>,
     http: HttpClient,
-    /// What is trusted to be dialled for files.
+    /// Origins that are trusted for files: that of the peer, and of the store behind it.
     origins: Vec<DialOrigin>,
     url: String,
     silence: Duration,
     embedded: Option<EmbeddedServices>,
 }
 
-/// Where, and with which key.
+/// Address and key of a peer that is not connected yet.
 #[derive(Debug)]
 struct PeerAddress<'a> {
     url: &'a str,
@@ -53,7 +53,7 @@ struct PeerAddress<'a> {
 }
 
 impl ChatPeer {
-    /// Makes ready who the command line names; without an address the services start here.
+    /// Connects to the peer that the command line names. Without an address, the services start in this process.
     pub(super) async fn open(
         global: &GlobalOptions,
         chat: &ChatArgs,
@@ -82,7 +82,7 @@ impl ChatPeer {
         embedded: Option<EmbeddedServices>,
     ) -> Result<Self, CommandFailure> {
         let url = url.trim().trim_end_matches('/');
-        let origin = DialOrigin::parse(url).ok_or_else(|| {
+        let origin = DialOrigin::parse(url).map_err(|_| {
             CommandFailure::Usage(
                 "--url is no http or https URL without user, query and fragment".to_owned(),
             )
@@ -104,6 +104,7 @@ impl ChatPeer {
             Some(deployment) => place.deployment(deployment),
             None => place.plain(named).await,
         };
+        // The services have started, so a failure must stop them first.
         match (opened, embedded) {
             (Ok(mut peer), embedded) => {
                 let store = embedded
@@ -122,7 +123,7 @@ impl ChatPeer {
         }
     }
 
-    /// Sends a conversation and gives the answer while it comes.
+    /// Sends a conversation, and returns the answer as a stream.
     pub(super) async fn ask(&self, messages: &[&Message]) -> Result<ChatStream, ChatError> {
         let mut body = json!({ "messages": messages, "stream": true });
         if let (Some(model), Some(body)) = (&self.model, body.as_object_mut()) {
@@ -133,18 +134,18 @@ impl ChatPeer {
             .await
     }
 
-    /// What an answer that failed means.
+    /// The failure that a failed answer stands for.
     pub(super) fn failure(&self, error: &ChatError) -> CommandFailure {
         trouble::answer_failure(error, &self.url, self.silence)
     }
 
-    /// Where files that come are put.
+    /// The directory for received files, with this peer's origins and key.
     pub(super) fn downloads(&self, folder: &Path) -> Result<DownloadDirectory, CommandFailure> {
         let dial = self.dial.clone().map(|core| (core, self.caller.clone()));
         DownloadDirectory::open(folder, self.http.clone(), self.origins.clone(), dial)
     }
 
-    /// Ends what runs here.
+    /// Stops the services that run here.
     pub(super) async fn close(self) {
         if let Some(embedded) = self.embedded {
             embedded.close().await;
@@ -161,12 +162,13 @@ impl PeerAddress<'_> {
             )
         })?;
         let options = DialOptions {
-            ca_file: self.ca_file.map(Path::to_owned),
+            authorities: TrustedAuthorities::public_and(self.ca_file),
             chat: self.limits,
             ..DialOptions::new(self.url, API_VERSION)
         };
         let core = DialClient::new(options).map_err(|_| unusable_response_failure())?;
         Ok(ChatPeer {
+            // Without retries: an answer of an agent has effects.
             completions: core.chat().once(),
             caller: Caller {
                 api_key: Some(key),
@@ -187,6 +189,7 @@ impl PeerAddress<'_> {
     async fn plain(self, named: Option<&str>) -> Result<ChatPeer, CommandFailure> {
         let http =
             HttpClient::new(self.limits, self.ca_file).map_err(|_| unusable_response_failure())?;
+        // People write both forms; orchestrators and models serve below `/v1`.
         let base = if self.url.ends_with("/v1") {
             self.url.to_owned()
         } else {
@@ -218,10 +221,11 @@ impl PeerAddress<'_> {
         })
     }
 
-    /// The one model there is.
+    /// The name of the only model. Fails when there is none, or more than one.
     async fn only_model(&self, http: &HttpClient, base: &str) -> Result<String, CommandFailure> {
         let mut request = http.get(&format!("{base}/models"));
         if let Some(key) = &self.key {
+            // As OpenAI's API has it; DIAL's own header is used for deployments only.
             request = request.authorization("Bearer", key);
         }
         let unreachable = |error: &dray_http::HttpError| CommandFailure::Unreachable {
@@ -247,6 +251,7 @@ impl PeerAddress<'_> {
         }
         let body = answer.bytes(MAX_MODEL_LIST_BYTES).await;
         let body = body.map_err(|error| unreachable(&error))?;
+        // A body of another shape is a list without models.
         let list: Value = serde_json::from_slice(&body).unwrap_or_default();
         let models = list.get("data").and_then(Value::as_array);
         let names = models.into_iter().flatten();
@@ -257,7 +262,7 @@ impl PeerAddress<'_> {
     }
 }
 
-/// The one of these names.
+/// The only one of these names, or the failure that says which there are.
 fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
     match names {
         [only] => Ok((*only).to_owned()),
@@ -270,7 +275,8 @@ fn only_model(names: &[&str], url: &str) -> Result<String, CommandFailure> {
         names => {
             let told = names.iter().take(MAX_SHOWN_MODELS);
             let told: Vec<_> = told
-                .map(|name| dray_content::name::shown_text(name, 100))
+                // Names come from the server and go to a terminal.
+                .map(|name| dray_presentation::name::shown_text(name, 100))
                 .collect();
             let more = if names.len() > MAX_SHOWN_MODELS {
                 ", …"
@@ -293,7 +299,7 @@ fn shown_url(url: &str) -> String {
     RedactedUrl::from_text(url).as_str().to_owned()
 }
 
-/// The key for `url`: the one that was named, or that of the environment where it belongs to the same origin.
+/// The key for `url`: the one that was named, or the one of the environment if it belongs to the same origin.
 fn api_key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure> {
     if let Some(key) = &chat.api_key {
         return Ok(Some(key.clone()));
@@ -303,6 +309,7 @@ fn api_key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure>
             "cannot read {}",
             file.display()
         )))?;
+        // Files often end with a line break, which is not part of the key.
         let key = text.trim();
         if key.is_empty() {
             return Err(CommandFailure::Usage(format!(
@@ -313,7 +320,9 @@ fn api_key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure>
         return Ok(Some(Secret::new(key)));
     }
     let environment = Environment::from_process();
-    let dial = environment.get("DIAL_URL").and_then(DialOrigin::parse);
+    let dial = environment.get("DIAL_URL");
+    let dial = dial.and_then(|text| DialOrigin::parse(text).ok());
+    // A key of the environment must not go to any other server than its own.
     let is_dial = dial.is_some_and(|dial| dial.owns(url));
     let key = environment.get("DIAL_API_KEY").filter(|_| is_dial);
     Ok(key.map(|key| Secret::new(key.trim())))

@@ -1,12 +1,12 @@
-//! What is shown while an answer comes: its text on standard output, stages and files on standard error; for scripts
-//! one object per line. Nothing that comes from elsewhere steers the terminal.
+//! Output of a chat: the text of answers on standard output, stages and files on standard error; for scripts, one
+//! object per line. Control characters from elsewhere do not reach the terminal.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 
 use dray_agent::message::Attachment;
-use dray_content::{name, size};
 use dray_dial::chat::{StageDelta, StageEnd};
+use dray_presentation::{name, size};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -18,12 +18,12 @@ use crate::progress;
 
 /// Longest name of a stage that is shown, in characters.
 const MAX_NAME_CHARACTERS: usize = 160;
-/// Most that is kept of the name and of the text of a stage, in bytes.
+/// Most bytes that are kept of the name and of the content of a stage.
 const MAX_STAGE_BYTES: usize = 256 << 10;
 /// Longest link that is shown, in characters.
 const MAX_LINK_CHARACTERS: usize = 4000;
 
-/// Where things are shown.
+/// The output, and what it shows at this moment.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct ChatScreen {
@@ -32,7 +32,7 @@ pub(super) struct ChatScreen {
     verbose: bool,
     out_is_terminal: bool,
     err_is_terminal: bool,
-    /// Text was written whose line has not ended.
+    /// Whether text was written whose line has not ended.
     in_line: bool,
     bar: Option<ProgressBar>,
     open: BTreeMap<u32, ShownStage>,
@@ -45,7 +45,7 @@ struct ShownStage {
 }
 
 impl ChatScreen {
-    /// For people, or with `json` for scripts.
+    /// Output for people, or with `json` for scripts.
     pub(super) fn new(json: bool, stages: bool, verbose: bool) -> Self {
         Self {
             json,
@@ -59,13 +59,13 @@ impl ChatScreen {
         }
     }
 
-    /// An answer is waited for.
+    /// Begins an answer: shows that it is waited for.
     pub(super) fn begin(&mut self) {
         self.open.clear();
         self.working("waiting");
     }
 
-    /// More text.
+    /// Shows a chunk of text.
     pub(super) fn content(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -75,6 +75,7 @@ impl ChatScreen {
             return;
         }
         self.rest();
+        // Unchanged into a pipe: the reader may want any bytes.
         if self.out_is_terminal {
             write_stdout(&strip_control_characters(text));
         } else {
@@ -83,8 +84,9 @@ impl ChatScreen {
         self.in_line = !text.ends_with('\n');
     }
 
-    /// A change of a stage.
+    /// Shows a change of a stage.
     pub(super) fn stage(&mut self, delta: &StageDelta) {
+        // Stages arrive in chunks with an index, and several can be open.
         let is_new = !self.open.contains_key(&delta.index);
         let stage = self.open.entry(delta.index).or_default();
         append_bounded(&mut stage.name, delta.name.as_deref());
@@ -130,8 +132,9 @@ impl ChatScreen {
         }
     }
 
-    /// Nothing more comes of this answer.
+    /// Ends an answer: closes stages and lines that are still open.
     pub(super) fn stop(&mut self) {
+        // Stages that the other side never ended.
         let open: Vec<_> = self.open.keys().copied().collect();
         for index in open {
             self.finish(index, None);
@@ -143,7 +146,7 @@ impl ChatScreen {
         }
     }
 
-    /// A file that came, and what became of it.
+    /// Shows a received file and what became of it. Returns the line, for `/files`.
     pub(super) fn file(
         &mut self,
         attachment: &Attachment,
@@ -156,6 +159,7 @@ impl ChatScreen {
             });
             let fields = told.as_object_mut();
             if let Some(fields) = fields {
+                // The content itself is not repeated in the event.
                 let is_held = data::inline_bytes(attachment).is_some();
                 let url = attachment.url.as_ref().filter(|_| !is_held);
                 fields.insert("url".to_owned(), json!(url));
@@ -178,7 +182,7 @@ impl ChatScreen {
         line
     }
 
-    /// The answer is whole.
+    /// Reports the end of a complete answer, for scripts.
     pub(super) fn end(&mut self, ending: &AnswerEnding) {
         if !self.json {
             return;
@@ -194,7 +198,7 @@ impl ChatScreen {
         );
     }
 
-    /// Reports a failure once. The same failure is not reported again.
+    /// Reports a failure, and marks it as reported, so that it is not printed again.
     pub(super) fn failure(&mut self, failure: CommandFailure) -> CommandFailure {
         self.rest();
         match failure {
@@ -211,7 +215,7 @@ impl ChatScreen {
         }
     }
 
-    /// A line for people, not printed for scripts.
+    /// A line for people; scripts do not get it.
     pub(super) fn remark(&mut self, line: &str) {
         if !self.json {
             self.note(line);
@@ -224,7 +228,7 @@ impl ChatScreen {
         outcome::print_note(line);
     }
 
-    /// Shows that something is done, on a terminal.
+    /// Shows on a terminal that work goes on, with this text.
     fn working(&mut self, text: &str) {
         if self.json || !self.err_is_terminal {
             return;
@@ -236,14 +240,15 @@ impl ChatScreen {
         }
     }
 
-    /// Takes away what [`ChatScreen::working`] shows.
+    /// Removes what [`ChatScreen::working`] shows. Called before any other output, which would break the spinner's
+    /// line.
     fn rest(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
 
-    /// Where text and notes share a terminal, a note begins its own line.
+    /// Ends a line of text before a note where both go to one terminal.
     fn break_line(&mut self) {
         if self.in_line && self.out_is_terminal && self.err_is_terminal {
             write_stdout("\n");
@@ -256,7 +261,7 @@ fn print_event(event: &Value) {
     print_line(&event.to_string());
 }
 
-/// A file in one line.
+/// A file on one line.
 fn describe_attachment(attachment: &Attachment, taken: Option<&DownloadOutcome>) -> String {
     let title = attachment.title.as_deref().unwrap_or("attachment");
     let mut line = format!("file: {}", name::shown_text(title, name::SHOWN_MAX));
@@ -298,7 +303,7 @@ fn describe_attachment(attachment: &Attachment, taken: Option<&DownloadOutcome>)
     line
 }
 
-/// Without what steers a terminal.
+/// A text without control characters, except line ends and tabs: others could move the cursor or change the terminal.
 fn strip_control_characters(text: &str) -> String {
     let is_tame = |letter: &char| matches!(letter, '\n' | '\t') || !letter.is_control();
     text.chars().filter(is_tame).collect()
@@ -307,13 +312,15 @@ fn strip_control_characters(text: &str) -> String {
 fn append_bounded(text: &mut String, more: Option<&str>) {
     let more = more.unwrap_or_default();
     let room = MAX_STAGE_BYTES.saturating_sub(text.len());
+    // Not in the middle of a character.
     let end = more.floor_char_boundary(room.min(more.len()));
     text.push_str(more.get(..end).unwrap_or_default());
 }
 
-/// Writes text to standard output. A closed pipe is not an error worth telling.
+/// Writes text to standard output. A closed pipe is the reader's wish, so errors are ignored.
 fn write_stdout(text: &str) {
     let mut out = std::io::stdout().lock();
+    // Flushed, because chunks end in the middle of lines.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 

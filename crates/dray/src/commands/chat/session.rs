@@ -1,9 +1,9 @@
-//! A conversation while it goes on: questions, files both ways, and what an interruption leaves.
+//! A running conversation: questions, files in both directions, and interruptions.
 
 use std::path::Path;
 
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
-use dray_content::name;
+use dray_presentation::name;
 use dray_types::FaultCode;
 use tokio::signal::unix::Signal;
 
@@ -15,16 +15,16 @@ use super::screen::ChatScreen;
 use super::{attach, chat_failure};
 use crate::outcome::CommandFailure;
 
-/// A conversation and all around it.
+/// A conversation with its peer, its output and its files.
 #[derive(Debug)]
 pub(super) struct ChatSession<'a> {
     peer: &'a ChatPeer,
     book: ConversationFile,
     downloads: Option<DownloadDirectory>,
     screen: ChatScreen,
-    /// For the next message.
+    /// Files for the next message.
     pending: Vec<Attachment>,
-    /// Lines about the files that came.
+    /// One line for each received file.
     received: Vec<String>,
     interrupted: bool,
     ended: bool,
@@ -51,7 +51,7 @@ impl<'a> ChatSession<'a> {
         }
     }
 
-    /// Sends a message and shows the answer.
+    /// Sends a message with the pending files, and shows the answer.
     pub(super) async fn say(
         &mut self,
         text: &str,
@@ -83,6 +83,7 @@ impl<'a> ChatSession<'a> {
     ) -> Result<(), CommandFailure> {
         self.screen.begin();
         let messages = self.book.messages(&question);
+        // Dropping the answer closes the connection, which stops the work of the agent.
         let asked = tokio::select! {
             answer = ask::ask_and_show(self.peer, &messages, &mut self.screen) => answer,
             _ = interrupts.recv() => Err(self.interrupt()),
@@ -91,6 +92,7 @@ impl<'a> ChatSession<'a> {
         match asked {
             Ok(answer) => self.answered(question, answer, interrupts).await,
             Err(failure) => {
+                // Kept in the file too, so that `/retry` works in a later chat.
                 self.book.unanswered(question);
                 if let Err(unkept) = self.book.keep() {
                     self.screen.failure(unkept);
@@ -100,7 +102,7 @@ impl<'a> ChatSession<'a> {
         }
     }
 
-    /// Keeps the answer before anything else is tried.
+    /// Handles a complete answer. It is kept before its files are fetched, which may fail or take long.
     async fn answered(
         &mut self,
         question: ChatQuestion,
@@ -115,6 +117,7 @@ impl<'a> ChatSession<'a> {
         }
         let files = answer.attachments().to_vec();
         self.book.answered(question, answer.into_message());
+        // Reported only below: the files of the answer are wanted even if its file cannot be written.
         let kept = self.book.keep();
         let mut lost = 0;
         for file in &files {
@@ -144,6 +147,7 @@ impl<'a> ChatSession<'a> {
         let downloads = self.downloads.as_ref()?;
         let taken = tokio::select! {
             taken = downloads.take(file) => taken,
+            // Ends this file only; the answer is complete.
             _ = interrupts.recv() => {
                 self.interrupted = true;
                 DownloadOutcome::Failed("interrupted".to_owned())
@@ -153,6 +157,7 @@ impl<'a> ChatSession<'a> {
     }
 
     fn interrupt(&mut self) -> CommandFailure {
+        // The second interruption without a line between them ends the command.
         self.ended = self.interrupted;
         self.interrupted = true;
         chat_failure(
@@ -168,7 +173,7 @@ impl<'a> ChatSession<'a> {
         self.ended
     }
 
-    /// A person goes on after an interruption.
+    /// Notes that a person went on after an interruption.
     pub(super) const fn forget_interruption(&mut self) {
         self.interrupted = false;
     }
@@ -182,7 +187,7 @@ impl<'a> ChatSession<'a> {
         Ok(())
     }
 
-    /// Shows the files of both ways.
+    /// Shows the files in both directions.
     pub(super) fn list(&mut self) {
         let waiting = self.pending.iter().map(attachment_remark);
         let waiting: Vec<_> = waiting.map(|line| format!("to be sent: {line}")).collect();
@@ -215,12 +220,12 @@ impl<'a> ChatSession<'a> {
         self.screen.remark(line);
     }
 
-    /// Prints a failure.
+    /// Prints a failure, and returns it as reported.
     pub(super) fn tell(&mut self, failure: CommandFailure) -> CommandFailure {
         self.screen.failure(failure)
     }
 
-    /// The end; reports what was never sent.
+    /// Ends the session; reports files that were never sent.
     pub(super) fn leave(&mut self) {
         if !self.pending.is_empty() {
             let count = self.pending.len();

@@ -1,9 +1,9 @@
-//! What an answer that failed means for a person: what happened, and what to do.
+//! Failed answers for people: what happened, and what to do.
 
 use std::time::Duration;
 
-use dray_content::name;
 use dray_dial::chat::{ChatError, ChatKind};
+use dray_presentation::name;
 use dray_types::{Fault, FaultCode};
 
 use super::chat_failure;
@@ -11,10 +11,10 @@ use crate::outcome::CommandFailure;
 
 /// Longest text of the other side that is shown, in characters.
 const MAX_SHOWN_CHARACTERS: usize = 500;
-/// What can be done about most failures.
+/// Advice for most failures.
 const RETRY_ADVICE: &str = "The message is kept: /retry asks it again.";
 
-/// Describes a failed answer of `url`, which had this timeout.
+/// Describes a failed answer of `url`, where `silence` was the timeout.
 pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) -> CommandFailure {
     let said = display_message(error);
     match error.kind {
@@ -29,7 +29,7 @@ pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) ->
             "The message is kept: /retry asks it again; --timeout waits longer.",
         ),
         ChatKind::Status(status) => of_status(status, &said, error),
-        // What the other side reported, and a stream without an end.
+        // Reported by the other side, or a stream that ended without its last chunk.
         ChatKind::Broken if error.source.is_none() => chat_failure(
             FaultCode::Unavailable,
             "agent_failed",
@@ -51,14 +51,14 @@ pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) ->
     }
 }
 
-/// What the other side wants people to read.
+/// The text that the other side wants people to read, on one line.
 fn display_message(error: &ChatError) -> String {
     let text = error.display_message.as_deref().unwrap_or(&error.message);
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     name::shown_text(lines.join("; "), MAX_SHOWN_CHARACTERS)
 }
 
-/// The key was not accepted.
+/// The failure for a refused key.
 pub(super) fn refused_key_failure(status: u16, said: Option<&str>) -> CommandFailure {
     chat_failure(
         FaultCode::Denied,
@@ -84,6 +84,7 @@ fn of_status(status: u16, said: &str, error: &ChatError) -> CommandFailure {
             "too_large",
             "Attach less, or begin a new conversation.",
         ),
+        // Refusals of the request itself, which would be refused again.
         400 | 421 | 422 => (
             FaultCode::InvalidArgument,
             "refused",

@@ -1,4 +1,4 @@
-//! What the configuration and the flags say about summaries and about the text of pictures.
+//! Settings of `dray read` for summaries and for text in pictures, from the configuration and the options.
 
 use std::sync::Arc;
 
@@ -13,13 +13,14 @@ use crate::cli::{GlobalOptions, ReadArgs};
 use crate::outcome::CommandFailure;
 use crate::world;
 
-/// The reader with the model for summaries and with OCR.
+/// Adds the model for summaries and the settings of OCR to the reader.
 pub(super) fn configure_reader(
     global: &GlobalOptions,
     read: &ReadArgs,
     reader: Reader,
 ) -> Result<Reader, CommandFailure> {
-    let (reader, config) = if read.stub_summarizer {
+    // The stub needs no configuration, so a broken one does not matter.
+    let (reader, config) = if read.summary.stub_summarizer {
         (reader.with_summarizer(Arc::new(Stub)), Config::default())
     } else {
         let loaded = world::load_config(&world::config_sources(global)?)?;
@@ -32,7 +33,7 @@ pub(super) fn configure_reader(
     })
 }
 
-/// The reader with the model that the configuration names for summaries.
+/// Adds the model that the configuration names for summaries; without one, long documents are not summarised.
 fn with_model(reader: Reader, config: &Config) -> Result<Reader, CommandFailure> {
     let summary = &config.reading.summary;
     let model = summary
@@ -46,16 +47,18 @@ fn with_model(reader: Reader, config: &Config) -> Result<Reader, CommandFailure>
     })
 }
 
-/// How the text of pictures is recognised; nothing when it is off.
+/// Settings of OCR; `None` when it is off.
 fn ocr_settings(read: &ReadArgs, config: &Config) -> Result<Option<OcrSettings>, CommandFailure> {
-    let settings = config.reading.ocr.settings().filter(|_| !read.no_ocr);
-    let Some(languages) = &read.ocr_languages else {
+    let settings = config.reading.ocr.settings().filter(|_| !read.ocr.no_ocr);
+    let Some(languages) = &read.ocr.ocr_languages else {
         return Ok(settings);
     };
+    // Naming languages switches OCR on.
     let settings = OcrSettings {
         languages: languages.clone(),
         ..settings.unwrap_or_default()
     };
+    // They become arguments of the recognising program.
     if !settings.has_valid_languages() {
         let message = "--ocr-languages must be names joined by +, such as deu+eng.";
         return Err(Fault::new(FaultCode::InvalidArgument, message).into());

@@ -1,11 +1,12 @@
-//! Copies of several files: each by itself, proved, and published when it is whole.
+//! Copies of several files: each is checked by itself, and published only when it is whole.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use dray_content::name;
+use dray_presentation::name;
+use dray_proto::export::Exported;
 use dray_proto::v1;
 use dray_sandbox_transfer::Config;
 use dray_sandbox_transfer::direct::{DirectSandbox, PutFile};
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::direct::{self, run_until};
 use super::end::{CopyEndpoint, check_directory, local_path};
 use super::operands::CopyOperand;
-use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, join_path};
+use super::plan::{CopyDestination, CopyJob, CopyPlan, is_about_one_file, is_beneath, join_path};
 use super::report::{CopyReport, FileReport, interrupted};
 use super::{call_service, explain_failure, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxCp, SandboxPut, TransferOptions};
@@ -28,24 +29,24 @@ use crate::outcome::CommandFailure;
 use crate::progress;
 use crate::world::SystemConnection;
 
-/// Files that are copied at the same time; sandboxes have limits of their own.
+/// Most files that are copied at the same time; sandboxes have limits of their own.
 const MAX_PARALLEL: usize = 4;
 
 /// How the sandboxes of a command are reached.
 pub(super) enum SandboxAccess<'a> {
-    /// This process opens them.
+    /// This process opens them, with this configuration.
     Direct(&'a Config),
-    /// A running system does.
+    /// A running system opens them, and content passes through its store.
     Served(&'a SystemConnection),
 }
 
-/// A copy of everything that was named.
+/// A copy of all operands, with what its files share.
 struct SandboxCopy<'a> {
     global: &'a GlobalOptions,
     source: CopyEndpoint<'a>,
     target: CopyEndpoint<'a>,
     collision: &'a str,
-    /// The mode of a file in a sandbox that has these permission bits where it comes from.
+    /// Maps the permission bits of a source file to those of the file in a sandbox.
     mode: fn(u32) -> u32,
     resume: bool,
     time: Duration,
@@ -56,7 +57,7 @@ struct SandboxCopy<'a> {
     cancel: CancellationToken,
 }
 
-/// Adds one file to the bar of all.
+/// Progress of one file within the bar of all files.
 struct JobProgress<'a> {
     bar: &'a ProgressBar,
     all: &'a AtomicU64,
@@ -66,14 +67,14 @@ struct JobProgress<'a> {
 impl Progress for JobProgress<'_> {
     fn moved(&self, done: u64, _of: u64) {
         let before = self.own.swap(done, Ordering::Relaxed);
-        // A copy that begins again takes back what it had; the sum wraps and comes out right.
+        // A copy that starts over reports fewer bytes: the difference wraps, and the sum stays right.
         self.all
             .fetch_add(done.wrapping_sub(before), Ordering::Relaxed);
         self.bar.set_position(self.all.load(Ordering::Relaxed));
     }
 }
 
-/// `put` of several files or of directories.
+/// Runs `put` for several files or for directories.
 pub(super) async fn put_many(
     global: &GlobalOptions,
     reach: &SandboxAccess<'_>,
@@ -98,7 +99,7 @@ pub(super) async fn put_many(
     copy.run(&named, CopyDestination::Into(&directory)).await
 }
 
-/// `cp`.
+/// Runs `cp` between this machine and a sandbox, or between two sandboxes.
 pub(super) async fn copy_operands(
     global: &GlobalOptions,
     reach: &SandboxAccess<'_>,
@@ -126,6 +127,7 @@ pub(super) async fn copy_operands(
     };
     let ends = (source, target);
     let copy = SandboxCopy::new(global, ends, &cp.collision, cp.transfer, |mode| {
+        // The bits of the source, but always writable for the owner, or the file could not be replaced later.
         mode | 0o600
     });
     copy.run(&named, destination).await
@@ -186,6 +188,7 @@ impl<'a> SandboxCopy<'a> {
         named: &[Vec<u8>],
         destination: CopyDestination<'_>,
     ) -> Result<(), CommandFailure> {
+        // The report is kept outside of the future: after a timeout it still says what arrived.
         let outcome = run_until(self.time, &self.cancel, self.copy_all(named, destination)).await;
         self.bar.finish_and_clear();
         let report = self
@@ -244,7 +247,7 @@ impl<'a> SandboxCopy<'a> {
             let outcome = self.target.make_directory(directory).await;
             if outcome.map_err(|failure| self.explained(failure))? {
                 made += 1;
-            } else if !jobs.iter().any(|job| job.directory.starts_with(directory)) {
+            } else if !jobs.iter().any(|job| is_beneath(directory, &job.directory)) {
                 let called = name::shown_text(directory, super::MAX_SHOWN_CHARACTERS);
                 lost.push(format!(
                     "{called}: a running system makes no empty directories"
@@ -274,6 +277,7 @@ impl<'a> SandboxCopy<'a> {
                 if !is_about_one_file(&failure) {
                     self.stop.store(true, Ordering::Relaxed);
                 }
+                // A file that was cut short by the timeout is not to blame.
                 let failure = if self.cancel.is_cancelled() {
                     interrupted(&failure)
                 } else {
@@ -284,7 +288,7 @@ impl<'a> SandboxCopy<'a> {
         }
     }
 
-    /// A failure with the name of the sandbox, where there is only one.
+    /// Rewrites a failure with the name of the sandbox, where only one is involved.
     fn explained(&self, failure: CommandFailure) -> CommandFailure {
         match (&self.source, &self.target) {
             (CopyEndpoint::Local, CopyEndpoint::Served(_, sandbox))
@@ -330,7 +334,7 @@ impl<'a> SandboxCopy<'a> {
         }
     }
 
-    /// From this machine into a sandbox.
+    /// Copies from this machine into a sandbox.
     async fn send(
         &self,
         job: &CopyJob,
@@ -353,7 +357,7 @@ impl<'a> SandboxCopy<'a> {
         }
     }
 
-    /// From a sandbox to this machine.
+    /// Copies from a sandbox to this machine.
     async fn receive(
         &self,
         job: &CopyJob,
@@ -367,6 +371,7 @@ impl<'a> SandboxCopy<'a> {
             let failed = CommandFailure::local(format!("cannot write {}", output.display()));
             FileSink::create(&output).map_err(failed)?
         };
+        // Between the look for a free name and the write, another program may take the name.
         if self.collision != "overwrite" {
             sink = sink.exclusive();
         }
@@ -389,9 +394,10 @@ impl<'a> SandboxCopy<'a> {
         })
     }
 
-    /// The file of this machine that is written, and whether another name had to be taken.
+    /// The file of this machine to write, and whether another name was taken for it.
     fn local_target(&self, job: &CopyJob) -> Result<(PathBuf, bool), CommandFailure> {
         let wanted = local_path(&join_path(&job.directory, &job.name));
+        // Without following links: a link is replaced, not what it leads to.
         let Ok(there) = std::fs::symlink_metadata(&wanted) else {
             return Ok((wanted, false));
         };
@@ -415,7 +421,7 @@ impl<'a> SandboxCopy<'a> {
         }
     }
 
-    /// From one sandbox into another.
+    /// Copies from one sandbox into another. Content passes through this process and is not stored.
     async fn pass(
         &self,
         job: &CopyJob,
@@ -465,8 +471,8 @@ impl<'a> SandboxCopy<'a> {
             max_bytes: 0,
         };
         let file = call_service(world, self.time, &request).await?;
-        let claim = file.claim.ok_or_else(Fault::internal)?;
-        Ok((Claim::try_from(claim).map_err(Fault::from)?, file.receipt))
+        let exported = Exported::from_file(file)?;
+        Ok((exported.claim, Some(exported.receipt)))
     }
 
     async fn write(

@@ -1,11 +1,11 @@
-//! Copies of a single file without a running system: bytes go straight between the sandbox and a file of this machine.
-//! Nothing of them passes a bus or a store, and no service is started.
+//! Copies of a single file without a running system: bytes pass from the sandbox to a file of this machine, or back.
+//! They pass no bus and no store, and no service is started.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dray_content::name;
+use dray_presentation::name;
 use dray_proto::v1;
 use dray_sandbox_transfer::Config;
 use dray_sandbox_transfer::direct::{DirectSandbox, KEPT_ADVICE, PutFile, Received};
@@ -22,20 +22,20 @@ use crate::commands::upload;
 use crate::outcome::{CommandFailure, print_note};
 use crate::{progress, world};
 
-/// Mode bits of a file that is put, less those that let it be executed.
+/// Mode of a file that is put, without the bits that let it be executed.
 const FILE_MODE: u32 = 0o644;
-/// Digits of what stands for the content of a file.
+/// Number of hexadecimal digits that stand for the content of a file.
 const CONTENT_DIGITS: usize = 24;
 
-/// A file that was fetched.
+/// A file or an archive that was fetched.
 pub(super) struct FetchedFile {
     /// Where it is; `None` when it went to standard output.
     pub(super) output: Option<PathBuf>,
-    /// What it is, and how it came.
+    /// Its size and digest, and the receipt of the transfer.
     pub(super) received: Received,
 }
 
-/// Shows progress as a bar.
+/// Progress of one transfer as a bar.
 struct TransferBar(ProgressBar);
 
 impl Progress for TransferBar {
@@ -45,7 +45,7 @@ impl Progress for TransferBar {
     }
 }
 
-/// Copies a file or a directory out of a sandbox.
+/// Copies a file, or a directory as one archive, out of a sandbox.
 pub(super) async fn get_direct(
     global: &GlobalOptions,
     sandbox: &DirectSandbox,
@@ -74,14 +74,17 @@ async fn fetch_to_target(
         None
     };
     let output = get.output.as_deref();
+    // The name is asked for only where the output does not have one.
     let mut target = DownloadTarget::new(output, origin, || sandbox.file_name(&path))?;
     let got = sandbox
         .get(&path, most, &mut target.sink, bar, cancel)
         .await;
     if let Some(why) = target.sink.restarted() {
+        // Not an error: the earlier part does not belong to this content.
         note_restart(&path, why);
     }
     let received = match got {
+        // Found out by the attempt, which saves a request for the common case of a file.
         Err(fault) if fault.detail == "is_directory" => {
             let format = if get.tar { "tar" } else { "zip" };
             target = DownloadTarget::new(output, None, || sandbox.archive_name(&path, format))?;
@@ -94,7 +97,7 @@ async fn fetch_to_target(
     Ok(FetchedFile { output, received })
 }
 
-/// Says that what an earlier command brought of a file is of no use.
+/// Reports that a part from an earlier command cannot be used.
 pub(super) fn note_restart(path: &[u8], why: &str) {
     print_note(&format!(
         "{}: copied from its beginning, since {why}",
@@ -113,11 +116,13 @@ pub(super) async fn put_direct(
     let bar = TransferBar(progress::byte_progress_bar(Some(0), global.json));
     let cancel = CancellationToken::new();
     let sending = async {
+        // Before the sandbox is opened: a missing file needs no connection.
         let (source, executable, content) = file_source(file).await?;
         let sandbox = open_sandbox(global, config, operands.sandbox).await?;
         let own = file
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
+        // Cleaned, because the file may be named by another program.
         let called = name::clean_name(put.name.clone().or(own).unwrap_or_default());
         let wanted = PutFile {
             directory: &path_bytes(operands.directory),
@@ -128,12 +133,14 @@ pub(super) async fn put_direct(
         };
         Ok(sandbox.put(wanted, &source, &bar, &cancel).await?)
     };
-    let placed = run_until(Duration::from_secs(put.transfer.timeout), &cancel, sending).await;
+    let time = Duration::from_secs(put.transfer.timeout);
+    // Boxed: the configuration and the transfer are large, and every layer that waits would hold them again.
+    let placed = run_until(time, &cancel, Box::pin(sending)).await;
     bar.0.finish_and_clear();
     placed
 }
 
-/// Opens a sandbox for one command.
+/// Opens a sandbox for one command. Dropping it closes the connection.
 pub(super) async fn open_sandbox(
     global: &GlobalOptions,
     config: Config,
@@ -144,8 +151,8 @@ pub(super) async fn open_sandbox(
     Ok(DirectSandbox::open(config, Clock::system(), &tenant, &address).await?)
 }
 
-/// A file to send, the bits of its mode that let it be executed, and what stands for its content: the same for as long
-/// as nothing touches the file.
+/// A file to send, the bits of its mode that let it be executed, and a stand-in for its content, which stays the same
+/// for as long as nothing writes to the file.
 pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String), CommandFailure> {
     if file == Path::new("-") {
         let failed = || CommandFailure::local("cannot read standard input");
@@ -157,7 +164,9 @@ pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String)
     let (opened, size) = upload::open_regular_file(file).await?;
     let opened = opened.into_std().await;
     let failed = CommandFailure::local(format!("cannot read {}", file.display()));
+    // From the open file: its path could lead to another one by now.
     let seen = opened.metadata().map_err(failed)?;
+    // Device, inode, size and time: reading a large file only to compare it would take as long as sending it.
     let state = format!(
         "{} {} {size} {} {}",
         seen.dev(),
@@ -170,15 +179,16 @@ pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String)
     Ok((FileSource::new(opened, size), seen.mode() & 0o111, content))
 }
 
-/// Standard input in a file without a name, since a put may have to read it again, and how long it is.
+/// Copies standard input into a file without a name, because a put may have to read it again. Returns it with its
+/// length.
 fn hold_input() -> std::io::Result<(std::fs::File, u64)> {
     let mut held = tempfile::tempfile()?;
     let size = std::io::copy(&mut std::io::stdin().lock(), &mut held)?;
     Ok((held, size))
 }
 
-/// Waits for the work, but no longer than it may take and not after Ctrl-C. What was half done is removed before this
-/// returns.
+/// Waits for the work until it ends, until its time is over, or until Ctrl-C. In the last two cases partial files are
+/// removed before this returns, unless a later command can go on with them.
 pub(super) async fn run_until<T>(
     time: Duration,
     cancel: &CancellationToken,
@@ -192,6 +202,7 @@ pub(super) async fn run_until<T>(
         }
         _ = tokio::signal::ctrl_c() => Fault::new(FaultCode::Unavailable, "Interrupted."),
     };
+    // Cancelled rather than dropped: the work removes what it left in the sandbox.
     cancel.cancel();
     let ended = tokio::time::timeout(CLEANUP_TIMEOUT, work).await;
     if let Ok(Err(ended)) = ended
@@ -202,24 +213,24 @@ pub(super) async fn run_until<T>(
     Err(failure.into())
 }
 
-/// Whether a later command can go on with what this failure left.
+/// Whether a later command can go on from where this failure stopped.
 pub(super) fn is_kept(failure: &CommandFailure) -> bool {
     matches!(failure, CommandFailure::Fault(fault) if fault.advice == KEPT_ADVICE)
 }
 
-/// How long the removal of what was half done may take.
+/// How long the removal of partial files may take.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the bytes of a get go.
+/// Destination of the bytes of a get.
 struct DownloadTarget {
     sink: FileSink,
-    /// `None` for standard output.
+    /// The file that is written; `None` for standard output.
     output: Option<PathBuf>,
-    /// Where content is until all of it was proved, on its way to what is not a file.
+    /// Holds the content until it was checked, where it cannot be taken back: standard output, a pipe or a device.
     held: Option<(tempfile::TempDir, PathBuf)>,
 }
 
-/// Whether bytes go into what is there instead of into a new file in its place: standard output, a device or a pipe.
+/// Whether bytes are written into what exists instead of into a new file: standard output, a device or a pipe.
 fn is_stream(output: &Path) -> bool {
     let there = || std::fs::metadata(output);
     output == Path::new("-") || there().is_ok_and(|there| !there.is_file() && !there.is_dir())
@@ -231,6 +242,7 @@ impl DownloadTarget {
         origin: Option<Vec<u8>>,
         called: impl FnOnce() -> Result<String, Fault>,
     ) -> Result<Self, CommandFailure> {
+        // A reader at the other end must get all of it or nothing.
         if let Some(output) = output.filter(|output| is_stream(output)) {
             if origin.is_some() {
                 return Err(CommandFailure::Usage(
@@ -263,7 +275,7 @@ impl DownloadTarget {
         })
     }
 
-    /// Copies what was proved to where it is to go, unless it is there already.
+    /// Writes checked content to a stream. Content for a file is in its place already.
     async fn deliver(self) -> Result<Option<PathBuf>, CommandFailure> {
         let Some((_folder, file)) = &self.held else {
             return Ok(self.output);
@@ -276,6 +288,7 @@ impl DownloadTarget {
         let mut file = tokio::fs::File::open(file).await.map_err(failed())?;
         let mut out: Box<dyn AsyncWrite + Send + Unpin> = match &self.output {
             Some(output) => {
+                // Neither created nor truncated: it is a pipe or a device.
                 let open = tokio::fs::OpenOptions::new().write(true).open(output).await;
                 Box::new(open.map_err(failed())?)
             }

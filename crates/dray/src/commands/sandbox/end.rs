@@ -1,11 +1,12 @@
-//! The two ends of a copy: this machine, a sandbox that this process opened, or one of a running system.
+//! The two ends of a copy: this machine, a sandbox that this process opened, or a sandbox of a running system.
 
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use dray_content::name;
-use dray_proto::v1;
+use dray_presentation::name;
+use dray_proto::NamedCode as _;
+use dray_proto::v1::{self, SandboxEntryKind};
 use dray_sandbox_transfer::direct::{DirectSandbox, ListedFile, Tree};
 use dray_types::{Fault, FaultCode};
 
@@ -13,17 +14,17 @@ use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, call_service, sandbox_ref};
 use crate::outcome::CommandFailure;
 use crate::world::SystemConnection;
 
-/// Levels and entries that a running system is asked for.
+/// Most levels and most entries that a running system is asked for.
 const MAX_SERVED: (u32, u32) = (64, 10_000);
 
-/// One end.
+/// One end of a copy. All of its paths are bytes.
 pub(super) enum CopyEndpoint<'a> {
     Local,
     Direct(Box<DirectSandbox>),
     Served(&'a SystemConnection, &'a str),
 }
 
-/// What a path is.
+/// The kind of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathKind {
     Nothing,
@@ -34,7 +35,7 @@ pub(super) enum PathKind {
 }
 
 impl CopyEndpoint<'_> {
-    /// What a path is, links followed.
+    /// The kind of a path, following links.
     pub(super) async fn stat(&self, path: &[u8]) -> Result<PathKind, CommandFailure> {
         let entry = match self {
             Self::Local => return stat_local(path),
@@ -46,6 +47,7 @@ impl CopyEndpoint<'_> {
                     follow: true,
                 };
                 match call_service(world, CALL_TIMEOUT, &request).await {
+                    // Here a missing path is an answer, not a failure.
                     Err(CommandFailure::Fault(fault)) if fault.detail == "not_found" => None,
                     entry => Some(entry?),
                 }
@@ -53,19 +55,20 @@ impl CopyEndpoint<'_> {
         };
         Ok(match entry {
             None => PathKind::Nothing,
-            Some(entry) => match entry.kind.as_str() {
-                "dir" => PathKind::Directory,
-                "file" => PathKind::File(entry.size, entry.mode & 0o777),
+            Some(entry) => match entry.entry_kind() {
+                SandboxEntryKind::Directory => PathKind::Directory,
+                SandboxEntryKind::File => PathKind::File(entry.size, entry.mode & 0o777),
                 _ => PathKind::Special,
             },
         })
     }
 
-    /// What lies beneath a directory.
+    /// All entries below a directory, with their paths relative to it.
     pub(super) async fn tree(&self, path: &[u8]) -> Result<Tree, CommandFailure> {
         match self {
             Self::Local => {
                 let path = local_path(path);
+                // Directories on slow disks must not block the other transfers.
                 let walked = tokio::task::spawn_blocking(move || walk_directory(&path)).await;
                 walked.map_err(|error| CommandFailure::local("cannot list files")(error.into()))?
             }
@@ -74,7 +77,7 @@ impl CopyEndpoint<'_> {
         }
     }
 
-    /// Makes a directory and what is missing above it. Returns whether this end can do so.
+    /// Makes a directory and its missing parents. Returns `false` where this end cannot make directories.
     pub(super) async fn make_directory(&self, path: &[u8]) -> Result<bool, CommandFailure> {
         match self {
             Self::Local => {
@@ -83,14 +86,14 @@ impl CopyEndpoint<'_> {
                 std::fs::create_dir_all(&path).map_err(failed)?;
             }
             Self::Direct(sandbox) => sandbox.make_directory(path).await?,
-            // A put makes the directories above its file.
+            // A running system makes the directories of a file with its put, and has no call for a directory alone.
             Self::Served(..) => return Ok(false),
         }
         Ok(true)
     }
 }
 
-/// A path of this machine.
+/// A path of this machine; any bytes are valid.
 pub(super) fn local_path(path: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()))
 }
@@ -112,7 +115,7 @@ fn stat_local(path: &[u8]) -> Result<PathKind, CommandFailure> {
     }
 }
 
-/// What lies beneath a directory of this machine. Links are named and not followed.
+/// All entries below a directory of this machine. Links are listed and not followed, so cycles cannot occur.
 fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
     let mut tree = Tree {
         path: directory.as_os_str().as_bytes().to_vec(),
@@ -124,10 +127,12 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
         let failed = || CommandFailure::local(format!("cannot read {}", here.display()));
         let entries = std::fs::read_dir(&here).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = entries.map_err(failed())?;
+        // For the same output on every file system.
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let called = relative.join(entry.file_name());
             let name = called.as_os_str().as_bytes().to_vec();
+            // `entry.metadata` does not follow links.
             let metadata = entry.metadata().map_err(failed())?;
             if metadata.is_dir() {
                 tree.directories.push(name);
@@ -167,6 +172,7 @@ async fn served_tree(
         limit,
     };
     let listing = call_service(world, CALL_TIMEOUT, &request).await?;
+    // Half of a directory must not look like all of it.
     if listing.truncated {
         let text = "The directory has more entries than a running system lists.";
         let advice = "Copy its parts one by one, or leave out --nats.";
@@ -179,29 +185,32 @@ async fn served_tree(
         path: path.to_vec(),
         follow: true,
     };
+    // The listing has resolved paths; the path that was typed may be a link.
     tree.path = call_service(world, CALL_TIMEOUT, &stat).await?.real_path;
     for entry in listing.entries {
         let Some(called) = entry.path.strip_prefix(tree.path.as_slice()) else {
             continue;
         };
         let called = called.strip_prefix(b"/").unwrap_or(called).to_vec();
-        match entry.kind.as_str() {
-            "dir" => tree.directories.push(called),
-            "file" => tree.files.push(ListedFile {
+        match entry.entry_kind() {
+            SandboxEntryKind::Directory => tree.directories.push(called),
+            SandboxEntryKind::File => tree.files.push(ListedFile {
                 name: called,
                 size: entry.size,
                 mode: entry.mode & 0o777,
             }),
             kind => tree.skipped.push(format!(
-                "{}: {kind}",
-                name::shown_text(&called, MAX_SHOWN_CHARACTERS)
+                "{}: {}",
+                name::shown_text(&called, MAX_SHOWN_CHARACTERS),
+                kind.name()
             )),
         }
     }
     Ok(tree)
 }
 
-/// Several things need a directory to go into; one that is missing must be asked for with a slash.
+/// Checks that several sources have a directory to go to. One that does not exist is asked for with a slash at its
+/// end.
 pub(super) async fn check_directory(
     target: &CopyEndpoint<'_>,
     path: &[u8],

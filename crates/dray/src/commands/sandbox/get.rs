@@ -1,12 +1,13 @@
-//! `dray sandbox get`: files out of a sandbox, each directory as one archive.
+//! `dray sandbox get`: files out of a sandbox; each directory comes as one archive.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dray_content::name;
-use dray_proto::v1;
+use dray_presentation::name;
+use dray_proto::export::{Export, ExportCalls, TreeFormat};
+use dray_proto::{Call, v1};
 use dray_sandbox_transfer::direct::{DirectSandbox, Received};
-use dray_types::{ByteSize, Claim, Fault};
+use dray_types::{ByteSize, Claim};
 use tokio_util::sync::CancellationToken;
 
 use super::copy::SandboxAccess;
@@ -23,13 +24,13 @@ use crate::outcome::{CommandFailure, print_note};
 use crate::progress;
 use crate::world::SystemConnection;
 
-/// The sandbox that is read.
+/// How the sandbox is read.
 enum GetSource<'a> {
     Direct(Box<DirectSandbox>),
     Served(&'a SystemConnection),
 }
 
-/// One get.
+/// One run of the command.
 struct GetRun<'a> {
     global: &'a GlobalOptions,
     source: GetSource<'a>,
@@ -64,6 +65,7 @@ async fn try_run(
         })
     };
     let get = GetRun {
+        // Opening counts towards the timeout too: an SSH host may not answer.
         source: run_until(time, &cancel, opened).await?,
         global,
         command,
@@ -97,13 +99,14 @@ impl GetRun<'_> {
                 name::shown_text(skipped, MAX_SHOWN_CHARACTERS)
             ));
         }
+        // Content on standard output must not be followed by a line about it.
         if let Some(output) = output {
             let (size, sha256) = (received.size, hex_digits(&received.sha256));
             print_written_file(self.global, output, size, &sha256, Some(&received.receipt));
         }
     }
 
-    /// Several paths into one directory; those that can be had come, the others are named.
+    /// Fetches several paths into one directory. A path that fails does not keep the others from being fetched.
     async fn run_many(&self, paths: &[PathBuf], time: Duration) -> Result<(), CommandFailure> {
         if let Some(output) = self
             .command
@@ -127,6 +130,7 @@ impl GetRun<'_> {
                 match self.fetch(path).await {
                     Ok(fetched) => self.note(&mut report, path, fetched),
                     Err(failure) => {
+                        // Such as a sandbox that is gone: the next path would fail in the same way.
                         stopped = !is_about_one_file(&failure);
                         let failure = explain_failure(failure, &self.command.sandbox, false);
                         report.failed(self.global, path_bytes(path), failure);
@@ -155,7 +159,7 @@ impl GetRun<'_> {
         report.arrived(self.global, file);
     }
 
-    /// Through the store of a running system.
+    /// Fetches a path through the store of a running system.
     async fn fetch_served(
         &self,
         world: &SystemConnection,
@@ -165,6 +169,7 @@ impl GetRun<'_> {
         let stored = self.store(world, path).await;
         waiting.finish_and_clear();
         let (claim, received) = stored?;
+        // The name comes from the sandbox, so it must not lead out of the directory.
         let called = || name::clean_name(&claim.artifact.name);
         let output = match self.command.output.as_deref() {
             Some(output) if output.is_dir() => free_name_in(output, called().as_bytes()),
@@ -183,40 +188,52 @@ impl GetRun<'_> {
         world: &SystemConnection,
         path: &Path,
     ) -> Result<(Claim, Received), CommandFailure> {
-        let sandbox = || Some(sandbox_ref(&self.command.sandbox));
-        let time = Duration::from_secs(self.command.transfer.timeout);
-        let stat = v1::StatSandboxRequest {
-            sandbox: sandbox(),
+        let export = Export {
+            sandbox: sandbox_ref(&self.command.sandbox),
             path: path_bytes(path),
-            follow: true,
+            format: if self.command.tar {
+                TreeFormat::Tar
+            } else {
+                TreeFormat::Zip
+            },
+            max_bytes: self.command.size_limit.map_or(0, ByteSize::as_u64),
         };
-        let entry = call_service(world, time, &stat).await?;
-        let max_bytes = self.command.size_limit.map_or(0, ByteSize::as_u64);
-        let (claim, receipt, skipped) = if entry.kind == "dir" {
-            let request = v1::GetSandboxTreeRequest {
-                sandbox: sandbox(),
-                path: path_bytes(path),
-                format: if self.command.tar { "tar" } else { "zip" }.to_owned(),
-                max_bytes,
-            };
-            let tree = call_service(world, time, &request).await?;
-            (tree.claim, tree.receipt, tree.skipped)
-        } else {
-            let request = v1::GetSandboxFileRequest {
-                sandbox: sandbox(),
-                path: path_bytes(path),
-                max_bytes,
-            };
-            let file = call_service(world, time, &request).await?;
-            (file.claim, file.receipt, Vec::new())
+        let calls = ServedExport {
+            world,
+            time: Duration::from_secs(self.command.transfer.timeout),
         };
-        let claim = Claim::try_from(claim.ok_or_else(Fault::internal)?).map_err(Fault::from)?;
+        let (_, exported) = export.run(&calls).await?;
         let received = Received {
-            size: claim.artifact.size,
-            sha256: claim.artifact.sha256.as_bytes().to_vec(),
-            receipt: receipt.unwrap_or_default(),
-            skipped,
+            size: exported.claim.artifact.size,
+            sha256: exported.claim.artifact.sha256.as_bytes().to_vec(),
+            receipt: exported.receipt,
+            skipped: exported.skipped,
         };
-        Ok((claim, received))
+        Ok((exported.claim, received))
+    }
+}
+
+/// Calls of an export through a running system.
+struct ServedExport<'a> {
+    world: &'a SystemConnection,
+    time: Duration,
+}
+
+impl ExportCalls for ServedExport<'_> {
+    type Error = CommandFailure;
+
+    async fn stat(
+        &self,
+        request: &v1::StatSandboxRequest,
+    ) -> Result<v1::SandboxEntry, CommandFailure> {
+        call_service(self.world, self.time, request).await
+    }
+
+    async fn copy<C: Call>(
+        &self,
+        _entry: &v1::SandboxEntry,
+        request: &C,
+    ) -> Result<C::Reply, CommandFailure> {
+        call_service(self.world, self.time, request).await
     }
 }

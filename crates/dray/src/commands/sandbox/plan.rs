@@ -1,4 +1,4 @@
-//! Which files a copy is made of, and where each goes.
+//! The plan of a copy: its files, and the place of each.
 
 use super::end::{CopyEndpoint, PathKind};
 use crate::outcome::CommandFailure;
@@ -8,49 +8,58 @@ use dray_types::{Fault, FaultCode};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CopyJob {
     pub(super) from: Vec<u8>,
-    /// Directory at the other end.
+    /// Directory at the target, which may not exist yet.
     pub(super) directory: Vec<u8>,
     pub(super) name: Vec<u8>,
     pub(super) size: u64,
-    /// Permission bits at the source.
+    /// Permission bits of the source.
     pub(super) mode: u32,
 }
 
-/// All that a copy does.
+/// The plan of a copy.
 #[derive(Debug, Default)]
 pub(super) struct CopyPlan {
-    /// Directories to make, each after the one that holds it.
+    /// Directories to make, each after its parent.
     pub(super) directories: Vec<Vec<u8>>,
     pub(super) jobs: Vec<CopyJob>,
-    /// What is left out, a line each.
+    /// Entries that are left out, one line each.
     pub(super) skipped: Vec<String>,
-    /// What cannot be copied.
+    /// Operands that cannot be copied, with the reason.
     pub(super) failed: Vec<(Vec<u8>, CommandFailure)>,
 }
 
-/// Where a copy goes.
+/// Destination of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CopyDestination<'a> {
     /// Into this directory, under the source's own name.
     Into(&'a [u8]),
-    /// To this path: into it when it is a directory, otherwise under its name.
+    /// To this path: into it when it is a directory, otherwise as the new name.
     To(&'a [u8]),
 }
 
 pub(super) fn join_path(directory: &[u8], name: &[u8]) -> Vec<u8> {
     match directory {
         [] => name.to_vec(),
+        // The root and paths that end with a slash already divide.
         [.., b'/'] => [directory, name].concat(),
         _ => [directory, b"/", name].concat(),
     }
 }
 
+/// Whether `path` is `directory` or lies beneath it.
+pub(super) fn is_beneath(directory: &[u8], path: &[u8]) -> bool {
+    let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+    let rest = path.strip_prefix(directory);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
 fn trim_slashes(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/');
+    // The root itself keeps its slash.
     path.get(..=end.unwrap_or(0)).unwrap_or_default()
 }
 
-/// The directory and the name of a path.
+/// The directory and the name of a path. A name alone is in the current directory.
 fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
     let path = trim_slashes(path);
     match path.iter().rposition(|byte| *byte == b'/') {
@@ -63,7 +72,7 @@ fn split_path(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The name that what is copied has of its own; `None` for `.`, `..` and the root, which mean what they hold.
+/// The name that a copy takes from its source. `None` for `.`, `..`, `~` and the root: their content is copied.
 fn own_name(path: &[u8]) -> Option<&[u8]> {
     let (_, name) = split_path(path);
     let is_name = !matches!(name, b"" | b"." | b".." | b"~");
@@ -71,7 +80,7 @@ fn own_name(path: &[u8]) -> Option<&[u8]> {
 }
 
 impl CopyPlan {
-    /// Adds what is at one path of the source.
+    /// Adds one operand, which is a file or a directory at the source.
     pub(super) async fn add(
         &mut self,
         source: &CopyEndpoint<'_>,
@@ -81,6 +90,7 @@ impl CopyPlan {
     ) -> Result<(), CommandFailure> {
         let found = match source.stat(from).await {
             Ok(found) => found,
+            // Other operands may still be copied.
             Err(failure) if is_about_one_file(&failure) => {
                 self.failed.push((from.to_vec(), failure));
                 return Ok(());
@@ -130,12 +140,14 @@ impl CopyPlan {
             }
             Err(failure) => return Err(failure),
         };
+        // The root first: an empty directory is copied too.
         self.directories.push(root.to_vec());
         let names = tree.directories.iter().map(|name| join_path(root, name));
         self.directories.extend(names);
         self.skipped.extend(tree.skipped);
         for file in tree.files {
             let whole = join_path(root, &file.name);
+            // A name in a tree may hold directories of its own.
             let (directory, name) = split_path(&whole);
             self.jobs.push(CopyJob {
                 from: join_path(&tree.path, &file.name),
@@ -148,7 +160,7 @@ impl CopyPlan {
         Ok(())
     }
 
-    /// Bytes of all files.
+    /// Size of all files, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.jobs.iter().map(|job| job.size).sum()
     }
@@ -158,7 +170,7 @@ fn nameless_failure() -> CommandFailure {
     CommandFailure::Usage("name the file that is copied, not only its directory".to_owned())
 }
 
-/// The directory and the name that a file gets.
+/// The directory and the name of a file at the target.
 async fn place_file(
     from: &[u8],
     target: &CopyEndpoint<'_>,
@@ -169,6 +181,7 @@ async fn place_file(
         CopyDestination::Into(directory) => Ok((directory.to_vec(), own?.to_vec())),
         CopyDestination::To(path) => {
             let is_directory =
+                // A slash at the end asks for a directory, also where none exists yet.
                 path.ends_with(b"/") || target.stat(path).await? == PathKind::Directory;
             if is_directory || own_name(path).is_none() {
                 return Ok((path.to_vec(), own?.to_vec()));
@@ -179,7 +192,7 @@ async fn place_file(
     }
 }
 
-/// The directory that a directory becomes.
+/// The directory at the target that a source directory becomes.
 async fn place_directory(
     from: &[u8],
     target: &CopyEndpoint<'_>,
@@ -194,6 +207,7 @@ async fn place_directory(
         CopyDestination::To(path) if path.ends_with(b"/") => Ok(inside(path)),
         CopyDestination::To(path) => match target.stat(path).await? {
             PathKind::Directory => Ok(inside(path)),
+            // Like `cp -r`: a path that does not exist becomes the copy itself.
             PathKind::Nothing => Ok(path.to_vec()),
             PathKind::File(..) | PathKind::Special => {
                 let text = "A directory cannot take the place of a file.";
@@ -204,7 +218,7 @@ async fn place_directory(
     }
 }
 
-/// Whether a failure speaks of one file, so that others may still be copied.
+/// Whether a failure is about one file, so that others may still be copied.
 pub(super) fn is_about_one_file(failure: &CommandFailure) -> bool {
     const FAULT_DETAILS: [&str; 14] = [
         "not_found",
@@ -225,13 +239,17 @@ pub(super) fn is_about_one_file(failure: &CommandFailure) -> bool {
     match failure {
         CommandFailure::Fault(fault) => FAULT_DETAILS.contains(&fault.detail.as_str()),
         CommandFailure::Local { source, .. } => !matches!(
+            // A disk that is full or read-only fails every further file too.
             source.kind(),
             std::io::ErrorKind::StorageFull
                 | std::io::ErrorKind::ReadOnlyFilesystem
                 | std::io::ErrorKind::QuotaExceeded
         ),
-        CommandFailure::Usage(_) | CommandFailure::Told(_) | CommandFailure::Reported => false,
-        CommandFailure::Configuration(_) | CommandFailure::Unreachable { .. } => false,
+        CommandFailure::Usage(_)
+        | CommandFailure::Told(_)
+        | CommandFailure::Reported
+        | CommandFailure::Configuration(_)
+        | CommandFailure::Unreachable { .. } => false,
     }
 }
 
@@ -294,5 +312,21 @@ mod tests {
         assert_eq!(into("/x/own", "new").await.unwrap(), at("new"));
         assert_eq!(into("/x/own/.", "d").await.unwrap(), at("d"));
         assert!(into("/x/own", "f").await.is_err());
+    }
+
+    #[test]
+    fn only_paths_behind_a_slash_are_beneath_a_directory() {
+        for (directory, path, expected) in [
+            ("/w/a", "/w/a", true),
+            ("/w/a", "/w/a/b", true),
+            ("/w/a/", "/w/a/b", true),
+            ("/", "/w", true),
+            ("/w/a", "/w/ab", false),
+            ("/w/a", "/w/ab/c", false),
+            ("/w/a/b", "/w/a", false),
+        ] {
+            let found = is_beneath(directory.as_bytes(), path.as_bytes());
+            assert_eq!(found, expected, "{path} beneath {directory}");
+        }
     }
 }

@@ -1,6 +1,8 @@
-//! What became of every file of a copy.
+//! The report of a copy: what became of every file.
 
-use dray_content::size::human_size;
+use std::fmt::Write as _;
+
+use dray_presentation::size::human_size;
 use dray_proto::v1;
 use dray_sandbox_transfer::direct::KEPT_ADVICE;
 use dray_types::{Fault, FaultCode};
@@ -11,19 +13,19 @@ use super::{hex_digits, path_text, receipt_json, receipt_line};
 use crate::cli::GlobalOptions;
 use crate::outcome::{CommandFailure, fault_json, print_line, print_note};
 
-/// A file that is in its place.
+/// A file that arrived.
 #[derive(Debug)]
 pub(super) struct FileReport {
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
     pub(super) size: u64,
     pub(super) sha256: Vec<u8>,
-    /// Whether another name had to be taken.
+    /// Whether another name was taken because the wanted one existed.
     pub(super) renamed: bool,
-    /// Whether the very same file was there already.
+    /// Whether a file with the same content existed already, so that nothing was written.
     pub(super) existed: bool,
     pub(super) receipt: Option<v1::TransferReceipt>,
-    /// How it was read, between two sandboxes.
+    /// Receipt of the reading side, for copies between two sandboxes.
     pub(super) read_receipt: Option<v1::TransferReceipt>,
 }
 
@@ -64,7 +66,7 @@ impl FileReport {
     }
 }
 
-/// What became of a copy of several files.
+/// The report of a copy of several files. People see each file when it ends, scripts one document at the end.
 #[derive(Debug, Default)]
 pub(super) struct CopyReport {
     files: Vec<FileReport>,
@@ -75,7 +77,7 @@ pub(super) struct CopyReport {
 }
 
 impl CopyReport {
-    /// Notes a file that arrived, and says so to people.
+    /// Records a file that arrived.
     pub(super) fn arrived(&mut self, global: &GlobalOptions, file: FileReport) {
         if !global.json {
             print_line(&file.to_line());
@@ -87,7 +89,7 @@ impl CopyReport {
         self.directories += count;
     }
 
-    /// Notes what is left out, and says so to people.
+    /// Records entries that are left out.
     pub(super) fn skipped(
         &mut self,
         global: &GlobalOptions,
@@ -101,7 +103,7 @@ impl CopyReport {
         }
     }
 
-    /// Notes a file that did not arrive, and says so to people.
+    /// Records a file that did not arrive.
     pub(super) fn failed(
         &mut self,
         global: &GlobalOptions,
@@ -119,13 +121,14 @@ impl CopyReport {
         self.not_tried.push(from);
     }
 
-    /// Prints the whole for scripts and the sum for people, and says how the command ends. `stopped` is why it ended
-    /// before its time.
+    /// Prints the document for scripts or the sum for people, and returns how the command ends. `stopped` is the
+    /// reason when it was cut short.
     pub(super) fn finish(
         mut self,
         global: &GlobalOptions,
         stopped: Option<CommandFailure>,
     ) -> Result<(), CommandFailure> {
+        // Files end in any order; a document should not differ from run to run.
         self.files.sort_by(|one, other| one.from.cmp(&other.from));
         if global.json {
             print_line(&self.to_json(stopped.as_ref()).to_string());
@@ -135,8 +138,10 @@ impl CopyReport {
                 stopped.report(false);
             }
         }
+        // The exit code of the first failure stands for all.
         let first = self.failed.into_iter().map(|(_, failure)| failure).next();
         match stopped.or(first) {
+            // Every failure was printed above.
             Some(failure) => Err(CommandFailure::Told(Box::new(failure))),
             None => Ok(()),
         }
@@ -144,6 +149,7 @@ impl CopyReport {
 
     fn print_sum(&self) {
         let left = self.failed.len() + self.not_tried.len();
+        // For one file its own line says everything.
         if self.files.len() + left < 2 {
             return;
         }
@@ -151,7 +157,8 @@ impl CopyReport {
         let count = self.files.len();
         let mut sum = format!("{count} of {} files, {}", count + left, human_size(bytes));
         if !self.not_tried.is_empty() {
-            sum.push_str(&format!("; {} were not tried", self.not_tried.len()));
+            // Writing to a string cannot fail.
+            let _ = write!(sum, "; {} were not tried", self.not_tried.len());
         }
         print_note(&sum);
     }
@@ -175,7 +182,7 @@ impl CopyReport {
     }
 }
 
-/// What a copy that was cut short is called; what is kept of it is still said.
+/// The failure of a copy that was cut short. Advice about a kept part is passed on.
 pub(super) fn interrupted(failure: &CommandFailure) -> CommandFailure {
     let fault = Fault::new(FaultCode::Unavailable, "Interrupted.").detail("interrupted");
     if is_kept(failure) {

@@ -82,7 +82,8 @@ pub(super) fn pax(records: &[(&str, &str)]) -> Vec<u8> {
         while length != rest.len() + length.to_string().len() {
             length = rest.len() + length.to_string().len();
         }
-        content.push_str(&format!("{length}{rest}"));
+        content.push_str(&length.to_string());
+        content.push_str(&rest);
     }
     tar_entry("PaxHeaders/0", b'x', "", content.as_bytes())
 }

@@ -91,6 +91,7 @@ impl Walker {
                 Tag::Box(std::mem::take(&mut self.fields))
             }
             "footnote" | "endnote" | "comment" => {
+                // Separators between text and notes are kept as notes of a type of their own.
                 if e.attr("type").is_some_and(|t| t != "normal") {
                     return None;
                 }
@@ -100,6 +101,8 @@ impl Walker {
                     author: e.attr("author").unwrap_or_default(),
                 }
             }
+            // Revisions count as accepted: deleted and moved text is passed over, and so are the properties
+            // before a change.
             "sdtPr" | "sdtEndPr" | "tblPr" | "tblGrid" | "sectPr" | "pPrChange" | "rPrChange"
             | "tblPrChange" | "trPrChange" | "tcPrChange" | "tblPrEx" | "moveFrom" | "delText"
             | "delInstrText" | "rt" | "altChunk" | "smartTagPr" | "customXmlPr" | "docDefaults"
@@ -184,6 +187,7 @@ impl Walker {
         let number = e.number("val").unwrap_or(1);
         match e.name() {
             "gridSpan" => table.span = number,
+            // Without a value the cell continues the one above (ECMA-376-1, 17.4.84).
             "vMerge" => table.continues = e.attr("val").is_none_or(|v| v != "restart"),
             "gridBefore" if number > 0 => table.cells.push(GridCell {
                 columns: number,
@@ -232,6 +236,7 @@ impl Walker {
                 let link = xml
                     .relation(e, "id")
                     .and_then(|id| self.relations.get(&id))
+                    // Links to places in the document lead nowhere in Markdown, so only their text stays.
                     .filter(|r| r.external)
                     .map(|r| match e.attr("anchor") {
                         Some(place) if !r.target.contains('#') => {
@@ -250,7 +255,7 @@ impl Walker {
         }
     }
 
-    /// `[^1]`, `[^e1]`.
+    /// The mark of a note in the text: `[^1]`, or `[^e1]` for an endnote.
     fn reference(&mut self, e: &Element<'_>) {
         let Some(id) = e.attr("id") else {
             return;
@@ -271,7 +276,7 @@ impl Walker {
     fn symbol(&mut self, e: &Element<'_>) {
         let code = e
             .attr("char")
-            .and_then(|c| u32::from_str_radix(c.trim(), 16).ok())
+            .and_then(|c| crate::hex::parse_hex(c.trim()))
             .unwrap_or_default();
         let font = e.attr("font").unwrap_or_default().to_lowercase();
         let symbol = match code & 0xFF {
@@ -337,7 +342,7 @@ impl Walker {
         true
     }
 
-    /// Pictures, charts, diagrams.
+    /// Pictures become images, charts and diagrams become lists after the paragraph.
     fn drawing(
         &mut self,
         e: &Element<'_>,
@@ -349,6 +354,7 @@ impl Walker {
             "docPr" | "cNvPr" => {
                 let alt = e.attr("descr").filter(|a| !a.trim().is_empty());
                 let alt = alt.or_else(|| e.attr("title")).unwrap_or_default();
+                // Shapes inside a drawing often have no description; they must not clear that of the whole.
                 if e.name() == "docPr" || !alt.is_empty() {
                     self.alt = alt;
                 }
@@ -381,6 +387,7 @@ impl Walker {
             .map(|r| figure::part_name(&r.target).to_owned())
             .unwrap_or_default();
         let alt = std::mem::take(&mut self.alt);
+        // The picture of an embedded object is only its preview.
         let object = self.tags.iter().any(|tag| matches!(tag, Tag::Object));
         if self.mute() || object {
             return;

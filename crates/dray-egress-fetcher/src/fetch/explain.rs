@@ -1,0 +1,86 @@
+//! Judges a URL without fetching it. Every step is judged by the code that judges a fetch.
+
+use dray_guard::{CanonicalUrl, Host, StepLog};
+
+use super::{FetchContext, FetchFailure, FetchJob, Fetcher, record_failure};
+use crate::error::FetchError;
+use crate::limits::FetchSlot;
+use crate::record::{FetchEnd, FetchRecord};
+
+/// The judgement of a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyExplanation {
+    /// The steps that were judged, in order.
+    pub steps: StepLog,
+    /// The failure that a fetch would have; `None` when nothing that was judged refuses it.
+    pub refusal: Option<FetchFailure>,
+    /// Whether nothing is left to judge. `false`: the host is a name that was not looked up.
+    pub complete: bool,
+}
+
+impl Fetcher {
+    /// Judges `request` as [`Fetcher::fetch`] does, up to the point where it would connect. Connects to nothing.
+    ///
+    /// With `resolve_names` a name is looked up once, in a slot of its tenant, app and host as a fetch has one.
+    /// Otherwise no query is sent. What depends on load is not judged without a lookup, and responses never are.
+    pub async fn explain(
+        &self,
+        request: &FetchJob,
+        resolve_names: bool,
+        record: &mut FetchRecord,
+    ) -> PolicyExplanation {
+        record.begin();
+        record.lookup_only = true;
+        let judged = self.judge_steps(request, resolve_names, record).await;
+        record.ended();
+        let (refusal, complete) = match judged {
+            Ok(complete) => {
+                record.end = Some(FetchEnd::Judged);
+                (None, complete)
+            }
+            Err(failure) => (Some(record_failure(request, record, &failure)), true),
+        };
+        PolicyExplanation {
+            steps: record.steps.clone(),
+            refusal,
+            complete,
+        }
+    }
+
+    /// Returns whether every step was judged.
+    async fn judge_steps(
+        &self,
+        request: &FetchJob,
+        resolve_names: bool,
+        record: &mut FetchRecord,
+    ) -> Result<bool, FetchError> {
+        let (chain, context) = self.begin(request, record)?;
+        let url = chain.current().clone();
+        let is_name = matches!(url.host(), Host::Name(_));
+        if is_name && !resolve_names {
+            return Ok(false);
+        }
+        record.enter(0, Some(&url));
+        // A literal address needs no query, so nothing has to be limited.
+        let _slot = if is_name {
+            Some(self.lookup_slot(&url, &context).await?)
+        } else {
+            None
+        };
+        let judge = self.current_judge()?;
+        self.pin(&chain, &url, &judge, &context, record).await?;
+        Ok(true)
+    }
+
+    /// The slot of a lookup. A target whose breaker is open is refused as a fetch of it is.
+    async fn lookup_slot(
+        &self,
+        url: &CanonicalUrl,
+        context: &FetchContext<'_>,
+    ) -> Result<FetchSlot, FetchError> {
+        self.check_breaker(url)?;
+        let request = Self::slot_request(url, context, false);
+        let slot = context.budget.whole(self.limits.slot(request)).await?;
+        slot.map_err(super::hop::overloaded_error)
+    }
+}

@@ -1,0 +1,94 @@
+//! A host with the service over the in-memory network, and a caller.
+
+use std::time::Duration;
+
+use dray_bus::{CallError, EventFilter, EventStream, Meta};
+use dray_proto::convert::ContentSource;
+use dray_proto::v1;
+use dray_service::{Host, RunningHost, Settings};
+use dray_types::{AppId, Clock, Deadline, Fault, TenantId, TraceContext};
+
+use super::world::*;
+use crate::service::EgressFetcher;
+
+pub(crate) const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+/// A host with the service over the in-memory network.
+pub(crate) struct TestService {
+    pub(crate) running: RunningHost,
+    audit: EventStream,
+    _folder: tempfile::TempDir,
+}
+
+/// `set` are fields of the service's section, or whole paths of other sections.
+pub(crate) async fn start_service(world: &FakeNetwork, set: &[(&str, &str)]) -> TestService {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
+    for (key, value) in set {
+        let path = if key.contains('.') {
+            (*key).to_owned()
+        } else {
+            format!("egress-fetcher.{key}")
+        };
+        settings = settings.set(path, *value);
+    }
+    let network = world.network();
+    let running = Host::new(settings)
+        .with_start::<EgressFetcher, _, _>(move |config, cx| {
+            EgressFetcher::start_with(config, cx, network)
+        })
+        .start()
+        .await
+        .unwrap();
+    let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
+    let audit = running.context().bus.events(filter).await.unwrap();
+    TestService {
+        running,
+        audit,
+        _folder: folder,
+    }
+}
+
+pub(crate) fn meta(clock: &Clock) -> Meta {
+    meta_of("acme", clock)
+}
+
+pub(crate) fn meta_of(tenant: &str, clock: &Clock) -> Meta {
+    let deadline = Deadline::after(clock.now_ms(), Duration::from_secs(30));
+    Meta::new(TenantId::new(tenant).unwrap(), deadline)
+        .with_app(AppId::new("reporter").unwrap())
+        .with_trace(TraceContext::new(
+            &format!("00-{TRACE_ID}-00f067aa0ba902b7-01"),
+            "",
+        ))
+}
+
+pub(crate) fn fetch_request(url: &str) -> v1::FetchRequest {
+    v1::FetchRequest {
+        url: url.to_owned(),
+        ..v1::FetchRequest::default()
+    }
+}
+
+impl TestService {
+    pub(crate) async fn call(&self, request: &v1::FetchRequest) -> Result<v1::FetchReply, Fault> {
+        let cx = self.running.context();
+        cx.bus
+            .call_once(&meta(&cx.clock), request)
+            .await
+            .map_err(|error: CallError| error.into())
+    }
+
+    pub(crate) async fn event(&mut self) -> v1::EgressAudit {
+        let next = tokio::time::timeout(Duration::from_secs(10), self.audit.next()).await;
+        next.unwrap().unwrap().decode().unwrap()
+    }
+}
+
+pub(crate) fn hello() -> FakeNetwork {
+    FetcherFixture::default().world
+}
+
+pub(crate) fn content(reply: &v1::FetchReply) -> ContentSource {
+    reply.content.clone().unwrap().try_into().unwrap()
+}

@@ -1,0 +1,282 @@
+//! Every file of a conversation that can be named now, and the ways to name it. Tools look files up here; the maps are
+//! made from it (agent-file-context 11).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{AgentInputFile, FileType};
+
+/// The turn in which a file came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileTurn {
+    /// With an earlier message.
+    History,
+    /// With the message being answered.
+    Current,
+}
+
+/// One file of the conversation, with every way to name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogEntry {
+    /// Id, name, type and the URL that the server itself fetches.
+    #[serde(flatten)]
+    pub file: AgentInputFile,
+    /// Whether it came with this message or with an earlier one.
+    pub turn: FileTurn,
+    /// The URL that others can open; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<String>,
+    /// The file can no longer be fetched.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unavailable: bool,
+    /// Older forms of its id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// Older forms that are only a position and a number: good for reading, never replaced in arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub positions: Vec<String>,
+    /// URLs that it had before, as they were stored (16.2).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_urls: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl CatalogEntry {
+    /// Whether a URL is, or once was, this file's.
+    pub fn had(&self, url: &str) -> bool {
+        !url.is_empty()
+            && (self.file.url == url
+                || self.public_url.as_deref() == Some(url)
+                || self.former_urls.iter().any(|former| former == url))
+    }
+}
+
+/// The files of a conversation, oldest first, the current turn's last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FileCatalog {
+    entries: Vec<CatalogEntry>,
+}
+
+impl FileCatalog {
+    /// A catalog of these entries, oldest first. On an equal id the later one counts; an older form that two files
+    /// could claim, or that is a file's id, belongs to neither.
+    pub fn new(entries: Vec<CatalogEntry>) -> Self {
+        let mut kept: Vec<CatalogEntry> = Vec::new();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for entry in entries {
+            let known = places.get(&entry.file.id).copied();
+            let Some(earlier) = known.and_then(|at| kept.get_mut(at)) else {
+                places.insert(entry.file.id.clone(), kept.len());
+                kept.push(entry);
+                continue;
+            };
+            let former = std::mem::take(&mut earlier.former_urls);
+            // The same stored object: URLs of the earlier message still lead to it (16.2).
+            let same = earlier.file.key.is_some() && earlier.file.key == entry.file.key;
+            // The later one counts, in the place of the earlier (6.3).
+            *earlier = entry;
+            if same {
+                earlier.former_urls.extend(former);
+            }
+        }
+        let mut claims: BTreeMap<String, usize> = BTreeMap::new();
+        for entry in &kept {
+            // A set, since an entry that has a form twice claims it once.
+            let forms: BTreeSet<_> = entry.aliases.iter().chain(&entry.positions).collect();
+            for form in forms {
+                *claims.entry(form.clone()).or_default() += 1;
+            }
+        }
+        let is_clear = |form: &String| claims.get(form) == Some(&1) && !places.contains_key(form);
+        for entry in &mut kept {
+            entry.aliases.retain(is_clear);
+            entry.positions.retain(is_clear);
+        }
+        Self { entries: kept }
+    }
+
+    /// All files, oldest first.
+    pub fn entries(&self) -> &[CatalogEntry] {
+        &self.entries
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The file of an id or of an older form of one. Nothing is trimmed, case counts.
+    pub fn find(&self, id: &str) -> Option<&CatalogEntry> {
+        let by_id = self.entries.iter().find(|entry| entry.file.id == id);
+        by_id.or_else(|| {
+            let is = |form: &String| form == id;
+            let mut entries = self.entries.iter();
+            entries.find(|entry| entry.aliases.iter().any(is) || entry.positions.iter().any(is))
+        })
+    }
+
+    /// The file that a URL is, or once was; the newest when several had it.
+    pub fn find_url(&self, url: &str) -> Option<&CatalogEntry> {
+        self.entries.iter().rev().find(|entry| entry.had(url))
+    }
+
+    /// The file of a number of G0: this turn's files, then the history's, each name once, from 1.
+    pub fn find_number(&self, number: usize) -> Option<&CatalogEntry> {
+        let at = number.checked_sub(1)?;
+        self.numbered().into_iter().nth(at)
+    }
+
+    /// Files in the order of G0.
+    pub fn numbered(&self) -> Vec<&CatalogEntry> {
+        let of = |turn: FileTurn| self.entries.iter().filter(move |entry| entry.turn == turn);
+        let mut names = BTreeSet::new();
+        of(FileTurn::Current)
+            .chain(of(FileTurn::History))
+            // G0 knew files by their names, so a later one of the same name has no number (18.3).
+            .filter(|entry| names.insert(&entry.file.name))
+            .collect()
+    }
+
+    /// Ids of files that can be read, for a model that named another one.
+    pub fn readable_ids(&self) -> Vec<&str> {
+        let readable = self
+            .entries
+            .iter()
+            .filter(|entry| entry.file.file_type.is_document() && !entry.unavailable);
+        readable.map(|entry| entry.file.id.as_str()).collect()
+    }
+
+    /// Id to URL for tools: what others can open, and nothing that is dead or empty.
+    pub fn urls(&self) -> BTreeMap<String, String> {
+        let usable = self.entries.iter().filter(|entry| !entry.unavailable);
+        usable
+            .filter_map(|entry| Some((entry.file.id.clone(), entry.public_url.clone()?)))
+            .collect()
+    }
+}
+
+/// The value of an id in the map of documents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum DocumentTarget {
+    /// The URL alone (G0 to G3, and the default).
+    Url(String),
+    /// URL and name (G4, G5).
+    Named {
+        /// Name of the document for the model.
+        name: String,
+        /// URL that the server itself fetches.
+        url: String,
+    },
+}
+
+impl DocumentTarget {
+    /// The URL, with or without a name beside it.
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Url(url) | Self::Named { url, .. } => url,
+        }
+    }
+}
+
+/// The value of an id in the map of all files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnyTarget {
+    /// Name of the file for the model.
+    pub name: String,
+    /// Type as the model sees it.
+    #[serde(rename = "type")]
+    pub file_type: FileType,
+    /// URL that the server itself fetches.
+    pub url: String,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn entry(id: &str, name: &str, file_type: FileType, turn: FileTurn) -> CatalogEntry {
+        let url = format!("https://h.example/{name}");
+        CatalogEntry {
+            file: AgentInputFile {
+                id: id.into(),
+                name: name.into(),
+                file_type,
+                url: url.clone(),
+                key: None,
+            },
+            turn,
+            public_url: Some(url),
+            unavailable: false,
+            aliases: Vec::new(),
+            positions: Vec::new(),
+            former_urls: Vec::new(),
+        }
+    }
+
+    pub(crate) fn document(id: &str) -> CatalogEntry {
+        entry(id, &format!("{id}.pdf"), FileType::File, FileTurn::History)
+    }
+
+    #[test]
+    fn a_later_file_takes_an_equal_id_over() {
+        let mut later = document("a-0");
+        later.file.name = "new.pdf".into();
+        let catalog = FileCatalog::new(vec![document("a-0"), document("b-0"), later]);
+        assert_eq!(catalog.entries().len(), 2);
+        assert_eq!(catalog.find("a-0").unwrap().file.name, "new.pdf");
+    }
+
+    #[test]
+    fn r_1_an_older_form_that_two_files_claim_is_nobodys() {
+        let with = |id: &str, aliases: &[&str]| {
+            let mut entry = document(id);
+            entry.aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
+            entry
+        };
+        let catalog = FileCatalog::new(vec![
+            with("a-0", &["x-0", "b-0", "y-0"]),
+            with("b-0", &["x-0"]),
+        ]);
+        assert!(catalog.find("x-0").is_none());
+        assert_eq!(catalog.find("b-0").unwrap().file.id, "b-0");
+        assert_eq!(catalog.find("y-0").unwrap().file.id, "a-0");
+        assert!(catalog.find("A-0").is_none() && catalog.find("a-0 ").is_none());
+    }
+
+    #[test]
+    fn r_11_numbers_count_this_turn_first_and_each_name_once() {
+        let catalog = FileCatalog::new(vec![
+            entry("h-0", "a.pdf", FileType::File, FileTurn::History),
+            entry("h-1", "b.png", FileType::Image, FileTurn::History),
+            entry("c-0", "c.pdf", FileType::File, FileTurn::Current),
+            entry("c-1", "a.pdf", FileType::File, FileTurn::Current),
+        ]);
+        let id = |number| catalog.find_number(number).map(|one| one.file.id.as_str());
+        assert_eq!(
+            [id(1), id(2), id(3)],
+            [Some("c-0"), Some("c-1"), Some("h-1")]
+        );
+        assert_eq!([id(0), id(4)], [None, None]);
+    }
+
+    #[test]
+    fn a_catalog_survives_json() {
+        let mut one = document("a-0");
+        one.former_urls = vec!["https://old".into()];
+        one.unavailable = true;
+        let catalog = FileCatalog::new(vec![one, document("b-0")]);
+        let json = serde_json::to_string(&catalog).unwrap();
+        assert_eq!(serde_json::from_str::<FileCatalog>(&json).unwrap(), catalog);
+        assert_eq!(catalog.urls().len(), 1);
+        assert_eq!(catalog.find_url("https://old").unwrap().file.id, "a-0");
+    }
+}

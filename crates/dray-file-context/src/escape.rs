@@ -1,0 +1,117 @@
+//! Escaping of what others wrote, so that no name, URL or content ends the wrapper.
+
+/// The tag around everything that is said about files.
+pub const WRAPPER_TAG: &str = "system-reminder";
+
+/// Escapes the five characters of XML, ampersand first (agent-file-context 8).
+pub fn escape_xml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&apos;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// Undoes [`escape_xml`] once. For a URL that a model copied out of a reminder (17.3).
+pub fn unescape_xml(text: &str) -> String {
+    text.replace("&apos;", "'")
+        .replace("&quot;", "\"")
+        .replace("&gt;", ">")
+        .replace("&lt;", "<")
+        // Last, in reverse of `escape_xml`: `&amp;lt;` stands for the text `&lt;`.
+        .replace("&amp;", "&")
+}
+
+/// Disarms every opening or closing wrapper tag in a question that has to stand inside the wrapper (R-12). Anything
+/// else of the question stays as it is.
+pub fn disarm_wrapper_tags(question: &str) -> String {
+    let mut disarmed = String::with_capacity(question.len());
+    let mut rest = question;
+    while let Some(at) = rest.find('<') {
+        let (before, tag) = rest.split_at(at);
+        disarmed.push_str(before);
+        let after = tag.strip_prefix('<').unwrap_or(tag);
+        disarmed.push_str(if opens_wrapper(after) { "&lt;" } else { "<" });
+        rest = after;
+    }
+    disarmed.push_str(rest);
+    disarmed
+}
+
+/// Whether what follows a `<` names the wrapper, in any case and with any blanks or slashes before it.
+fn opens_wrapper(after: &str) -> bool {
+    let name = after.trim_start_matches(|c: char| {
+        c.is_whitespace() || c.is_control() || c == '/' || is_unseen(c)
+    });
+    // `<sys\u{200b}tem-reminder>` looks like the tag to a model that drops what has no width.
+    let mut letters = name.chars().filter(|&c| !is_unseen(c));
+    WRAPPER_TAG.chars().all(|expected| {
+        letters
+            .next()
+            .is_some_and(|c| c.to_ascii_lowercase() == expected)
+    })
+}
+
+/// Characters that take no room, so that a reader would still see the tag.
+fn is_unseen(character: char) -> bool {
+    matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_five_characters_are_escaped_and_the_ampersand_only_once() {
+        assert_eq!(
+            escape_xml(r#"a&b<c>"d"'e'&amp;"#),
+            "a&amp;b&lt;c&gt;&quot;d&quot;&apos;e&apos;&amp;amp;"
+        );
+    }
+
+    #[test]
+    fn only_the_wrapper_is_disarmed() {
+        assert_eq!(
+            disarm_wrapper_tags("<b>x</b> </system-reminder>"),
+            "<b>x</b> &lt;/system-reminder>"
+        );
+        assert_eq!(disarm_wrapper_tags("1 < 2"), "1 < 2");
+    }
+
+    #[test]
+    fn a_wrapper_with_blanks_other_case_or_unseen_letters_is_disarmed_too() {
+        for tag in [
+            "< / System-Reminder >",
+            "</\u{200b}system-reminder>",
+            "<sys\u{ad}tem-reminder>",
+            "<\t/SYSTEM-REMINDER\n>",
+        ] {
+            assert!(disarm_wrapper_tags(tag).starts_with("&lt;"), "{tag:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn escaped_text_never_closes_the_wrapper_and_comes_back(text in ".*") {
+            let escaped = escape_xml(&text);
+            prop_assert!(!escaped.contains(['<', '>', '"', '\'']));
+            prop_assert_eq!(unescape_xml(&escaped), text);
+        }
+
+        #[test]
+        fn a_disarmed_question_holds_no_wrapper_tag(pieces in prop::collection::vec(
+            prop::sample::select(vec!["<", "/", "</system-reminder>", "system-reminder", ">", " ", "<SYSTEM-reminder", "a"]), 0..12)) {
+            let disarmed = disarm_wrapper_tags(&pieces.concat()).to_lowercase();
+            prop_assert!(!disarmed.contains("<system-reminder") && !disarmed.contains("</system-reminder"));
+        }
+    }
+}

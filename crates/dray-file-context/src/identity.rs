@@ -1,0 +1,210 @@
+//! Ids: which one a file gets, and which others open it too (agent-file-context 6.2, R-1).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::address;
+use crate::collect::FoundFile;
+use crate::generation::ContractGeneration;
+use crate::model::{ChatItem, MessageRole};
+
+/// The ids that a message lends to its files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IdOwner<'a> {
+    /// The id of the answer to it.
+    pub(crate) answer: Option<&'a str>,
+    /// Id of the message itself.
+    pub(crate) question: Option<&'a str>,
+    /// Its place in the history that the model sees.
+    pub(crate) position: Option<usize>,
+    /// Prefix that the caller gives for messages without an id.
+    pub(crate) fallback: Option<&'a str>,
+    /// The message is the one being answered.
+    pub(crate) current: bool,
+}
+
+/// The id of the answer to the question at `at`: the first answer with an id before the next question.
+pub(crate) fn answer_to(histories: &[ChatItem], at: usize) -> Option<&str> {
+    let after = histories.iter().skip(at + 1);
+    after
+        // An answer after the next question never belongs to this one (6.2).
+        .take_while(|item| item.obj != MessageRole::Human)
+        .filter(|item| item.obj == MessageRole::Ai)
+        .find_map(ChatItem::id)
+}
+
+/// Gives out ids and remembers whose they are.
+#[derive(Debug, Default)]
+pub(crate) struct IdAllocator {
+    taken: BTreeMap<String, String>,
+}
+
+/// An id and the older forms of it.
+pub(crate) struct NamedId {
+    pub(crate) id: String,
+    /// Forms that name this file alone.
+    pub(crate) aliases: Vec<String>,
+    /// Forms that are only a position and a number, too short to be looked for in arguments.
+    pub(crate) loose: Vec<String>,
+}
+
+impl IdAllocator {
+    /// Keeps what was persisted before anything new is given out.
+    pub(crate) fn keep(&mut self, found: &FoundFile) {
+        if let Some(attachment) = &found.attachment {
+            let taken = self.taken.entry(attachment.id.clone());
+            // Two files with one persisted id: the first keeps it, and `stable` finds another for the second.
+            taken.or_insert_with(|| lasting_identity(found));
+        }
+    }
+
+    /// The id of one file.
+    pub(crate) fn give(
+        &mut self,
+        generation: ContractGeneration,
+        owner: &IdOwner<'_>,
+        found: &FoundFile,
+    ) -> NamedId {
+        let id = match generation {
+            ContractGeneration::G6 => found.url.clone(),
+            ContractGeneration::Stable => self.stable(owner, found),
+            _ => kept_id(found).unwrap_or_else(|| plain_id(generation, owner, found)),
+        };
+        let (aliases, loose) = older_ids(owner, found);
+        let differs = |alias: &String| *alias != id;
+        NamedId {
+            aliases: aliases.into_iter().filter(differs).collect(),
+            loose: loose.into_iter().filter(differs).collect(),
+            id,
+        }
+    }
+
+    /// The id that was persisted, else the one of the stored message, else one made from the file. An id that another
+    /// file has is never given twice.
+    fn stable(&mut self, owner: &IdOwner<'_>, found: &FoundFile) -> String {
+        let identity = lasting_identity(found);
+        let prefix = owner.answer.or(owner.question);
+        let from_message = prefix.map(|prefix| format!("{prefix}-{}", found.index));
+        let from_fallback = owner
+            .fallback
+            .map(|prefix| format!("{prefix}-{}", found.index));
+        let own = format!("file-{}", short_digest(&identity));
+        // Persisted, by the message, by the caller, by the file itself: the longest-lived first.
+        let wanted = [
+            kept_id(found),
+            from_message,
+            from_fallback,
+            Some(own.clone()),
+        ];
+        for id in wanted.into_iter().flatten() {
+            if self.claim(&id, &identity) {
+                return id;
+            }
+        }
+        let mut count = 1;
+        while !self.claim(&format!("{own}-{count}"), &identity) {
+            count += 1;
+        }
+        format!("{own}-{count}")
+    }
+
+    fn claim(&mut self, id: &str, identity: &str) -> bool {
+        let holder = self.taken.entry(id.to_owned());
+        holder.or_insert_with(|| identity.to_owned()) == identity
+    }
+}
+
+fn kept_id(found: &FoundFile) -> Option<String> {
+    found
+        .attachment
+        .as_ref()
+        .map(|attachment| attachment.id.clone())
+}
+
+/// The rule of one generation, word for word.
+fn plain_id(generation: ContractGeneration, owner: &IdOwner<'_>, found: &FoundFile) -> String {
+    let answer = owner.answer.filter(|_| generation.names_by_answer());
+    let prefix = match (answer, owner.question, owner.position) {
+        (Some(answer), ..) => answer.to_owned(),
+        (None, ..) if owner.current && generation.names_by_answer() => "current".to_owned(),
+        (None, Some(question), _) => question.to_owned(),
+        (None, None, Some(position)) => position.to_string(),
+        (None, None, None) => match owner.fallback {
+            Some(fallback) => fallback.to_owned(),
+            None => format!("file-{}", short_digest(&lasting_identity(found))),
+        },
+    };
+    format!("{prefix}-{}", found.index)
+}
+
+/// The forms that other generations gave or would give.
+fn older_ids(owner: &IdOwner<'_>, found: &FoundFile) -> (Vec<String>, Vec<String>) {
+    let mut aliases = BTreeSet::new();
+    for prefix in [owner.answer, owner.question].into_iter().flatten() {
+        aliases.insert(format!("{prefix}-{}", found.lax));
+    }
+    if let Some(question) = owner.question {
+        // Generations from G3 on drop `data:` URLs before they count (section 3, step 2).
+        aliases.insert(format!("{question}-{}", found.strict));
+    }
+    if owner.current {
+        aliases.insert(format!("current-{}", found.lax));
+    }
+    let nameless = owner.answer.is_none() && owner.question.is_none();
+    // The peer falls back to the position only when neither message has an id (6.2).
+    let loose = owner.position.filter(|_| nameless).into_iter();
+    let loose = loose.map(|position| format!("{position}-{}", found.lax));
+    (aliases.into_iter().collect(), loose.collect())
+}
+
+/// Identity of the file, the same however often its URL is signed.
+pub(crate) fn lasting_identity(found: &FoundFile) -> String {
+    match &found.key {
+        Some(key) => format!("chat:{key}"),
+        None => format!("external:{}", address::without_signature(&found.url)),
+    }
+}
+
+/// The first twelve hexadecimal digits of a SHA-256.
+fn short_digest(identity: &str) -> String {
+    let mut text = String::new();
+    for byte in Sha256::digest(identity.as_bytes()).iter().take(6) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(letters: &str) -> Vec<ChatItem> {
+        letters
+            .split(' ')
+            .map(|word| {
+                let (role, id) = word.split_at(1);
+                let role = match role {
+                    "H" => MessageRole::Human,
+                    "A" => MessageRole::Ai,
+                    _ => MessageRole::System,
+                };
+                ChatItem::new(role, Some(id), vec![])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_question_pairs_with_the_first_answer_that_has_an_id() {
+        assert_eq!(answer_to(&items("Hh Ss A Aa Ab"), 0), Some("a"));
+        assert_eq!(answer_to(&items("Hh Aa"), 0), Some("a"));
+    }
+
+    #[test]
+    fn an_answer_after_the_next_question_never_pairs() {
+        assert_eq!(answer_to(&items("Hh Hi Aa"), 0), None);
+        assert_eq!(answer_to(&items("Hh A Hi Aa"), 0), None);
+        assert_eq!(answer_to(&items("Hh"), 0), None);
+    }
+}

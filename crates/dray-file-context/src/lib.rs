@@ -1,0 +1,66 @@
+//! The files of a conversation, as a model knows them.
+//!
+//! A person attaches files to messages. This crate says which of them the model sees, under which name and id, in
+//! which words; finds a file again by that id ten turns later; says what is to be read and writes down what was read;
+//! and puts URLs in the place of ids when other tools are called.
+//!
+//! Pure: every function takes values and returns values. Nothing here opens a file, asks a clock or waits. Signing,
+//! reading and writing are split into a plan and an assembly around the caller's work.
+//!
+//! ```
+//! use dray_file_context::{ContextBuilder, ContextRequest};
+//!
+//! let request: ContextRequest = serde_json::from_str(r#"{
+//!     "userMessage": {"obj": "Human", "dataId": "q1", "value": [
+//!         {"file": {"type": "file", "name": "plan.pdf", "url": "https://files.example/plan.pdf"}}
+//!     ]},
+//!     "question": "What is the plan?",
+//!     "responseChatItemId": "a1"
+//! }"#).unwrap();
+//! let built = ContextBuilder::build(&request).unwrap();
+//! assert_eq!(built.current_files[0].id, "a1-0");
+//! assert!(built.current_user_message.text().contains("<id>a1-0</id>"));
+//! ```
+
+mod address;
+mod built;
+mod catalog;
+mod clock;
+mod collect;
+mod context;
+pub mod dataset;
+mod escape;
+mod generation;
+mod identity;
+pub mod kind;
+mod legacy;
+pub mod limits;
+mod model;
+pub mod name;
+pub mod pi;
+pub mod probe;
+pub mod read;
+pub mod reference;
+pub mod reminder;
+pub mod renew;
+mod request;
+pub mod sandbox;
+pub mod substitute;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use address::{UrlNormaliser, is_absolute_http};
+pub use built::{BuiltContext, ExclusionReason, FileWarning, LeftOut};
+pub use catalog::{AnyTarget, CatalogEntry, DocumentTarget, FileCatalog, FileTurn};
+pub use clock::{LocalTime, UnknownZone};
+pub use context::{BuildError, ContextBuilder, SANDBOX_FOLDER};
+pub use escape::{WRAPPER_TAG, disarm_wrapper_tags, escape_xml, unescape_xml};
+pub use generation::{ContractGeneration, ReminderLayout, UnknownName};
+pub use model::{
+    AgentInputFile, Attachment, ChatItem, FilePart, FileType, MessagePart, MessageRole,
+};
+pub use reminder::ReminderLanguage;
+pub use request::ContextRequest;
+pub use substitute::replace_agent_file_ids_with_urls;
+pub use window::HistoryWindow;

@@ -1,0 +1,89 @@
+//! Numbers of the contract in one place (agent-file-context 21), and the ones that we chose.
+
+use std::time::Duration;
+
+/// Files of one message when the app sets none, or zero.
+pub const DEFAULT_MAX_FILES: usize = 20;
+/// Rounds of history that an app starts with; a round is a question and its answer.
+pub const DEFAULT_HISTORY_ROUNDS: u32 = 6;
+/// Largest file that is fetched, in bytes.
+pub const FILE_BYTES: u64 = 1000 * 1024 * 1024;
+/// Longest download of an external file.
+pub const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(3);
+/// How long parsed text may be kept, from writing.
+pub const PARSED_TEXT_TTL: Duration = Duration::from_mins(20);
+/// How long a URL signed for a run is good for.
+pub const SIGNED_URL_TTL: Duration = Duration::from_hours(2);
+/// How long links to images of own documents are good for.
+pub const OWN_IMAGE_TTL: Duration = Duration::from_hours(90 * 24);
+/// How long links to images out of external documents are good for.
+pub const EXTERNAL_IMAGE_TTL: Duration = Duration::from_hours(24);
+/// Bytes of a body that a type probe reads.
+pub const PROBE_BYTES: u64 = 8192;
+/// Time for both requests of a type probe.
+pub const PROBE_TIME: Duration = Duration::from_secs(3);
+/// Type probes at the same time.
+pub const PROBES_AT_ONCE: usize = 5;
+/// Characters that stand for one token when sizes are reckoned.
+pub const CHARS_PER_TOKEN: usize = 3;
+/// Least tokens that the limits of tool results are reckoned from.
+pub const TOKEN_FLOOR: usize = 4096;
+/// Characters of text of all files of one reading call together.
+pub const READ_BUDGET: usize = 60_000;
+/// Least characters of a budget that a caller may ask for.
+pub const READ_BUDGET_MIN: usize = 256;
+/// Characters at each end of a file in the record of a node.
+pub const PREVIEW_CHARS: usize = 1000;
+/// Ids that one reading call may name. More are refused, not read.
+pub const READ_IDS: usize = 200;
+/// Ids that the answer to an unknown one lists.
+pub const LISTED_IDS: usize = 50;
+/// Bytes of a cleaned file name; a path segment of most file systems.
+pub const NAME_BYTES: usize = 255;
+/// Characters of the name of a file that was left out.
+pub const LEFT_OUT_NAME_CHARS: usize = 200;
+/// Depth to which arguments are searched for ids. What lies deeper stays as it is.
+pub const ARGUMENT_DEPTH: usize = 128;
+
+/// The limit that counts: zero and unset mean [`DEFAULT_MAX_FILES`].
+pub fn max_files(setting: usize) -> usize {
+    if setting == 0 {
+        DEFAULT_MAX_FILES
+    } else {
+        setting
+    }
+}
+
+/// Characters of a tool result that stay untouched: a fifth of the model's context, reckoned from at least
+/// [`TOKEN_FLOOR`] tokens but never more than the context.
+pub fn untouched_chars(context_tokens: usize) -> usize {
+    let fifth = context_tokens / 5;
+    // The context last: it may be smaller than the floor (12.5).
+    fifth.max(TOKEN_FLOOR).min(context_tokens) * CHARS_PER_TOKEN
+}
+
+/// Characters of a tool result above which it has to be made shorter: half of the context, with the same bounds.
+pub fn compressed_chars(context_tokens: usize) -> usize {
+    let half = context_tokens / 2;
+    // The context last here too (12.5).
+    half.max(TOKEN_FLOOR).min(context_tokens) * CHARS_PER_TOKEN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_files_means_twenty() {
+        assert_eq!(max_files(0), 20);
+        assert_eq!(max_files(3), 3);
+    }
+
+    #[test]
+    fn limits_of_results_have_a_floor_and_never_exceed_the_context() {
+        assert_eq!(untouched_chars(100_000), 60_000);
+        assert_eq!(compressed_chars(100_000), 150_000);
+        assert_eq!(untouched_chars(8_192), TOKEN_FLOOR * 3);
+        assert_eq!(compressed_chars(1_000), 3_000);
+    }
+}

@@ -1,0 +1,352 @@
+//! Messages, parts and files of a chat, as they are stored and as they are passed on.
+//!
+//! Stored messages are kept as the JSON that they are. Only what is needed is looked at, and leniently, so that a
+//! message that nothing has to be done to comes back exactly as it went in.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The author of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MessageRole {
+    /// Instructions to the model.
+    System,
+    /// The person who asks.
+    Human,
+    /// The model, or the agent around it.
+    #[serde(rename = "AI")]
+    Ai,
+}
+
+/// The type of a file for models. `file` is any document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileType {
+    /// Any document, and what has no known extension.
+    #[default]
+    File,
+    /// A picture, for models that see.
+    Image,
+    /// Sound, for models that hear.
+    Audio,
+    /// Moving pictures, with or without sound.
+    Video,
+}
+
+impl FileType {
+    /// `file`, `image`, `audio` or `video`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Video => "video",
+        }
+    }
+
+    /// The type of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "file" => Some(Self::File),
+            "image" => Some(Self::Image),
+            "audio" => Some(Self::Audio),
+            "video" => Some(Self::Video),
+            _ => None,
+        }
+    }
+
+    /// Whether text can be read out of it.
+    pub fn is_document(self) -> bool {
+        self == Self::File
+    }
+}
+
+/// One stored message, with every field that it was stored with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChatItem {
+    /// Author of the message.
+    pub obj: MessageRole,
+    /// The id that it is stored under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_id: Option<String>,
+    /// Its parts: `{"text": {"content"}}` and `{"file": {"type", "name", "url", "key"?}}`, or a plain string.
+    #[serde(default)]
+    pub value: Value,
+    /// Everything older was compressed into this message (6.1).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub checkpoint: bool,
+    /// The answer stopped to ask a person something and has to be resumed (6.1).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub awaiting_input: bool,
+    /// Ids, names and URLs of this message's files, persisted when it was the current one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
+    /// Everything else that is stored with it.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl ChatItem {
+    /// A message of these parts.
+    pub fn new(obj: MessageRole, data_id: Option<&str>, parts: Vec<MessagePart>) -> Self {
+        Self {
+            obj,
+            data_id: data_id.map(str::to_owned),
+            value: Value::Array(parts.into_iter().map(MessagePart::into_json).collect()),
+            checkpoint: false,
+            awaiting_input: false,
+            attachments: Vec::new(),
+            extra: Map::new(),
+        }
+    }
+
+    /// Its id, unless that is empty.
+    pub fn id(&self) -> Option<&str> {
+        self.data_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// Its parts, as far as they are text or files.
+    pub fn parts(&self) -> Vec<MessagePart> {
+        match &self.value {
+            Value::String(text) => vec![MessagePart::Text(text.clone())],
+            // Parts of other kinds are skipped here; the stored JSON keeps them.
+            Value::Array(parts) => parts.iter().filter_map(MessagePart::read).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// All its text parts with nothing between them.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for part in self.parts() {
+            if let MessagePart::Text(content) = part {
+                text.push_str(&content);
+            }
+        }
+        text
+    }
+
+    /// Its file parts in order.
+    pub fn files(&self) -> Vec<FilePart> {
+        let parts = self.parts().into_iter();
+        parts
+            .filter_map(|part| match part {
+                MessagePart::File(file) => Some(file),
+                MessagePart::Text(_) => None,
+            })
+            .collect()
+    }
+
+    /// The same message with other parts, for a model.
+    pub(crate) fn with_parts(&self, parts: Vec<MessagePart>) -> Self {
+        Self {
+            value: Value::Array(parts.into_iter().map(MessagePart::into_json).collect()),
+            // A model has no use for what was persisted with the message: its links may have expired.
+            attachments: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The `content` for a model's provider: a string when there is one text part and nothing else, else an array in
+    /// which an image is an `image_url` part and sound or moving pictures are a `file_url` part (7).
+    pub fn provider_content(&self) -> Value {
+        let mut parts = self.parts();
+        if let [MessagePart::Text(text)] = parts.as_mut_slice() {
+            return Value::String(std::mem::take(text));
+        }
+        let content = parts.into_iter().map(|part| match part {
+            MessagePart::Text(text) => json!({"type": "text", "text": text}),
+            MessagePart::File(file) if file.file_type == Some(FileType::Image) => {
+                json!({"type": "image_url", "image_url": {"url": file.url}})
+            }
+            MessagePart::File(file) => {
+                json!({"type": "file_url", "name": file.name, "url": file.url})
+            }
+        });
+        Value::Array(content.collect())
+    }
+}
+
+/// A part of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MessagePart {
+    /// Text, as its author wrote it.
+    Text(String),
+    /// A file, as it was uploaded or named.
+    File(FilePart),
+}
+
+impl MessagePart {
+    fn read(value: &Value) -> Option<Self> {
+        if let Some(file) = value.get("file").filter(|file| file.is_object()) {
+            return Some(Self::File(FilePart::read(file)));
+        }
+        let content = value.get("text")?.get("content")?;
+        Some(Self::Text(content.as_str()?.to_owned()))
+    }
+
+    fn into_json(self) -> Value {
+        match self {
+            Self::Text(content) => json!({"text": {"content": content}}),
+            Self::File(file) => json!({"file": file}),
+        }
+    }
+}
+
+/// A file of a message, before anything was decided about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FilePart {
+    /// Type that the uploader declared.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub file_type: Option<FileType>,
+    /// Name that the uploader gave; may be empty.
+    pub name: String,
+    /// Address of the content. `None` when it was stored as something else than a string.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The object in our own storage, if it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+impl FilePart {
+    fn read(value: &Value) -> Self {
+        let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        Self {
+            file_type: text("type").and_then(|name| FileType::named(&name)),
+            name: text("name").unwrap_or_default(),
+            // Something else than text is dropped later and without an error (section 3, step 1).
+            url: text("url"),
+            key: text("key").filter(|key| !key.is_empty()),
+        }
+    }
+}
+
+/// A file as a model, a tool or a node of a workflow gets to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentInputFile {
+    /// The name that opens it in this turn and every later one.
+    pub id: String,
+    /// Name for models and people.
+    pub name: String,
+    /// Type, as the model sees it.
+    #[serde(rename = "type")]
+    pub file_type: FileType,
+    /// Address of the content in this request.
+    pub url: String,
+    /// The object in our own storage, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+impl AgentInputFile {
+    /// Stays the same however often the URL is signed: `chat:{key}`, or `external:{url without fragment}`. The key of
+    /// a cache of parsed texts.
+    pub fn identity(&self) -> String {
+        match &self.key {
+            Some(key) => format!("chat:{key}"),
+            // A server never sees the fragment (RFC 3986 section 3.5), so it cannot tell files apart.
+            None => format!("external:{}", crate::address::without_fragment(&self.url)),
+        }
+    }
+}
+
+/// Stored beside a message so that its files keep their ids and names. A caller stores
+/// [`crate::BuiltContext::current_attachments`] with the message and hands it back in [`ChatItem::attachments`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The id that the model saw.
+    pub id: String,
+    /// The name that the model saw.
+    pub name: String,
+    /// The type that the model saw.
+    #[serde(rename = "type")]
+    pub file_type: FileType,
+    /// The URL as it was handed in, not as it was signed.
+    pub url: String,
+    /// The object in our own storage, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(value: Value) -> ChatItem {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_stored_message_comes_back_exactly_as_it_went_in() {
+        let stored = json!({"obj": "Human", "dataId": "h", "value": [
+            {"type": "text", "text": {"content": "hi"}},
+            {"file": {"type": "file", "name": "a", "url": 7, "other": [1]}},
+            {"interactive": {"x": null}}
+        ], "time": 5, "memories": {"a": 1}});
+        assert_eq!(serde_json::to_value(item(stored.clone())).unwrap(), stored);
+    }
+
+    #[test]
+    fn texts_are_joined_with_nothing_between_and_files_keep_their_order() {
+        let read = item(json!({"obj": "Human", "value": [
+            {"text": {"content": "a"}},
+            {"file": {"type": "image", "name": "p", "url": "/p.png", "key": ""}},
+            {"text": {"content": "b"}},
+            {"file": {"type": "hologram", "url": null}}
+        ]}));
+        assert_eq!(read.text(), "ab");
+        let files = read.files();
+        assert_eq!(files[0].file_type, Some(FileType::Image));
+        assert_eq!((files[0].key.clone(), files[1].url.clone()), (None, None));
+        assert_eq!(files[1].file_type, None);
+    }
+
+    #[test]
+    fn a_provider_gets_a_string_for_one_text_and_an_array_with_files() {
+        let text = ChatItem::new(
+            MessageRole::Human,
+            None,
+            vec![MessagePart::Text("q".into())],
+        );
+        assert_eq!(text.provider_content(), json!("q"));
+        let file = |file_type, url: &str| {
+            MessagePart::File(FilePart {
+                file_type: Some(file_type),
+                name: "n".into(),
+                url: Some(url.into()),
+                key: None,
+            })
+        };
+        let parts = vec![
+            file(FileType::Image, "/i.png"),
+            file(FileType::Audio, "/s.mp3"),
+            MessagePart::Text("q".into()),
+        ];
+        assert_eq!(
+            ChatItem::new(MessageRole::Human, None, parts).provider_content(),
+            json!([
+                {"type": "image_url", "image_url": {"url": "/i.png"}},
+                {"type": "file_url", "name": "n", "url": "/s.mp3"},
+                {"type": "text", "text": "q"}
+            ])
+        );
+    }
+
+    #[test]
+    fn a_message_whose_value_is_a_string_or_nonsense_is_read_too() {
+        assert_eq!(item(json!({"obj": "AI", "value": "x"})).text(), "x");
+        assert!(
+            item(json!({"obj": "System", "value": {"a": 1}}))
+                .parts()
+                .is_empty()
+        );
+        assert!(item(json!({"obj": "AI"})).parts().is_empty());
+    }
+}

@@ -1,0 +1,190 @@
+//! Display names that are single safe path segments and never collide (agent-file-context 5.2, R-4).
+
+use std::collections::BTreeMap;
+
+use crate::limits;
+
+/// Makes a name a single safe path segment: what follows the last slash of either kind, trimmed, without control
+/// characters, at most [`limits::NAME_BYTES`] long. Nothing useful left becomes `file-{index}`.
+pub fn clean_name(name: &str, index: usize) -> String {
+    let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let plain: String = last.trim().chars().filter(|c| !c.is_control()).collect();
+    // Trimmed again: a control character may have stood outside of a blank.
+    match plain.trim() {
+        "" | "." | ".." => format!("file-{index}"),
+        plain => shorten_stem(plain),
+    }
+}
+
+/// Cuts the stem, never the last extension, unless that alone is too long.
+fn shorten_stem(name: &str) -> String {
+    if name.len() <= limits::NAME_BYTES {
+        return name.to_owned();
+    }
+    let (stem, extension) = match name.rfind('.') {
+        // What is longer is not an extension but a name with a dot.
+        Some(at) if at > 0 && name.len() - at <= 20 => name.split_at(at),
+        _ => (name, ""),
+    };
+    let end = stem.floor_char_boundary(limits::NAME_BYTES - extension.len());
+    let (stem, _) = stem.split_at(end);
+    format!("{}{extension}", stem.trim_end())
+}
+
+/// `-{count}` before the first dot, or at the end when the name begins with a dot or most of it comes after one.
+fn numbered_name(name: &str, count: usize) -> String {
+    let dot = name
+        .char_indices()
+        // `.env` has nothing before its dot and becomes `.env-1` (5.2).
+        .find(|&(at, character)| at > 0 && character == '.' && !name.starts_with('.'));
+    let (stem, extension) = dot
+        .map(|(at, _)| name.split_at(at))
+        .filter(|(_, extension)| extension.len() <= limits::NAME_BYTES / 2)
+        .unwrap_or((name, ""));
+    let suffix = format!("-{count}");
+    // The stem gives way, so that the number and the extension survive.
+    let room = limits::NAME_BYTES.saturating_sub(extension.len() + suffix.len());
+    let (stem, _) = stem.split_at(stem.floor_char_boundary(room));
+    format!("{stem}{suffix}{extension}")
+}
+
+/// Names that are given out, each to one file.
+#[derive(Clone, Debug, Default)]
+pub struct NameAllocator {
+    /// Owner of each given name.
+    taken: BTreeMap<String, String>,
+    /// The last number tried for a name, so that many of one name stay quick.
+    counts: BTreeMap<String, usize>,
+    /// The name that each owner got, by owner and wanted name.
+    given: BTreeMap<(String, String), String>,
+}
+
+impl NameAllocator {
+    /// None given out yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps a name for a file that already bears it. A name that another file bears stays with that one.
+    pub fn reserve(&mut self, name: &str, owner: &str) {
+        let taken = self.taken.entry(name.to_owned());
+        taken.or_insert_with(|| owner.to_owned());
+    }
+
+    /// A name for a file that is unique: the cleaned name, or that with a number. The same owner asking again
+    /// gets what it has.
+    pub fn give(&mut self, name: &str, index: usize, owner: &str) -> String {
+        let wanted = clean_name(name, index);
+        if self.taken.get(&wanted).is_none_or(|other| other == owner) {
+            self.reserve(&wanted, owner);
+            return wanted;
+        }
+        let request = (wanted, owner.to_owned());
+        if let Some(name) = self.given.get(&request) {
+            return name.clone();
+        }
+        let (wanted, _) = &request;
+        let mut count = self.counts.get(wanted).copied().unwrap_or(0) + 1;
+        let mut name = numbered_name(wanted, count);
+        while self.taken.contains_key(&name) {
+            count += 1;
+            name = numbered_name(wanted, count);
+        }
+        self.counts.insert(wanted.clone(), count);
+        self.reserve(&name, owner);
+        self.given.insert(request, name.clone());
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn give_all(wanted: &[&str]) -> Vec<String> {
+        let mut names = NameAllocator::new();
+        let numbered = wanted.iter().enumerate();
+        numbered
+            .map(|(index, name)| names.give(name, index, &index.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn a_name_becomes_one_safe_path_segment() {
+        assert_eq!(clean_name("/api/file/raw", 0), "raw");
+        assert_eq!(clean_name("C:\\docs\\a.pdf", 0), "a.pdf");
+        assert_eq!(clean_name(" a\u{0}\u{1f}b\u{7f}\u{85}.txt ", 0), "ab.txt");
+        for nothing in ["", "/", "..", "a/.", " \n ", "\u{1}"] {
+            assert_eq!(clean_name(nothing, 3), "file-3", "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn a_repeated_name_is_numbered_before_its_first_dot() {
+        assert_eq!(
+            give_all(&["a.tar.gz", "a.tar.gz"]),
+            ["a.tar.gz", "a-1.tar.gz"]
+        );
+        assert_eq!(give_all(&[".env", ".env"]), [".env", ".env-1"]);
+        assert_eq!(
+            give_all(&["README", "README", "README"]),
+            ["README", "README-1", "README-2"]
+        );
+    }
+
+    #[test]
+    fn r_4_a_numbered_name_is_taken_too() {
+        assert_eq!(
+            give_all(&["a.pdf", "a.pdf", "a-1.pdf"]),
+            ["a.pdf", "a-1.pdf", "a-1-1.pdf"]
+        );
+        assert_eq!(
+            give_all(&["a-1.pdf", "a.pdf", "a.pdf"]),
+            ["a-1.pdf", "a.pdf", "a-2.pdf"]
+        );
+    }
+
+    #[test]
+    fn r_4_the_same_file_keeps_its_name_and_a_reserved_name_is_not_given_away() {
+        let mut names = NameAllocator::new();
+        names.reserve("a.pdf", "one");
+        assert_eq!(names.give("a.pdf", 0, "two"), "a-1.pdf");
+        assert_eq!(names.give("a.pdf", 0, "one"), "a.pdf");
+        assert_eq!(names.give("a.pdf", 0, "two"), "a-1.pdf");
+        assert_eq!(names.give("a.pdf", 0, "three"), "a-2.pdf");
+    }
+
+    #[test]
+    fn a_very_long_name_is_cut_and_keeps_its_extension() {
+        let long = format!("{}.pdf", "报".repeat(300));
+        let cut = clean_name(&long, 0);
+        assert!(cut.len() <= limits::NAME_BYTES && cut.ends_with("报.pdf"));
+        assert!(numbered_name(&cut, 12).len() <= limits::NAME_BYTES);
+        assert!(clean_name(&format!("a.{}", "x".repeat(400)), 0).len() <= limits::NAME_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn long_names_stay_within_a_segment_and_never_collide(stem in "[a报]{80,260}", rest in "(\\.[b文]{0,260}){0,2}") {
+            let name = format!("{stem}{rest}");
+            let given = give_all(&[name.as_str(); 12]);
+            let distinct: std::collections::BTreeSet<_> = given.iter().collect();
+            prop_assert_eq!(distinct.len(), given.len());
+            prop_assert!(given.iter().all(|name| name.len() <= limits::NAME_BYTES));
+        }
+
+        #[test]
+        fn r_4_names_never_collide_and_are_safe(wanted in prop::collection::vec("(a|b|\\.env|a-1|a-2|[ab./\\\\ ]{0,4}|.{0,6})(\\.pdf|\\.tar\\.gz|)", 0..24)) {
+            let wanted: Vec<_> = wanted.iter().map(String::as_str).collect();
+            let given = give_all(&wanted);
+            let distinct: std::collections::BTreeSet<_> = given.iter().collect();
+            prop_assert_eq!(distinct.len(), given.len());
+            for name in &given {
+                prop_assert!(!name.is_empty() && name.len() <= limits::NAME_BYTES);
+                prop_assert!(!name.contains(['/', '\\', '\0']) && name != "." && name != "..");
+            }
+        }
+    }
+}

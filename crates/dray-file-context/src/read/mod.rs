@@ -1,0 +1,37 @@
+//! `read_files`: what a model may ask for, what is then to be read, and what it is answered (agent-file-context 12).
+//!
+//! Reading is the caller's: [`ReadPlan::tasks`] says what to read, in what order and at what concurrency is the
+//! caller's choice, and [`ReadPlan::assemble`] puts the answers into the order of the request.
+//!
+//! ```
+//! use dray_file_context::read::{ReadArguments, ReadPlan, ReadText};
+//! # use dray_file_context::{ContextBuilder, ContextRequest};
+//! # let request: ContextRequest = serde_json::from_str(r#"{"fileInput": ["https://x.example/a.txt"], "responseChatItemId": "r"}"#).unwrap();
+//! # let catalog = ContextBuilder::build(&request).unwrap().catalog;
+//! let arguments = ReadArguments::parse("read_files", r#"{"ids": ["r-0", "r-9"]}"#).unwrap();
+//! let answer = ReadPlan::new(&arguments, &catalog, 60_000).run(|_task| Ok(ReadText::of("hello")));
+//! assert!(answer.json().starts_with(r#"[{"id":"r-0","name":"a.txt","content":"hello","status":"ok""#));
+//! ```
+
+mod answer;
+mod arguments;
+mod failure;
+mod offer;
+mod page;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod truncate;
+
+pub use answer::{FileAnswer, NodeRecord, ReadAnswer, ReadStatus, machinery_failed};
+pub use arguments::{
+    InvalidArguments, LEGACY_TOOL, READ_TOOL, ReadArguments, ReadHandle, unknown_tool,
+};
+pub use failure::{FailureCode, ReadFailure};
+pub use offer::{
+    ReadableFormats, ToolExposure, ToolVariant, catalogue_entry, is_offered, tool_schema,
+};
+pub use page::{TextPage, cut_page, share_budget};
+pub(crate) use plan::parse_decimal;
+pub use plan::{PlanEntry, PlanStep, ReadCall, ReadPlan, ReadTask, ReadText};
+pub use truncate::{OMISSION_MARKER, truncate_middle};

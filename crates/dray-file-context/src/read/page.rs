@@ -1,0 +1,54 @@
+//! Parts of a text, and a budget that all files of a call share. Everything is counted in characters.
+
+/// A part of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextPage<'a> {
+    /// The part, cut between characters.
+    pub text: &'a str,
+    /// Place of its first character in the whole text.
+    pub offset: usize,
+    /// Characters of the whole text.
+    pub length: usize,
+    /// Offset of the next page, when there is more.
+    pub next_offset: Option<usize>,
+}
+
+/// At most `limit` characters from `offset` on. `None` when that is behind the end of a text that is not empty.
+pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
+    let length = text.chars().count();
+    if offset > 0 && offset >= length {
+        return None;
+    }
+    let byte_of = |character: usize| {
+        let mut places = text.char_indices().map(|(at, _)| at);
+        places.nth(character).unwrap_or(text.len())
+    };
+    let end = offset.saturating_add(limit).min(length);
+    let page = text.get(byte_of(offset)..byte_of(end))?;
+    Some(TextPage {
+        text: page,
+        offset,
+        length,
+        next_offset: (end < length).then_some(end),
+    })
+}
+
+/// Shares a budget: no file gets more than wanted, no file gets less than another that wanted as much, and what the
+/// small ones leave goes to the large ones.
+pub fn share_budget(budget: usize, wanted: &[usize]) -> Vec<usize> {
+    let mut order: Vec<_> = wanted.iter().copied().enumerate().collect();
+    // Smallest first: what one does not need is shared by those after it.
+    order.sort_by_key(|&(place, want)| (want, place));
+    let mut shares = vec![0; wanted.len()];
+    let (mut left, mut waiting) = (budget, order.len());
+    for (place, want) in order {
+        let fair = left.checked_div(waiting).unwrap_or(0);
+        let given = want.min(fair);
+        if let Some(share) = shares.get_mut(place) {
+            *share = given;
+        }
+        left -= given;
+        waiting -= 1;
+    }
+    shares
+}

@@ -1,0 +1,327 @@
+//! The plan of a call, decided before any file is read.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::answer::{FileAnswer, ReadAnswer, ReadStatus};
+use super::arguments::{InvalidArguments, ReadArguments, ReadHandle};
+use super::failure::{FailureCode, ReadFailure};
+use super::page;
+use crate::catalog::{self, FileCatalog};
+use crate::limits;
+use crate::model::AgentInputFile;
+
+/// A call, decided. Also its JSON form, so that reading may happen elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadPlan {
+    /// How files were named; the key of each answer.
+    pub handle: ReadHandle,
+    /// One for each name, in order, duplicates included.
+    pub entries: Vec<PlanEntry>,
+    /// The first character of each file to answer with.
+    #[serde(default)]
+    pub offset: usize,
+    /// Characters of each file at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Characters of all files together.
+    pub budget: usize,
+}
+
+/// One name of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanEntry {
+    /// The name as the model wrote it.
+    pub name: String,
+    /// The step for this name.
+    pub step: PlanStep,
+}
+
+/// The step for one name of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum PlanStep {
+    /// Read this file; its text goes to [`ReadPlan::assemble`].
+    Read(ReadTask),
+    /// Nothing: it cannot be read.
+    Refuse {
+        /// Name of the file, when one was found.
+        #[serde(default)]
+        file_name: String,
+        /// Why it cannot be read, for programs and for the model.
+        #[serde(flatten)]
+        failure: ReadFailure,
+    },
+}
+
+/// A file to read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadTask {
+    /// Which one. Its key, when it has one, is better than its URL.
+    pub file: AgentInputFile,
+    /// The URL that others can open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<String>,
+    /// A part of the document in its own terms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<String>,
+}
+
+/// A call as it comes from elsewhere: everything that a decision needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadCall {
+    /// The tool's name; absent means `read_files`.
+    #[serde(default = "default_tool")]
+    pub tool: String,
+    /// Arguments of the model: an object, or the text of one.
+    pub arguments: serde_json::Value,
+    /// The files of the conversation, from [`crate::BuiltContext::catalog`].
+    pub catalog: FileCatalog,
+    /// Characters of all files together; absent means what `contextTokens` leaves untouched, or
+    /// [`limits::READ_BUDGET`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<usize>,
+    /// Tokens of the model's context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<usize>,
+}
+
+fn default_tool() -> String {
+    super::READ_TOOL.to_owned()
+}
+
+impl ReadCall {
+    /// Decides it. The error's sentence is the tool's result.
+    pub fn plan(&self) -> Result<ReadPlan, InvalidArguments> {
+        let arguments = ReadArguments::read(&self.tool, &self.arguments)?;
+        let by_context = self.context_tokens.map(limits::untouched_chars);
+        let budget = self.budget.or(by_context).unwrap_or(limits::READ_BUDGET);
+        Ok(ReadPlan::new(&arguments, &self.catalog, budget))
+    }
+}
+
+/// The text that a reader found: the whole text, or the whole requested range of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadText {
+    /// The text as the reader gives it, before it is cut into pages.
+    pub text: String,
+    /// Name of the download; used when the upload had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_name: Option<String>,
+    /// The reader itself left something out behind the end.
+    #[serde(default)]
+    pub incomplete: bool,
+}
+
+impl ReadText {
+    /// The whole text of a file, without a name of its own.
+    pub fn of(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            ..Self::default()
+        }
+    }
+}
+
+impl ReadPlan {
+    /// Decides a call. `budget` is in characters; see [`limits::READ_BUDGET`] and [`limits::untouched_chars`].
+    pub fn new(arguments: &ReadArguments, catalog: &FileCatalog, budget: usize) -> Self {
+        let entries = arguments.names.iter().enumerate();
+        let entries = entries.map(|(at, name)| PlanEntry {
+            name: name.clone(),
+            // The rest is refused one by one, so that each name has its answer.
+            step: if at < limits::READ_IDS {
+                decide_step(arguments, catalog, name)
+            } else {
+                refuse_file("", ReadFailure::of(FailureCode::TooMany))
+            },
+        });
+        Self {
+            handle: arguments.handle,
+            entries: entries.collect(),
+            offset: arguments.offset,
+            limit: arguments.limit,
+            // Below it a page would be too short to go on from.
+            budget: budget.max(limits::READ_BUDGET_MIN),
+        }
+    }
+
+    /// The files to read, in the order in which [`ReadPlan::assemble`] takes the results. A file that was named twice
+    /// is here twice.
+    pub fn tasks(&self) -> impl Iterator<Item = &ReadTask> {
+        self.entries.iter().filter_map(|entry| match &entry.step {
+            PlanStep::Read(task) => Some(task),
+            PlanStep::Refuse { .. } => None,
+        })
+    }
+
+    /// Reads one after the other.
+    pub fn run(&self, read: impl FnMut(&ReadTask) -> Result<ReadText, ReadFailure>) -> ReadAnswer {
+        self.assemble(self.tasks().map(read).collect())
+    }
+
+    /// Puts results, in the order of the tasks, into the order of the request. A result that is missing is a failure of
+    /// that file alone.
+    pub fn assemble(&self, results: Vec<Result<ReadText, ReadFailure>>) -> ReadAnswer {
+        let results: Vec<_> = results.into_iter().map(not_empty).collect();
+        let limit = self.limit.unwrap_or(usize::MAX);
+        let wanted: Vec<_> = self
+            .tasks()
+            .enumerate()
+            .map(|(at, _)| match results.get(at) {
+                Some(Ok(found)) => found
+                    .text
+                    .chars()
+                    .count()
+                    .saturating_sub(self.offset)
+                    .min(limit),
+                // Failures need no share, so the other files get more.
+                _ => 0,
+            })
+            .collect();
+        let mut shares = page::share_budget(self.budget, &wanted).into_iter();
+        let mut results = results.into_iter();
+        let files = self.entries.iter().map(|entry| {
+            let blank = FileAnswer::of(self.handle, &entry.name);
+            match &entry.step {
+                PlanStep::Refuse { file_name, failure } => blank.failed(file_name, failure),
+                PlanStep::Read(task) => {
+                    let result = results.next();
+                    let result =
+                        result.unwrap_or_else(|| Err(ReadFailure::of(FailureCode::Failed)));
+                    let share = shares.next().unwrap_or(0);
+                    self.answer(blank, task, result, share)
+                }
+            }
+        });
+        ReadAnswer {
+            files: files.collect(),
+        }
+    }
+
+    fn answer(
+        &self,
+        blank: FileAnswer,
+        task: &ReadTask,
+        result: Result<ReadText, ReadFailure>,
+        share: usize,
+    ) -> FileAnswer {
+        let name = &task.file.name;
+        let found = match result {
+            Ok(found) => found,
+            Err(failure) => return blank.failed(name, &failure),
+        };
+        let Some(page) = page::cut_page(&found.text, self.offset, share) else {
+            let length = found.text.chars().count();
+            let message = format!(
+                "{} It has {length} characters.",
+                FailureCode::OutOfRange.sentence()
+            );
+            return blank.failed(name, &ReadFailure::saying(FailureCode::OutOfRange, message));
+        };
+        // The name of the upload goes before that of the download (section 11).
+        let own = Some(name.clone()).filter(|name| !name.is_empty());
+        FileAnswer {
+            file_name: own.or(found.file_name).unwrap_or_default(),
+            content: page.text.to_owned(),
+            status: ReadStatus::Ok,
+            offset: Some(page.offset),
+            length: Some(page.length),
+            truncated: page.next_offset.is_some() || found.incomplete,
+            next_offset: page.next_offset,
+            ..blank
+        }
+    }
+}
+
+/// A text of nothing is a failure that says so.
+fn not_empty(result: Result<ReadText, ReadFailure>) -> Result<ReadText, ReadFailure> {
+    match result {
+        Ok(found) if found.text.trim().is_empty() => Err(ReadFailure::of(FailureCode::Empty)),
+        other => other,
+    }
+}
+
+fn refuse_file(file_name: &str, failure: ReadFailure) -> PlanStep {
+    PlanStep::Refuse {
+        file_name: file_name.to_owned(),
+        failure,
+    }
+}
+
+fn decide_step(arguments: &ReadArguments, catalog: &FileCatalog, name: &str) -> PlanStep {
+    let Some(entry) = find_entry(arguments.handle, catalog, name) else {
+        return refuse_file("", unknown_id_failure(catalog));
+    };
+    let file_name = &entry.file.name;
+    if !entry.file.file_type.is_document() {
+        let kind = entry.file.file_type.as_str();
+        let message = format!(
+            "This {kind} is attached to the conversation; it is not readable as text. Look at the attachment itself."
+        );
+        return refuse_file(
+            file_name,
+            ReadFailure::saying(FailureCode::UnsupportedType, message),
+        );
+    }
+    if entry.unavailable {
+        // Known before anything is fetched, since signing failed when the context was built.
+        return refuse_file(file_name, ReadFailure::of(FailureCode::Expired));
+    }
+    PlanStep::Read(ReadTask {
+        file: entry.file.clone(),
+        public_url: entry.public_url.clone(),
+        range: arguments.range.clone(),
+    })
+}
+
+/// The exact id first, in every way of naming; then what that way means (R-11, 16.2).
+fn find_entry<'a>(
+    handle: ReadHandle,
+    catalog: &'a FileCatalog,
+    name: &str,
+) -> Option<&'a catalog::CatalogEntry> {
+    let by_id = catalog.find(name);
+    by_id.or_else(|| match handle {
+        ReadHandle::Id => catalog.find_url(name),
+        ReadHandle::Index => catalog.find_number(parse_decimal(name)?),
+        ReadHandle::Url => {
+            // A model copies the URL as it was shown, escaped (17.3).
+            let unescaped = crate::escape::unescape_xml(name);
+            catalog
+                .find_url(name)
+                .or_else(|| catalog.find_url(&unescaped))
+        }
+    })
+}
+
+/// A decimal number without sign, blanks or leading zeros.
+pub(crate) fn parse_decimal(text: &str) -> Option<usize> {
+    let plain = !text.starts_with('0') && text.chars().all(|digit| digit.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+/// An unknown id names the ids that exist.
+fn unknown_id_failure(catalog: &FileCatalog) -> ReadFailure {
+    let ids = catalog.readable_ids();
+    let mut message = FailureCode::UnknownId.sentence().to_owned();
+    if ids.is_empty() {
+        message.push_str(" There are no readable files.");
+    } else {
+        // The newest ones: the catalog begins with the oldest.
+        let from = ids.len().saturating_sub(limits::LISTED_IDS);
+        let listed: Vec<_> = ids.iter().skip(from).copied().collect();
+        message.push_str(" Readable ids: ");
+        message.push_str(&listed.join(", "));
+        if from > 0 {
+            let _ = write!(message, ", and {from} older ones");
+        }
+    }
+    ReadFailure::saying(FailureCode::UnknownId, message)
+}

@@ -1,0 +1,25 @@
+//! The local cut of a text that is too long for a model (12.5).
+
+/// Replaces the text that was left out.
+pub const OMISSION_MARKER: &str =
+    "\n\n... [content truncated: middle omitted to fit token budget] ...\n\n";
+
+/// At most `budget` characters: 60 % of what the marker leaves from the beginning, the rest from the end. A budget that
+/// the marker alone would fill keeps the beginning.
+pub fn truncate_middle(text: &str, budget: usize) -> String {
+    let length = text.chars().count();
+    if length <= budget {
+        return text.to_owned();
+    }
+    let room = budget.saturating_sub(OMISSION_MARKER.chars().count());
+    if room == 0 {
+        return text.chars().take(budget).collect();
+    }
+    let head = room * 3 / 5;
+    // What is left rather than two fifths, so that rounding loses no character.
+    let tail = room - head;
+    let mut cut: String = text.chars().take(head).collect();
+    cut.push_str(OMISSION_MARKER);
+    cut.extend(text.chars().skip(length - tail));
+    cut
+}

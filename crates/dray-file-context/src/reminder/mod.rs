@@ -1,0 +1,121 @@
+//! Reminders, which a model reads before the question (agent-file-context 8). Pure text: sections in, one string out.
+
+use crate::built::LeftOut;
+use crate::dataset::Dataset;
+use crate::escape::{WRAPPER_TAG, escape_xml};
+use crate::generation::ReminderLayout;
+use crate::model::FileType;
+
+mod block;
+mod layout_a;
+mod layout_b;
+mod layout_c;
+mod legacy;
+#[cfg(test)]
+mod tests;
+mod tool_call;
+mod wording;
+
+use serde::{Deserialize, Serialize};
+
+pub use wording::ReminderLanguage;
+
+/// A file as a reminder names it. Nothing of it is escaped yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReminderLine {
+    /// Id, as in the maps.
+    pub id: String,
+    /// Name of the file for the model.
+    pub name: String,
+    /// Type; each layout has its own word for it.
+    pub file_type: FileType,
+    /// The URL to show; empty for none.
+    pub url: String,
+    /// Path in the sandbox, if the file is there.
+    pub sandbox_path: Option<String>,
+    /// Its text, in the tool-call layout.
+    pub content: Option<String>,
+    /// The file can no longer be fetched.
+    pub unavailable: bool,
+}
+
+/// A skill that lies in the sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSkill {
+    /// Name of the skill for the model.
+    pub name: String,
+    /// Its purpose, by which a model chooses it.
+    #[serde(default)]
+    pub description: String,
+    /// Directory that its relative paths start at.
+    #[serde(default)]
+    pub directory: String,
+    /// Its first file to read.
+    #[serde(default)]
+    pub path: String,
+}
+
+/// Everything that a reminder may say. A reminder of history has files and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReminderSections<'a> {
+    /// The language of what stands between the data.
+    pub language: ReminderLanguage,
+    /// Files of this message that have an id.
+    pub files: &'a [ReminderLine],
+    /// Files of this message that have no id.
+    pub left_out: &'a [LeftOut],
+    /// How files above the limit are reached; absent means by another message.
+    pub reach: Option<&'a str>,
+    /// Whether images, sound and moving pictures of this message are attached to it. Nothing is said of them otherwise.
+    pub media_attached: bool,
+    /// Whether the files are shown without their URLs.
+    pub hides_urls: bool,
+    /// Datasets of the node; history never names them.
+    pub datasets: &'a [Dataset],
+    /// Skills in the sandbox; history never names them.
+    pub skills: &'a [SandboxSkill],
+    /// The current time as text.
+    pub time: Option<&'a str>,
+    /// The sandbox's working directory.
+    pub working_directory: Option<&'a str>,
+    /// Folder in which skills may be written; shown in layout C only.
+    pub write_boundary: Option<&'a str>,
+}
+
+impl<'a> ReminderSections<'a> {
+    /// Sections with files only, as messages of history have them.
+    pub fn of_history(files: &'a [ReminderLine]) -> Self {
+        Self {
+            files,
+            ..Self::default()
+        }
+    }
+}
+
+/// The reminder and the question. Without any section the question comes back untouched.
+pub fn write_reminder(
+    layout: ReminderLayout,
+    sections: &ReminderSections<'_>,
+    question: &str,
+) -> String {
+    match layout {
+        ReminderLayout::A => layout_a::write_layout_a(sections, question),
+        ReminderLayout::BDocuments | ReminderLayout::B | ReminderLayout::BMedia => {
+            layout_b::write_layout_b(layout, sections, question)
+        }
+        ReminderLayout::C => layout_c::write_layout_c(sections, question),
+        ReminderLayout::Legacy => legacy::write_legacy(sections, question),
+        ReminderLayout::ToolCall => tool_call::write_tool_call(sections, question),
+    }
+}
+
+/// The wrapper around its inside, then the question, all trimmed.
+fn wrap_with_question(inside: &str, question: &str) -> String {
+    let whole = format!("<{WRAPPER_TAG}>\n{inside}\n</{WRAPPER_TAG}>\n{question}");
+    whole.trim().to_owned()
+}
+
+/// `<name>value</name>`, the value escaped.
+fn field_element(name: &str, value: &str) -> String {
+    format!("<{name}>{}</{name}>", escape_xml(value))
+}

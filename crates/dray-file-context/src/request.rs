@@ -1,0 +1,164 @@
+//! The input of one request. Every type here is also its JSON form.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::clock::LocalTime;
+use crate::dataset::DatasetCache;
+use crate::generation::{ContractGeneration, ReminderLayout};
+use crate::model::{ChatItem, FileType, MessageRole};
+use crate::reminder::{ReminderLanguage, SandboxSkill};
+use crate::renew::{RenewedLinks, StoreScope};
+use crate::window::HistoryWindow;
+
+/// Everything that a context is built from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContextRequest {
+    /// The contract to follow.
+    pub generation: ContractGeneration,
+    /// The reminder's layout; absent means the generation's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<ReminderLayout>,
+    /// The reminder's language. Absent means English, or the peer's Chinese where a `generation` or a `layout` of the
+    /// peer is chosen by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<ReminderLanguage>,
+    /// Whether the reminder names files by their ids alone; `fileUrlMap` has the URLs all the same.
+    #[serde(skip_serializing_if = "is_false")]
+    pub hide_urls: bool,
+    /// Whether images, sound and moving pictures stay parts of their message; absent means as the generation has it.
+    /// The reminder says that they are attached only where they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_media: Option<bool>,
+    /// Everything stored before this turn, oldest first.
+    pub histories: Vec<ChatItem>,
+    /// How much of it the model sees.
+    pub history: HistoryWindow,
+    /// The raw message of this turn: its files and its text as they were sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_message: Option<ChatItem>,
+    /// The question that goes to the model; a workflow may have changed it.
+    pub question: String,
+    /// The node's file input. Absent when the node does not declare one; what is not text is dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_input: Option<Vec<Value>>,
+    /// The id that the answer will be stored under.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_chat_item_id: Option<String>,
+    /// The prefix when neither message has an id. Absent means one made from the file itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback_id: Option<String>,
+    /// Files of one message; zero means 20.
+    pub max_files: usize,
+    /// How the model reaches files above that limit, as the end of a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reach: Option<String>,
+    /// The public name of the server that the request came to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Types that the caller knows, by exact URL.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub declared_types: BTreeMap<String, FileType>,
+    /// The current time; absent means that the reminder has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<LocalTime>,
+    /// The sandbox's working directory, when the node uses one; empty is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Skills that lie in the sandbox.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<SandboxSkill>,
+    /// Folder in which skills may be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_boundary: Option<String>,
+    /// Datasets that the node selects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub datasets: Option<DatasetCache>,
+    /// Fresh URLs. Absent means that stored URLs never expire, and no scope is checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewals: Option<RenewedLinks>,
+    /// Texts of files by id, for the tool-call layout.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub contents: BTreeMap<String, String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl ContextRequest {
+    /// The language that the reminder is written in.
+    pub(crate) fn reminder_language(&self) -> ReminderLanguage {
+        let is_own = self.generation == ContractGeneration::Stable && self.layout.is_none();
+        let default = if is_own {
+            ReminderLanguage::English
+        } else {
+            ReminderLanguage::Chinese
+        };
+        self.language.unwrap_or(default)
+    }
+
+    /// The sandbox's working directory; an empty one counts as absent.
+    pub(crate) fn directory(&self) -> Option<&str> {
+        let directory = self.working_directory.as_deref();
+        directory.filter(|directory| !directory.trim().is_empty())
+    }
+
+    /// Whether images, sound and moving pictures stay parts of their message.
+    pub(crate) fn keeps_media(&self) -> bool {
+        self.keep_media.unwrap_or(self.generation.keeps_media())
+    }
+
+    /// The messages that the history setting speaks of.
+    pub fn stored(&self) -> &[ChatItem] {
+        match &self.history {
+            // An explicit array stands in for the stored history (6.1).
+            HistoryWindow::Given(items) => items,
+            HistoryWindow::None | HistoryWindow::Rounds(_) => &self.histories,
+        }
+    }
+
+    /// The URLs whose type only their server knows, each once (16.5). What it says goes into
+    /// [`ContextRequest::declared_types`]. Files that bear a type of their own, or whose type was persisted, are not
+    /// asked for.
+    pub fn urls_to_probe(&self) -> Vec<String> {
+        let rules = crate::collect::CollectRules::of(self);
+        let stored = self.stored();
+        let seen = crate::window::kept_positions(stored, &self.history, self.generation);
+        let items = seen.into_iter().filter_map(|at| stored.get(at));
+        let mut found: Vec<_> = items
+            .filter(|item| item.obj == MessageRole::Human)
+            .flat_map(|item| rules.of_history(item).found)
+            .collect();
+        let input = self.file_input.as_deref().unwrap_or_default();
+        found.extend(rules.of_turn(self.user_message.as_ref(), input).found);
+        let unsure = found.iter().filter(|one| {
+            one.file_type.is_document()
+                // The type that was persisted stays, even if the server would name another one.
+                && one.attachment.is_none()
+                && one.refusal.is_none()
+                && !self.declared_types.contains_key(&one.url)
+        });
+        let urls = crate::probe::urls_to_probe(unsure.map(|one| one.url.as_str()));
+        urls.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The keys that have to be signed before [`crate::ContextBuilder::build`]: of the current message and of the
+    /// history that the model sees, each once, those outside `scope` never.
+    pub fn keys_to_sign(&self, scope: Option<&StoreScope>) -> Vec<String> {
+        let stored = self.stored();
+        let seen = crate::window::kept_positions(stored, &self.history, self.generation);
+        let items = seen.into_iter().filter_map(|at| stored.get(at));
+        let mut keys = Vec::new();
+        for item in items.chain(&self.user_message) {
+            keys.extend(item.files().into_iter().filter_map(|file| file.key));
+            // Files of a node's input are not parts of the message; only this list has them.
+            keys.extend(item.attachments.iter().filter_map(|one| one.key.clone()));
+        }
+        RenewedLinks::wanted(scope, keys.iter().map(String::as_str))
+    }
+}

@@ -1,0 +1,110 @@
+//! All files of a turn, written before its run begins (14.2). One bad file does not fail the turn.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::context::SANDBOX_FOLDER;
+use crate::limits;
+use crate::model::AgentInputFile;
+use crate::name::NameAllocator;
+use crate::read::ReadFailure;
+
+/// The files that are written into the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectionPlan {
+    /// The files, each at a path of its own.
+    pub files: Vec<FileInjection>,
+    /// Folders to make first.
+    pub folders: Vec<String>,
+}
+
+/// One file to write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileInjection {
+    /// The file to download. Its key, when it has one, is better than its URL.
+    pub file: AgentInputFile,
+    /// Path to write it to.
+    pub path: String,
+    /// The same below the working directory, as a model sees it.
+    pub sandbox_path: String,
+    /// Most bytes that may be written.
+    pub max_bytes: u64,
+}
+
+/// How one write went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InjectionResult {
+    /// So many bytes were written, and the sandbox said so.
+    Written(u64),
+    /// The file was not written.
+    Failed(ReadFailure),
+}
+
+/// The outcome of writing, file by file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectionReport {
+    /// Ids of files that are there.
+    pub written: BTreeSet<String>,
+    /// One sentence for each file that is not.
+    pub missing: Vec<String>,
+}
+
+impl InjectionPlan {
+    /// Plans this turn's files below the sandbox's working directory. `taken` are names that already lie in the
+    /// folder and belong to other files; nothing is overwritten.
+    pub fn new<'a>(
+        files: &[AgentInputFile],
+        directory: &str,
+        taken: impl IntoIterator<Item = &'a str>,
+        max_bytes: Option<u64>,
+    ) -> Self {
+        let mut names = NameAllocator::new();
+        for name in taken {
+            // No file has an empty id, so none gets a name that is taken.
+            names.reserve(name, "");
+        }
+        let root = directory.trim_end_matches('/');
+        let mut planned = Vec::new();
+        for (index, file) in files.iter().enumerate() {
+            let name = names.give(&file.name, index, &file.id);
+            let sandbox_path = format!("{SANDBOX_FOLDER}/{name}");
+            // A given name is a plain segment, so this is the path that resolving would find.
+            planned.push(FileInjection {
+                file: file.clone(),
+                path: format!("{root}/{sandbox_path}"),
+                sandbox_path,
+                max_bytes: max_bytes.unwrap_or(limits::FILE_BYTES),
+            });
+        }
+        Self {
+            files: planned,
+            folders: vec![format!("{root}/{SANDBOX_FOLDER}")],
+        }
+    }
+
+    /// Sums up the outcomes, in the order of the files. One that is missing is a failure; more bytes than allowed are
+    /// one too.
+    pub fn report(&self, outcomes: &[InjectionResult]) -> InjectionReport {
+        let mut report = InjectionReport::default();
+        for (at, injection) in self.files.iter().enumerate() {
+            let reason = match outcomes.get(at) {
+                Some(InjectionResult::Written(size)) if *size <= injection.max_bytes => {
+                    report.written.insert(injection.file.id.clone());
+                    continue;
+                }
+                Some(InjectionResult::Written(_)) => ReadFailure::too_large(injection.max_bytes),
+                Some(InjectionResult::Failed(failure)) => failure.clone(),
+                None => ReadFailure::of(crate::read::FailureCode::Failed),
+            };
+            let name = &injection.file.name;
+            report
+                .missing
+                .push(format!("{name} is not in the sandbox: {}", reason.text()));
+        }
+        report
+    }
+}

@@ -1,0 +1,45 @@
+//! Paths in a sandbox that may be written.
+
+/// The absolute path of `target` below `directory`, resolved without looking at the disk: one leading slash is forgiven,
+/// `a/../b` is resolved, and what leaves the directory, is the directory itself or holds a control character is `None`.
+pub fn resolve_below(directory: &str, target: &str) -> Option<String> {
+    if target.contains(char::is_control) {
+        return None;
+    }
+    let target = target.strip_prefix('/').unwrap_or(target);
+    if target.starts_with('/') || target.ends_with('/') {
+        return None;
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    for segment in target.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                // Above the directory, even if a later segment came back.
+                kept.pop()?;
+            }
+            other => kept.push(other),
+        }
+    }
+    let last = target.rsplit('/').next().unwrap_or_default();
+    if kept.is_empty() || matches!(last, "." | "..") {
+        return None;
+    }
+    let root = directory.trim_end_matches('/');
+    Some(format!("{root}/{}", kept.join("/")))
+}
+
+/// Whether a path that was resolved on the disk, links and all, still lies below the directory as it was resolved there
+/// . Ask between the download and the write.
+pub fn confirm_below(real_directory: &str, real_path: &str) -> bool {
+    let root = real_directory.trim_end_matches('/');
+    let below = real_path
+        .strip_prefix(root)
+        .and_then(|rest| rest.strip_prefix('/'));
+    below.is_some_and(|rest| {
+        !rest.is_empty()
+            && rest
+                .split('/')
+                .all(|segment| !matches!(segment, "" | "." | ".."))
+    })
+}

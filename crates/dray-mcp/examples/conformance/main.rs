@@ -1,0 +1,78 @@
+//! The server with the tools, prompts and resources that the official conformance suite of MCP calls by name:
+//! `cargo xtask conformance`.
+//!
+//! Everything of the protocol is the product's: the HTTP layer, sessions, cache hints, questions to persons, signed
+//! request state. Only names and contents are added here, and what the product leaves out because the protocol
+//! deprecates it: sampling, roots and logging.
+#![expect(
+    clippy::print_stdout,
+    reason = "the address is for the program that started this one"
+)]
+
+mod handler;
+mod inputs;
+mod prompts;
+mod resources;
+mod tools;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+use dray_bus::Bus;
+use dray_mcp::{HttpEndpoint, HttpOptions, McpServer, ServerOptions, ServiceClient};
+use dray_store::Store;
+use dray_store::embedded::EmbeddedS3;
+use dray_types::{Clock, SessionId, TenantId};
+use opentelemetry::metrics::MeterProvider as _;
+use tokio_util::sync::CancellationToken;
+
+use handler::ConformanceServer;
+
+type StartError = Box<dyn std::error::Error>;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves on a free port of loopback, and prints the URL, until standard input ends.
+async fn serve() -> Result<(), StartError> {
+    let directory = tempfile::tempdir()?;
+    let clock = Clock::system();
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("conformance");
+    let (_s3, store_options) = EmbeddedS3::start(directory.path()).await?;
+    let client = ServiceClient {
+        bus: Bus::in_process(clock.clone(), &meter),
+        store: Store::open(&store_options, clock.clone()).await?,
+        clock,
+        tenant: TenantId::default(),
+        session: SessionId::new("conformance")?,
+    };
+    let server = ConformanceServer::new(McpServer::new(client, None, ServerOptions::default()));
+    let endpoint = HttpEndpoint::bind(HttpOptions {
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        token: None,
+        allowed_hosts: Vec::new(),
+        allowed_origins: Vec::new(),
+    })
+    .await?;
+    println!("{}", endpoint.url());
+    let stop = CancellationToken::new();
+    let serving = endpoint.serve_each(move || server.clone(), stop.clone());
+    let stopping = async {
+        // The program that started this one holds the other end, so its death ends this one too.
+        let ended = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await;
+        stop.cancel();
+        ended
+    };
+    let (served, ended) = tokio::join!(serving, stopping);
+    served?;
+    ended?;
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! The arguments of the tools, checked before anything happens.
+
+use dray_types::Fault;
+use rmcp::model::JsonObject;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::failure;
+use crate::options::ToolName;
+
+/// Arguments of `read`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReadArguments {
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) range: String,
+    #[serde(default)]
+    pub(crate) find: String,
+    #[serde(default)]
+    pub(crate) focus: String,
+    #[serde(default)]
+    pub(crate) summarize: bool,
+    #[serde(default)]
+    pub(crate) member: String,
+    #[serde(default)]
+    pub(crate) max_tokens: Option<u64>,
+}
+
+/// Arguments of `fetch`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FetchArguments {
+    pub(crate) url: String,
+    #[serde(default)]
+    pub(crate) max_bytes: u64,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListArguments {
+    #[serde(default = "here")]
+    pub(crate) path: String,
+    #[serde(default)]
+    pub(crate) offset: u32,
+    #[serde(default)]
+    pub(crate) limit: Option<u32>,
+}
+
+fn here() -> String {
+    ".".to_owned()
+}
+
+/// Arguments of `get`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetArguments {
+    pub(crate) from: String,
+    #[serde(default)]
+    pub(crate) to: Option<String>,
+}
+
+/// Arguments of `put`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PutArguments {
+    pub(crate) from: String,
+    #[serde(default)]
+    pub(crate) directory: String,
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) collision: Collision,
+}
+
+/// What `put` does when the name is taken. It never replaces a file.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Collision {
+    #[default]
+    Rename,
+    Fail,
+}
+
+impl Collision {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rename => "rename",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// Arguments of `send_file`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SendArguments {
+    pub(crate) files: Vec<String>,
+    #[serde(default)]
+    pub(crate) message: String,
+    #[serde(default)]
+    pub(crate) as_document: bool,
+    #[serde(default)]
+    pub(crate) delivery_id: Option<String>,
+    #[serde(default)]
+    pub(crate) wait_seconds: Option<u64>,
+}
+
+/// Arguments of `receipts`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReceiptsArguments {
+    #[serde(default)]
+    pub(crate) delivery_id: Option<String>,
+    #[serde(default)]
+    pub(crate) open_only: bool,
+    #[serde(default)]
+    pub(crate) limit: Option<u32>,
+}
+
+/// Arguments of `resolve_file_arguments`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResolveArguments {
+    pub(crate) arguments: JsonObject,
+    #[serde(default)]
+    pub(crate) nested: bool,
+}
+
+/// Arguments of `policy_check`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyArguments {
+    pub(crate) url: String,
+    #[serde(default)]
+    pub(crate) allow: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) resolve: bool,
+}
+
+/// Reads the arguments of a call.
+///
+/// # Errors
+///
+/// A missing, unknown or mistyped argument, with the words that name it.
+pub(crate) fn parse<T: DeserializeOwned>(
+    tool: ToolName,
+    arguments: Option<JsonObject>,
+) -> Result<T, Fault> {
+    serde_json::from_value(Value::Object(arguments.unwrap_or_default())).map_err(|error| {
+        failure::invalid(
+            format!("The arguments of `{tool}` are not valid: {error}."),
+            "Correct the argument; the input schema of the tool lists them.",
+        )
+        .detail("arguments_invalid")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_argument_is_named() {
+        let read = |value: Value| {
+            let arguments = value.as_object().cloned();
+            parse::<ReadArguments>(ToolName::Read, arguments).map(|read| read.path)
+        };
+        assert_eq!(read(json!({"path": "a"})), Ok("a".to_owned()));
+        for (arguments, word) in [
+            (json!({}), "path"),
+            (json!({"path": 1}), "string"),
+            (json!({"path": "a", "pth": "b"}), "pth"),
+            (json!({"path": "a", "session": "other"}), "session"),
+            (json!({"path": "a", "tenant": "other"}), "tenant"),
+        ] {
+            let fault = read(arguments).unwrap_err();
+            assert!(fault.message.contains(word), "{fault:?}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Calls of the services on behalf of one tenant and one session.
+
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta, Permissions};
+use dray_proto::Call;
+use dray_proto::convert::ContentSource;
+use dray_proto::v1;
+use dray_store::Store;
+use dray_types::{ByteSize, Clock, Deadline, Fault, OperationId, SessionId, TenantId};
+
+/// Timeout of calls that move no content.
+pub(crate) const SHORT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of calls that move or convert content.
+pub(crate) const TRANSFER_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// The bus and the store of a running system, for one tenant and one session. No argument of a tool changes either.
+#[derive(Clone, Debug)]
+pub struct ServiceClient {
+    /// Where calls go.
+    pub bus: Bus,
+    /// Where content is.
+    pub store: Store,
+    /// The clock of deadlines.
+    pub clock: Clock,
+    /// Whose data the tools see.
+    pub tenant: TenantId,
+    /// The session whose sandbox and chat the tools use.
+    pub session: SessionId,
+}
+
+/// Adds every call that tools, resources and completions make. A new call of a tool belongs here.
+///
+/// The identity of the server in a deployment is made of it, so a call that is missing is refused there.
+#[must_use]
+pub fn declare_calls(identity: Permissions) -> Permissions {
+    identity
+        .calls::<v1::FetchRequest>()
+        .calls::<v1::ExplainRequest>()
+        .calls::<v1::ResolveRequest>()
+        .calls::<v1::ReadAttachmentRequest>()
+        .calls::<v1::ListSandboxRequest>()
+        .calls::<v1::GetSandboxFileRequest>()
+        .calls::<v1::PutSandboxFileRequest>()
+        .calls::<v1::SendFileRequested>()
+        .calls::<v1::DeliveryOutcomeRequest>()
+        .calls::<v1::ListReceiptsRequest>()
+}
+
+impl ServiceClient {
+    pub(crate) fn deadline(&self, timeout: Duration) -> Deadline {
+        Deadline::after(self.clock.now_ms(), timeout)
+    }
+
+    pub(crate) fn meta(&self, timeout: Duration) -> Meta {
+        Meta::new(self.tenant.clone(), self.deadline(timeout)).with_session(self.session.clone())
+    }
+
+    /// Calls a service. When the returned future is dropped, the service is asked to stop.
+    pub(crate) async fn call<C: Call>(
+        &self,
+        timeout: Duration,
+        request: &C,
+    ) -> Result<C::Reply, Fault> {
+        Ok(self.bus.call(&self.meta(timeout), request).await?)
+    }
+
+    /// As [`Self::call`], without repeating a call on which the service decided.
+    pub(crate) async fn call_once<C: Call>(
+        &self,
+        timeout: Duration,
+        request: &C,
+    ) -> Result<C::Reply, Fault> {
+        Ok(self.bus.call_once(&self.meta(timeout), request).await?)
+    }
+
+    /// As [`Self::call`], under an operation id of the caller's choice.
+    pub(crate) async fn call_as<C: Call>(
+        &self,
+        operation: OperationId,
+        timeout: Duration,
+        request: &C,
+    ) -> Result<C::Reply, Fault> {
+        let meta = self.meta(timeout).with_operation(operation);
+        Ok(self.bus.call(&meta, request).await?)
+    }
+
+    /// The sandbox of the session.
+    pub(crate) fn sandbox(&self) -> v1::SandboxRef {
+        v1::SandboxRef {
+            sandbox: Some(v1::sandbox_ref::Sandbox::Session(
+                self.session.as_str().to_owned(),
+            )),
+        }
+    }
+
+    /// The text of a reply, which is stored when it is large.
+    pub(crate) async fn text(
+        &self,
+        content: Option<v1::Content>,
+        limit: ByteSize,
+    ) -> Result<String, Fault> {
+        let content = content.ok_or_else(Fault::internal)?;
+        let bytes = match ContentSource::try_from(content).map_err(|_| Fault::internal())? {
+            ContentSource::Inline(bytes) => bytes,
+            ContentSource::Claim(claim) => {
+                let deadline = self.deadline(TRANSFER_TIMEOUT);
+                let reader = self.store.read(&self.tenant, &claim, deadline).await?;
+                reader.read_all(limit).await?
+            }
+        };
+        String::from_utf8(bytes.into()).map_err(|_| Fault::internal())
+    }
+}

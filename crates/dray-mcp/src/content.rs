@@ -1,0 +1,305 @@
+//! Content on its way into the store, and out of it into a local file.
+
+use bytes::{Bytes, BytesMut};
+use dray_media_type::kind::{HEAD_BYTES, detect_kind};
+use dray_presentation::name;
+use dray_proto::convert::ContentSource;
+use dray_proto::v1;
+use dray_store::ArtifactLabel;
+use dray_types::{ByteSize, Claim, Fault, FaultCode, OperationId, Sha256Digest};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+
+use crate::client::{ServiceClient, TRANSFER_TIMEOUT};
+use crate::local::{LocalRoot, NewFile};
+use crate::location::{self, Location};
+use crate::options::FileLimits;
+use crate::progress::ProgressReporter;
+
+/// Size of one read, in bytes.
+const CHUNK_BYTES: usize = 256 * 1024;
+/// Label of content whose type is not known.
+const UNKNOWN_TYPE: &str = "application/octet-stream";
+
+/// A file that is in the store.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredFile {
+    pub(crate) claim: Claim,
+    /// Media type by the content; never that which a server declared.
+    pub(crate) media_type: String,
+}
+
+impl StoredFile {
+    /// The handle under which every tool finds the content again.
+    pub(crate) fn handle(&self) -> String {
+        location::artifact_uri(self.claim.artifact.sha256)
+    }
+
+    /// What a result says about a file: everything but its bytes.
+    pub(crate) fn describe(&self) -> Value {
+        let artifact = &self.claim.artifact;
+        json!({
+            "handle": self.handle(),
+            "name": artifact.name,
+            "size": artifact.size,
+            "sha256": artifact.sha256.to_hex(),
+            "media_type": self.media_type,
+        })
+    }
+}
+
+/// Where content comes from and goes to.
+#[derive(Clone, Debug)]
+pub(crate) struct ContentAccess {
+    pub(crate) client: ServiceClient,
+    /// The directory of this machine; `None` where tools may use none.
+    pub(crate) root: Option<LocalRoot>,
+    pub(crate) limits: FileLimits,
+}
+
+impl ContentAccess {
+    pub(crate) fn parse(&self, location: &str) -> Result<Location, Fault> {
+        Location::parse(location, self.client.session.as_str())
+    }
+
+    /// The local directory.
+    pub(crate) fn root(&self) -> Result<&LocalRoot, Fault> {
+        self.root.as_ref().ok_or_else(|| {
+            Fault::new(FaultCode::Denied, "This server uses no directory of its machine.")
+                .detail("no_root")
+                .advice("Give a URL, `sandbox:PATH` or a handle. The operator names a directory with --root.")
+        })
+    }
+
+    /// Brings the content of a location into the store.
+    pub(crate) async fn store(
+        &self,
+        location: &Location,
+        progress: &mut ProgressReporter,
+    ) -> Result<StoredFile, Fault> {
+        self.store_within(location, self.limits.transfer, progress)
+            .await
+    }
+
+    /// As [`Self::store`], with another limit on a file of this machine.
+    pub(crate) async fn store_within(
+        &self,
+        location: &Location,
+        limit: ByteSize,
+        progress: &mut ProgressReporter,
+    ) -> Result<StoredFile, Fault> {
+        match location {
+            Location::Local(path) => self.store_local(path, limit, progress).await,
+            Location::Url(url) => {
+                progress.step("fetching").await;
+                Ok(self.fetch(url, 0).await?.0)
+            }
+            Location::Artifact(sha256) => self.find(*sha256).await,
+            Location::Sandbox(path) => {
+                progress.step("copying from the sandbox").await;
+                self.store_sandbox_file(path).await
+            }
+        }
+    }
+
+    async fn store_local(
+        &self,
+        path: &str,
+        limit: ByteSize,
+        progress: &mut ProgressReporter,
+    ) -> Result<StoredFile, Fault> {
+        let (root, opened) = (self.root()?.clone(), path.to_owned());
+        let (file, size) = run_blocking(move || root.open_file(&opened)).await?;
+        check_size(path, size, limit)?;
+        let mut file = tokio::fs::File::from_std(file);
+        let client = &self.client;
+        let mut writer = client.store.writer(&client.tenant, &OperationId::mint(), 1);
+        let (mut buffer, mut head, mut done) = (BytesMut::new(), BytesMut::new(), 0_u64);
+        loop {
+            buffer.reserve(CHUNK_BYTES);
+            let count = file
+                .read_buf(&mut buffer)
+                .await
+                .map_err(|error| read_fault(&error))?;
+            if count == 0 {
+                break;
+            }
+            done += count as u64;
+            // A file that grows while it is copied: the writer is dropped, and nothing of it stays.
+            check_size(path, done, limit)?;
+            let missing = HEAD_BYTES.saturating_sub(head.len()).min(buffer.len());
+            head.extend_from_slice(buffer.get(..missing).unwrap_or_default());
+            // Split off, so that the buffer is reused without copying.
+            writer.write(buffer.split().freeze()).await?;
+            progress.bytes(done, size).await;
+        }
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let shown = name::clean_name(last);
+        let media_type = detect_kind(&head, &shown, done).media_type;
+        let claim = writer.finish(ArtifactLabel::new(media_type, shown)).await?;
+        Ok(StoredFile {
+            claim,
+            media_type: media_type.to_owned(),
+        })
+    }
+
+    /// Fetches an outside URL under the policy of the operator. `max_bytes` 0 stands for the operator's default.
+    pub(crate) async fn fetch(
+        &self,
+        url: &str,
+        max_bytes: u64,
+    ) -> Result<(StoredFile, v1::FetchReply), Fault> {
+        let request = v1::FetchRequest {
+            url: url.to_owned(),
+            size_limit_bytes: max_bytes,
+            sink: v1::Sink::ClaimOnly.into(),
+            ..v1::FetchRequest::default()
+        };
+        // Not repeated: a refusal of the policy is a decision.
+        let reply = self.client.call_once(TRANSFER_TIMEOUT, &request).await;
+        let reply = reply.map_err(teach_switch)?;
+        let claim = reply.content.clone().ok_or_else(Fault::internal)?;
+        let ContentSource::Claim(claim) =
+            ContentSource::try_from(claim).map_err(|_| Fault::internal())?
+        else {
+            return Err(Fault::internal());
+        };
+        let head = self.head(&claim).await?;
+        let media_type = detect_kind(&head, &reply.name, reply.size)
+            .media_type
+            .to_owned();
+        Ok((StoredFile { claim, media_type }, reply))
+    }
+
+    async fn store_sandbox_file(&self, path: &str) -> Result<StoredFile, Fault> {
+        let request = v1::GetSandboxFileRequest {
+            sandbox: Some(self.client.sandbox()),
+            path: path.as_bytes().to_vec(),
+            max_bytes: 0,
+        };
+        let file = self.client.call_once(TRANSFER_TIMEOUT, &request).await?;
+        let claim = file.claim.ok_or_else(Fault::internal)?;
+        let claim = Claim::try_from(claim).map_err(|_| Fault::internal())?;
+        let claim = self.keep(claim).await?;
+        let media_type = claim.artifact.media_type.clone();
+        Ok(StoredFile { claim, media_type })
+    }
+
+    /// Copies an object of the cache into the kept content. A handle names only the digest, and an object of the cache
+    /// is found by its claim alone.
+    async fn keep(&self, claim: Claim) -> Result<Claim, Fault> {
+        if dray_store::cache_key(&claim).is_none() {
+            return Ok(claim);
+        }
+        let client = &self.client;
+        let deadline = client.deadline(TRANSFER_TIMEOUT);
+        let mut reader = client.store.read(&client.tenant, &claim, deadline).await?;
+        let mut writer = client.store.writer(&client.tenant, &OperationId::mint(), 1);
+        while let Some(bytes) = reader.next().await? {
+            writer.write(bytes).await?;
+        }
+        let label = ArtifactLabel::new(&claim.artifact.media_type, &claim.artifact.name);
+        Ok(writer.finish(label).await?)
+    }
+
+    async fn find(&self, sha256: Sha256Digest) -> Result<StoredFile, Fault> {
+        let client = &self.client;
+        let label = ArtifactLabel::new(UNKNOWN_TYPE, "");
+        let found = client.store.claim(&client.tenant, sha256, label).await?;
+        let claim = found.ok_or_else(|| {
+            Fault::new(
+                FaultCode::NotFound,
+                format!("Nothing is stored under {sha256}."),
+            )
+            .detail("claim_missing")
+            .advice("Stored files end after their lifetime; read or fetch the source again.")
+        })?;
+        let head = self.head(&claim).await?;
+        let media_type = detect_kind(&head, "", claim.artifact.size)
+            .media_type
+            .to_owned();
+        Ok(StoredFile { claim, media_type })
+    }
+
+    /// The start of stored content. The digest of the whole is checked when all of it is read.
+    async fn head(&self, claim: &Claim) -> Result<Bytes, Fault> {
+        let client = &self.client;
+        let deadline = client.deadline(TRANSFER_TIMEOUT);
+        let mut reader = client.store.read(&client.tenant, claim, deadline).await?;
+        let mut head = BytesMut::new();
+        while head.len() < HEAD_BYTES
+            && let Some(bytes) = reader.next().await?
+        {
+            head.extend_from_slice(&bytes);
+        }
+        head.truncate(HEAD_BYTES);
+        Ok(head.freeze())
+    }
+
+    /// Writes stored content into a new file of the local directory.
+    pub(crate) async fn save(
+        &self,
+        stored: &StoredFile,
+        path: &str,
+        progress: &mut ProgressReporter,
+    ) -> Result<(), Fault> {
+        let (root, named) = (self.root()?.clone(), path.to_owned());
+        let mut file = run_blocking(move || root.create_file(&named)).await?;
+        let (client, claim) = (&self.client, &stored.claim);
+        let deadline = client.deadline(TRANSFER_TIMEOUT);
+        let mut reader = client.store.read(&client.tenant, claim, deadline).await?;
+        let mut done = 0_u64;
+        while let Some(bytes) = reader.next().await? {
+            done += bytes.len() as u64;
+            file = run_blocking(move || write_chunk(file, &bytes)).await?;
+            progress.bytes(done, claim.artifact.size).await;
+        }
+        // Only now: the reader ends without an error exactly when the digest is right.
+        run_blocking(move || file.finish()).await
+    }
+}
+
+fn write_chunk(mut file: NewFile, bytes: &[u8]) -> Result<NewFile, Fault> {
+    file.write(bytes)?;
+    Ok(file)
+}
+
+/// Runs file operations where they may block.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    operation: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    tokio::task::spawn_blocking(operation)
+        .await
+        .map_err(|_| Fault::internal())?
+}
+
+fn check_size(path: &str, size: u64, limit: ByteSize) -> Result<(), Fault> {
+    if size <= limit.as_u64() {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultCode::TooLarge,
+        format!(
+            "`{}` has {size} bytes, and the limit is {limit}.",
+            name::shown_text(path, 200)
+        ),
+    )
+    .detail("file_too_large")
+    .advice("Use a smaller file or a part of it, or ask the operator to raise the limit."))
+}
+
+fn read_fault(error: &std::io::Error) -> Fault {
+    tracing::warn!(%error, "a local file was not read");
+    Fault::new(FaultCode::Unavailable, "The file could not be read.").detail("local")
+}
+
+/// Adds to the refusal of a disabled fetcher how it is enabled.
+fn teach_switch(fault: Fault) -> Fault {
+    if fault.detail != "disabled_by_admin" {
+        return fault;
+    }
+    fault.advice(
+        "Fetching is off by default. The user turns it on for this server with `dray mcp --set \
+         egress-fetcher.enabled=true`, or with EXTERNAL_URL_FETCH_ENABLED=true in its environment.",
+    )
+}

@@ -1,0 +1,61 @@
+//! Faults as results of tools and as errors of the protocol.
+
+use dray_types::{Fault, FaultCode, RetryAdvice};
+use rmcp::ErrorData;
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde_json::{Value, json};
+
+/// The fault as JSON, for programs.
+pub(crate) fn fault_json(fault: &Fault) -> Value {
+    let retry_after_ms = match fault.retry {
+        RetryAdvice::Never => Value::Null,
+        RetryAdvice::After(delay) => json!(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+    };
+    json!({
+        "code": fault.code.as_str(),
+        "detail": fault.detail,
+        "message": fault.message,
+        "advice": fault.advice,
+        "retryable": fault.is_retryable(),
+        "retry_after_ms": retry_after_ms,
+        "trace_id": fault.trace_id,
+    })
+}
+
+/// The fault as sentences for an agent: what happened, what to do, and whether to try again.
+pub(crate) fn fault_text(fault: &Fault) -> String {
+    let mut text = fault.message.clone();
+    if !fault.advice.is_empty() {
+        text.push(' ');
+        text.push_str(&fault.advice);
+    }
+    if fault.is_retryable() {
+        text.push_str(" The same call may succeed later.");
+    }
+    text
+}
+
+/// A failed call of a tool. The model reads it and can act on it.
+pub(crate) fn failed_result(fault: &Fault) -> CallToolResult {
+    // In `_meta` and not as structured content, which has to match the output schema of the tool.
+    let mut meta = rmcp::model::MetaObject::new();
+    meta.0.insert("drayage/fault".to_owned(), fault_json(fault));
+    let mut result = CallToolResult::error(vec![ContentBlock::text(fault_text(fault))]);
+    result.meta = Some(meta);
+    result
+}
+
+/// A failed request that is not a call of a tool, such as `resources/read`.
+pub(crate) fn protocol_error(fault: &Fault) -> ErrorData {
+    let (message, data) = (fault_text(fault), Some(fault_json(fault)));
+    match fault.code {
+        FaultCode::NotFound => ErrorData::resource_not_found(message, data),
+        FaultCode::InvalidArgument => ErrorData::invalid_params(message, data),
+        _ => ErrorData::internal_error(message, data),
+    }
+}
+
+/// A request that was wrong in a way that the caller can correct.
+pub(crate) fn invalid(message: impl Into<String>, advice: impl Into<String>) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, message).advice(advice)
+}

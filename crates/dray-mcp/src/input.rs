@@ -1,0 +1,245 @@
+//! Questions to the person at the client, in both eras of the protocol.
+//!
+//! With 2025-11-25 the server sends `elicitation/create` and waits. With 2026-07-28 the result is `input_required`, and
+//! the client repeats its request with the answer and with the request state, which the client holds and may not
+//! change: it is signed, expires, and counts only for what the person was asked.
+
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, ClientCapabilities, ElicitRequest, ElicitRequestParams,
+    ElicitationAction, ElicitationSchema, GetPromptRequestParams, InputRequest, InputRequests,
+    InputRequiredResult, InputResponses, ProtocolVersion, RequestStateCodec, SealOptions,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
+use serde_json::Value;
+
+/// How long an answer of a person counts, and how long the server waits for one.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
+/// Length of the signing key, in bytes.
+const KEY_BYTES: usize = 32;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct InputQuestion {
+    /// Its name among the questions of one result.
+    pub key: &'static str,
+    /// The text for the person.
+    pub message: String,
+    /// The form of the answer.
+    pub schema: ElicitationSchema,
+    /// What the answer is for, such as the tool and its arguments. An answer counts for the same binding only. `None`
+    /// accepts an answer that no earlier result asked for.
+    pub binding: Option<String>,
+}
+
+/// What a repeated request brings of earlier results.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InputRound<'a> {
+    /// The answers, by the keys of the questions.
+    pub responses: Option<&'a InputResponses>,
+    /// The request state of the last result, as the client sent it.
+    pub state: Option<&'a str>,
+}
+
+impl<'a> From<&'a CallToolRequestParams> for InputRound<'a> {
+    fn from(request: &'a CallToolRequestParams) -> Self {
+        Self {
+            responses: request.input_responses.as_ref(),
+            state: request.request_state.as_deref(),
+        }
+    }
+}
+
+impl<'a> From<&'a GetPromptRequestParams> for InputRound<'a> {
+    fn from(request: &'a GetPromptRequestParams) -> Self {
+        Self {
+            responses: request.input_responses.as_ref(),
+            state: request.request_state.as_deref(),
+        }
+    }
+}
+
+/// What came of a question.
+#[derive(Clone, Debug)]
+pub enum InputAnswer {
+    /// The person agreed and filled in the form.
+    Accepted(Value),
+    /// The person declined, or closed the question.
+    Refused,
+    /// The answer is pending: the client asks the person and repeats the request.
+    Pending(InputRequiredResult),
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// The client cannot ask a person.
+    #[error("the client cannot ask a person: it does not declare elicitation")]
+    NotSupported,
+    /// The request state was changed, has expired, or belongs to another request.
+    #[error("the request state is not valid")]
+    InvalidState(#[source] rmcp::model::RequestStateError),
+    /// The client was asked and failed to answer.
+    #[error("the client did not answer the question")]
+    Failed(#[source] rmcp::ServiceError),
+}
+
+impl From<InputError> for ErrorData {
+    fn from(error: InputError) -> Self {
+        let text = format!("There is no answer of a person: {error}.");
+        match error {
+            InputError::NotSupported => Self::missing_required_client_capability(
+                ClientCapabilities::builder().enable_elicitation().build(),
+            ),
+            InputError::InvalidState(_) => Self::invalid_params(text, None),
+            InputError::Failed(_) => Self::internal_error(text, None),
+        }
+    }
+}
+
+/// Asks persons and signs the request state. The key is random and belongs to the process: a request that was begun
+/// before a restart asks again.
+#[derive(Clone, Debug)]
+pub struct InputGate {
+    codec: RequestStateCodec,
+}
+
+impl Default for InputGate {
+    fn default() -> Self {
+        let key: [u8; KEY_BYTES] = rand::random();
+        Self {
+            // The length, which this constructor does not check, is that of the array.
+            codec: RequestStateCodec::new_unchecked(key),
+        }
+    }
+}
+
+impl InputGate {
+    /// Signs the state of a request for [`Self::open`] with the same binding. The client can read it.
+    pub fn seal(&self, state: &str, binding: &str) -> String {
+        let options = SealOptions::new()
+            .associated_data(binding.as_bytes())
+            .ttl(ANSWER_TIMEOUT);
+        self.codec.seal_with(state.as_bytes(), &options)
+    }
+
+    /// The state that [`Self::seal`] signed.
+    ///
+    /// # Errors
+    ///
+    /// [`InputError::InvalidState`].
+    pub fn open(&self, sealed: &str, binding: &str) -> Result<String, InputError> {
+        let opened = self.codec.open_with(sealed, binding.as_bytes());
+        opened
+            .map(|state| String::from_utf8_lossy(&state).into_owned())
+            .map_err(InputError::InvalidState)
+    }
+
+    /// Asks the person, or takes the answer that the repeated request brings.
+    ///
+    /// # Errors
+    ///
+    /// [`InputError`].
+    pub async fn ask(
+        &self,
+        context: &RequestContext<RoleServer>,
+        round: InputRound<'_>,
+        question: InputQuestion,
+    ) -> Result<InputAnswer, InputError> {
+        let capabilities = context.client_capabilities();
+        if capabilities.is_none_or(|capabilities| capabilities.elicitation.is_none()) {
+            return Err(InputError::NotSupported);
+        }
+        let params = ElicitRequestParams::FormElicitationParams {
+            meta: None,
+            message: question.message,
+            requested_schema: question.schema,
+        };
+        if !is_stateless(context) {
+            let asked = context
+                .peer
+                .create_elicitation_with_timeout(params, Some(ANSWER_TIMEOUT));
+            let result = asked.await.map_err(InputError::Failed)?;
+            return Ok(answer(&result.action, result.content));
+        }
+        let binding = question.binding.as_deref();
+        let given = round.responses.and_then(|all| all.get(question.key));
+        if let Some(answered) = given.and_then(parse_answer)
+            && self.is_asked(round.state, question.key, binding)?
+        {
+            return Ok(answered);
+        }
+        let request = InputRequest::Elicitation(ElicitRequest::new(params));
+        let requests = InputRequests::from([(question.key.to_owned(), request)]);
+        let state = binding.map(|binding| self.seal(question.key, binding));
+        Ok(InputAnswer::Pending(InputRequiredResult::new(
+            Some(requests),
+            state,
+        )))
+    }
+
+    /// Whether a question with this binding was asked. A state that was changed is an error, not another question.
+    fn is_asked(
+        &self,
+        state: Option<&str>,
+        key: &str,
+        binding: Option<&str>,
+    ) -> Result<bool, InputError> {
+        match (binding, state) {
+            (None, _) => Ok(true),
+            (Some(_), None) => Ok(false),
+            (Some(binding), Some(state)) => Ok(self.open(state, binding)? == key),
+        }
+    }
+}
+
+/// Whether the request is of 2026-07-28 or later, where the server cannot ask the client.
+fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
+    let version = context.protocol_version();
+    version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
+}
+
+fn answer(action: &ElicitationAction, content: Option<Value>) -> InputAnswer {
+    match action {
+        ElicitationAction::Accept => InputAnswer::Accepted(content.unwrap_or(Value::Null)),
+        _ => InputAnswer::Refused,
+    }
+}
+
+/// An answer as the client sent it; anything else counts as no answer.
+fn parse_answer(given: &Value) -> Option<InputAnswer> {
+    let action = serde_json::from_value(given.get("action")?.clone()).ok()?;
+    Some(answer(&action, given.get("content").cloned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_state_and_one_of_another_request_are_refused() {
+        let gate = InputGate::default();
+        let sealed = gate.seal("step 1", "send_file a.txt");
+        assert_eq!(gate.open(&sealed, "send_file a.txt").unwrap(), "step 1");
+        for (state, binding) in [
+            (format!("{sealed}x"), "send_file a.txt"),
+            (sealed.clone(), "send_file b.txt"),
+            (String::new(), "send_file a.txt"),
+        ] {
+            let error = gate.open(&state, binding).unwrap_err();
+            assert!(matches!(error, InputError::InvalidState(_)), "{error}");
+        }
+        let other = InputGate::default();
+        assert!(other.open(&sealed, "send_file a.txt").is_err());
+    }
+
+    #[test]
+    fn an_answer_without_an_action_counts_as_none() {
+        assert!(parse_answer(&serde_json::json!(12345)).is_none());
+        assert!(parse_answer(&serde_json::json!({"content": {}})).is_none());
+        let declined = parse_answer(&serde_json::json!({"action": "decline"}));
+        assert!(matches!(declined, Some(InputAnswer::Refused)));
+    }
+}

@@ -1,0 +1,97 @@
+//! Edits of TOML: comments and order stay, and a removal gives the text back.
+
+use serde_json::{Value, json};
+
+use super::super::client::ConfigFormat;
+use super::super::edit::{EditError, EditResult, EntryChange, apply_change};
+
+const ENTRY_PATH: &[&str] = &["mcp_servers", "drayage"];
+
+fn entry() -> Value {
+    json!({ "command": "/usr/bin/dray", "args": ["mcp"], "env": { "A": "1" } })
+}
+
+fn set(text: &str, replace: bool) -> Result<EditResult, EditError> {
+    let value = entry();
+    let change = EntryChange::Set {
+        value: &value,
+        replace,
+    };
+    apply_change(ConfigFormat::Toml, text, ENTRY_PATH, change)
+}
+
+fn added(text: &str) -> String {
+    match set(text, false) {
+        Ok(EditResult::Added(edited)) => edited,
+        other => panic!("{text:?} gives {other:?}"),
+    }
+}
+
+fn removed(text: &str) -> String {
+    match apply_change(ConfigFormat::Toml, text, ENTRY_PATH, EntryChange::Remove) {
+        Ok(EditResult::Removed(edited) | EditResult::Emptied(edited)) => edited,
+        other => panic!("{text:?} gives {other:?}"),
+    }
+}
+
+#[test]
+fn an_empty_file_gets_one_table() {
+    let expected = "[mcp_servers.drayage]\ncommand = \"/usr/bin/dray\"\nargs = [\"mcp\"]\nenv = { A = \"1\" }\n";
+    assert_eq!(added(""), expected);
+    assert_eq!(removed(expected), "");
+}
+
+#[test]
+fn a_removal_gives_back_every_byte() {
+    let texts = [
+        "model = \"x\" # the model\n",
+        "# head\n\n[mcp_servers.other] # note\ncommand = \"y\"\n\n[tui]\nnotifications = true\n# tail\n",
+        "[mcp_servers]\nother = { command = \"y\" }\n",
+        "mcp_servers = { other = { command = \"y\" } }\n",
+        "mcp_servers.other.command = \"y\"\n",
+        "[projects.\"/home/a b\"]\ntrust_level = \"trusted\"\nsince = 2026-11-23T20:00:00Z\n",
+    ];
+    for text in texts {
+        let edited = added(text);
+        assert_eq!(set(&edited, false), Ok(EditResult::Unchanged), "{edited}");
+        assert_eq!(removed(&edited), text, "{edited}");
+    }
+}
+
+#[test]
+fn the_entry_stands_behind_the_other_servers() {
+    let text = "[mcp_servers.other]\ncommand = \"y\"\n\n# colours\n[tui]\na = 1\n";
+    let edited = added(text);
+    let expected = "[mcp_servers.other]\ncommand = \"y\"\n\n[mcp_servers.drayage]\n";
+    assert!(edited.starts_with(expected), "{edited}");
+    assert!(edited.ends_with("\n# colours\n[tui]\na = 1\n"), "{edited}");
+}
+
+#[test]
+fn a_replaced_entry_keeps_its_place_and_the_comment_above() {
+    let text = "# mine\n[mcp_servers.drayage]\ncommand = \"/old\"\n\n[tui]\na = 1\n";
+    assert_eq!(set(text, false), Err(EditError::Occupied));
+    let Ok(EditResult::Replaced(edited)) = set(text, true) else {
+        panic!("it is replaced");
+    };
+    let expected = "# mine\n[mcp_servers.drayage]\ncommand = \"/usr/bin/dray\"\n";
+    assert!(
+        edited.starts_with(expected) && edited.ends_with("\n[tui]\na = 1\n"),
+        "{edited}"
+    );
+}
+
+#[test]
+fn a_broken_file_is_refused_with_its_place() {
+    let Err(EditError::Syntax(message)) = set("a = 1\n[mcp_servers\n", false) else {
+        panic!("it is accepted");
+    };
+    assert!(message.contains("line 2"), "{message}");
+    let refused = set("mcp_servers = 3\n", false);
+    assert_eq!(
+        refused,
+        Err(EditError::Unsupported(
+            "`mcp_servers` is not a table".to_owned()
+        ))
+    );
+}

@@ -1,0 +1,55 @@
+//! Drayage as a server of the Model Context Protocol: agents read, fetch, list, move and send files through tools, and
+//! the bytes of files stay out of the model.
+//!
+//! [`McpServer`] translates tools, resources and prompts into the calls of `proto/dray/v1` on the bus, and moves
+//! content through the artifact store. It serves both eras of the protocol: 2025-11-25 with sessions, and 2026-07-28
+//! without `initialize`. [`serve_stdio`] connects it with the standard streams, [`HttpEndpoint`] with streamable HTTP.
+//!
+//! What a caller may do is fixed when the server starts, never by an argument: the tenant and the session
+//! ([`ServiceClient`]), the directory of this machine ([`LocalRoot`]), and the tools with effects
+//! ([`ServerOptions`]).
+//!
+//! [`install::install`] writes the entry of this server into the configuration of a client, or removes it;
+//! [`install::bundle`] builds an `.mcpb` file, and [`install::registry`] the `server.json` of the registry.
+//!
+//! ```
+//! use dray_mcp::{Permissions, ServerOptions, ToolName};
+//!
+//! let options = ServerOptions {
+//!     permissions: Permissions { write: true, send: false },
+//!     ..ServerOptions::default()
+//! };
+//! assert!(options.offers(ToolName::Put));
+//! assert!(!options.offers(ToolName::SendFile));
+//! ```
+//!
+//! What it does not do: know a service, keep files, decide which address may be fetched, or issue tickets for uploads
+//! and downloads.
+
+mod arguments;
+mod budget;
+mod catalog;
+mod client;
+mod complete;
+mod content;
+mod failure;
+mod http;
+mod input;
+pub mod install;
+mod local;
+mod location;
+mod options;
+mod progress;
+mod prompts;
+mod resources;
+mod server;
+mod stdio;
+mod tools;
+
+pub use client::{ServiceClient, declare_calls};
+pub use http::{BearerToken, HttpEndpoint, HttpError, HttpOptions, InvalidToken};
+pub use input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};
+pub use local::{LocalRoot, RootError};
+pub use options::{FileLimits, Permissions, ServerOptions, ToolName, UnknownTool};
+pub use server::McpServer;
+pub use stdio::{StdioError, serve_stdio};

@@ -1,0 +1,333 @@
+//! The one directory of this machine that tools may use.
+//!
+//! Every path is resolved by the kernel beneath the open directory (`openat2` with `RESOLVE_BENEATH`), so no `..`, no
+//! absolute path, no symbolic link and no race of a rename leads out of it. Without `openat2` (Linux before 5.6)
+//! nothing is opened.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dray_presentation::name;
+use dray_types::{Fault, FaultCode, OperationId};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// Most entries of a directory that are looked at.
+const MAX_ENTRIES: usize = 100_000;
+
+/// A directory of this machine, and everything beneath it.
+#[derive(Clone, Debug)]
+pub struct LocalRoot {
+    inner: Arc<OpenRoot>,
+}
+
+#[derive(Debug)]
+struct OpenRoot {
+    directory: OwnedFd,
+    /// The directory as it was named, and with links resolved: an absolute path may begin with either.
+    names: Vec<PathBuf>,
+}
+
+/// The root is not a directory that can be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open the directory {}", path.display())]
+pub struct RootError {
+    path: PathBuf,
+    #[source]
+    source: std::io::Error,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LocalEntry {
+    pub(crate) name: String,
+    /// `file`, `dir`, `symlink` or `other`.
+    pub(crate) kind: &'static str,
+    /// Bytes; 0 for directories.
+    pub(crate) size: u64,
+}
+
+impl LocalRoot {
+    /// Opens a directory. It stays the same directory when its name is later given to another one.
+    ///
+    /// # Errors
+    ///
+    /// The path is not a directory, or may not be opened.
+    pub fn open(path: &Path) -> Result<Self, RootError> {
+        let failed = |source: std::io::Error| RootError {
+            path: path.to_owned(),
+            source,
+        };
+        let absolute = std::path::absolute(path).map_err(failed)?;
+        let resolved = absolute.canonicalize().map_err(failed)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(CWD, &resolved, flags, Mode::empty())
+            .map_err(|error| failed(error.into()))?;
+        let names = vec![absolute, resolved];
+        Ok(Self {
+            inner: Arc::new(OpenRoot { directory, names }),
+        })
+    }
+
+    /// Opens a regular file for reading, and returns its size.
+    ///
+    /// # Errors
+    ///
+    /// The path leads out, there is no such file, it is not a regular file, or it may not be read.
+    pub(crate) fn open_file(&self, path: &str) -> Result<(File, u64), Fault> {
+        let beneath = self.beneath(path)?;
+        // Looked at through a descriptor that does not open the file: opening a device can have an effect.
+        let looked = self.resolve(path, &beneath, OFlags::PATH)?;
+        let before = rustix::fs::fstat(&looked).map_err(|error| refused(path, error))?;
+        check_regular(path, before.st_mode)?;
+        // A file that became a named pipe since then must not block.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.resolve(path, &beneath, flags)?;
+        let opened = rustix::fs::fstat(&file).map_err(|error| refused(path, error))?;
+        check_regular(path, opened.st_mode)?;
+        Ok((
+            File::from(file),
+            u64::try_from(opened.st_size).unwrap_or_default(),
+        ))
+    }
+
+    /// The entries of a directory, sorted by name. Links are named, not followed.
+    ///
+    /// # Errors
+    ///
+    /// The path leads out, or is not a directory that may be read.
+    pub(crate) fn list(&self, path: &str) -> Result<Vec<LocalEntry>, Fault> {
+        let beneath = self.beneath(path)?;
+        let directory = self.resolve(path, &beneath, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut entries = Vec::new();
+        let read = Dir::read_from(&directory).map_err(|error| refused(path, error))?;
+        for entry in read.take(MAX_ENTRIES) {
+            let entry = entry.map_err(|error| refused(path, error))?;
+            let raw = entry.file_name().to_bytes();
+            if matches!(raw, b"." | b"..") {
+                continue;
+            }
+            let looked =
+                rustix::fs::statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+            // An entry that was removed meanwhile is left out.
+            let Ok(stat) = looked else { continue };
+            let kind = entry_kind(stat.st_mode);
+            let size = if kind == "dir" {
+                0
+            } else {
+                u64::try_from(stat.st_size).unwrap_or_default()
+            };
+            entries.push(LocalEntry {
+                name: String::from_utf8_lossy(raw).into_owned(),
+                kind,
+                size,
+            });
+        }
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+
+    /// Begins a new file. It gets its name when it is complete.
+    ///
+    /// # Errors
+    ///
+    /// The path leads out, names a directory, or its directory cannot be written.
+    pub(crate) fn create_file(&self, path: &str) -> Result<NewFile, Fault> {
+        let beneath = self.beneath(path)?;
+        let (Some(parent), Some(last)) = (beneath.parent(), beneath.file_name()) else {
+            return Err(not_regular(path));
+        };
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        let directory = self.resolve(path, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Never used twice: a name that is free again after `finish` must not be removed with its former file.
+        let temporary = format!(".dray-{}.part", OperationId::mint());
+        let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from(0o644))
+            .map_err(|error| refused(path, error))?;
+        Ok(NewFile {
+            shown: path.to_owned(),
+            name: last.to_owned(),
+            file: File::from(file),
+            temporary: TemporaryName {
+                directory,
+                name: temporary,
+            },
+        })
+    }
+
+    /// The path relative to the root. An absolute path has to begin with the whole name of the root.
+    fn beneath(&self, path: &str) -> Result<PathBuf, Fault> {
+        let given = Path::new(path);
+        if path.contains('\0') {
+            return Err(outside(path));
+        }
+        if given.is_relative() {
+            return Ok(given.to_owned());
+        }
+        let mut names = self.inner.names.iter();
+        // By components, so that `/srv/data-old` is not beneath `/srv/data`.
+        let relative = names.find_map(|root| given.strip_prefix(root).ok());
+        let relative = relative.ok_or_else(|| outside(path))?;
+        Ok(if relative.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            relative.to_owned()
+        })
+    }
+
+    fn resolve(&self, shown: &str, path: &Path, flags: OFlags) -> Result<OwnedFd, Fault> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        rustix::fs::openat2(
+            self.inner.directory.as_fd(),
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            resolve,
+        )
+        .map_err(|error| refused(shown, error))
+    }
+}
+
+/// A file that is being written and has no name yet. Dropped before [`NewFile::finish`], it is removed.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    shown: String,
+    name: std::ffi::OsString,
+    file: File,
+    temporary: TemporaryName,
+}
+
+/// Removed when it is dropped.
+#[derive(Debug)]
+struct TemporaryName {
+    directory: OwnedFd,
+    name: String,
+}
+
+impl Drop for TemporaryName {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty());
+    }
+}
+
+impl NewFile {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.file
+            .write_all(bytes)
+            .map_err(|error| write_fault(&self.shown, &error))
+    }
+
+    /// Gives the file its name. An existing file is never replaced.
+    pub(crate) fn finish(self) -> Result<(), Fault> {
+        // Before the name: after a crash it must not lead to a file without content.
+        self.file
+            .sync_all()
+            .map_err(|error| write_fault(&self.shown, &error))?;
+        let directory = &self.temporary.directory;
+        let last = OsStr::from_bytes(self.name.as_bytes());
+        rustix::fs::renameat_with(
+            directory,
+            &self.temporary.name,
+            directory,
+            last,
+            RenameFlags::NOREPLACE,
+        )
+        .map_err(|error| refused(&self.shown, error))
+    }
+}
+
+fn entry_kind(mode: u32) -> &'static str {
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => "file",
+        FileType::Directory => "dir",
+        FileType::Symlink => "symlink",
+        _ => "other",
+    }
+}
+
+fn check_regular(path: &str, mode: u32) -> Result<(), Fault> {
+    if FileType::from_raw_mode(mode) == FileType::RegularFile {
+        Ok(())
+    } else {
+        Err(not_regular(path))
+    }
+}
+
+fn shown(path: &str) -> String {
+    name::shown_text(path, 200)
+}
+
+/// The fault for every path outside of the root: the same whether the path exists or not, so it reveals nothing.
+fn outside(path: &str) -> Fault {
+    Fault::new(
+        FaultCode::Denied,
+        format!("`{}` is not in the directory that this server may use.", shown(path)),
+    )
+    .detail("outside_root")
+    .advice("Give a path relative to that directory; `list` shows what is in it. The user chooses it with --root.")
+}
+
+fn not_regular(path: &str) -> Fault {
+    Fault::new(
+        FaultCode::InvalidArgument,
+        format!("`{}` is not a regular file.", shown(path)),
+    )
+    .detail("not_regular_file")
+    .advice("Name a file; `list` shows the files of a directory.")
+}
+
+fn write_fault(path: &str, error: &std::io::Error) -> Fault {
+    tracing::warn!(%error, "a local file was not written");
+    Fault::new(
+        FaultCode::Unavailable,
+        format!("`{}` could not be written.", shown(path)),
+    )
+    .detail("local_write")
+    .advice("The disk may be full; the user can see why.")
+}
+
+fn refused(path: &str, error: Errno) -> Fault {
+    match error {
+        // What `RESOLVE_BENEATH` reports for a path that leads out, and what a link to /proc gives.
+        Errno::XDEV | Errno::LOOP => outside(path),
+        Errno::NOENT => Fault::new(
+            FaultCode::NotFound,
+            format!("There is no file `{}`.", shown(path)),
+        )
+        .detail("not_found")
+        .advice("`list` shows what is there."),
+        Errno::EXIST => Fault::new(
+            FaultCode::InvalidArgument,
+            format!("There is a file `{}` already.", shown(path)),
+        )
+        .detail("exists")
+        .advice("Choose another name; existing files are never replaced."),
+        Errno::NOTDIR | Errno::ISDIR => not_regular(path),
+        Errno::ACCESS | Errno::PERM => Fault::new(
+            FaultCode::Denied,
+            format!("`{}` may not be opened.", shown(path)),
+        )
+        .detail("unreadable"),
+        other => {
+            tracing::warn!(error = %other, "a local file was not opened");
+            Fault::new(
+                FaultCode::Unavailable,
+                format!("`{}` could not be opened.", shown(path)),
+            )
+            .detail("local")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Paths of an agent, and the files that they must not reach.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A root with a file, beside files that must stay out of reach.
+struct RootFixture {
+    folder: tempfile::TempDir,
+    root: LocalRoot,
+}
+
+impl RootFixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("data");
+        std::fs::create_dir_all(inside.join("sub")).unwrap();
+        std::fs::create_dir_all(folder.path().join("data-old")).unwrap();
+        std::fs::write(inside.join("a.txt"), "inside").unwrap();
+        std::fs::write(inside.join("sub/b.txt"), "below").unwrap();
+        std::fs::write(folder.path().join("secret.txt"), "secret").unwrap();
+        std::fs::write(folder.path().join("data-old/secret.txt"), "secret").unwrap();
+        let root = LocalRoot::open(&inside).unwrap();
+        Self { folder, root }
+    }
+
+    fn absolute(&self, path: &str) -> String {
+        self.folder.path().join(path).to_str().unwrap().to_owned()
+    }
+
+    fn read(&self, path: &str) -> Result<String, Fault> {
+        let (file, size) = self.root.open_file(path)?;
+        let text = std::io::read_to_string(file).unwrap();
+        assert_eq!(text.len() as u64, size);
+        Ok(text)
+    }
+}
+
+#[test]
+fn files_beneath_the_root_are_read_by_relative_and_absolute_paths() {
+    let fixture = RootFixture::new();
+    for path in [
+        "a.txt",
+        "./a.txt",
+        "sub/../a.txt",
+        &fixture.absolute("data/a.txt"),
+    ] {
+        assert_eq!(fixture.read(path).unwrap(), "inside", "{path}");
+    }
+    symlink("sub/b.txt", fixture.folder.path().join("data/link")).unwrap();
+    assert_eq!(fixture.read("link").unwrap(), "below");
+}
+
+#[test]
+fn no_path_leads_out_of_the_root() {
+    let fixture = RootFixture::new();
+    let data = fixture.folder.path().join("data");
+    let secret = fixture.absolute("secret.txt");
+    symlink(&secret, data.join("absolute-link")).unwrap();
+    symlink("../secret.txt", data.join("relative-link")).unwrap();
+    symlink("..", data.join("parent")).unwrap();
+    symlink("relative-link", data.join("link-to-link")).unwrap();
+    symlink("loop", data.join("loop")).unwrap();
+    symlink("/proc/self/root", data.join("magic")).unwrap();
+    for path in [
+        "../secret.txt",
+        "sub/../../secret.txt",
+        "./../secret.txt",
+        "..",
+        &secret,
+        "/etc/passwd",
+        "/",
+        // A sibling whose name begins like the root (GHSA-hc55-p739-j48w).
+        &fixture.absolute("data-old/secret.txt"),
+        &fixture.absolute("data/../secret.txt"),
+        // Links, also at the end of an existing directory (GHSA-q66q-fx2p-7w4m).
+        "absolute-link",
+        "relative-link",
+        "link-to-link",
+        "parent/secret.txt",
+        "loop",
+        "magic/etc/passwd",
+        "a.txt\0/../../secret.txt",
+    ] {
+        let fault = fixture.read(path).unwrap_err();
+        assert_eq!(fault.detail, "outside_root", "{path}: {fault:?}");
+        // The answer does not depend on what is outside, and shows no more of it than the caller wrote.
+        let written = path.contains(fixture.folder.path().to_str().unwrap());
+        assert!(written || !fault.message.contains("/tmp"), "{fault:?}");
+        let listed = fixture.root.list(path).unwrap_err();
+        assert_ne!(listed.detail, "", "{path}");
+        assert!(fixture.root.create_file(&format!("{path}/new")).is_err());
+    }
+}
+
+#[test]
+fn encoded_and_differently_cased_names_are_other_names() {
+    let fixture = RootFixture::new();
+    for path in [
+        "%2e%2e/secret.txt",
+        "..%2fsecret.txt",
+        "A.TXT",
+        "..\\secret.txt",
+        "~/a.txt",
+    ] {
+        assert_eq!(
+            fixture.read(path).unwrap_err().detail,
+            "not_found",
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn directories_pipes_and_devices_are_not_read() {
+    let fixture = RootFixture::new();
+    let pipe = fixture.folder.path().join("data/pipe");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    for path in ["sub", ".", "pipe"] {
+        assert_eq!(
+            fixture.read(path).unwrap_err().detail,
+            "not_regular_file",
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_renamed_root_stays_the_directory_that_was_opened() {
+    let fixture = RootFixture::new();
+    let data = fixture.folder.path().join("data");
+    std::fs::rename(&data, fixture.folder.path().join("moved")).unwrap();
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("a.txt"), "another").unwrap();
+    assert_eq!(fixture.read("a.txt").unwrap(), "inside");
+}
+
+#[test]
+fn a_listing_names_links_without_following_them() {
+    let fixture = RootFixture::new();
+    symlink("/etc", fixture.folder.path().join("data/etc")).unwrap();
+    let entries = fixture.root.list(".").unwrap();
+    let shown: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry.name.as_str(), entry.kind))
+        .collect();
+    assert_eq!(
+        shown,
+        [("a.txt", "file"), ("etc", "symlink"), ("sub", "dir")]
+    );
+    assert_eq!(fixture.root.list("etc").unwrap_err().detail, "outside_root");
+}
+
+#[test]
+fn a_new_file_appears_complete_and_replaces_nothing() {
+    let fixture = RootFixture::new();
+    let data = fixture.folder.path().join("data");
+    let mut unfinished = fixture.root.create_file("sub/new.txt").unwrap();
+    unfinished.write(b"half").unwrap();
+    drop(unfinished);
+    assert_eq!(std::fs::read_dir(data.join("sub")).unwrap().count(), 1);
+
+    let mut file = fixture.root.create_file("sub/new.txt").unwrap();
+    file.write(b"whole").unwrap();
+    file.finish().unwrap();
+    assert_eq!(std::fs::read(data.join("sub/new.txt")).unwrap(), b"whole");
+
+    let mut again = fixture.root.create_file("sub/new.txt").unwrap();
+    again.write(b"other").unwrap();
+    assert_eq!(again.finish().unwrap_err().detail, "exists");
+    assert_eq!(std::fs::read(data.join("sub/new.txt")).unwrap(), b"whole");
+    assert_eq!(std::fs::read_dir(data.join("sub")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_link_is_not_written_through() {
+    let fixture = RootFixture::new();
+    let outside = fixture.folder.path().join("outside.txt");
+    symlink(&outside, fixture.folder.path().join("data/link")).unwrap();
+    let mut file = fixture.root.create_file("link").unwrap();
+    file.write(b"x").unwrap();
+    assert_eq!(file.finish().unwrap_err().detail, "exists");
+    assert!(!outside.exists());
+}

@@ -1,0 +1,162 @@
+//! Where a file is, as an agent writes it.
+
+use dray_presentation::name;
+use dray_types::{Fault, Sha256Digest};
+use percent_encoding::percent_decode_str;
+
+use crate::failure;
+
+/// Longest location, in bytes.
+const MAX_LOCATION_BYTES: usize = 8_192;
+/// Begins the URI of a stored file.
+const ARTIFACT_PREFIX: &str = "dray://artifact/";
+/// Begins the URI of a file in a sandbox.
+const SANDBOX_PREFIX: &str = "dray://sandbox/";
+/// Begins the URI of a receipt.
+pub(crate) const RECEIPT_PREFIX: &str = "dray://receipt/";
+/// Begins a path in the sandbox of the session.
+const SANDBOX_PATH_PREFIX: &str = "sandbox:";
+
+/// A place that a tool can read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// A path below the local directory, as written.
+    Local(String),
+    /// An outside URL, http or https.
+    Url(String),
+    /// A stored file.
+    Artifact(Sha256Digest),
+    /// A path in the sandbox of the session.
+    Sandbox(String),
+}
+
+impl Location {
+    /// Parses a location. `session` is the only session whose sandbox may be named.
+    pub(crate) fn parse(text: &str, session: &str) -> Result<Self, Fault> {
+        if text.is_empty() || text.len() > MAX_LOCATION_BYTES || text.contains('\0') {
+            return Err(unusable(text));
+        }
+        if let Some(digest) = text.strip_prefix(ARTIFACT_PREFIX) {
+            let digest = digest.parse().map_err(|_| unusable(text))?;
+            return Ok(Self::Artifact(digest));
+        }
+        if let Some(rest) = text.strip_prefix(SANDBOX_PREFIX) {
+            return Self::parse_sandbox(text, rest, session);
+        }
+        if let Some(path) = text.strip_prefix(SANDBOX_PATH_PREFIX) {
+            let path = if path.is_empty() { "." } else { path };
+            return Ok(Self::Sandbox(path.to_owned()));
+        }
+        match text.split_once("://") {
+            Some((scheme, _))
+                if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") =>
+            {
+                Ok(Self::Url(text.to_owned()))
+            }
+            // `file://` among them: a URL must not be a second way to a path.
+            Some((scheme, _)) if is_scheme(scheme) => Err(unusable(text)),
+            _ => Ok(Self::Local(text.to_owned())),
+        }
+    }
+
+    fn parse_sandbox(text: &str, rest: &str, session: &str) -> Result<Self, Fault> {
+        let (named, path) = rest.split_once('/').ok_or_else(|| unusable(text))?;
+        let decode = |part: &str| {
+            let decoded = percent_decode_str(part).decode_utf8().ok()?;
+            (!decoded.contains('\0')).then(|| decoded.into_owned())
+        };
+        let (named, path) = decode(named)
+            .zip(decode(path))
+            .ok_or_else(|| unusable(text))?;
+        // The same words as for a session that does not exist: other sessions are not to be found out.
+        if named != session {
+            return Err(Fault::new(
+                dray_types::FaultCode::NotFound,
+                "The session is not known here.",
+            )
+            .detail("session_not_found")
+            .advice("Write `sandbox:PATH` for a file in the sandbox of this session."));
+        }
+        let path = if path.is_empty() {
+            ".".to_owned()
+        } else {
+            path
+        };
+        Ok(Self::Sandbox(path))
+    }
+}
+
+/// The URI of a stored file.
+pub(crate) fn artifact_uri(sha256: Sha256Digest) -> String {
+    format!("{ARTIFACT_PREFIX}{sha256}")
+}
+
+fn is_scheme(text: &str) -> bool {
+    // RFC 3986 section 3.1.
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+}
+
+fn unusable(text: &str) -> Fault {
+    failure::invalid(
+        format!("`{}` does not name a file.", name::shown_text(text, 200)),
+        "Give a path, an http or https URL, `sandbox:PATH`, or a handle `dray://artifact/SHA256`.",
+    )
+    .detail("location_invalid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Location, Fault> {
+        Location::parse(text, "s1")
+    }
+
+    #[test]
+    fn each_form_is_recognised() {
+        let digest = Sha256Digest::of(b"x");
+        let local = |text: &str| Ok(Location::Local(text.to_owned()));
+        let sandbox = |text: &str| Ok(Location::Sandbox(text.to_owned()));
+        assert_eq!(parse("a/b.txt"), local("a/b.txt"));
+        // Percent signs in paths are characters: a second decoding would lead around checks of the first.
+        assert_eq!(parse("%2e%2e/x"), local("%2e%2e/x"));
+        assert_eq!(parse("a:b.txt"), local("a:b.txt"));
+        assert_eq!(
+            parse("HTTPS://a.example/x"),
+            Ok(Location::Url("HTTPS://a.example/x".to_owned()))
+        );
+        assert_eq!(parse(&artifact_uri(digest)), Ok(Location::Artifact(digest)));
+        assert_eq!(parse("sandbox:out/a.txt"), sandbox("out/a.txt"));
+        assert_eq!(parse("dray://sandbox/s1//w/a%20b"), sandbox("/w/a b"));
+        assert_eq!(parse("dray://sandbox/s1/"), sandbox("."));
+    }
+
+    #[test]
+    fn other_schemes_and_broken_handles_are_refused() {
+        let long = "x".repeat(MAX_LOCATION_BYTES + 1);
+        for text in [
+            "",
+            "a\0b",
+            "file:///etc/passwd",
+            "FILE:///etc/passwd",
+            "ftp://a.example/x",
+            "dray://artifact/12",
+            "dray://sandbox/s1",
+            "dray://sandbox/s1/a%00b",
+            "dray://receipt/1",
+            long.as_str(),
+        ] {
+            let fault = parse(text).unwrap_err();
+            assert_eq!(fault.detail, "location_invalid", "{text}");
+        }
+    }
+
+    #[test]
+    fn the_sandbox_of_another_session_is_not_found() {
+        for text in ["dray://sandbox/s2/a", "dray://sandbox/s1%2f..%2fs2/a"] {
+            assert_eq!(parse(text).unwrap_err().detail, "session_not_found");
+        }
+    }
+}

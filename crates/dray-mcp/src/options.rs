@@ -1,0 +1,183 @@
+//! What a server offers, decided when it starts.
+
+use std::fmt;
+use std::str::FromStr;
+
+use dray_types::ByteSize;
+
+/// A tool of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolName {
+    /// Reads a document as Markdown.
+    Read,
+    /// Fetches an outside URL into the store.
+    Fetch,
+    /// Lists a directory.
+    List,
+    /// Copies a file into the store, and to the local directory where writing is allowed.
+    Get,
+    /// Copies a file into the sandbox.
+    Put,
+    /// Sends files to the chat of the session.
+    SendFile,
+    /// Shows what became of deliveries.
+    Receipts,
+    /// Resolves the `file:` references in the arguments of another tool.
+    ResolveFileArguments,
+    /// Says whether a URL may be fetched, and why.
+    PolicyCheck,
+}
+
+/// The text names no tool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no tool `{name}`; the tools are {}", ToolName::ALL_TOOLS.map(ToolName::as_str).join(", "))]
+pub struct UnknownTool {
+    name: String,
+}
+
+impl ToolName {
+    /// Every tool, in the order in which the server lists them.
+    pub const ALL_TOOLS: [Self; 9] = [
+        Self::Read,
+        Self::Fetch,
+        Self::List,
+        Self::Get,
+        Self::Put,
+        Self::SendFile,
+        Self::Receipts,
+        Self::ResolveFileArguments,
+        Self::PolicyCheck,
+    ];
+
+    /// The name in the protocol.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Fetch => "fetch",
+            Self::List => "list",
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::SendFile => "send_file",
+            Self::Receipts => "receipts",
+            Self::ResolveFileArguments => "resolve_file_arguments",
+            Self::PolicyCheck => "policy_check",
+        }
+    }
+}
+
+impl fmt::Display for ToolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for ToolName {
+    type Err = UnknownTool;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTool> {
+        Self::ALL_TOOLS
+            .into_iter()
+            .find(|tool| tool.as_str() == name)
+            .ok_or_else(|| UnknownTool {
+                name: name.to_owned(),
+            })
+    }
+}
+
+/// Which effects the tools may have. By default they have none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Whether tools may write: into the sandbox, and new files into the local directory.
+    pub write: bool,
+    /// Whether tools may send files to people.
+    pub send: bool,
+}
+
+/// Largest files of this machine that tools take. A larger one is refused before anything of it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileLimits {
+    /// Largest document that `read` takes.
+    pub read: ByteSize,
+    /// Largest file that the other tools take.
+    pub transfer: ByteSize,
+}
+
+impl Default for FileLimits {
+    /// The defaults of the services: `reading.max_file_size` and `sandbox-transfer.max_file`.
+    fn default() -> Self {
+        Self {
+            read: ByteSize::mib(25),
+            transfer: ByteSize::mib(2048),
+        }
+    }
+}
+
+/// What a server offers.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// The tools to offer; `None` offers all that the permissions allow.
+    pub tools: Option<Vec<ToolName>>,
+    /// Which effects the tools may have.
+    pub permissions: Permissions,
+    /// Largest files of this machine that tools take.
+    pub limits: FileLimits,
+}
+
+impl ServerOptions {
+    /// Whether a client sees this tool and may call it.
+    pub fn offers(&self, tool: ToolName) -> bool {
+        let permitted = match tool {
+            ToolName::Put => self.permissions.write,
+            ToolName::SendFile => self.permissions.send,
+            ToolName::Read
+            | ToolName::Fetch
+            | ToolName::List
+            | ToolName::Get
+            | ToolName::Receipts
+            | ToolName::ResolveFileArguments
+            | ToolName::PolicyCheck => true,
+        };
+        permitted
+            && self
+                .tools
+                .as_ref()
+                .is_none_or(|tools| tools.contains(&tool))
+    }
+
+    /// The offered tools, always in the same order.
+    pub(crate) fn offered(&self) -> impl Iterator<Item = ToolName> {
+        ToolName::ALL_TOOLS
+            .into_iter()
+            .filter(|tool| self.offers(*tool))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_with_effects_are_off_until_they_are_permitted() {
+        let names = |options: &ServerOptions| options.offered().collect::<Vec<_>>();
+        let plain = names(&ServerOptions::default());
+        assert!(!plain.contains(&ToolName::Put) && !plain.contains(&ToolName::SendFile));
+        let all = ServerOptions {
+            permissions: Permissions {
+                write: true,
+                send: true,
+            },
+            ..ServerOptions::default()
+        };
+        assert_eq!(names(&all), ToolName::ALL_TOOLS);
+    }
+
+    #[test]
+    fn a_list_of_tools_narrows_and_grants_nothing() {
+        let options = ServerOptions {
+            tools: Some(vec![ToolName::SendFile, ToolName::List, ToolName::Read]),
+            ..ServerOptions::default()
+        };
+        let offered: Vec<_> = options.offered().collect();
+        assert_eq!(offered, [ToolName::Read, ToolName::List]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Resources: stored files, files of the sandbox, and receipts.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_types::{ByteSize, Fault, FaultCode};
+use rmcp::model::{CacheScope, ReadResourceResult, ResourceContents, ResourceTemplate};
+
+use crate::client::TRANSFER_TIMEOUT;
+use crate::content::{ContentAccess, StoredFile};
+use crate::failure;
+use crate::location::{Location, RECEIPT_PREFIX};
+use crate::progress::ProgressReporter;
+use crate::tools;
+
+/// Largest resource that is sent in one response.
+const MAX_RESOURCE_BYTES: ByteSize = ByteSize::mib(1);
+/// How long content by digest stays what it is: one year, in milliseconds.
+const CONTENT_LIFETIME_MS: u64 = 31_536_000_000;
+
+/// The templates, in a fixed order.
+pub(crate) fn templates() -> Vec<ResourceTemplate> {
+    [
+        (
+            "dray://sandbox/{session}/{+path}",
+            "sandbox-file",
+            "File in the sandbox",
+            "A file in the sandbox of this session.",
+        ),
+        (
+            "dray://artifact/{sha256}",
+            "artifact",
+            "Stored file",
+            "Content by its SHA-256; it never changes.",
+        ),
+        (
+            "dray://receipt/{id}",
+            "receipt",
+            "Receipt",
+            "What became of a delivery of this session.",
+        ),
+    ]
+    .map(|(template, name, title, description)| {
+        ResourceTemplate::new(template, name)
+            .with_title(title)
+            .with_description(description)
+    })
+    .to_vec()
+}
+
+/// Reads a resource. URLs and paths of this machine are not resources.
+pub(crate) async fn read(
+    access: &ContentAccess,
+    uri: &str,
+    progress: &mut ProgressReporter,
+) -> Result<ReadResourceResult, Fault> {
+    if let Some(delivery_id) = uri.strip_prefix(RECEIPT_PREFIX) {
+        return read_receipt(access, uri, delivery_id).await;
+    }
+    let location = access.parse(uri)?;
+    let lifetime_ms = match location {
+        Location::Artifact(_) => CONTENT_LIFETIME_MS,
+        Location::Sandbox(_) => 0,
+        Location::Local(_) | Location::Url(_) => return Err(not_found()),
+    };
+    let stored = access.store(&location, progress).await?;
+    let contents = read_contents(access, &stored, uri).await?;
+    Ok(ReadResourceResult::new(vec![contents])
+        .with_ttl_ms(lifetime_ms)
+        // Private: a tenant's content is for its own clients.
+        .with_cache_scope(CacheScope::Private))
+}
+
+async fn read_contents(
+    access: &ContentAccess,
+    stored: &StoredFile,
+    uri: &str,
+) -> Result<ResourceContents, Fault> {
+    let size = stored.claim.artifact.size;
+    if size > MAX_RESOURCE_BYTES.as_u64() {
+        return Err(Fault::new(
+            FaultCode::TooLarge,
+            format!("The resource has {size} bytes, more than the limit of {MAX_RESOURCE_BYTES}."),
+        )
+        .detail("too_large")
+        .advice("`read` shows documents in parts, and `get` copies a file."));
+    }
+    let client = &access.client;
+    let deadline = client.deadline(TRANSFER_TIMEOUT);
+    let reader = client
+        .store
+        .read(&client.tenant, &stored.claim, deadline)
+        .await?;
+    let bytes = reader.read_all(MAX_RESOURCE_BYTES).await?;
+    let contents = match std::str::from_utf8(&bytes) {
+        Ok(text) if !text.contains('\0') => ResourceContents::text(text, uri),
+        _ => ResourceContents::blob(STANDARD.encode(&bytes), uri),
+    };
+    Ok(contents.with_mime_type(&stored.media_type))
+}
+
+async fn read_receipt(
+    access: &ContentAccess,
+    uri: &str,
+    delivery_id: &str,
+) -> Result<ReadResourceResult, Fault> {
+    let report = tools::outcome(&access.client, delivery_id, Duration::ZERO).await?;
+    let text = tools::report_json(&report).to_string();
+    let contents = ResourceContents::text(text, uri).with_mime_type("application/json");
+    // A finished delivery can still be corrected by later news of the platform.
+    Ok(ReadResourceResult::new(vec![contents])
+        .with_ttl_ms(0)
+        .with_cache_scope(CacheScope::Private))
+}
+
+fn not_found() -> Fault {
+    failure::invalid(
+        "There is no such resource.",
+        "`resources/templates/list` shows the forms of their URIs.",
+    )
+    .detail("resource_not_found")
+}

@@ -1,0 +1,217 @@
+//! The server over an in-process bus without services, with a client of the same library.
+
+use std::time::Duration;
+
+use dray_bus::Bus;
+use dray_store::Store;
+use dray_store::embedded::EmbeddedS3;
+use dray_types::{Clock, SessionId, TenantId};
+use opentelemetry::metrics::MeterProvider as _;
+use rmcp::ServiceExt as _;
+use rmcp::model::{CallToolRequest, CallToolResult, ClientRequest, JsonObject};
+use rmcp::service::{PeerRequestOptions, RoleClient, RunningService};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::Permissions;
+
+/// How long anything here may take.
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A server over a bus without services, and a client of it.
+struct ServerFixture {
+    bus: Bus,
+    client: RunningService<RoleClient, ()>,
+    _serving: RunningService<RoleServer, McpServer>,
+    folder: tempfile::TempDir,
+    _s3: EmbeddedS3,
+}
+
+impl ServerFixture {
+    async fn new(options: ServerOptions) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::system();
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+        let (s3, store_options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
+        let services = ServiceClient {
+            bus: Bus::in_process(clock.clone(), &meter),
+            store: Store::open(&store_options, clock.clone()).await.unwrap(),
+            clock,
+            tenant: TenantId::default(),
+            session: SessionId::new("s1").unwrap(),
+        };
+        let bus = services.bus.clone();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let root = LocalRoot::open(&folder.path().join("data")).unwrap();
+        let server = McpServer::new(services, Some(root), options);
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let (serving, client) = tokio::join!(server.serve(near), ().serve(far));
+        Self {
+            bus,
+            client: client.unwrap(),
+            _serving: serving.unwrap(),
+            folder,
+            _s3: s3,
+        }
+    }
+
+    async fn call(&self, tool: &'static str, arguments: Value) -> CallToolResult {
+        let params = CallToolRequestParams::new(tool).with_arguments(object(&arguments));
+        tokio::time::timeout(TEST_TIMEOUT, self.client.call_tool(params))
+            .await
+            .unwrap()
+            .unwrap()
+    }
+}
+
+fn object(value: &Value) -> JsonObject {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+fn text(result: &CallToolResult) -> String {
+    let texts = result.content.iter().filter_map(|block| block.as_text());
+    texts.map(|text| text.text.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_cancelled_call_stops_the_service_that_works_on_it() {
+    let fixture = Box::pin(ServerFixture::new(ServerOptions::default())).await;
+    let mut service = fixture
+        .bus
+        .respond_to("dray.egress.v1.fetch", "egress-fetcher")
+        .await
+        .unwrap();
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let request = service.next().await.unwrap();
+        begun.send(()).unwrap();
+        // Polled, because the responder reads cancellations while it waits for the next request.
+        tokio::select! {
+            () = request.cancelled().cancelled_owned() => {}
+            _ = service.next() => panic!("a second request"),
+        }
+        request.abandon();
+    });
+    let params = CallToolRequestParams::new("fetch")
+        .with_arguments(object(&json!({"url": "https://a.example/"})));
+    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    let options = PeerRequestOptions::no_options();
+    let call = fixture.client.send_cancellable_request(request, options);
+    let call = call.await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, begins)
+        .await
+        .unwrap()
+        .unwrap();
+    call.cancel(None).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, tasks.join_next())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_tool_that_is_off_is_neither_listed_nor_called() {
+    let fixture = Box::pin(ServerFixture::new(ServerOptions::default())).await;
+    let tools = fixture.client.list_all_tools().await.unwrap();
+    assert!(
+        tools
+            .iter()
+            .all(|tool| tool.name != "put" && tool.name != "send_file")
+    );
+    let params = CallToolRequestParams::new("put").with_arguments(object(&json!({"from": "a"})));
+    let refused = fixture.client.call_tool(params).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("There is no tool `put` here."),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_failure_names_no_path_of_the_machine() {
+    let permissions = Permissions {
+        write: true,
+        send: true,
+    };
+    let options = ServerOptions {
+        permissions,
+        ..ServerOptions::default()
+    };
+    let fixture = Box::pin(ServerFixture::new(options)).await;
+    std::fs::write(fixture.folder.path().join("secret.txt"), "secret").unwrap();
+    for (tool, arguments) in [
+        ("read", json!({"path": "../secret.txt"})),
+        ("read", json!({"path": "missing.txt"})),
+        ("list", json!({"path": ".."})),
+        ("get", json!({"from": "../secret.txt", "to": "copy.txt"})),
+        ("put", json!({"from": "../secret.txt"})),
+        ("send_file", json!({"files": ["../secret.txt"]})),
+    ] {
+        let result = fixture.call(tool, arguments).await;
+        let shown = serde_json::to_string(&result).unwrap();
+        assert_eq!(result.is_error, Some(true), "{tool}: {shown}");
+        let host_path = fixture.folder.path().to_str().unwrap();
+        assert!(!shown.contains(host_path), "{tool}: {shown}");
+        assert!(!shown.contains("secret\""), "{tool}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_stored_file_is_copied_by_its_handle() {
+    let permissions = Permissions {
+        write: true,
+        send: false,
+    };
+    let options = ServerOptions {
+        permissions,
+        ..ServerOptions::default()
+    };
+    let fixture = Box::pin(ServerFixture::new(options)).await;
+    let data = fixture.folder.path().join("data");
+    std::fs::write(data.join("a.txt"), "hello").unwrap();
+    let got = fixture.call("get", json!({"from": "a.txt"})).await;
+    let value = got.structured_content.unwrap();
+    assert_eq!(
+        (&value["size"], &value["name"]),
+        (&json!(5), &json!("a.txt"))
+    );
+    let saved = fixture
+        .call("get", json!({"from": value["handle"], "to": "b.txt"}))
+        .await;
+    assert_eq!(saved.is_error, Some(false), "{}", text(&saved));
+    assert_eq!(std::fs::read(data.join("b.txt")).unwrap(), b"hello");
+}
+
+#[tokio::test]
+async fn a_local_file_above_the_limit_is_refused_before_it_is_stored() {
+    let fixture = Box::pin(ServerFixture::new(ServerOptions::default())).await;
+    let before = stored_bytes(fixture.folder.path());
+    let large = std::fs::File::create(fixture.folder.path().join("data/large.txt")).unwrap();
+    // Sparse: it takes no space until it is copied.
+    large.set_len((25 << 20) + 1).unwrap();
+    let refused = fixture.call("read", json!({"path": "large.txt"})).await;
+    assert_eq!(stored_bytes(fixture.folder.path()), before, "it was stored");
+    assert_eq!(refused.is_error, Some(true));
+    let meta = serde_json::to_value(&refused.meta).unwrap();
+    assert_eq!(meta["drayage/fault"]["code"], "too_large", "{meta}");
+    assert!(text(&refused).contains("25MiB"), "{}", text(&refused));
+}
+
+/// Bytes in all files of the embedded store.
+fn stored_bytes(folder: &std::path::Path) -> u64 {
+    let mut open = vec![folder.join("s3")];
+    let mut sum = 0;
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                open.push(entry.path());
+            } else {
+                sum += entry.metadata().unwrap().len();
+            }
+        }
+    }
+    sum
+}

@@ -1,0 +1,32 @@
+//! The server on the standard streams of its process.
+
+use rmcp::ServiceExt as _;
+
+use crate::McpServer;
+
+/// The streams ended before a client spoke the protocol, or the server failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StdioError {
+    /// The client did not open the protocol.
+    #[error("the client did not begin the protocol")]
+    Begin(#[source] Box<rmcp::service::ServerInitializeError>),
+    /// The task of the server panicked.
+    #[error("the server failed")]
+    Failed(#[source] tokio::task::JoinError),
+}
+
+/// Serves one client until it closes the standard input. Nothing but the protocol is written to the standard output.
+///
+/// # Errors
+///
+/// [`StdioError`], except that a client that closes the input before its first request is no error.
+pub async fn serve_stdio(server: McpServer) -> Result<(), StdioError> {
+    // Without blocking reads where both are pipes: a read that blocks would keep the process alive after a signal.
+    let running = match server.serve(rmcp::transport::stdio_pipes()).await {
+        Ok(running) => running,
+        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(StdioError::Begin(Box::new(error))),
+    };
+    running.waiting().await.map_err(StdioError::Failed)?;
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! `send_file` and `receipts`: files to the chat of the session, and what became of them.
+
+use std::time::{Duration, Instant};
+
+use dray_proto::{NamedCode as _, v1};
+use dray_types::{Fault, FaultCode, OperationId};
+use rmcp::model::CallToolResult;
+use serde_json::{Value, json};
+
+use super::files::digest_text;
+use super::{ToolCall, next_call, structured_result, with};
+use crate::arguments::{ReceiptsArguments, SendArguments};
+use crate::client::{SHORT_TIMEOUT, ServiceClient};
+use crate::failure;
+use crate::location::Location;
+use crate::options::ToolName;
+
+/// Most files of one call.
+const MAX_FILES: usize = 20;
+/// How long a call waits for the end of a delivery unless the caller sets a time.
+const DEFAULT_WAIT: Duration = Duration::from_mins(1);
+/// Longest wait for the end of a delivery.
+const MAX_WAIT: Duration = Duration::from_mins(5);
+/// How long one question after the outcome waits at the service.
+const OUTCOME_WAIT: Duration = Duration::from_secs(2);
+/// Deliveries in one result unless the caller sets a limit.
+const DEFAULT_RECEIPTS: u32 = 20;
+/// Most deliveries in one result.
+const MAX_RECEIPTS: u32 = 100;
+
+impl ToolCall<'_> {
+    pub(super) async fn send_file(&mut self, send: SendArguments) -> Result<CallToolResult, Fault> {
+        if send.files.is_empty() || send.files.len() > MAX_FILES {
+            return Err(failure::invalid(
+                format!("`files` has {} entries.", send.files.len()),
+                format!("Name 1 to {MAX_FILES} files."),
+            )
+            .detail("arguments_invalid"));
+        }
+        let operation = operation_id(send.delivery_id.as_deref())?;
+        let wait = send.wait_seconds.map_or(DEFAULT_WAIT, Duration::from_secs);
+        let mut request = self.send_request(&send).await?;
+        request.message = send.message;
+        self.progress.step("sending").await;
+        let client = &self.access.client;
+        let accepted = client.call_as(operation, SHORT_TIMEOUT, &request).await?;
+        let report = self
+            .wait_for_end(&accepted.delivery_id, wait.min(MAX_WAIT))
+            .await?;
+        Ok(report_result(&report))
+    }
+
+    /// The request for the files, of which those of the sandbox stay there until the delivery copies them.
+    async fn send_request(&mut self, send: &SendArguments) -> Result<v1::SendFileRequested, Fault> {
+        let mut request = v1::SendFileRequested {
+            session: self.access.client.session.as_str().to_owned(),
+            flags: Some(v1::DeliveryFlags {
+                as_document: send.as_document,
+                ..v1::DeliveryFlags::default()
+            }),
+            ..v1::SendFileRequested::default()
+        };
+        // All of them before the first is stored: a mistake in the last one has no effect.
+        let locations: Vec<Location> = send
+            .files
+            .iter()
+            .map(|file| self.access.parse(file))
+            .collect::<Result<_, _>>()?;
+        for location in locations {
+            if let Location::Sandbox(path) = location {
+                request.paths.push(path.into_bytes());
+                continue;
+            }
+            let stored = self.access.store(&location, &mut self.progress).await?;
+            request.claims.push(stored.claim.into());
+        }
+        Ok(request)
+    }
+
+    async fn wait_for_end(
+        &mut self,
+        delivery_id: &str,
+        wait: Duration,
+    ) -> Result<v1::DeliveryReport, Fault> {
+        let begun = Instant::now();
+        loop {
+            let left = wait.saturating_sub(begun.elapsed());
+            let report = outcome(&self.access.client, delivery_id, left.min(OUTCOME_WAIT)).await?;
+            if report.finished || begun.elapsed() >= wait {
+                return Ok(report);
+            }
+            self.progress.step("waiting for the platform").await;
+        }
+    }
+
+    pub(super) async fn receipts(
+        &mut self,
+        receipts: ReceiptsArguments,
+    ) -> Result<CallToolResult, Fault> {
+        let client = &self.access.client;
+        if let Some(delivery_id) = &receipts.delivery_id {
+            let report = outcome(client, delivery_id, Duration::ZERO).await?;
+            return Ok(structured_result(
+                json!({"deliveries": [report_json(&report)], "truncated": false}),
+            ));
+        }
+        let limit = receipts
+            .limit
+            .unwrap_or(DEFAULT_RECEIPTS)
+            .clamp(1, MAX_RECEIPTS);
+        let request = v1::ListReceiptsRequest {
+            session: client.session.as_str().to_owned(),
+            open_only: receipts.open_only,
+            limit,
+        };
+        let reply = client.call(SHORT_TIMEOUT, &request).await?;
+        let deliveries: Vec<Value> = reply.reports.iter().map(report_json).collect();
+        let mut value = json!({"deliveries": deliveries, "truncated": reply.truncated});
+        if reply.truncated && limit < MAX_RECEIPTS {
+            let arguments = json!({"open_only": receipts.open_only, "limit": MAX_RECEIPTS});
+            value = with(
+                value,
+                json!({"next": next_call(ToolName::Receipts, &arguments)}),
+            );
+        }
+        Ok(structured_result(value))
+    }
+}
+
+/// The report of a delivery of this session. Those of other sessions are not found.
+pub(crate) async fn outcome(
+    client: &ServiceClient,
+    delivery_id: &str,
+    wait: Duration,
+) -> Result<v1::DeliveryReport, Fault> {
+    let request = v1::DeliveryOutcomeRequest {
+        delivery_id: delivery_id.to_owned(),
+        wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+    };
+    let report = client.call(SHORT_TIMEOUT, &request).await?;
+    if report.session == client.session.as_str() {
+        return Ok(report);
+    }
+    Err(Fault::new(
+        FaultCode::NotFound,
+        "There is no such delivery in this session.",
+    )
+    .detail("delivery_not_found")
+    .advice("`receipts` without `delivery_id` lists the deliveries of this session."))
+}
+
+fn operation_id(given: Option<&str>) -> Result<OperationId, Fault> {
+    let Some(given) = given else {
+        return Ok(OperationId::mint());
+    };
+    OperationId::new(given).map_err(|error| {
+        failure::invalid(
+            format!("`delivery_id` is not valid: {error}."),
+            "Give another one.",
+        )
+        .detail("arguments_invalid")
+    })
+}
+
+fn report_result(report: &v1::DeliveryReport) -> CallToolResult {
+    let mut value = report_json(report);
+    if !report.finished {
+        let next = next_call(
+            ToolName::Receipts,
+            &json!({"delivery_id": report.delivery_id}),
+        );
+        value = with(value, json!({"next": next}));
+    }
+    let mut result = structured_result(value);
+    // A delivery that still runs did not fail.
+    result.is_error = Some(report.finished && !report.success);
+    result
+}
+
+/// What an agent learns about a delivery. The chat is left out: it belongs to the user.
+pub(crate) fn report_json(report: &v1::DeliveryReport) -> Value {
+    let files: Vec<Value> = report
+        .files
+        .iter()
+        .map(|file| {
+            json!({
+                "name": file.name,
+                "size": file.size,
+                "media_type": file.media_type,
+                "sha256": digest_text(&file.sha256),
+                "state": file.file_state().name(),
+                "route": file.route_name(),
+                "error_kind": file.failure().map_or("", |kind| kind.name()),
+                "error_message": file.error_message,
+            })
+        })
+        .collect();
+    json!({
+        "delivery_id": report.delivery_id,
+        "finished": report.finished,
+        "success": report.success,
+        "files": files,
+        "notice": report.notice,
+        "begun_at_ms": report.begun_at_ms,
+        "ended_at_ms": report.ended_at_ms,
+    })
+}

@@ -1,0 +1,224 @@
+//! `fetch`, `list`, `get` and `put`: files on their way, without their bytes.
+
+use dray_presentation::name;
+use dray_proto::{NamedCode as _, v1};
+use dray_types::{Fault, Sha256Digest};
+use rmcp::model::CallToolResult;
+use serde_json::{Value, json};
+
+use super::{ToolCall, linked_result, next_call, not_permitted, structured_result, with};
+use crate::arguments::{FetchArguments, GetArguments, ListArguments, PutArguments};
+use crate::client::{SHORT_TIMEOUT, TRANSFER_TIMEOUT};
+use crate::content::{StoredFile, run_blocking};
+use crate::failure;
+use crate::location::Location;
+use crate::options::ToolName;
+
+/// Entries of a directory in one result unless the caller sets a limit.
+const DEFAULT_ENTRIES: u32 = 200;
+/// Most entries of a directory in one result.
+const MAX_ENTRIES: u32 = 500;
+
+impl ToolCall<'_> {
+    pub(super) async fn fetch(&mut self, fetch: FetchArguments) -> Result<CallToolResult, Fault> {
+        let Location::Url(url) = self.access.parse(&fetch.url)? else {
+            return Err(failure::invalid(
+                "`url` is not an http or https URL.",
+                "`read` and `get` take other places.",
+            )
+            .detail("url_invalid"));
+        };
+        self.progress.step("fetching").await;
+        let (stored, reply) = self.access.fetch(&url, fetch.max_bytes).await?;
+        let value = json!({
+            "final_url": reply.final_url,
+            "http_status": reply.http_status,
+            "next": read_call(&stored),
+        });
+        Ok(linked_result(&stored, with(stored.describe(), value)))
+    }
+
+    pub(super) async fn list(&mut self, list: ListArguments) -> Result<CallToolResult, Fault> {
+        let limit = list.limit.unwrap_or(DEFAULT_ENTRIES).clamp(1, MAX_ENTRIES);
+        let listing = match self.access.parse(&list.path)? {
+            Location::Local(path) => self.list_local(path, list.offset, limit).await?,
+            Location::Sandbox(path) => self.list_sandbox(&path, list.offset, limit).await?,
+            Location::Url(_) | Location::Artifact(_) => {
+                return Err(failure::invalid(
+                    "Only directories have a listing.",
+                    "`read` shows what is in an archive.",
+                )
+                .detail("not_a_directory"));
+            }
+        };
+        let mut value = json!({"entries": listing.entries, "truncated": listing.has_more});
+        if listing.has_more {
+            let arguments = json!({"path": list.path, "offset": list.offset.saturating_add(limit), "limit": limit});
+            value = with(
+                value,
+                json!({"next": next_call(ToolName::List, &arguments)}),
+            );
+        }
+        Ok(structured_result(value))
+    }
+
+    async fn list_local(&self, path: String, offset: u32, limit: u32) -> Result<Listing, Fault> {
+        let root = self.access.root()?.clone();
+        let entries = run_blocking(move || root.list(&path)).await?;
+        let entries = entries
+            .iter()
+            .map(|entry| json!({"name": entry.name, "kind": entry.kind, "size": entry.size}));
+        Ok(Listing::page(entries, offset, limit))
+    }
+
+    async fn list_sandbox(&self, path: &str, offset: u32, limit: u32) -> Result<Listing, Fault> {
+        let request = v1::ListSandboxRequest {
+            sandbox: Some(self.access.client.sandbox()),
+            path: path.as_bytes().to_vec(),
+            depth: 1,
+            // One more, which says whether there is a next part.
+            limit: offset.saturating_add(limit).saturating_add(1),
+        };
+        let reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
+        let entries = reply.entries.iter().map(|entry| {
+            let path = String::from_utf8_lossy(&entry.path);
+            json!({
+                "name": path.rsplit('/').next().unwrap_or_default(),
+                "path": format!("sandbox:{path}"),
+                "kind": entry.entry_kind().name(),
+                "size": entry.size,
+            })
+        });
+        let mut listing = Listing::page(entries, offset, limit);
+        listing.has_more |= reply.truncated;
+        Ok(listing)
+    }
+
+    pub(super) async fn get(&mut self, get: GetArguments) -> Result<CallToolResult, Fault> {
+        let location = self.access.parse(&get.from)?;
+        if get.to.is_some() && !self.permissions.write {
+            return Err(not_permitted(
+                "Writing files of this machine",
+                "--allow-write",
+            ));
+        }
+        let stored = self.access.store(&location, &mut self.progress).await?;
+        let mut value = with(stored.describe(), json!({"next": read_call(&stored)}));
+        if let Some(to) = &get.to {
+            let Location::Local(path) = self.access.parse(to)? else {
+                return Err(failure::invalid(
+                    "`to` is not a path of this machine.",
+                    "`put` copies a file into the sandbox.",
+                )
+                .detail("location_invalid"));
+            };
+            self.access.save(&stored, &path, &mut self.progress).await?;
+            value = with(value, json!({"written_to": path}));
+        }
+        Ok(linked_result(&stored, value))
+    }
+
+    pub(super) async fn put(&mut self, put: PutArguments) -> Result<CallToolResult, Fault> {
+        let location = self.access.parse(&put.from)?;
+        let stored = self.access.store(&location, &mut self.progress).await?;
+        let directory = match put.directory.strip_prefix("sandbox:") {
+            Some(directory) => directory,
+            None => &put.directory,
+        };
+        let called = file_name(&put.name, &location, &stored)?;
+        self.progress.step("copying into the sandbox").await;
+        let request = v1::PutSandboxFileRequest {
+            sandbox: Some(self.access.client.sandbox()),
+            claim: Some(stored.claim.clone().into()),
+            directory: directory.as_bytes().to_vec(),
+            name: called.into_bytes(),
+            collision: put.collision.as_str().to_owned(),
+            mode: 0,
+        };
+        let placed = self
+            .access
+            .client
+            .call_once(TRANSFER_TIMEOUT, &request)
+            .await?;
+        let integrity = placed.receipt.map(|receipt| receipt.integrity);
+        Ok(structured_result(json!({
+            "path": format!("sandbox:{}", String::from_utf8_lossy(&placed.path)),
+            "size": placed.size,
+            "sha256": digest_text(&placed.sha256),
+            "renamed": placed.renamed,
+            "integrity": integrity.unwrap_or_default(),
+        })))
+    }
+}
+
+/// A part of the entries of a directory.
+struct Listing {
+    entries: Vec<Value>,
+    has_more: bool,
+}
+
+impl Listing {
+    fn page(entries: impl Iterator<Item = Value>, offset: u32, limit: u32) -> Self {
+        let mut rest = entries.skip(offset as usize);
+        let entries = rest.by_ref().take(limit as usize).collect();
+        Self {
+            entries,
+            has_more: rest.next().is_some(),
+        }
+    }
+}
+
+fn read_call(stored: &StoredFile) -> Value {
+    next_call(ToolName::Read, &json!({"path": stored.handle()}))
+}
+
+/// The name of a file in the sandbox: the given one, its own, or an error where it has none.
+fn file_name(given: &str, location: &Location, stored: &StoredFile) -> Result<String, Fault> {
+    if !given.is_empty() {
+        return Ok(name::clean_name(given));
+    }
+    let own = &stored.claim.artifact.name;
+    if !own.is_empty() {
+        return Ok(own.clone());
+    }
+    match location {
+        Location::Artifact(_) => Err(failure::invalid(
+            "The stored file has no name.",
+            "Give `name`.",
+        )
+        .detail("name_missing")),
+        Location::Url(url) => {
+            let path = url.split(['?', '#']).next().unwrap_or_default();
+            Ok(name::clean_name(
+                path.rsplit('/').next().unwrap_or_default(),
+            ))
+        }
+        Location::Local(path) | Location::Sandbox(path) => Ok(name::clean_name(
+            path.rsplit('/').next().unwrap_or_default(),
+        )),
+    }
+}
+
+/// A digest of the wire as text; empty where it is absent.
+pub(super) fn digest_text(bytes: &[u8]) -> String {
+    Sha256Digest::try_from(bytes)
+        .map(Sha256Digest::to_hex)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_a_listing_meet_without_gaps() {
+        let entries = || (0..5).map(|entry| json!(entry));
+        let page = |offset| {
+            let listing = Listing::page(entries(), offset, 2);
+            (listing.entries, listing.has_more)
+        };
+        assert_eq!(page(0), (vec![json!(0), json!(1)], true));
+        assert_eq!(page(4), (vec![json!(4)], false));
+        assert_eq!(page(9), (Vec::new(), false));
+    }
+}

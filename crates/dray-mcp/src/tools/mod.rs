@@ -1,0 +1,97 @@
+//! The tools: each checks its arguments, makes the calls, and describes the result.
+
+mod deliveries;
+mod files;
+mod policy;
+mod read;
+mod resolve;
+
+use dray_types::{Fault, FaultCode};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource};
+use serde_json::{Value, json};
+
+use crate::arguments;
+use crate::content::{ContentAccess, StoredFile};
+use crate::options::{Permissions, ToolName};
+use crate::progress::ProgressReporter;
+
+pub(crate) use deliveries::{outcome, report_json};
+
+/// One call of a tool.
+#[derive(Debug)]
+pub(crate) struct ToolCall<'a> {
+    pub(crate) access: &'a ContentAccess,
+    pub(crate) permissions: Permissions,
+    pub(crate) progress: ProgressReporter,
+}
+
+impl ToolCall<'_> {
+    /// Runs the call. Dropping the future stops the work: the services are asked to stop, and unfinished content is
+    /// removed.
+    pub(crate) async fn run(
+        &mut self,
+        tool: ToolName,
+        given: Option<JsonObject>,
+    ) -> Result<CallToolResult, Fault> {
+        match tool {
+            ToolName::Read => self.read(arguments::parse(tool, given)?).await,
+            ToolName::Fetch => self.fetch(arguments::parse(tool, given)?).await,
+            ToolName::List => self.list(arguments::parse(tool, given)?).await,
+            ToolName::Get => self.get(arguments::parse(tool, given)?).await,
+            ToolName::Put => self.put(arguments::parse(tool, given)?).await,
+            ToolName::SendFile => self.send_file(arguments::parse(tool, given)?).await,
+            ToolName::Receipts => self.receipts(arguments::parse(tool, given)?).await,
+            ToolName::ResolveFileArguments => self.resolve(arguments::parse(tool, given)?).await,
+            ToolName::PolicyCheck => self.policy(arguments::parse(tool, given)?).await,
+        }
+    }
+}
+
+/// A result whose text is its structured content, as the protocol recommends for clients that show only text.
+fn structured_result(value: Value) -> CallToolResult {
+    let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
+    result.structured_content = Some(value);
+    result
+}
+
+/// A result with a link to a stored file.
+fn linked_result(stored: &StoredFile, value: Value) -> CallToolResult {
+    let mut result = structured_result(value);
+    result
+        .content
+        .push(ContentBlock::resource_link(link(stored)));
+    result
+}
+
+fn link(stored: &StoredFile) -> Resource {
+    let artifact = &stored.claim.artifact;
+    let name = if artifact.name.is_empty() {
+        artifact.sha256.to_hex()
+    } else {
+        artifact.name.clone()
+    };
+    Resource::new(stored.handle(), name)
+        .with_mime_type(&stored.media_type)
+        .with_size(artifact.size)
+        .with_description(format!("sha256:{}", artifact.sha256))
+}
+
+/// The call that continues a result.
+fn next_call(tool: ToolName, arguments: &Value) -> Value {
+    json!({"tool": tool.as_str(), "arguments": arguments})
+}
+
+/// Adds properties to a JSON object.
+fn with(mut value: Value, further: Value) -> Value {
+    if let (Value::Object(all), Value::Object(further)) = (&mut value, further) {
+        all.extend(further);
+    }
+    value
+}
+
+/// The fault of an effect that is off.
+fn not_permitted(what: &str, flag: &str) -> Fault {
+    Fault::new(FaultCode::Denied, format!("{what} is off on this server."))
+        .detail("not_permitted")
+        .advice(format!("The user turns it on with `dray mcp {flag}`."))
+}

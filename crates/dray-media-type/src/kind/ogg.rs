@@ -1,0 +1,24 @@
+//! Ogg, distinguished by the first packet.
+
+use super::bytes::is_at;
+use super::sniff::SniffResult;
+use super::types::{AudioKind, ContentKind, VideoKind};
+
+pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
+    if !head.starts_with(b"OggS") {
+        return None;
+    }
+    // The first packet stands behind the segment table.
+    // A head that ends before the count makes an offset behind its end, where nothing matches (RFC 3533 §6).
+    let packet = 27 + usize::from(head.get(26).copied().unwrap_or(1));
+    let kind = if is_at(head, packet, b"OpusHead") {
+        // The channel count of the identification header (RFC 7845 §5.1).
+        let channels = head.get(packet + 9).copied().unwrap_or_default();
+        ContentKind::Audio(AudioKind::OggOpus { channels })
+    } else if is_at(head, packet, b"\x80theora") {
+        ContentKind::Video(VideoKind::Ogg)
+    } else {
+        ContentKind::Audio(AudioKind::OggOther)
+    };
+    Some(SniffResult::of(kind))
+}

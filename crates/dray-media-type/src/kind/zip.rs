@@ -1,0 +1,156 @@
+//! ZIP and what is made of it: Office documents, EPUB, packages.
+
+use super::bytes::{find_from, is_at, le16, le32, to_index};
+use super::sniff::SniffResult;
+use super::types::{ArchiveKind, ContentKind, DocumentKind};
+
+/// Most entries whose names are read; the part that names an Office format stands among the first few.
+const ENTRIES_MAX: usize = 256;
+
+/// The mark of an entry.
+const ENTRY_SIGNATURE: &[u8] = b"PK\x03\x04";
+
+/// The bit that moves sizes behind the data.
+const SIZES_BEHIND: u16 = 1 << 3;
+
+pub(super) fn sniff(head: &[u8], extension: &str) -> Option<SniffResult> {
+    // An empty archive is its end record alone; a split one begins with the marker of spanning (APPNOTE 4.3,
+    // 8.5).
+    if head.starts_with(b"PK\x05\x06") || head.starts_with(b"PK\x07\x08") {
+        return Some(SniffResult::of(ContentKind::Archive(ArchiveKind::Zip)));
+    }
+    if !head.starts_with(ENTRY_SIGNATURE) {
+        return None;
+    }
+    let mut seen = ZipNames::default();
+    let entries = ZipEntries { head, at: Some(0) };
+    for (at, entry) in entries.take(ENTRIES_MAX).enumerate() {
+        // EPUB and ODF require `mimetype` to be the very first entry; elsewhere it is an ordinary file.
+        if at == 0
+            && entry.name == b"mimetype"
+            && let Some(found) = by_media_type(entry.content)
+        {
+            return Some(found);
+        }
+        seen.note(entry.name);
+    }
+    Some(seen.found(extension))
+}
+
+/// Names of entries that distinguish Office documents, Java archives and Android packages.
+#[derive(Default)]
+struct ZipNames {
+    content_types: bool,
+    part: Option<DocumentKind>,
+    manifest: bool,
+    android: bool,
+}
+
+impl ZipNames {
+    fn note(&mut self, name: &[u8]) {
+        match name {
+            b"[Content_Types].xml" => self.content_types = true,
+            b"META-INF/MANIFEST.MF" => self.manifest = true,
+            b"AndroidManifest.xml" => self.android = true,
+            _ if name.starts_with(b"word/") => self.part = self.part.or(Some(DocumentKind::Docx)),
+            _ if name.starts_with(b"xl/") => self.part = self.part.or(Some(DocumentKind::Xlsx)),
+            _ if name.starts_with(b"ppt/") => self.part = self.part.or(Some(DocumentKind::Pptx)),
+            _ => {}
+        }
+    }
+
+    fn found(&self, extension: &str) -> SniffResult {
+        if self.android {
+            return SniffResult::of(ContentKind::Archive(ArchiveKind::Apk));
+        }
+        if self.content_types {
+            // The telling part may stand behind the head; then the name may choose among the three.
+            let named = match extension {
+                "docx" | "docm" | "dotx" => Some(DocumentKind::Docx),
+                "xlsx" | "xlsm" | "xltx" => Some(DocumentKind::Xlsx),
+                "pptx" | "pptm" | "ppsx" => Some(DocumentKind::Pptx),
+                _ => None,
+            };
+            if let Some(document) = self.part.or(named) {
+                return SniffResult::of(ContentKind::Document(document));
+            }
+        }
+        if self.manifest {
+            return SniffResult::of(ContentKind::Archive(ArchiveKind::Jar));
+        }
+        SniffResult::of(ContentKind::Archive(ArchiveKind::Zip))
+    }
+}
+
+/// The first entry of EPUB and open documents holds the media type, not compressed.
+fn by_media_type(content: &[u8]) -> Option<SniffResult> {
+    let known: [(&[u8], DocumentKind); 4] = [
+        (b"application/epub+zip", DocumentKind::Epub),
+        (
+            b"application/vnd.oasis.opendocument.text",
+            DocumentKind::Odt,
+        ),
+        (
+            b"application/vnd.oasis.opendocument.spreadsheet",
+            DocumentKind::Ods,
+        ),
+        (
+            b"application/vnd.oasis.opendocument.presentation",
+            DocumentKind::Odp,
+        ),
+    ];
+    let content = content.trim_ascii();
+    if let Some((_, document)) = known.iter().find(|(name, _)| content == *name) {
+        return Some(SniffResult::of(ContentKind::Document(*document)));
+    }
+    let open = content.starts_with(b"application/vnd.oasis.opendocument.");
+    open.then(|| SniffResult {
+        extension: Some("odf"),
+        ..SniffResult::typed(
+            ContentKind::Document(DocumentKind::Other),
+            "application/vnd.oasis.opendocument",
+        )
+    })
+}
+
+/// One entry as far as the head shows it.
+struct ZipEntry<'head> {
+    name: &'head [u8],
+    /// Its bytes as they are stored; empty where the size comes behind them.
+    content: &'head [u8],
+}
+
+/// Walks the entries from one to the next, never into the content of one whose size is given.
+struct ZipEntries<'head> {
+    head: &'head [u8],
+    at: Option<usize>,
+}
+
+impl<'head> Iterator for ZipEntries<'head> {
+    type Item = ZipEntry<'head>;
+
+    fn next(&mut self) -> Option<ZipEntry<'head>> {
+        let (head, at) = (self.head, self.at?);
+        if !is_at(head, at, ENTRY_SIGNATURE) {
+            return None;
+        }
+        let flags = le16(head, at + 6)?;
+        let size = to_index(le32(head, at + 18)?);
+        let name_start = at + 30;
+        let name_end = name_start + usize::from(le16(head, at + 26)?);
+        let start = name_end + usize::from(le16(head, at + 28)?);
+        let name = head.get(name_start..name_end)?;
+        // A streaming writer leaves the size zero and writes it behind the data (APPNOTE 4.4.4), so the next
+        // signature has to be searched for. A zero size without the bit is an empty entry.
+        let behind = flags & SIZES_BEHIND != 0 && size == 0;
+        // On a 32-bit machine a false size could overflow the sum and lead back to an earlier entry.
+        let end = start.saturating_add(if behind { 0 } else { size });
+        self.at = if behind {
+            find_from(head, start, ENTRY_SIGNATURE)
+        } else {
+            Some(end)
+        };
+        let content = head.get(start..end).unwrap_or_default();
+        Some(ZipEntry { name, content })
+    }
+}

@@ -1,9 +1,0 @@
-//! What a turn does with files, over a bus inside the process, a real store, and services that answer as told.
-
-mod dial_files;
-mod keeping;
-mod names;
-mod outgoing;
-mod reading;
-mod sandbox;
-mod world;

@@ -1,0 +1,143 @@
+//! Calls of the model in one turn.
+
+use dray_agent::caller::Caller;
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Content, CustomContent, Message, Role};
+use dray_dial::chat::ChatError;
+use dray_tool::{ClientGone, EventSink};
+
+use super::ModelEndpoint;
+use super::body::BodyTemplate;
+use super::prepare::OutgoingMessages;
+use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
+use super::rounds::LoopError;
+use super::speech::TextRelay;
+
+/// Calls one model on behalf of one caller.
+#[derive(Debug)]
+pub(super) struct ModelCaller<'a> {
+    pub(super) endpoint: &'a ModelEndpoint,
+    pub(super) caller: &'a Caller,
+    pub(super) deployment: &'a str,
+    pub(super) template: BodyTemplate,
+    pub(super) outgoing: &'a mut OutgoingMessages,
+    pub(super) propagates_stages: bool,
+    /// Most characters of a content in the log; `None`: contents stay out of it.
+    pub(super) log_payloads: Option<usize>,
+}
+
+impl ModelCaller<'_> {
+    /// One call of the model. When it refuses files that were sent along, they are taken out and it is asked once more.
+    pub(super) async fn ask(
+        &mut self,
+        messages: &mut [Message],
+        round: u32,
+        speech: &mut TextRelay,
+        sink: &EventSink,
+    ) -> Result<ModelAnswer, LoopError> {
+        let first = self.try_ask(messages, round, speech, sink).await;
+        let answer = match first {
+            Err(CallError::Model(error)) if self.outgoing.recovers(&error, messages) => {
+                self.try_ask(messages, round, speech, sink).await
+            }
+            other => other,
+        };
+        answer.map_err(|refused| match refused {
+            CallError::Cut(cut) => cut,
+            CallError::Model(error) => {
+                LoopError::Failed(super::trouble::model_failure(&error, self.log_payloads))
+            }
+        })
+    }
+
+    async fn try_ask(
+        &self,
+        messages: &[Message],
+        round: u32,
+        speech: &mut TextRelay,
+        sink: &EventSink,
+    ) -> Result<ModelAnswer, CallError> {
+        let chat = match self.endpoint {
+            ModelEndpoint::Available(chat) => chat,
+            ModelEndpoint::Missing => {
+                let failure = super::trouble::missing_model_failure();
+                return Err(CallError::Cut(LoopError::Failed(failure)));
+            }
+        };
+        let outgoing = self.outgoing.view(messages);
+        let body = self.template.body(&outgoing, round);
+        let body =
+            body.map_err(|_| CallError::Cut(LoopError::Failed(RequestFailure::unexpected())))?;
+        let begun = tokio::time::Instant::now();
+        let mut stream = chat.stream(self.caller, self.deployment, body).await?;
+        let mut relay = AnswerRelay::new(sink, speech, self.propagates_stages);
+        loop {
+            match stream.next().await {
+                Ok(Some(delta)) => match relay.take(delta).await {
+                    Ok(()) => {}
+                    Err(InvalidAnswer::Gone) => return Err(ClientGone.into()),
+                    Err(InvalidAnswer::TooMuch) => {
+                        relay.broken().await?;
+                        return Err(CallError::Cut(
+                            LoopError::Failed(super::trouble::too_much()),
+                        ));
+                    }
+                },
+                Ok(None) => break,
+                Err(error) => {
+                    relay.broken().await?;
+                    return Err(error.into());
+                }
+            }
+        }
+        let answer = relay.finish().await?;
+        tracing::info!(
+            model = self.deployment,
+            milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            calls = answer.calls.len(),
+            "model call completed"
+        );
+        Ok(answer)
+    }
+}
+
+/// Why one call of the model gave nothing.
+enum CallError {
+    Cut(LoopError),
+    Model(ChatError),
+}
+
+impl From<ClientGone> for CallError {
+    fn from(_: ClientGone) -> Self {
+        Self::Cut(LoopError::Gone)
+    }
+}
+
+impl From<ChatError> for CallError {
+    fn from(error: ChatError) -> Self {
+        Self::Model(error)
+    }
+}
+
+/// The message of an answer. A model wants text in each: a single space where there is none.
+pub(super) fn answer_message(answer: ModelAnswer) -> Message {
+    let content = if answer.content.is_empty() {
+        " ".to_owned()
+    } else {
+        answer.content
+    };
+    let state = answer
+        .state
+        .map(|state| serde_json::json!({ "orchestrator_state": state }));
+    let mut message = Message::new(Role::Assistant, "");
+    message.content = Some(Content::Text(content));
+    message.tool_calls = (!answer.calls.is_empty()).then_some(answer.calls);
+    if state.is_some() || !answer.attachments.is_empty() {
+        message.custom_content = Some(CustomContent {
+            attachments: (!answer.attachments.is_empty()).then_some(answer.attachments),
+            state,
+            ..CustomContent::default()
+        });
+    }
+    message
+}

@@ -1,0 +1,111 @@
+//! Calls of tools in one turn, as the model or a hook makes them.
+
+use std::sync::Arc;
+
+use dray_agent::message::{Content, ToolCall};
+use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, ToolRequest};
+use dray_tool::{EventSink, Tool, Turn};
+use futures_util::future::join_all;
+
+use super::rounds::LoopError;
+use crate::metrics::OrchestratorMetrics;
+use dray_tool_files::TurnFiles;
+
+/// Runs the tools of one turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ToolRunner<'a> {
+    pub(super) tools: &'a [Arc<dyn Tool>],
+    /// Resolves references in arguments, and takes results that are too large.
+    pub(super) files: &'a TurnFiles,
+    pub(super) turn: &'a Turn,
+    pub(super) settings: PipelineSettings,
+    pub(super) metrics: &'a OrchestratorMetrics,
+    pub(super) sink: &'a EventSink,
+}
+
+impl ToolRunner<'_> {
+    /// Runs all calls concurrently; results are in the order of the calls.
+    pub(super) async fn call_all(
+        &self,
+        calls: &[ToolCall],
+    ) -> Vec<Result<CompletedCall, LoopError>> {
+        join_all(calls.iter().map(|call| self.call(call))).await
+    }
+
+    async fn call(&self, call: &ToolCall) -> Result<CompletedCall, LoopError> {
+        let name = call.function.name.as_str();
+        let Some(tool) = self
+            .tools
+            .iter()
+            .find(|tool| tool.declaration().name == name)
+        else {
+            let valid: Vec<_> = self
+                .tools
+                .iter()
+                .map(|tool| tool.declaration().name.as_str())
+                .collect();
+            // A result that the model can react to; it does not end the request (quickapps 44.4 R10).
+            return Ok(pipeline::unknown_tool_call(&call.id, name, &valid));
+        };
+        let request = ToolRequest {
+            id: &call.id,
+            arguments: &call.function.arguments,
+        };
+        let ran = self.run(tool.as_ref(), request).await;
+        let ran = ran.map_err(|ended| match ended {
+            RequestEnd::Gone(_) => LoopError::Gone,
+            RequestEnd::Stopped { text } => {
+                LoopError::Failed(super::trouble::stopped_failure(&text))
+            }
+            RequestEnd::Failed(failure) => LoopError::Failed(failure),
+        })?;
+        self.metrics.tool(!ran.failed);
+        tracing::info!(
+            tool = name,
+            milliseconds = ran.milliseconds,
+            failed = ran.failed,
+            "tool call completed"
+        );
+        Ok(self.offloaded(name, ran).await)
+    }
+
+    /// The result as the model gets it: what is too large is a file.
+    pub(super) async fn offloaded(&self, name: &str, mut ran: CompletedCall) -> CompletedCall {
+        let text = match &ran.message.content {
+            Some(Content::Text(text)) if !ran.failed => text,
+            _ => return ran,
+        };
+        if let Some(kept) = self
+            .files
+            .offloader()
+            .offload(name, &ran.content_type, text)
+            .await
+        {
+            let custom = ran.message.custom_content.get_or_insert_default();
+            custom
+                .attachments
+                .get_or_insert_default()
+                .push(kept.attachment);
+            ran.message.content = Some(Content::Text(kept.notice));
+        }
+        ran
+    }
+
+    /// One call of a tool, from the text of its arguments to the message for the model.
+    pub(super) async fn run(
+        &self,
+        tool: &dyn Tool,
+        request: ToolRequest<'_>,
+    ) -> Result<CompletedCall, RequestEnd> {
+        let resolver = self.files.resolver();
+        pipeline::run_call(
+            tool,
+            request,
+            self.turn,
+            &resolver,
+            &self.settings,
+            self.sink,
+        )
+        .await
+    }
+}

@@ -1,0 +1,103 @@
+//! Requests become work: with claims that last, and with a place in their chat.
+
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_proto::v1;
+use dray_types::Deadline;
+
+use crate::cache::ClaimKeeper;
+use crate::chat_places::ChatPlaces;
+use crate::error::DeliveryError;
+use crate::gather::{GatherRequest, RequestContext};
+use crate::records::{self, RecordError};
+
+/// How long a caller waits for the session's chat. Without an answer the place is taken later.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A chat, and the delivery that has a place in it.
+#[derive(Debug)]
+struct ChatPlace {
+    chat: String,
+    delivery: String,
+    is_new: bool,
+}
+
+/// Accepts requests to send files.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestIntake {
+    pub(crate) context: RequestContext,
+    pub(crate) claims: ClaimKeeper,
+    pub(crate) places: ChatPlaces,
+}
+
+impl RequestIntake {
+    /// Publishes a request as work.
+    pub(crate) async fn accept(
+        &self,
+        meta: &Meta,
+        work: &v1::SendFileRequested,
+    ) -> Result<v1::DeliveryAccepted, DeliveryError> {
+        let patience = self.context.config.patience.as_duration();
+        let deadline = Deadline::after(self.context.clock.now_ms(), patience).max(meta.deadline);
+        let envelope = meta.clone().with_deadline(deadline);
+        let work = self.claims.with_kept_claims(meta, work).await?;
+        // Before the publication: the next request of the same caller gets a later place.
+        let place = self.take_place(meta, &work).await?;
+        let published = self.context.bus.publish_work(&envelope, &work).await;
+        let is_repeated = published
+            .as_ref()
+            .is_ok_and(|published| published.duplicate);
+        if let Some(place) = place
+            && place.is_new
+            && (is_repeated || published.is_err())
+        {
+            self.places
+                .release_place(&place.chat, &place.delivery)
+                .await;
+        }
+        let published = published?;
+        Ok(v1::DeliveryAccepted {
+            delivery_id: meta.operation.to_string(),
+            duplicate: published.duplicate,
+        })
+    }
+
+    /// Takes the place of a request. `None` when its chat is not known yet or not allowed: the worker reports that,
+    /// or takes the place.
+    ///
+    /// # Errors
+    /// The bus failed, so the order of the chat is unknown.
+    async fn take_place(
+        &self,
+        meta: &Meta,
+        work: &v1::SendFileRequested,
+    ) -> Result<Option<ChatPlace>, DeliveryError> {
+        let order = GatherRequest {
+            meta,
+            work,
+            epoch: 0,
+        };
+        let session = match self.context.session(&order, "order", SESSION_TIMEOUT).await {
+            Ok(session) => session,
+            Err(error) => {
+                error.log("the chat of a delivery is not known yet");
+                return Ok(None);
+            }
+        };
+        let Ok(target) = self.context.target(&order, session.as_ref()) else {
+            return Ok(None);
+        };
+        let Some((_, chat)) = self.places.chat_of(&meta.tenant, &target).await else {
+            return Ok(None);
+        };
+        let delivery = records::record_key(&meta.tenant, &meta.operation);
+        let place = self.places.order.take(&chat, &delivery).await;
+        let place = place.map_err(RecordError::Unreachable)?;
+        Ok(Some(ChatPlace {
+            chat,
+            delivery,
+            is_new: place.is_new,
+        }))
+    }
+}

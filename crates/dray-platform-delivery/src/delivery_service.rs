@@ -1,0 +1,230 @@
+//! The parts that a delivery passes through, each with the handles that it needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_service::ServiceContext;
+use tokio::sync::Notify;
+
+use crate::accept::RequestIntake;
+use crate::accounts::AccountRegistry;
+use crate::answer::TextSender;
+use crate::cache::{CacheSweeper, ClaimKeeper, GatheringNotes};
+use crate::chat_order::ChatOrder;
+use crate::chat_places::ChatPlaces;
+use crate::config::Config;
+use crate::deliver::{ChatTurns, SendContext, SendPace, Sender};
+use crate::delivery_log::DeliveryLog;
+use crate::gather::{Gatherer, RequestContext};
+use crate::inbound::{InboundService, MessageReceiver};
+use crate::index::DeliveryIndex;
+use crate::lease::LeaseStore;
+use crate::metrics::DeliveryMetrics;
+use crate::platform_cache::PlatformCache;
+use crate::queue::ChatQueues;
+use crate::rate_limit::RateLimiter;
+use crate::receipts::ReceiptService;
+use crate::reconciler::Reconciler;
+use crate::records::RecordStore;
+use crate::status::StatusUpdates;
+use crate::uploads::UploadService;
+
+/// All parts of one replica. They share records, places and caches; no part calls the whole.
+#[derive(Debug)]
+pub struct DeliveryService {
+    /// Requests become work.
+    pub(crate) intake: RequestIntake,
+    /// From paths in a sandbox to stored files.
+    pub(crate) gatherer: Gatherer,
+    /// From stored files to the platform's confirmation.
+    pub(crate) sender: Sender,
+    /// Reports, lists and repetitions of deliveries.
+    pub(crate) receipts: ReceiptService,
+    /// Final texts of agents.
+    pub(crate) texts: TextSender,
+    /// Messages and uploads of users.
+    pub(crate) inbound: Arc<InboundService>,
+    /// Continues deliveries whose wait is over, and ends those whose time is over.
+    pub(crate) reconciler: Arc<Reconciler>,
+    /// Removes what the cache no longer needs.
+    pub(crate) sweeper: Arc<CacheSweeper>,
+}
+
+impl DeliveryService {
+    /// The parts over a host's bus and store.
+    pub fn new(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Self {
+        Self::with_retry_unit(config, accounts, cx, Duration::from_secs(1))
+    }
+
+    /// The same with another bound of the delay before the first repetition. Tests take less than a second.
+    pub(crate) fn with_retry_unit(
+        config: Config,
+        accounts: AccountRegistry,
+        cx: &ServiceContext,
+        retry_unit: Duration,
+    ) -> Self {
+        let shared = Shared::new(config, accounts, cx);
+        let keys = shared.platform_cache.keys().clone();
+        let leases = LeaseStore::new(keys.clone(), cx.clock.clone(), cx.instance.clone());
+        let gatherings = GatheringNotes::new(keys, cx.clock.clone());
+        let queue = ChatQueues::default();
+        let places = shared.places();
+        let intake = shared.intake(places.clone());
+        let turns = ChatTurns {
+            places: places.clone(),
+            index: Arc::clone(&shared.log.index),
+            queue: queue.clone(),
+            leases: leases.clone(),
+            patience: retry_unit,
+        };
+        Self {
+            gatherer: Gatherer {
+                context: intake.context.clone(),
+                claims: intake.claims.clone(),
+                log: shared.log.clone(),
+                places: places.clone(),
+                gatherings: gatherings.clone(),
+            },
+            sender: shared.sender(turns, retry_unit),
+            texts: shared.texts(intake.clone()),
+            receipts: ReceiptService {
+                bus: cx.bus.clone(),
+                log: shared.log.clone(),
+                claims: intake.claims.clone(),
+                intake: intake.clone(),
+            },
+            inbound: Arc::new(shared.inbound()),
+            reconciler: Arc::new(Reconciler {
+                bus: cx.bus.clone(),
+                clock: cx.clock.clone(),
+                log: shared.log.clone(),
+                places,
+                queue,
+                metrics: shared.metrics.clone(),
+            }),
+            sweeper: Arc::new(CacheSweeper {
+                store: cx.store.clone(),
+                clock: cx.clock.clone(),
+                index: Arc::clone(&shared.log.index),
+                leases,
+                gatherings,
+                metrics: shared.metrics.cache,
+            }),
+            intake,
+        }
+    }
+}
+
+/// What several parts get while they are made. No part keeps it.
+struct Shared<'a> {
+    cx: &'a ServiceContext,
+    config: Arc<Config>,
+    accounts: AccountRegistry,
+    log: DeliveryLog,
+    platform_cache: PlatformCache,
+    metrics: DeliveryMetrics,
+}
+
+impl<'a> Shared<'a> {
+    fn new(config: Config, accounts: AccountRegistry, cx: &'a ServiceContext) -> Self {
+        let records = RecordStore::new(&cx.bus);
+        let index = Arc::new(DeliveryIndex::new(records.clone()));
+        Self {
+            cx,
+            config: Arc::new(config),
+            accounts,
+            log: DeliveryLog { records, index },
+            platform_cache: PlatformCache::new(&cx.bus, cx.clock.clone()),
+            metrics: DeliveryMetrics::new(&cx.meter),
+        }
+    }
+
+    fn places(&self) -> ChatPlaces {
+        let keys = self.platform_cache.keys().clone();
+        let clock = self.cx.clock.clone();
+        ChatPlaces {
+            accounts: self.accounts.clone(),
+            platform_cache: self.platform_cache.clone(),
+            order: ChatOrder::new(keys, clock.clone(), self.config.order_timeout.as_duration()),
+            index: Arc::clone(&self.log.index),
+            clock,
+            wake_reconciler: Arc::new(Notify::new()),
+        }
+    }
+
+    fn intake(&self, places: ChatPlaces) -> RequestIntake {
+        RequestIntake {
+            context: RequestContext {
+                bus: self.cx.bus.clone(),
+                clock: self.cx.clock.clone(),
+                config: Arc::clone(&self.config),
+            },
+            claims: ClaimKeeper {
+                store: self.cx.store.clone(),
+                clock: self.cx.clock.clone(),
+            },
+            places,
+        }
+    }
+
+    fn sender(&self, turns: ChatTurns, retry_unit: Duration) -> Sender {
+        let context = SendContext {
+            bus: self.cx.bus.clone(),
+            store: self.cx.store.clone(),
+            clock: self.cx.clock.clone(),
+            config: Arc::clone(&self.config),
+            log: self.log.clone(),
+            platform_cache: self.platform_cache.clone(),
+            pace: SendPace {
+                limiter: RateLimiter::new(self.cx.clock.clone()),
+                retry_unit,
+            },
+            metrics: self.metrics.clone(),
+        };
+        Sender { turns, context }
+    }
+
+    fn texts(&self, intake: RequestIntake) -> TextSender {
+        TextSender {
+            bus: self.cx.bus.clone(),
+            store: self.cx.store.clone(),
+            config: Arc::clone(&self.config),
+            records: self.log.records.clone(),
+            platform_cache: self.platform_cache.clone(),
+            intake,
+        }
+    }
+
+    fn inbound(&self) -> InboundService {
+        let (bus, store, clock) = (&self.cx.bus, &self.cx.store, &self.cx.clock);
+        InboundService {
+            bus: bus.clone(),
+            clock: clock.clone(),
+            config: Arc::clone(&self.config),
+            accounts: self.accounts.clone(),
+            platform_cache: self.platform_cache.clone(),
+            statuses: StatusUpdates {
+                bus: bus.clone(),
+                clock: clock.clone(),
+                config: Arc::clone(&self.config),
+                log: self.log.clone(),
+                platform_cache: self.platform_cache.clone(),
+            },
+            uploads: UploadService {
+                bus: bus.clone(),
+                store: store.clone(),
+                clock: clock.clone(),
+                config: Arc::clone(&self.config),
+                platform_cache: self.platform_cache.clone(),
+            },
+            receiver: MessageReceiver {
+                bus: bus.clone(),
+                store: store.clone(),
+                clock: clock.clone(),
+                config: Arc::clone(&self.config),
+                accounts: self.accounts.clone(),
+                metrics: self.metrics.clone(),
+            },
+        }
+    }
+}

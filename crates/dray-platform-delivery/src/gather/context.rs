@@ -1,0 +1,130 @@
+//! Session and chat of a request: only the session's own chat, unless policy lists others (platform-delivery 14.4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::{Bus, CallError, Meta};
+use dray_proto::convert::InvalidMessage;
+use dray_proto::v1::{self, DeliveryStage};
+use dray_types::{Clock, Deadline, Fault, OperationId};
+
+use super::GatherRequest;
+use crate::config::Config;
+use crate::deliver::target_of;
+use crate::error::DeliveryError;
+
+/// What a request needs from its surroundings: the bus, the time and the rules.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestContext {
+    pub(crate) bus: Bus,
+    pub(crate) clock: Clock,
+    pub(crate) config: Arc<Config>,
+}
+
+impl RequestContext {
+    /// Reads the session of the request; called under the operation with this suffix.
+    pub(crate) async fn session(
+        &self,
+        order: &GatherRequest<'_>,
+        suffix: &str,
+        timeout: Duration,
+    ) -> Result<Option<v1::Session>, DeliveryError> {
+        let work = order.work;
+        if !work.sandbox.is_empty() && !self.config.allow_targets {
+            return Err(DeliveryError::NotAllowed("sandbox"));
+        }
+        if work.session.is_empty() {
+            if !self.config.allow_targets {
+                return Err(InvalidMessage::Missing("session").into());
+            }
+            return Ok(None);
+        }
+        let request = v1::ShowSessionRequest {
+            session: work.session.clone(),
+        };
+        let asked = self
+            .bus
+            .call(&self.question(order, suffix, timeout), &request)
+            .await;
+        asked
+            .map(Some)
+            .map_err(|error| asked_in_vain("the session", error))
+    }
+
+    /// The chat to which the files go.
+    pub(crate) fn target(
+        &self,
+        order: &GatherRequest<'_>,
+        session: Option<&v1::Session>,
+    ) -> Result<v1::ChatTarget, DeliveryError> {
+        let own = session.and_then(|session| session.chat.clone());
+        let Some(wanted) = order.work.target.clone() else {
+            return own.ok_or(DeliveryError::NoChat);
+        };
+        // A reply to another message of the same chat is still the same chat.
+        let is_own = own.is_some_and(|own| {
+            let without_reply = |target: &v1::ChatTarget| v1::ChatTarget {
+                reply_to: String::new(),
+                ..target.clone()
+            };
+            without_reply(&own) == without_reply(&wanted)
+        });
+        if is_own || self.config.allow_targets || self.config.lists(&target_of(&wanted)) {
+            return Ok(wanted);
+        }
+        Err(DeliveryError::NotAllowed("chat"))
+    }
+
+    /// Publishes progress. News that is lost is not repeated.
+    pub(super) async fn tell(&self, order: &GatherRequest<'_>, stage: DeliveryStage, name: &str) {
+        let news = news(order, stage, name);
+        let (stage, epoch) = (news.stage_name(), order.epoch);
+        let part = format!("{stage}.{epoch}.{:x}", rand::random::<u32>());
+        if let Err(error) = self.bus.publish_event_part(order.meta, &part, &news).await {
+            tracing::debug!(%error, "news of a delivery was not published");
+        }
+    }
+
+    /// The envelope of a call for this work that may take `time`: a dead responder is noticed after a part of that.
+    pub(super) fn question(&self, order: &GatherRequest<'_>, suffix: &str, time: Duration) -> Meta {
+        let deadline = Deadline::after(self.clock.now_ms(), time).min(order.meta.deadline);
+        let operation = match suffix {
+            "" => order.meta.operation.clone(),
+            suffix => OperationId::new(format!("{}-{suffix}", order.meta.operation.ledger_token()))
+                .unwrap_or_else(|_| order.meta.operation.clone()),
+        };
+        order
+            .meta
+            .clone()
+            .with_operation(operation)
+            .with_deadline(deadline)
+    }
+}
+
+/// Progress of one request.
+pub(super) fn news(
+    order: &GatherRequest<'_>,
+    stage: DeliveryStage,
+    name: &str,
+) -> v1::DeliveryProgressed {
+    let mut news = v1::DeliveryProgressed {
+        delivery_id: order.meta.operation.to_string(),
+        session: order.work.session.clone(),
+        name: name.to_owned(),
+        ..v1::DeliveryProgressed::default()
+    };
+    news.set_delivery_stage(stage);
+    news
+}
+
+/// A call without a usable answer, for the operator and the caller.
+pub(crate) fn asked_in_vain(what: &'static str, error: CallError) -> DeliveryError {
+    tracing::warn!(
+        error = &error as &dyn std::error::Error,
+        "{what} cannot be had"
+    );
+    DeliveryError::Asked {
+        what,
+        fault: Box::new(Fault::from(error)),
+    }
+}

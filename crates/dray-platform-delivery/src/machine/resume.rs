@@ -1,0 +1,110 @@
+//! What follows a lost response of a visible request (the table of messaging-reliability 12).
+
+use dray_platform::DuplicateProtection;
+
+use super::{MAX_VISIBLE_ATTEMPTS, SendingStep};
+
+/// What to do with a step whose answer was lost, in this process or in an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResumeAction {
+    /// The same request with the same key: at most one message comes of it.
+    Send,
+    /// Ask the platform.
+    Reconcile,
+    /// Report that the outcome is unknown.
+    GiveUp,
+}
+
+/// Decides it by what the platform offers (the table of messaging-reliability 12).
+pub fn decide_resume(
+    step: &SendingStep,
+    ambiguity: DuplicateProtection,
+    now_ms: u64,
+) -> ResumeAction {
+    let may_try = step.attempts < MAX_VISIBLE_ATTEMPTS;
+    match ambiguity {
+        DuplicateProtection::ResendAlways if may_try => ResumeAction::Send,
+        DuplicateProtection::Resend(window) if may_try => {
+            let since = u128::from(now_ms.saturating_sub(step.since_ms()));
+            // A clock that went backwards proves nothing.
+            if step.since_ms() <= now_ms && since < window.as_millis() {
+                ResumeAction::Send
+            } else {
+                ResumeAction::GiveUp
+            }
+        }
+        DuplicateProtection::Reconcile => ResumeAction::Reconcile,
+        DuplicateProtection::Resend(_)
+        | DuplicateProtection::ResendAlways
+        | DuplicateProtection::Unknown => ResumeAction::GiveUp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dray_platform::{ErrorKind, Route};
+
+    use super::*;
+    use crate::machine::{ReadyStep, StepPlan};
+
+    fn sending(since: u64) -> SendingStep {
+        let plan = StepPlan::text(Route::Text, "x".to_owned());
+        ReadyStep::new(plan, Vec::new()).begin(since)
+    }
+
+    #[test]
+    fn the_first_try_counts_the_time_until_it_is_certain_that_nothing_is_visible() {
+        let step = sending(100).begin_again();
+        assert_eq!((step.since_ms(), step.attempts), (100, 2));
+        let step = step.not_visible().begin(900);
+        assert_eq!((step.since_ms(), step.attempts), (900, 3));
+    }
+
+    #[test]
+    fn a_confirmation_clears_the_failure_of_an_earlier_attempt() {
+        let mut step = sending(1);
+        step.note_error(ErrorKind::Transient, "7");
+        let done = step.confirm(Vec::new());
+        assert_eq!((done.error_kind, done.platform_code.as_str()), (None, ""));
+        assert_eq!(done.deny().attempts, 0);
+    }
+
+    #[test]
+    fn a_lost_answer_is_resolved_as_the_platform_offers() {
+        let window = DuplicateProtection::Resend(Duration::from_mins(2));
+        let step = sending(1_000);
+        assert_eq!(
+            decide_resume(&step, DuplicateProtection::Unknown, 1_001),
+            ResumeAction::GiveUp
+        );
+        assert_eq!(
+            decide_resume(&step, DuplicateProtection::Reconcile, 1_001),
+            ResumeAction::Reconcile
+        );
+        assert_eq!(
+            decide_resume(&step, DuplicateProtection::ResendAlways, 99_999_999),
+            ResumeAction::Send
+        );
+        assert_eq!(decide_resume(&step, window, 120_999), ResumeAction::Send);
+        assert_eq!(decide_resume(&step, window, 121_000), ResumeAction::GiveUp);
+        assert_eq!(
+            decide_resume(&step, window, 900),
+            ResumeAction::GiveUp,
+            "the clock went back"
+        );
+    }
+
+    #[test]
+    fn five_tries_are_enough_also_where_repeating_is_harmless() {
+        let mut step = sending(1_000);
+        while step.attempts < MAX_VISIBLE_ATTEMPTS {
+            step = step.begin_again();
+        }
+        assert_eq!(
+            decide_resume(&step, DuplicateProtection::ResendAlways, 1_001),
+            ResumeAction::GiveUp
+        );
+    }
+}

@@ -1,0 +1,391 @@
+//! A delivery on the wire: the stored record, the public report, and the work that begins one.
+//!
+//! The stored record keeps everything; the report leaves out what only this service needs.
+
+use dray_platform::{ErrorKind, Route};
+use dray_proto::codes::{DeliveryTask, UnknownCode};
+use dray_proto::v1::{self, DeliveryErrorKind, DeliveryRoute, StepState};
+
+use super::{DeliveryRecord, DeliveryStart, FileFailureKind, FileRecord, FileState, WaitingReason};
+use crate::machine::{
+    DeliveryStep, DoneStep, FailedStep, ReadyStep, SendingStep, StepConfirmation, StepData,
+    StepPlan, UnknownStep,
+};
+
+/// Conversions between an enum of `dray-platform` and a code, in both directions.
+macro_rules! same_values {
+    ($own:ident as $code:ident via $to:ident, $from:ident { $($value:ident,)* } else { $($rest:ident,)* }) => {
+        pub(crate) const fn $to(value: $own) -> $code {
+            match value {
+                $($own::$value => $code::$value,)*
+            }
+        }
+
+        const fn $from(code: $code) -> Option<$own> {
+            match code {
+                $($code::$value => Some($own::$value),)*
+                $($code::$rest => None,)*
+            }
+        }
+    };
+}
+
+same_values!(Route as DeliveryRoute via route_code, route_of {
+    Photo, Document, Animation, Video, Audio, Voice, Album, Attachment, File, Image, Link, Text, Notice, Copy,
+} else {
+    Unspecified,
+});
+
+same_values!(ErrorKind as DeliveryErrorKind via kind_code, kind_of {
+    TooLong, BadFormat, Forbidden, NotFound, RateLimited, Transient, TooLarge, Empty, Auth, WindowClosed,
+    UnsupportedKind, StaleFileId, NoThread, Source, Unknown,
+} else {
+    Unspecified, NoAccount, Ambiguous,
+});
+
+impl From<FileFailureKind> for DeliveryErrorKind {
+    fn from(kind: FileFailureKind) -> Self {
+        match kind {
+            FileFailureKind::Platform(kind) => kind_code(kind),
+            FileFailureKind::NoAccount => Self::NoAccount,
+            FileFailureKind::Ambiguous => Self::Ambiguous,
+        }
+    }
+}
+
+fn failure_of(code: DeliveryErrorKind) -> Option<FileFailureKind> {
+    match code {
+        DeliveryErrorKind::NoAccount => Some(FileFailureKind::NoAccount),
+        DeliveryErrorKind::Ambiguous => Some(FileFailureKind::Ambiguous),
+        code => kind_of(code).map(FileFailureKind::Platform),
+    }
+}
+
+impl From<&FileRecord> for v1::DeliveredFile {
+    fn from(file: &FileRecord) -> Self {
+        let FileRecord {
+            path,
+            name,
+            size,
+            media_type,
+            sha256,
+            state,
+            route,
+            platform_message_id,
+            platform_file_id,
+            url_expires_at_ms,
+            error_kind,
+            error_message,
+            platform_code,
+            lossy,
+            claim,
+            transfer,
+            attempts,
+            limit,
+        } = file.clone();
+        let mut wire = Self {
+            path,
+            name,
+            size,
+            media_type,
+            sha256,
+            platform_message_id,
+            platform_file_id,
+            url_expires_at_ms,
+            error_message,
+            platform_code,
+            lossy,
+            claim,
+            transfer,
+            attempts,
+            limit,
+            ..Self::default()
+        };
+        wire.set_file_state(state.into());
+        wire.set_route_taken(route.map_or(DeliveryRoute::Unspecified, route_code));
+        wire.set_failure(error_kind.map_or(DeliveryErrorKind::Unspecified, Into::into));
+        wire
+    }
+}
+
+impl From<v1::DeliveredFile> for FileRecord {
+    fn from(wire: v1::DeliveredFile) -> Self {
+        Self {
+            state: FileState::of_code(wire.file_state()).unwrap_or(FileState::Queued),
+            route: wire.route_taken().and_then(route_of),
+            error_kind: wire.failure().and_then(failure_of),
+            path: wire.path,
+            name: wire.name,
+            size: wire.size,
+            media_type: wire.media_type,
+            sha256: wire.sha256,
+            platform_message_id: wire.platform_message_id,
+            platform_file_id: wire.platform_file_id,
+            url_expires_at_ms: wire.url_expires_at_ms,
+            error_message: wire.error_message,
+            platform_code: wire.platform_code,
+            lossy: wire.lossy,
+            claim: wire.claim,
+            transfer: wire.transfer,
+            attempts: wire.attempts,
+            limit: wire.limit,
+        }
+    }
+}
+
+impl From<&StepConfirmation> for v1::StepConfirmation {
+    fn from(confirmation: &StepConfirmation) -> Self {
+        let StepConfirmation {
+            file,
+            message_id,
+            file_id,
+            size,
+            route,
+            provisional,
+        } = confirmation.clone();
+        let mut wire = Self {
+            file,
+            message_id,
+            file_id,
+            size,
+            provisional,
+            ..Self::default()
+        };
+        wire.set_route_taken(route.map_or(DeliveryRoute::Unspecified, route_code));
+        wire
+    }
+}
+
+impl From<v1::StepConfirmation> for StepConfirmation {
+    fn from(wire: v1::StepConfirmation) -> Self {
+        Self {
+            route: wire.route_taken().and_then(route_of),
+            file: wire.file,
+            message_id: wire.message_id,
+            file_id: wire.file_id,
+            size: wire.size,
+            provisional: wire.provisional,
+        }
+    }
+}
+
+impl From<&DeliveryStep> for v1::DeliveryStep {
+    fn from(step: &DeliveryStep) -> Self {
+        let (state, since_ms, confirmed) = match step {
+            DeliveryStep::Ready(_) => (StepState::Ready, 0, Vec::new()),
+            DeliveryStep::Sending(step) => (StepState::Sending, step.since_ms(), Vec::new()),
+            DeliveryStep::Done(step) => {
+                let confirmed = step.confirmed().iter().map(Into::into).collect();
+                (StepState::Done, 0, confirmed)
+            }
+            DeliveryStep::Unknown(_) => (StepState::Unknown, 0, Vec::new()),
+            DeliveryStep::Failed(_) => (StepState::Failed, 0, Vec::new()),
+        };
+        let StepData {
+            plan:
+                StepPlan {
+                    route,
+                    files,
+                    text,
+                    lossy,
+                },
+            fingerprint,
+            prepared,
+            attempts,
+            lost,
+            error_kind,
+            platform_code,
+        } = (**step).clone();
+        let mut wire = Self {
+            files,
+            text,
+            lossy,
+            prepared,
+            sending_since_ms: since_ms,
+            fingerprint,
+            attempts,
+            confirmed,
+            platform_code,
+            lost,
+            ..Self::default()
+        };
+        let kind = error_kind.map_or(DeliveryErrorKind::Unspecified, kind_code);
+        wire.set_codes(state, route_code(route), kind);
+        wire
+    }
+}
+
+impl TryFrom<v1::DeliveryStep> for DeliveryStep {
+    type Error = UnknownCode;
+
+    fn try_from(wire: v1::DeliveryStep) -> Result<Self, UnknownCode> {
+        let state = wire.step_state();
+        let error_kind = wire.failure().map(|code| {
+            // A step fails with a kind of its platform.
+            kind_of(code).unwrap_or(ErrorKind::Unknown)
+        });
+        // No worker ever wrote a step without a route; a text is the route that shows no file.
+        let route = wire.planned_route()?.and_then(route_of);
+        let data = StepData {
+            plan: StepPlan {
+                route: route.unwrap_or(Route::Text),
+                files: wire.files,
+                text: wire.text,
+                lossy: wire.lossy,
+            },
+            fingerprint: wire.fingerprint,
+            prepared: wire.prepared,
+            attempts: wire.attempts,
+            lost: wire.lost,
+            error_kind,
+            platform_code: wire.platform_code,
+        };
+        Ok(match state {
+            StepState::Unspecified | StepState::Ready => ReadyStep::restored(data).into(),
+            StepState::Sending => SendingStep::restored(data, wire.sending_since_ms).into(),
+            StepState::Done => {
+                let confirmed = wire.confirmed.into_iter().map(Into::into).collect();
+                DoneStep::restored(data, confirmed).into()
+            }
+            StepState::Unknown => UnknownStep::restored(data).into(),
+            StepState::Failed => FailedStep::restored(data).into(),
+        })
+    }
+}
+
+fn waiting_code(waiting: Option<WaitingReason>) -> v1::WaitingReason {
+    waiting.map_or(v1::WaitingReason::Unspecified, Into::into)
+}
+
+/// A message with the fields that the stored record and the report for callers share, and with these of its own.
+macro_rules! delivery_message {
+    ($record:expr, { $($field:ident: $value:expr,)* }) => {{
+        let record: &DeliveryRecord = $record;
+        let mut message = Self {
+            delivery_id: record.delivery_id.clone(),
+            session: record.session.clone(),
+            target: record.target.clone(),
+            files: record.files.iter().map(Into::into).collect(),
+            success: record.success,
+            finished: record.finished,
+            begun_at_ms: record.begun_at_ms,
+            ended_at_ms: record.ended_at_ms,
+            result_json: record.result_json.clone(),
+            notice: record.notice.clone(),
+            turn: record.turn.clone(),
+            message: record.message.clone(),
+            flags: record.flags,
+            due_at_ms: record.due_at_ms,
+            rounds: record.rounds,
+            deadline_ms: record.deadline_ms,
+            $($field: $value,)*
+            ..Self::default()
+        };
+        message.set_waiting_reason(waiting_code(record.waiting));
+        message
+    }};
+}
+
+impl From<&DeliveryRecord> for v1::DeliveryRecord {
+    fn from(record: &DeliveryRecord) -> Self {
+        delivery_message!(record, {
+            steps: record.steps.iter().map(Into::into).collect(),
+            tenant: record.tenant.clone(),
+            traceparent: record.traceparent.clone(),
+            writer: record.writer,
+        })
+    }
+}
+
+impl TryFrom<v1::DeliveryRecord> for DeliveryRecord {
+    type Error = UnknownCode;
+
+    fn try_from(wire: v1::DeliveryRecord) -> Result<Self, UnknownCode> {
+        let waiting = wire.waiting_reason().and_then(WaitingReason::of_code);
+        Ok(Self {
+            delivery_id: wire.delivery_id,
+            session: wire.session,
+            target: wire.target,
+            files: wire.files.into_iter().map(Into::into).collect(),
+            success: wire.success,
+            finished: wire.finished,
+            begun_at_ms: wire.begun_at_ms,
+            ended_at_ms: wire.ended_at_ms,
+            result_json: wire.result_json,
+            notice: wire.notice,
+            steps: wire
+                .steps
+                .into_iter()
+                .map(DeliveryStep::try_from)
+                .collect::<Result<_, _>>()?,
+            turn: wire.turn,
+            message: wire.message,
+            flags: wire.flags,
+            tenant: wire.tenant,
+            due_at_ms: wire.due_at_ms,
+            waiting,
+            rounds: wire.rounds,
+            deadline_ms: wire.deadline_ms,
+            traceparent: wire.traceparent,
+            writer: wire.writer,
+        })
+    }
+}
+
+impl From<&DeliveryRecord> for v1::DeliveryReport {
+    /// The record as callers see it: no steps, no tenant, no trace, no writer.
+    fn from(record: &DeliveryRecord) -> Self {
+        delivery_message!(record, {})
+    }
+}
+
+impl DeliveryStart {
+    /// What work of a platform's queue begins; without files and words for work that goes on with a record.
+    pub fn of_work(work: &v1::DeliverFiles) -> Self {
+        let start = Self {
+            delivery_id: work.delivery_id.clone(),
+            session: work.session.clone(),
+            target: work.target.clone(),
+            ..Self::default()
+        };
+        match work.delivery_task() {
+            DeliveryTask::Continue => start,
+            DeliveryTask::Notice(text) => Self {
+                message: text,
+                ..start
+            },
+            DeliveryTask::New(new) => Self {
+                message: new.message,
+                flags: new.flags,
+                files: new.files.into_iter().map(Into::into).collect(),
+                turn: new.turn,
+                ..start
+            },
+        }
+    }
+}
+
+/// One audit line of a file on the way out.
+pub(crate) fn audit_line(
+    record: &DeliveryRecord,
+    file: &FileRecord,
+    platform: &str,
+) -> v1::DeliveryAudit {
+    let wire = v1::DeliveredFile::from(file);
+    v1::DeliveryAudit {
+        delivery_id: record.delivery_id.clone(),
+        direction: "out".to_owned(),
+        platform: platform.to_owned(),
+        session: record.session.clone(),
+        name: dray_presentation::name::shown_name(&file.name),
+        size: file.size,
+        sha256: file.sha256.clone(),
+        route: wire.route_name().to_owned(),
+        state: file.state.name().to_owned(),
+        error_kind: file.error_kind.map_or("", FileFailureKind::name).to_owned(),
+        platform_message_id: file.platform_message_id.clone(),
+        state_code: wire.state_code,
+        route_code: wire.route_code,
+        error_code: wire.error_code,
+    }
+}

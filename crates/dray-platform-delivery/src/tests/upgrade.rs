@@ -1,0 +1,305 @@
+//! An upgrade with deliveries under way: records and work that the version before wrote are read and finished.
+//!
+//! `tests/upgrade` of this crate holds them as that version encoded them: a record in every state, and work of each of
+//! its three meanings. They lie in a bucket and a stream of a real nats-server here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dray_bus::{Bus, EventFilter, NatsOptions, Topology};
+use dray_platform::{DuplicateProtection, Route};
+use dray_proto::codes::DeliveryTask;
+use dray_proto::v1;
+use dray_testkit::eventually;
+use dray_testkit::nats::NatsServer;
+use dray_types::{Clock, OperationId};
+use opentelemetry::metrics::MeterProvider as _;
+use prost::Message as _;
+use tokio_util::sync::CancellationToken;
+
+use super::path::QueueWorkers;
+use super::world::{DeliveryFixture, NOW_MS, states, tenant};
+use crate::deliver::WorkEnd;
+use crate::machine::DeliveryStep;
+use crate::reconciler::round_meta;
+use crate::record::{DeliveryRecord, FileState, WaitingReason};
+use crate::records::{RecordError, decode_record, record_key};
+
+fn captured(kind: &str, name: &str) -> Vec<u8> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade");
+    let path = folder.join(kind).join(format!("{name}.hex"));
+    let digits: Vec<u8> = std::fs::read(path)
+        .unwrap()
+        .into_iter()
+        .filter(u8::is_ascii_hexdigit)
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+fn old_record(id: &str) -> DeliveryRecord {
+    decode_record(captured("records", id).into()).unwrap()
+}
+
+fn old_work(name: &str) -> v1::DeliverFiles {
+    v1::DeliverFiles::decode(captured("work", name).as_slice()).unwrap()
+}
+
+/// A world whose bus is a server of its own, with the files that the old records name.
+pub(super) async fn world_on(server: &NatsServer) -> DeliveryFixture {
+    let clock = Clock::manual(NOW_MS);
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let options = NatsOptions {
+        servers: vec![server.url()],
+        ..NatsOptions::default()
+    };
+    let bus = Bus::connect(&options, clock.clone(), &meter).await.unwrap();
+    bus.apply_topology(&Topology::new(1, 1 << 30))
+        .await
+        .unwrap();
+    let world = DeliveryFixture::over(bus, clock, DuplicateProtection::Unknown, |_| {}).await;
+    for (name, bytes) in [
+        ("a.txt", &b"abc"[..]),
+        ("b.txt", b"b"),
+        ("c.txt", b"carried"),
+        ("d.txt", b"d"),
+        ("q.txt", b"q"),
+        ("report.csv", b"a,b\n1,2\n"),
+    ] {
+        world.claim(name, bytes).await;
+    }
+    world
+}
+
+/// Puts the record into the bucket as the version before did.
+async fn put_record(world: &DeliveryFixture, id: &str) {
+    let key = record_key(&tenant(), &OperationId::new(id).unwrap());
+    let keys = world.desk.receipts.log.records.keys();
+    keys.create(&key, captured("records", id).into())
+        .await
+        .unwrap();
+}
+
+/// Puts work into the stream; without a task it is encoded as the version before encoded it.
+async fn put_work(world: &DeliveryFixture, operation: &str, work: &v1::DeliverFiles) {
+    assert_eq!(work.task, None, "the present version wrote it");
+    let meta = world.meta(operation);
+    world.bus.publish_work(&meta, work).await.unwrap();
+}
+
+async fn ended(world: &DeliveryFixture, id: &str) -> DeliveryRecord {
+    super::path::over(world, id).await
+}
+
+#[test]
+fn records_of_the_version_before_keep_their_states() {
+    use FileState as State;
+    for (id, expected) in [
+        ("delivered", vec![State::Delivered]),
+        ("linked", vec![State::DeliveredAsLink]),
+        ("provisional", vec![State::Delivered]),
+        ("rejected", vec![State::Rejected]),
+        ("failed", vec![State::Failed]),
+        ("unknown", vec![State::Unknown]),
+        ("refused", vec![State::Rejected]),
+        ("reopened", vec![State::Queued]),
+        ("queue", vec![State::Queued]),
+        ("queued", vec![State::Queued, State::Rejected]),
+        ("rate-limited", vec![State::Queued, State::Queued]),
+        ("window-closed", vec![State::Queued, State::Queued]),
+        ("sending", vec![State::Delivered, State::Sending]),
+        ("sending-unseen", vec![State::Delivered, State::Sending]),
+    ] {
+        let record = old_record(id);
+        assert_eq!(states(&record), expected, "{id}");
+        assert_eq!(record.delivery_id, id);
+        assert_eq!(record.tenant, "acme", "{id}");
+        let written = v1::DeliveryRecord::from(&record).encode_to_vec();
+        let read = decode_record(written.into()).unwrap();
+        assert_eq!(read, record, "{id} changes when it is written again");
+    }
+    for (id, expected) in [
+        ("rate-limited", Some(WaitingReason::RateLimited)),
+        ("window-closed", Some(WaitingReason::WindowClosed)),
+        ("reopened", Some(WaitingReason::WindowClosed)),
+        ("queue", Some(WaitingReason::RateLimited)),
+        ("queued", None),
+    ] {
+        assert_eq!(old_record(id).waiting, expected, "{id}");
+    }
+    let steps = old_record("sending").steps;
+    assert!(matches!(&steps[0], DeliveryStep::Done(step) if !step.confirmed().is_empty()));
+    assert!(matches!(&steps[1], DeliveryStep::Sending(step) if step.since_ms() > 0));
+    assert_eq!(steps[1].route, Route::Document);
+}
+
+#[test]
+fn a_worker_of_the_version_before_reads_what_this_one_writes() {
+    for id in ["sending", "delivered", "window-closed", "failed"] {
+        let old = v1::DeliveryReport::decode(captured("records", id).as_slice()).unwrap();
+        let new = v1::DeliveryRecord::from(&old_record(id)).encode_to_vec();
+        let mut new = v1::DeliveryReport::decode(new.as_slice()).unwrap();
+        // That version does not know the codes, and reads the names beside them.
+        new.waiting_code = 0;
+        for file in &mut new.files {
+            (file.state_code, file.route_code, file.error_code) = (0, 0, 0);
+        }
+        assert_eq!(new.files, old.files, "{id}");
+        assert_eq!(new.waiting_reason(), old.waiting_reason(), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_record_of_a_newer_worker_is_left_to_it_and_never_read_as_a_success() {
+    let mut newer = v1::DeliveryRecord::from(&old_record("sending"));
+    newer.steps[1].state_code = 99;
+    newer.files[1].state_code = 99;
+    let read = decode_record(newer.encode_to_vec().into()).unwrap();
+    assert!(matches!(&read.steps[1], DeliveryStep::Sending(_)));
+    assert_eq!(read.files[1].state, FileState::Unknown);
+
+    let world = DeliveryFixture::new().await;
+    newer.steps[1].route_code = 99;
+    let key = record_key(&tenant(), &OperationId::new("sending").unwrap());
+    let keys = world.desk.receipts.log.records.keys();
+    keys.create(&key, newer.encode_to_vec().into())
+        .await
+        .unwrap();
+    let held = world.desk.receipts.log.records.read(&key).await;
+    assert!(matches!(held, Err(RecordError::Newer(_))), "{held:?}");
+    let work = v1::DeliverFiles {
+        delivery_id: "sending".to_owned(),
+        ..old_work("resume-queued")
+    };
+    let cancel = CancellationToken::new();
+    let meta = world.meta("sending");
+    let ended = world.desk.sender.deliver(&meta, &work, &cancel).await;
+    assert!(ended.is_err(), "another worker may know how");
+    assert_eq!(world.fake.requests(), 0);
+}
+
+#[tokio::test]
+async fn work_under_way_is_finished_after_an_upgrade() {
+    let server = NatsServer::start();
+    let world = world_on(&server).await;
+    for id in ["queued", "sending", "sending-unseen", "delivered"] {
+        put_record(&world, id).await;
+    }
+    let _workers = QueueWorkers::start(&world);
+    put_work(&world, "queued", &old_work("resume-queued")).await;
+    let record = ended(&world, "queued").await;
+    assert_eq!(states(&record), [FileState::Delivered, FileState::Rejected]);
+
+    for id in ["sending", "sending-unseen"] {
+        let work = v1::DeliverFiles {
+            delivery_id: id.to_owned(),
+            ..old_work("resume-queued")
+        };
+        put_work(&world, id, &work).await;
+        let record = ended(&world, id).await;
+        let expected = [FileState::Delivered, FileState::Unknown];
+        assert_eq!(states(&record), expected, "{id} is not sent a second time");
+    }
+    let shown = world.fake.shown();
+    let files: Vec<_> = shown.iter().filter(|line| line.contains(".txt|")).collect();
+    assert!(files.is_empty(), "{shown:?}");
+
+    let carried = old_work("files-carried");
+    assert!(matches!(carried.delivery_task(), DeliveryTask::New(_)));
+    put_work(&world, "carried", &carried).await;
+    let record = ended(&world, "carried").await;
+    assert_eq!(
+        states(&record),
+        [FileState::Delivered, FileState::Delivered]
+    );
+    put_work(&world, "notice", &old_work("notice")).await;
+    eventually("the notice", async || {
+        let shown = world.fake.shown();
+        let is_shown = |line: &String| line.contains("Your files were not taken");
+        shown.iter().any(is_shown).then_some(())
+    })
+    .await;
+
+    let outcome = v1::DeliveryOutcomeRequest {
+        delivery_id: "delivered".to_owned(),
+        wait_ms: 0,
+    };
+    let report = world
+        .desk
+        .receipts
+        .outcome(&world.meta("q"), &outcome)
+        .await;
+    let report = report.unwrap();
+    assert!(report.finished && report.success);
+    assert_eq!(report.files[0].file_state(), v1::FileState::Delivered);
+}
+
+#[tokio::test]
+async fn a_request_that_was_not_gathered_yet_is_delivered_after_an_upgrade() {
+    let server = NatsServer::start();
+    let world = world_on(&server).await;
+    world.sandbox.bind(super::world::chat("42"));
+    let claim = world.claim("report.csv", b"a,b\n1,2\n").await;
+    world.sandbox.put("/w/report.csv", "file", Some(claim));
+    let request = captured("work", "request-queued");
+    let request = v1::SendFileRequested::decode(request.as_slice()).unwrap();
+    let _workers = QueueWorkers::start(&world);
+    world
+        .bus
+        .publish_work(&world.meta("late"), &request)
+        .await
+        .unwrap();
+    let record = ended(&world, "late").await;
+    assert_eq!(states(&record), [FileState::Delivered, FileState::Rejected]);
+}
+
+#[tokio::test]
+async fn deliveries_that_wait_go_on_after_an_upgrade() {
+    let server = NatsServer::start();
+    let world = world_on(&server).await;
+    for id in ["rate-limited", "queue"] {
+        put_record(&world, id).await;
+    }
+    world.clock.advance(Duration::from_mins(98));
+    world.sweep().await;
+    assert_eq!(published(&world, 2).await, ["r1-queue", "r1-rate-limited"]);
+    for id in ["rate-limited", "queue"] {
+        let meta = round_meta(&world.record(id).await).unwrap();
+        assert_eq!(meta.operation.as_str(), format!("r1-{id}"));
+        let ended = world.go_on(id).await.unwrap();
+        assert!(
+            matches!(&ended, WorkEnd::Finished(record) if record.success),
+            "{ended:?}"
+        );
+    }
+    put_record(&world, "reopened").await;
+    let account = world.desk.inbound.accounts.named("bot").unwrap();
+    world.desk.receipts.log.index.refresh().await.unwrap();
+    world
+        .desk
+        .inbound
+        .statuses
+        .window_opened(&account, "42")
+        .await;
+    let ended = world.go_on("reopened").await.unwrap();
+    assert!(
+        matches!(&ended, WorkEnd::Finished(record) if record.success),
+        "{ended:?}"
+    );
+}
+
+/// Operations of so many pieces of work of the platform's queue, sorted.
+async fn published(world: &DeliveryFixture, count: usize) -> Vec<String> {
+    let filter = EventFilter::new("dray.work.delivery-telegram.>").from_start();
+    let mut events = world.bus.events(filter).await.unwrap();
+    let mut operations = Vec::new();
+    for _ in 0..count {
+        let event = events.next().await.unwrap();
+        let operation = event.headers.get("Dray-Operation");
+        operations.push(operation.unwrap_or_default().to_owned());
+    }
+    operations.sort();
+    operations
+}

@@ -1,0 +1,37 @@
+//! What users see in a chat.
+
+use dray_types::Sha256Digest;
+
+/// A message as its chat shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredMessage {
+    /// Its number, counted by the whole server and not by chat.
+    pub message_id: i64,
+    /// Text, or caption of the file.
+    pub text: String,
+    /// The file that it shows; at most one, also in an album.
+    pub file: Option<ShownFile>,
+    /// Topic; 0 for none.
+    pub thread: i64,
+    /// The message to which it replies; 0 for none.
+    pub reply_to: i64,
+    /// Album it belongs to; empty for none.
+    pub album: String,
+    /// Hidden behind a blur until the user clicks.
+    pub spoiler: bool,
+    /// Links in the text are shown with a preview.
+    pub preview: bool,
+}
+
+/// A file in a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownFile {
+    /// `photo`, `document`, `audio`, `voice`, `video`, `animation`.
+    pub kind: &'static str,
+    /// Its name, where the kind shows one.
+    pub name: Option<String>,
+    /// Number of bytes that were uploaded.
+    pub size: u64,
+    /// SHA-256 digest of the uploaded bytes.
+    pub sha256: Sha256Digest,
+}

@@ -1,0 +1,181 @@
+//! Words that go with files: whether they fit as a caption, and in which pieces they go when they do not
+//! (platform-delivery 6, 9).
+
+use crate::chars;
+
+/// What a platform counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptionUnit {
+    /// UTF-16 code units (Telegram).
+    Utf16,
+    /// Unicode scalar values (Discord, Slack).
+    Chars,
+    /// UTF-8 bytes, with a character of up to four (Signal).
+    Bytes,
+}
+
+/// How much text a platform takes, in its own unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptionLimits {
+    /// With a file. Zero when files carry no text.
+    pub caption: usize,
+    /// In a message of its own. Below 4 it counts as 4, which every character fits.
+    pub message: usize,
+    /// The unit of both limits.
+    pub unit: CaptionUnit,
+}
+
+/// Where the words go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CaptionPlacement {
+    /// The text is empty, or white space alone.
+    None,
+    /// With the first file.
+    Fits(String),
+    /// In messages of their own before the files, in this order.
+    Separate(Vec<String>),
+}
+
+impl CaptionUnit {
+    /// The length of a text in this unit.
+    pub fn count(self, text: &str) -> usize {
+        match self {
+            Self::Utf16 => text.chars().map(char::len_utf16).sum(),
+            Self::Chars => text.chars().count(),
+            Self::Bytes => text.len(),
+        }
+    }
+
+    /// The length of one character.
+    fn of(self, character: char) -> usize {
+        match self {
+            Self::Utf16 => character.len_utf16(),
+            Self::Chars => 1,
+            Self::Bytes => character.len_utf8(),
+        }
+    }
+}
+
+/// Decides where the words go. White space around them does not count.
+pub fn fit_caption(text: &str, limits: CaptionLimits) -> CaptionPlacement {
+    let text = text.trim();
+    // A caption of white space would be refused by platforms that trim it themselves.
+    if text.is_empty() {
+        return CaptionPlacement::None;
+    }
+    if limits.unit.count(text) <= limits.caption {
+        return CaptionPlacement::Fits(text.to_owned());
+    }
+    CaptionPlacement::Separate(split_text(text, limits.message, limits.unit))
+}
+
+/// Cuts a text into pieces of at most `limit` (at least 4) units: between paragraphs, else between lines, else
+/// between words, else between characters as readers see them. Nothing but white space at the cuts is lost.
+pub fn split_text(text: &str, limit: usize, unit: CaptionUnit) -> Vec<String> {
+    // A lower limit could not take one character of four bytes, and the loop below would never end.
+    let limit = limit.max(4);
+    let mut pieces = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let (piece, after) = rest
+            .split_at_checked(next_cut(rest, limit, unit))
+            .unwrap_or((rest, ""));
+        pieces.push(piece.trim_end().to_owned());
+        // Lines keep their indentation; a cut inside a line leaves no space at the start of the next piece.
+        let inside_line = !piece.ends_with('\n') && !after.starts_with('\n');
+        rest = if inside_line {
+            after.trim_start()
+        } else {
+            after.trim_start_matches(['\n', '\r'])
+        };
+    }
+    // Only white space stood between two cuts; an empty message is refused by every platform.
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}
+
+/// Where the next piece of `text` ends; never 0.
+fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
+    let (mut used, mut indicators) = (0, 0);
+    let (mut paragraph, mut line, mut word, mut whole, mut any) = (0, 0, 0, 0, 0);
+    let mut before: Option<char> = None;
+    for (at, character) in text.char_indices() {
+        if let Some(last) = before {
+            any = at;
+            if chars::may_part(last, character, indicators) {
+                whole = at;
+            }
+            match (last, character) {
+                ('\n', '\n') => paragraph = at,
+                ('\n', _) => line = at,
+                (_, next) if next.is_whitespace() && !last.is_whitespace() => word = at,
+                _ => {}
+            }
+        }
+        used += unit.of(character);
+        if used > limit {
+            // A grapheme cluster longer than the limit is cut between characters, and the first character
+            // always goes, however small the limit: each call has to consume something.
+            let best = [paragraph, line, word, whole, any, character.len_utf8()];
+            return best.into_iter().find(|at| *at > 0).unwrap_or(text.len());
+        }
+        indicators = if chars::is_regional_indicator(character) {
+            indicators + 1
+        } else {
+            0
+        };
+        before = Some(character);
+    }
+    text.len()
+}
+
+/// Words that call everybody in a room, with `@`.
+const ROOM_WORDS: [&str; 5] = ["everyone", "channel", "here", "room", "all"];
+
+/// Words that call everybody in `<!…>`.
+const BANG_WORDS: [&str; 5] = ["everyone", "channel", "here", "group", "subteam"];
+
+/// Takes the power from mass mentions by a zero-width space behind the `@` of `@everyone @here @channel @room @all`
+/// and behind the `<` of `<!channel>` and its like. What reads like an e-mail address stays, except before
+/// `everyone`, which some platforms find inside words as well. Doing it twice changes nothing.
+pub fn neutralise_mentions(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len() + 8);
+    let mut before: Option<char> = None;
+    for (at, character) in text.char_indices() {
+        safe.push(character);
+        let rest = text.get(at + character.len_utf8()..).unwrap_or_default();
+        let calls = match character {
+            '@' => calls_room(before, rest),
+            '<' => rest
+                .strip_prefix('!')
+                .is_some_and(|rest| BANG_WORDS.iter().any(|word| begins_with_word(rest, word))),
+            _ => false,
+        };
+        // The inserted space ends the match, so a second pass over its own output inserts nothing.
+        if calls {
+            safe.push('\u{200B}');
+        }
+        before = Some(character);
+    }
+    safe
+}
+
+/// Whether an `@` with this before and behind it calls everybody.
+fn calls_room(before: Option<char>, rest: &str) -> bool {
+    let address =
+        before.is_some_and(|last| last.is_alphanumeric() || matches!(last, '.' | '_' | '-' | '+'));
+    ROOM_WORDS.iter().any(|word| {
+        let after = rest.get(word.len()..).and_then(|rest| rest.chars().next());
+        let whole = !after.is_some_and(|next| next.is_alphanumeric() || next == '_');
+        begins_with_word(rest, word) && (*word == "everyone" || (whole && !address))
+    })
+}
+
+/// Whether `text` begins with `word` in any case.
+fn begins_with_word(text: &str, word: &str) -> bool {
+    text.get(..word.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! The lines that tell an agent what a person sent (platform-delivery 11.5), and reading them back out of histories.
+
+use crate::{chars, name, size};
+
+mod read;
+
+pub use read::{FileLine, UploadOutcome, read_all, read_line};
+
+/// Why a file is missing, when no reason is known.
+const NO_REASON: &str = "unknown reason";
+
+/// Characters of the longest reason.
+const REASON_MAX: usize = 300;
+
+/// `[User uploaded: report.csv (42 KB) at /workspace/uploads/report.csv]`.
+///
+/// `path` is the path in the agent's sandbox. It is given as it is, less what would end the line or the bracket;
+/// files kept under [`name::upload_name`] in a folder of ours lose nothing.
+pub fn uploaded_line(raw_name: &str, bytes: u64, path: &str) -> String {
+    // `]` would end the line early and let the rest of a path speak as the person (prompt injection).
+    let path: String = path.chars().map(bracket_safe).collect();
+    format!(
+        "[User uploaded: {} ({}) at {path}]",
+        name::for_prompt(raw_name),
+        size::human_size(bytes)
+    )
+}
+
+/// `[User uploaded: report.csv (42 KB) — not available: <reason>]`. The size is left out when it is unknown.
+pub fn not_available(raw_name: &str, bytes: Option<u64>, reason: &str) -> String {
+    let reason: String = reason
+        .trim()
+        .chars()
+        .take(REASON_MAX)
+        .map(bracket_safe)
+        .collect();
+    let reason = if reason.is_empty() {
+        NO_REASON
+    } else {
+        &reason
+    };
+    let size = bytes.map_or_else(|| "unknown size".to_owned(), size::human_size);
+    format!(
+        "[User uploaded: {} ({size}) — not available: {reason}]",
+        name::for_prompt(raw_name)
+    )
+}
+
+/// The lines in their order, then an empty line and the person's words (platform-delivery 11.6).
+pub fn lines_before_words(lines: &[String], words: &str) -> String {
+    let head = lines.join("\n");
+    match (head.is_empty(), words.is_empty()) {
+        (true, _) => words.to_owned(),
+        (false, true) => head,
+        (false, false) => format!("{head}\n\n{words}"),
+    }
+}
+
+/// What cannot stand inside the brackets becomes `?`.
+fn bracket_safe(character: char) -> char {
+    if character == ']' || chars::is_unsafe(character) {
+        '?'
+    } else {
+        character
+    }
+}
+
+#[cfg(test)]
+mod tests;

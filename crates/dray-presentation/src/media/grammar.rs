@@ -1,0 +1,171 @@
+//! The words of the tag language: where a tag starts, what may stand around it, where a path may end.
+
+use dray_media_type::lists::PATH_EXTENSIONS;
+
+/// What begins a tag, in any case.
+pub(super) const TAG_WORD: &str = "MEDIA:";
+
+/// Wrappers swallowed on each side of a tag.
+pub(super) const WRAPPERS_MAX: usize = 3;
+
+/// Letters of the longest extension.
+const EXTENSION_MAX: usize = 7;
+
+/// Whether a path ends with a dot and a known extension. Looks at no more than the end.
+pub(super) fn has_known_extension(path: &str) -> bool {
+    // One byte for the dot and one for a stem, without which `.png` would be an extension of nothing.
+    let end = path.floor_char_boundary(path.len().saturating_sub(EXTENSION_MAX + 2));
+    let end = path.get(end..).unwrap_or_default();
+    end.rsplit_once('.').is_some_and(|(stem, extension)| {
+        !stem.is_empty() && !stem.ends_with(['/', '\\']) && is_known(extension)
+    })
+}
+
+/// Whether an extension is in the list, in any case.
+pub(super) fn is_known(extension: &str) -> bool {
+    extension.len() <= EXTENSION_MAX
+        && PATH_EXTENSIONS
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+/// Lengths of known extensions that `text` begins with, longest first.
+pub(super) fn known_prefixes(text: &str) -> impl Iterator<Item = usize> {
+    // The shortest extensions of the list have two letters.
+    (2..=EXTENSION_MAX)
+        .rev()
+        .filter(move |length| text.get(..*length).is_some_and(is_known))
+}
+
+/// Byte offsets of each `MEDIA:` in `text`, in any case.
+pub(super) fn tag_occurrences(text: &str) -> impl Iterator<Item = usize> {
+    let bytes = text.as_bytes();
+    let stem = TAG_WORD.len() - 1;
+    bytes.iter().enumerate().filter_map(move |(at, byte)| {
+        let start = at.checked_sub(stem).filter(|_| *byte == b':')?;
+        bytes
+            .get(start..=at)?
+            .eq_ignore_ascii_case(TAG_WORD.as_bytes())
+            .then_some(start)
+    })
+}
+
+/// `` ` " ' * _ ``: what people and models put around a tag.
+pub(super) fn is_wrapper(byte: u8) -> bool {
+    matches!(byte, b'`' | b'"' | b'\'' | b'*' | b'_')
+}
+
+/// How many wrappers, at most [`WRAPPERS_MAX`], stand directly before `at` and not before `floor`.
+pub(super) fn wrappers_before(text: &str, at: usize, floor: usize) -> usize {
+    let before = text.as_bytes().get(floor..at).unwrap_or_default();
+    before
+        .iter()
+        .rev()
+        .take(WRAPPERS_MAX)
+        .take_while(|byte| is_wrapper(**byte))
+        .count()
+}
+
+/// How many wrappers, at most [`WRAPPERS_MAX`], `text` begins with.
+pub(super) fn wrappers_at(text: &str) -> usize {
+    text.bytes()
+        .take(WRAPPERS_MAX)
+        .take_while(|byte| is_wrapper(*byte))
+        .count()
+}
+
+/// Bytes of the longest control sentinel.
+const SENTINEL_MAX: usize = 40;
+
+/// The length of the control sentinels that `text` begins with: `<|eos|>`, `</s>`. Models leak them behind a path;
+/// they are not for people.
+pub(super) fn sentinels_at(text: &str) -> usize {
+    let mut length = 0;
+    while let Some(sentinel) = sentinel_at(text.get(length..).unwrap_or_default()) {
+        length += sentinel;
+    }
+    length
+}
+
+fn sentinel_at(text: &str) -> Option<usize> {
+    const END_OF_SENTENCE: &str = "</s>";
+    if text.starts_with(END_OF_SENTENCE) {
+        return Some(END_OF_SENTENCE.len());
+    }
+    let inner = text.strip_prefix("<|")?;
+    let window = inner.get(..inner.floor_char_boundary(SENTINEL_MAX))?;
+    let name = window.get(..window.find("|>")?)?;
+    let is_name =
+        |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '\u{2581}');
+    let is_sentinel = !name.is_empty() && name.chars().all(is_name);
+    is_sentinel.then_some("<|".len() + name.len() + "|>".len())
+}
+
+/// The length of what makes `text` an absolute path: `/`, `~/`, `C:\`.
+pub(super) fn path_start(text: &str) -> Option<usize> {
+    match text.as_bytes() {
+        [b'/', ..] => Some(1),
+        [b'~', b'/', ..] => Some(2),
+        [drive, b':', b'/' | b'\\', ..] if drive.is_ascii_alphabetic() => Some(3),
+        _ => None,
+    }
+}
+
+/// The quote that `text` begins with when a path stands behind it.
+pub(super) fn quoted_start(text: &str) -> Option<char> {
+    let quote = text
+        .chars()
+        .next()
+        .filter(|first| matches!(first, '`' | '"' | '\''))?;
+    path_start(text.get(1..)?).map(|_| quote)
+}
+
+/// Whether a path may end before `rest`, which follows `path`.
+pub(super) fn is_boundary(path: &str, rest: &str) -> bool {
+    let Some(next) = rest.chars().next() else {
+        return true;
+    };
+    match next {
+        '`' | '"' | '\'' | ',' | ';' | ':' | ')' | ']' | '}' | '!' | '?' | '<' | '>' | '|'
+        | '…' => true,
+        // These stand inside many a name: they end one only behind an extension.
+        '*' | '_' | '[' => has_known_extension(path),
+        // Only the first dot of several may end a path, so that none is looked at twice.
+        '.' => !path.ends_with('.') && ends_sentence(rest),
+        _ => next.is_whitespace() || is_wide_punctuation(next),
+    }
+}
+
+/// Dots, and perhaps wrappers, with white space or the end behind them.
+fn ends_sentence(rest: &str) -> bool {
+    let after = rest.trim_start_matches('.');
+    let after = after.get(wrappers_at(after)..).unwrap_or_default();
+    after.chars().next().is_none_or(char::is_whitespace)
+}
+
+/// CJK punctuation, full-width ASCII punctuation and typographic quotes.
+fn is_wide_punctuation(character: char) -> bool {
+    matches!(character,
+        '\u{3001}'..='\u{3003}' | '\u{3008}'..='\u{3011}' | '\u{3014}'..='\u{301F}'
+        | '\u{FF01}'..='\u{FF0F}' | '\u{FF1A}'..='\u{FF20}' | '\u{FF3B}'..='\u{FF40}' | '\u{FF5B}'..='\u{FF65}'
+        | '\u{2018}'..='\u{201F}' | '«' | '»' | '‹' | '›')
+}
+
+/// A known extension with something behind it that ends no path: `.pngSome`, `.pdf#1`. `rest` begins behind the dot.
+/// Gives the lengths of what may be the extension.
+pub(super) fn glued_extensions(rest: &str) -> impl Iterator<Item = usize> {
+    let rest = if rest.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+        rest
+    } else {
+        ""
+    };
+    known_prefixes(rest).filter(move |length| {
+        let mut behind = rest.get(*length..).unwrap_or_default().chars();
+        match (behind.next(), behind.next()) {
+            // Another extension follows: `.json.bak` is no `.json`.
+            (Some('.'), Some(next)) => !next.is_ascii_lowercase() && !next.is_ascii_digit(),
+            (Some(_), _) => true,
+            (None, _) => false,
+        }
+    })
+}

@@ -1,0 +1,297 @@
+//! Text that arrives in pieces: what can be shown is shown immediately, what may be part of a tag waits until that is
+//! known.
+
+use std::ops::Range;
+
+use super::directive::{self, MediaDirectives};
+use super::grammar::{
+    TAG_WORD, is_wrapper, path_start, quoted_start, tag_occurrences, wrappers_before,
+};
+use super::mask::LineMasks;
+use super::tag::{MediaTag, scan_unit};
+use super::tidy::WhitespaceTidier;
+use super::{FoundMedia, MediaExtraction, TAGS_MAX};
+
+/// White space between `MEDIA:` and a path on another line.
+const SPACE_MAX: usize = 64;
+
+/// Lines joined by tags whose path stands on the next one.
+const JOINS_MAX: usize = 8;
+
+/// Takes an answer in pieces and gives what can be shown of it. Half a tag never shows.
+///
+/// All pieces given, joined, are [`super::extract_media`]'s text of the whole, however the answer was cut. Text waits at
+/// most for the end of its line, or of the line after `MEDIA:` where the path has not come yet.
+#[derive(Clone, Debug, Default)]
+pub struct HoldBack {
+    masks: LineMasks,
+    tidy: WhitespaceTidier,
+    found: FoundMedia,
+    /// Begins with a line that is not done with.
+    buffer: String,
+    /// How much of the buffer was passed on.
+    released: usize,
+    /// A tag begins at `released`.
+    held: bool,
+    /// A line end came since the last look.
+    line_ended: bool,
+}
+
+impl HoldBack {
+    /// Before the first piece.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next piece and gives what can be shown. `resolve` gives the full path of a file that exists and may
+    /// go.
+    pub fn push(&mut self, chunk: &str, resolve: impl FnMut(&str) -> Option<String>) -> String {
+        self.feed(chunk);
+        self.take(resolve)
+    }
+
+    /// Takes the next piece and decides nothing: for callers that must go and ask which paths of
+    /// [`undecided`](Self::undecided) exist before they [`take`](Self::take).
+    pub fn feed(&mut self, chunk: &str) {
+        self.buffer.push_str(chunk);
+        self.line_ended |= chunk.contains('\n');
+    }
+
+    /// Paths whose existence decides what the next [`take`](Self::take) gives.
+    pub fn undecided(&self) -> Vec<String> {
+        self.paths(false)
+    }
+
+    /// As [`undecided`](Self::undecided), when nothing follows any more.
+    pub fn undecided_at_end(&self) -> Vec<String> {
+        self.paths(true)
+    }
+
+    /// Gives what can be shown, as [`push`](Self::push) does.
+    pub fn take(&mut self, resolve: impl FnMut(&str) -> Option<String>) -> String {
+        let mut shown = String::new();
+        // Without a new line end nothing became complete, and a long line is not looked through again.
+        if std::mem::take(&mut self.line_ended) {
+            self.advance(false, resolve, &mut shown);
+        }
+        self.release(&mut shown);
+        shown
+    }
+
+    /// Gives the rest of the text, and all that was found in the whole.
+    pub fn finish(mut self, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
+        let mut text = String::new();
+        self.advance(true, resolve, &mut text);
+        let FoundMedia {
+            files,
+            notices,
+            directives,
+            ..
+        } = self.found;
+        MediaExtraction {
+            files,
+            text,
+            notices,
+            directives,
+        }
+    }
+
+    /// Bytes looked at so far.
+    #[cfg(test)]
+    pub(super) fn steps(&self) -> usize {
+        self.found.steps
+    }
+
+    /// Every tag of the units that are complete, with the place where its unit starts.
+    pub(super) fn tags(&self, at_end: bool) -> (Vec<MediaTag>, MediaDirectives) {
+        // The masks are copied: looking for paths must not move the state that `take` will decide from.
+        let (mut masks, mut start, mut tags) = (self.masks.clone(), 0, Vec::new());
+        let mut directives = MediaDirectives::default();
+        while let Some((length, text)) = next_unit(&self.buffer, &masks, start, at_end) {
+            let found = scan_unit(text, &mut masks);
+            found
+                .directives
+                .into_iter()
+                .filter_map(|span| text.get(span))
+                .for_each(|text| directives.note(text));
+            tags.extend(found.tags.into_iter().map(|tag| tag.moved(start)));
+            start += length;
+        }
+        (tags, directives)
+    }
+
+    fn paths(&self, at_end: bool) -> Vec<String> {
+        let mut paths: Vec<String> = Vec::new();
+        let room = TAGS_MAX.saturating_sub(self.found.tags);
+        for tag in self.tags(at_end).0.into_iter().take(room) {
+            paths.extend(tag.candidates.into_iter().map(|candidate| candidate.path));
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+
+    /// Decides every complete unit.
+    fn advance(
+        &mut self,
+        at_end: bool,
+        mut resolve: impl FnMut(&str) -> Option<String>,
+        shown: &mut String,
+    ) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut start = 0;
+        while let Some((length, text)) = next_unit(&buffer, &self.masks, start, at_end) {
+            // The masks move on only here, once per unit: a second pass over a fence would close it again.
+            let found = scan_unit(text, &mut self.masks);
+            self.found.steps += found.steps;
+            let mut cuts = found.directives;
+            for cut in &cuts {
+                self.found
+                    .directives
+                    .note(text.get(cut.clone()).unwrap_or_default());
+            }
+            cuts.extend(
+                found
+                    .tags
+                    .iter()
+                    .filter_map(|tag| self.found.decide(tag, &mut resolve)),
+            );
+            cuts.sort_unstable_by_key(|cut| cut.start);
+            let fenced = self.masks.in_fence();
+            emit_unit(&mut self.tidy, text, self.released, &cuts, fenced, shown);
+            (self.released, self.held) = (0, false);
+            start += length;
+        }
+        buffer.drain(..start);
+        self.buffer = buffer;
+    }
+
+    /// Shows the part of an incomplete unit that no tag can begin in.
+    fn release(&mut self, shown: &mut String) {
+        if self.held {
+            return;
+        }
+        let rest = self.buffer.get(self.released..).unwrap_or_default();
+        self.found.steps += rest.len();
+        let tag = tag_occurrences(rest).next();
+        let end = match tag {
+            Some(at) => at - wrappers_before(rest, at, 0),
+            None => {
+                rest.len()
+                    - unfinished_tag_bytes(rest).max(directive::unfinished_directive_bytes(rest))
+            }
+        };
+        let open = rest.get(..end).unwrap_or_default();
+        let mut at = 0;
+        for directive in directive::directive_occurrences(open) {
+            self.found
+                .directives
+                .note(open.get(directive.clone()).unwrap_or_default());
+            // No line ends here before its unit is complete, except where it waits for a path, which no fence does.
+            self.tidy.push(
+                open.get(at..directive.start).unwrap_or_default(),
+                false,
+                shown,
+            );
+            at = directive.end;
+        }
+        self.tidy
+            .push(open.get(at..).unwrap_or_default(), false, shown);
+        (self.released, self.held) = (self.released + end, tag.is_some());
+    }
+}
+
+/// The next complete unit from `start` on: its length and text.
+fn next_unit<'text>(
+    buffer: &'text str,
+    masks: &LineMasks,
+    start: usize,
+    at_end: bool,
+) -> Option<(usize, &'text str)> {
+    let rest = buffer.get(start..).filter(|rest| !rest.is_empty())?;
+    let length = unit_length(rest, masks, at_end)?;
+    Some((length, rest.get(..length)?))
+}
+
+/// Passes on what the cuts leave of a unit.
+fn emit_unit(
+    tidy: &mut WhitespaceTidier,
+    text: &str,
+    released: usize,
+    cuts: &[Range<usize>],
+    fenced: bool,
+    shown: &mut String,
+) {
+    let mut at = released;
+    for cut in cuts {
+        tidy.push(text.get(at..cut.start).unwrap_or_default(), fenced, shown);
+        // Spans of neighbouring tags may share wrappers: `get` is `None` for a reversed range, and nothing lies
+        // between.
+        at = at.max(cut.end);
+    }
+    tidy.push(text.get(at..).unwrap_or_default(), fenced, shown);
+}
+
+/// The length of the unit at the start of `rest`: a line, with those that its last tag reaches to.
+fn unit_length(rest: &str, masks: &LineMasks, at_end: bool) -> Option<usize> {
+    let whole = |from: usize| {
+        let newline = rest.get(from..)?.find('\n').map(|at| from + at + 1);
+        newline.or(at_end.then_some(rest.len()))
+    };
+    let mut length = whole(0)?;
+    let mut line_start = 0;
+    for _ in 0..JOINS_MAX {
+        let line = rest.get(line_start..length)?;
+        if (line_start == 0 && masks.masks_whole(line)) || !ends_open(line) {
+            break;
+        }
+        let after = rest.get(length..)?;
+        let start = after.trim_start();
+        let space = after.len() - start.len();
+        // Bounds how long shown text can wait: an endless run of white space must not hold the stream.
+        if space > SPACE_MAX || (start.is_empty() && at_end) {
+            break;
+        }
+        // Four bytes decide whether a path follows: a quote and `C:\`. Fewer could still become one.
+        if start.len() < 4 && !at_end && !start.contains('\n') {
+            return None;
+        }
+        if path_start(start).is_none() && quoted_start(start).is_none() {
+            break;
+        }
+        line_start = length + space;
+        length = whole(line_start)?;
+    }
+    Some(length)
+}
+
+/// Whether a line ends with `MEDIA:`.
+fn ends_open(line: &str) -> bool {
+    let line = line.trim_end();
+    let start = line.len().checked_sub(TAG_WORD.len());
+    start
+        .and_then(|start| line.get(start..))
+        .is_some_and(|end| end.eq_ignore_ascii_case(TAG_WORD))
+}
+
+/// How many bytes at the end of `text` may become `MEDIA:`, with wrappers before it.
+fn unfinished_tag_bytes(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let begun = (1..TAG_WORD.len()).find(|length| {
+        let tail = bytes
+            .len()
+            .checked_sub(*length)
+            .and_then(|start| bytes.get(start..));
+        tail.zip(TAG_WORD.as_bytes().get(..*length))
+            .is_some_and(|(tail, word)| tail.eq_ignore_ascii_case(word))
+    });
+    let begun = begun.unwrap_or(0);
+    let before = bytes.get(..bytes.len() - begun).unwrap_or_default();
+    begun
+        + before
+            .iter()
+            .rev()
+            .take(super::grammar::WRAPPERS_MAX)
+            .take_while(|byte| is_wrapper(**byte))
+            .count()
+}

@@ -1,0 +1,175 @@
+//! What never holds a tag: fenced code, quoted lines, inline code, strings in JSON (platform-delivery 3.4).
+//!
+//! Works line by line and never looks behind the end of one, so that a stream is judged like the whole.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What earlier lines say about the next one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LineMasks {
+    /// The fence that is open: its character and how often it stood there.
+    fence: Option<(char, usize)>,
+    /// Brackets of JSON that are open.
+    depth: usize,
+}
+
+/// The parts of one line in which a tag does not count.
+#[derive(Debug, Default)]
+pub(super) struct LineMask {
+    /// All of it is masked.
+    pub(super) whole: bool,
+    /// Inline code with its backticks.
+    pub(super) code: Vec<Range<usize>>,
+    /// Strings of JSON with their quotes.
+    pub(super) strings: Vec<Range<usize>>,
+}
+
+impl LineMasks {
+    /// Whether the last line was inside a fence, or opened one.
+    pub(super) fn in_fence(&self) -> bool {
+        self.fence.is_some()
+    }
+
+    /// Judges the next line. It may have its line end.
+    pub(super) fn line(&mut self, line: &str) -> LineMask {
+        let whole = LineMask {
+            whole: true,
+            ..LineMask::default()
+        };
+        let start = line.trim_start();
+        if let Some((character, length)) = self.fence {
+            let run = run_of(start, character);
+            let closes = run >= length && start.trim_start_matches(character).trim().is_empty();
+            self.fence = self.fence.filter(|_| !closes);
+            return whole;
+        }
+        if let Some(fence) = opens_fence(start) {
+            (self.fence, self.depth) = (Some(fence), 0);
+            return whole;
+        }
+        if start.starts_with('>') {
+            self.depth = 0;
+            return whole;
+        }
+        // An empty line ends JSON: without this an unclosed bracket in prose would mask the rest of the answer.
+        if start.is_empty() {
+            self.depth = 0;
+        }
+        LineMask {
+            whole: false,
+            code: code_spans(line),
+            strings: self.strings(line),
+        }
+    }
+
+    /// Whether every tag of the line that begins here is masked, without going on to it.
+    pub(super) fn masks_whole(&self, line: &str) -> bool {
+        let start = line.trim_start();
+        self.fence.is_some() || opens_fence(start).is_some() || start.starts_with('>')
+    }
+
+    /// Strings that are values: those behind a key, and all inside brackets that opened as JSON.
+    fn strings(&mut self, line: &str) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        let (mut last, mut before_last) = (None, None);
+        let mut at = 0;
+        while let Some(character) = line.get(at..).and_then(|rest| rest.chars().next()) {
+            let mut next = at + character.len_utf8();
+            match character {
+                '"' => {
+                    let Some(end) = string_end(line, next) else {
+                        // A quote that its line does not close is an inch mark or prose, not the start of a
+                        // string.
+                        break;
+                    };
+                    // `"key": "value"` in prose: the string behind a key is a value, even without brackets.
+                    let behind_key = (before_last, last) == (Some('"'), Some(':'));
+                    if self.depth > 0 || behind_key {
+                        found.push(at..end);
+                    }
+                    next = end;
+                }
+                '{' | '[' if self.depth > 0 || opens_json(line, at, character) => self.depth += 1,
+                '}' | ']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            if !character.is_whitespace() {
+                (before_last, last) = (last, Some(character));
+            }
+            at = next;
+        }
+        found
+    }
+}
+
+/// The fence that a line opens. Backticks behind backticks make it inline code.
+fn opens_fence(start: &str) -> Option<(char, usize)> {
+    let character = start
+        .chars()
+        .next()
+        .filter(|first| matches!(first, '`' | '~'))?;
+    let length = run_of(start, character);
+    let info = start.trim_start_matches(character);
+    (length >= 3 && !(character == '`' && info.contains('`'))).then_some((character, length))
+}
+
+/// How often `text` begins with `character`, which is ASCII.
+fn run_of(text: &str, character: char) -> usize {
+    text.len() - text.trim_start_matches(character).len()
+}
+
+/// Runs of backticks, each joined with the next of the same length. Linear: the next run of each length is known from
+/// a walk from the end.
+fn code_spans(line: &str) -> Vec<Range<usize>> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (at, _) in line.match_indices('`') {
+        match runs.last_mut() {
+            Some((start, length)) if *start + *length == at => *length += 1,
+            _ => runs.push((at, 1)),
+        }
+    }
+    let mut next_of_length = BTreeMap::new();
+    let mut partner = vec![None; runs.len()];
+    for ((index, (_, length)), partner) in runs.iter().enumerate().zip(&mut partner).rev() {
+        *partner = next_of_length.insert(*length, index);
+    }
+    let mut spans = Vec::new();
+    let mut index = 0;
+    while let Some((start, _)) = runs.get(index) {
+        let closing = partner.get(index).copied().flatten();
+        if let Some((close, (end, length))) =
+            closing.and_then(|close| Some((close, runs.get(close)?)))
+        {
+            spans.push(*start..end + length);
+            index = close;
+        }
+        index += 1;
+    }
+    spans
+}
+
+/// Behind the quote that closes a string whose content begins at `from`.
+fn string_end(line: &str, from: usize) -> Option<usize> {
+    let mut escaped = false;
+    for (at, byte) in line.as_bytes().get(from..)?.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(from + at + 1),
+            b'\n' => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whether a bracket looks like the start of JSON: a string follows, or it stands alone on its line.
+fn opens_json(line: &str, at: usize, bracket: char) -> bool {
+    let rest = line.get(at + 1..).unwrap_or_default().trim_start();
+    let alone = rest.is_empty()
+        && line
+            .get(..at)
+            .is_some_and(|before| before.trim().is_empty());
+    alone || rest.starts_with('"') || (bracket == '[' && rest.starts_with("{\""))
+}

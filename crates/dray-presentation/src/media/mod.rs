@@ -1,0 +1,136 @@
+//! How an agent names files in its answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
+//!
+//! The language is the one that agents were trained on, with its faults repaired: more may follow a path, the longest
+//! path that *exists* is meant, a path that does not exist is reported, and no list of extensions decides what may go.
+//! Hand this module an assistant's own final words and nothing else: tags in tool output or in quoted text of a
+//! person never count, and only the caller knows those apart.
+//!
+//! Nothing here touches a file system. A caller that can answer immediately whether a path exists calls [`extract_media`];
+//! who must go and ask takes the [`tag_paths`] first. Work is linear in the text: every byte is looked at a fixed number of
+//! times, and a tag has at most [`CANDIDATES_MAX`] candidates.
+//!
+//! ```
+//! use dray_presentation::media;
+//!
+//! let answer = "Here it is: MEDIA:/tmp/my report.pdf\nEnjoy!";
+//! let found = media::extract_media(answer, |path| path == "/tmp/my report.pdf");
+//! assert_eq!(found.files, ["/tmp/my report.pdf"]);
+//! assert_eq!(found.text, "Here it is: \nEnjoy!");
+//! ```
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+mod directive;
+mod grammar;
+mod hold;
+mod mask;
+mod prose;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod tidy;
+
+pub use directive::MediaDirectives;
+pub use hold::HoldBack;
+pub use prose::{RemoteImage, bare_paths, remote_images};
+pub use tag::{CANDIDATES_MAX, MediaTag, TagCandidate};
+
+use crate::name;
+
+/// Tags that one message may have. Those beyond stay in the text as they are.
+pub const TAGS_MAX: usize = 256;
+
+/// What an answer holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MediaExtraction {
+    /// Files to deliver, in order, each once.
+    pub files: Vec<String>,
+    /// What remains to be said; empty when no text message is to be sent.
+    pub text: String,
+    /// Names, without folders, of what was tagged and does not exist; for the failure notice.
+    pub notices: Vec<String>,
+    /// What the message asks for all of its files.
+    pub directives: MediaDirectives,
+}
+
+/// Takes the tags out of an answer. `exists` says whether a path, as it is written, is a file that may go.
+pub fn extract_media(text: &str, mut exists: impl FnMut(&str) -> bool) -> MediaExtraction {
+    extract_with(text, |path| exists(path).then(|| path.to_owned()))
+}
+
+/// As [`extract_media`], where `resolve` also gives the full path (`~` expanded): two ways to write one file are one.
+pub fn extract_with(text: &str, resolve: impl FnMut(&str) -> Option<String>) -> MediaExtraction {
+    let mut whole = HoldBack::new();
+    whole.feed(text);
+    whole.finish(resolve)
+}
+
+/// Finds the tags of an answer and decides nothing. Spans are byte ranges of `text`.
+pub fn scan_tags(text: &str) -> (Vec<MediaTag>, MediaDirectives) {
+    let mut whole = HoldBack::new();
+    whole.feed(text);
+    whole.tags(true)
+}
+
+/// Every path that the tags of an answer may mean, sorted: what to look for before [`extract_media`].
+pub fn tag_paths(text: &str) -> Vec<String> {
+    let mut whole = HoldBack::new();
+    whole.feed(text);
+    whole.undecided_at_end()
+}
+
+/// What was found so far.
+#[derive(Clone, Debug, Default)]
+struct FoundMedia {
+    files: Vec<String>,
+    seen: BTreeSet<String>,
+    notices: Vec<String>,
+    directives: MediaDirectives,
+    /// Tags decided so far, at most [`TAGS_MAX`].
+    tags: usize,
+    /// Bytes looked at so far; tests prove by it that the work is linear.
+    steps: usize,
+}
+
+impl FoundMedia {
+    /// Decides one tag. Gives what to cut from the text.
+    fn decide(
+        &mut self,
+        tag: &MediaTag,
+        mut resolve: impl FnMut(&str) -> Option<String>,
+    ) -> Option<Range<usize>> {
+        // Each candidate may cost a round trip to a sandbox, so the number of tags is bounded before them.
+        if self.tags >= TAGS_MAX {
+            return None;
+        }
+        self.tags += 1;
+        let existing = tag
+            .candidates
+            .iter()
+            .find_map(|candidate| Some((candidate, resolve(&candidate.path)?)));
+        if let Some((candidate, file)) = existing {
+            if self.seen.insert(file.clone()) {
+                self.files.push(file);
+            }
+            return Some(candidate.span.clone());
+        }
+        // Inline code that names no file is an explanation of the syntax and stays as it is written.
+        if tag.code {
+            return None;
+        }
+        let fallback = tag.fallback.and_then(|index| tag.candidates.get(index));
+        // A name with more words than the first is most likely prose.
+        let word = || {
+            tag.candidates
+                .iter()
+                .find(|candidate| !candidate.path.contains(char::is_whitespace))
+        };
+        let named = fallback.or_else(word).or(tag.candidates.last())?;
+        let name = name::shown_name(&named.path);
+        if !self.notices.contains(&name) {
+            self.notices.push(name);
+        }
+        fallback.map(|candidate| candidate.span.clone())
+    }
+}

@@ -1,0 +1,215 @@
+//! Files that are named without a tag: bare paths in prose, pictures elsewhere (platform-delivery 3.6).
+
+use std::ops::Range;
+
+use super::grammar::{has_known_extension, is_boundary, path_start};
+use super::mask::LineMasks;
+
+/// Bytes of the longest path and of the longest address.
+const LENGTH_MAX: usize = 4096;
+
+/// Paths and pictures that one message may name.
+const COUNT_MAX: usize = 64;
+
+/// Extensions of pictures in addresses.
+const PICTURE_EXTENSIONS: [&str; 5] = [".png", ".jpg", ".jpeg", ".gif", ".webp"];
+
+/// Hosts whose addresses are pictures without looking so.
+const PICTURE_HOSTS: [&str; 3] = ["fal.media", "fal-cdn", "replicate.delivery"];
+
+/// A picture on another server that an answer refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteImage {
+    /// Its address, not yet judged.
+    pub url: String,
+    /// What it shows; may be empty.
+    pub alt: String,
+    /// Where the mention stands in the text, to be cut when the picture was sent.
+    pub span: Range<usize>,
+}
+
+/// Local paths in prose: they begin where no word goes on, end with a known extension, stand outside of code and
+/// exist. Each once, in order.
+///
+/// Hand in the text that [`super::extract_media`] left, of a final answer that was not streamed: a path that was only
+/// mentioned must not be sent by a second look.
+pub fn bare_paths(text: &str, mut exists: impl FnMut(&str) -> bool) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut asked = 0;
+    for (_, piece) in unmasked_text(text) {
+        let mut before = None;
+        let mut skip = 0;
+        for (at, character) in piece.char_indices() {
+            let last = before.replace(character);
+            if at < skip || !starts_path(last, piece.get(at..).unwrap_or_default()) {
+                continue;
+            }
+            let length = path_length(piece.get(at..).unwrap_or_default());
+            skip = at + length;
+            let Some(path) = piece.get(at..skip).filter(|path| has_known_extension(path)) else {
+                continue;
+            };
+            // Counted before the call: each check may be a round trip to a sandbox, found or not.
+            asked += 1;
+            if asked <= COUNT_MAX && !found.iter().any(|known| known == path) && exists(path) {
+                found.push(path.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// Pictures elsewhere: `![alt](http…)` whose address looks like a picture, and `<img src="http…">`. Outside of code.
+pub fn remote_images(text: &str) -> Vec<RemoteImage> {
+    let mut found = Vec::new();
+    for (start, piece) in unmasked_text(text) {
+        let mut skip = 0;
+        for (at, _) in piece.match_indices(['!', '<']) {
+            // A mention inside one that was taken must not be taken again, nor may the work grow with nesting.
+            if at < skip || found.len() >= COUNT_MAX {
+                continue;
+            }
+            let window = piece
+                .get(at..piece.floor_char_boundary(at.saturating_add(LENGTH_MAX)))
+                .unwrap_or_default();
+            let image = if window.starts_with('!') {
+                parse_markdown_image(window)
+            } else {
+                parse_img_element(window)
+            };
+            if let Some((url, alt, length)) = image {
+                skip = at + length;
+                found.push(RemoteImage {
+                    url: url.to_owned(),
+                    alt: alt.to_owned(),
+                    span: start + at..start + skip,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Pieces of text outside of everything masked, with where they start. None goes over the end of a line.
+fn unmasked_text(text: &str) -> Vec<(usize, &str)> {
+    let (mut masks, mut start, mut pieces) = (LineMasks::default(), 0, Vec::new());
+    for line in text.split_inclusive('\n') {
+        let mask = masks.line(line);
+        if !mask.whole {
+            // Code and strings may overlap: spans are walked by their start, and `get` refuses a reversed
+            // range.
+            let mut spans = [mask.code, mask.strings].concat();
+            spans.sort_unstable_by_key(|span| span.start);
+            let mut at = 0;
+            for span in spans {
+                pieces.extend(line.get(at..span.start).map(|piece| (start + at, piece)));
+                at = at.max(span.end);
+            }
+            pieces.extend(line.get(at..).map(|piece| (start + at, piece)));
+        }
+        start += line.len();
+    }
+    pieces
+}
+
+/// Whether a path begins here: not inside a word, an address or another path.
+fn starts_path(before: Option<char>, rest: &str) -> bool {
+    let inside = before.is_some_and(|last| {
+        last.is_alphanumeric() || matches!(last, '/' | '\\' | ':' | '.' | '_' | '~')
+    });
+    !inside && path_start(rest).is_some()
+}
+
+/// Where a path without spaces ends.
+fn path_length(rest: &str) -> usize {
+    let start = path_start(rest).unwrap_or_default();
+    let window = rest
+        .get(..rest.floor_char_boundary(LENGTH_MAX))
+        .unwrap_or_default();
+    let mut ends = window
+        .char_indices()
+        .map(|(at, _)| at)
+        .skip_while(|at| *at < start);
+    ends.find(|at| {
+        is_boundary(
+            rest.get(..*at).unwrap_or_default(),
+            rest.get(*at..).unwrap_or_default(),
+        )
+    })
+    .unwrap_or(window.len())
+}
+
+/// `![alt](url)` or `![alt](url "title")`: address, text and length.
+fn parse_markdown_image(text: &str) -> Option<(&str, &str, usize)> {
+    let inner = text.strip_prefix("![")?;
+    // A bracket inside begins another mention.
+    let (alt, rest) = inner.split_at_checked(inner.find(['[', ']'])?)?;
+    let target = rest
+        .strip_prefix("](")
+        .filter(|target| is_http(target.trim_start()))?;
+    let (target, _) = target.split_once(')')?;
+    let url = target.split_whitespace().next()?;
+    let length = "![".len() + alt.len() + "](".len() + target.len() + ")".len();
+    looks_like_picture(url).then_some((url, alt, length))
+}
+
+/// `<img … src="url" …>`: address, text and length.
+fn parse_img_element(text: &str) -> Option<(&str, &str, usize)> {
+    let (name, inner) = text.split_at_checked("<img".len())?;
+    let (inner, end) = inner.split_at_checked(inner.find(['<', '>'])?)?;
+    let is_image = name.eq_ignore_ascii_case("<img") && inner.starts_with(char::is_whitespace);
+    if !is_image || !end.starts_with('>') {
+        return None;
+    }
+    let url = attribute_value(inner, "src").filter(|url| is_http(url))?;
+    let alt = attribute_value(inner, "alt").unwrap_or_default();
+    Some((url, alt, name.len() + inner.len() + ">".len()))
+}
+
+/// The value of an attribute, quoted or not.
+fn attribute_value<'text>(inner: &'text str, name: &str) -> Option<&'text str> {
+    // ASCII lower case keeps every byte offset, so places in `lower` hold for `inner`.
+    let lower = inner.to_ascii_lowercase();
+    let at = lower.match_indices(name).map(|(at, _)| at).find(|at| {
+        let before = inner
+            .get(..*at)
+            .and_then(|before| before.chars().next_back());
+        before.is_some_and(|before| before.is_whitespace() || matches!(before, '"' | '\'' | '/'))
+            && inner
+                .get(at + name.len()..)
+                .is_some_and(|after| after.trim_start().starts_with('='))
+    })?;
+    let value = inner
+        .get(at + name.len()..)?
+        .trim_start()
+        .strip_prefix('=')?
+        .trim_start();
+    match value.chars().next()? {
+        quote @ ('"' | '\'') => value.get(1..)?.split(quote).next(),
+        _ => value.split_whitespace().next(),
+    }
+}
+
+fn is_http(url: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| {
+        url.get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+            && url.len() > scheme.len()
+    })
+}
+
+/// Whether the path ends like a picture, or the host is known for them.
+fn looks_like_picture(url: &str) -> bool {
+    let lower = url.to_ascii_lowercase();
+    let place = lower.split(['?', '#']).next().unwrap_or_default();
+    let host = place
+        .split("//")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next())
+        .unwrap_or_default();
+    // A guess about what is worth fetching, not a permission: the egress policy judges the URL (SSRF).
+    PICTURE_EXTENSIONS
+        .iter()
+        .any(|extension| place.ends_with(extension))
+        || PICTURE_HOSTS.iter().any(|known| host.contains(known))
+}

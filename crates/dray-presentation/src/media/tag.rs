@@ -1,0 +1,378 @@
+//! Tags in one unit of text: a line, or a few where `MEDIA:` and its path stand on different ones.
+
+use std::ops::Range;
+
+use super::directive;
+use super::grammar::{
+    TAG_WORD, glued_extensions, has_known_extension, is_boundary, path_start, quoted_start,
+    sentinels_at, tag_occurrences, wrappers_at, wrappers_before,
+};
+use super::mask::{LineMask, LineMasks};
+
+/// Candidates that one tag may have.
+pub const CANDIDATES_MAX: usize = 32;
+
+/// Words of a path without a known extension.
+const WORDS_MAX: usize = 8;
+
+/// Bytes of the longest path.
+const PATH_MAX: usize = 4096;
+
+/// What may stand at the end of a quoted path and not belong to it (platform-delivery 3.3).
+const TRAILING_CHARACTERS: [char; 10] = ['`', '"', '\'', '.', ',', ';', ':', ')', '}', ']'];
+
+/// One `MEDIA:` with all that its path may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediaTag {
+    /// Byte offset of `MEDIA:`, without the wrappers before it.
+    pub at: usize,
+    /// What the path may be, longest first; at least one, at most [`CANDIDATES_MAX`].
+    pub candidates: Vec<TagCandidate>,
+    /// Which candidate is meant when none exists. Without one the text then stays as it is.
+    pub fallback: Option<usize>,
+    /// The path stands in quotes or backticks.
+    pub quoted: bool,
+    /// It stands in inline code, and counts only when it exists.
+    pub code: bool,
+}
+
+/// What a tag may mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagCandidate {
+    /// The path as it is written.
+    pub path: String,
+    /// What is cut from the text when this is it. Wrappers between two tags may be in the spans of both.
+    pub span: Range<usize>,
+}
+
+/// What was found in one unit.
+#[derive(Debug, Default)]
+pub(super) struct TagUnit {
+    pub(super) tags: Vec<MediaTag>,
+    pub(super) directives: Vec<Range<usize>>,
+    /// Bytes looked at, for proof that the work is linear.
+    pub(super) steps: usize,
+}
+
+/// Finds the tags of a unit and goes on with `masks` behind it.
+pub(super) fn scan_unit(text: &str, masks: &mut LineMasks) -> TagUnit {
+    let lines = line_masks(text, masks);
+    let directives: Vec<_> = directive::directive_occurrences(text).collect();
+    let mut scanner = TagScanner {
+        text,
+        lines: &lines,
+        directives: &directives,
+        floor: 0,
+        steps: 4 * text.len(),
+    };
+    let mut tags = Vec::new();
+    let mut starts = tag_occurrences(text).peekable();
+    while let Some(at) = starts.next() {
+        let limit = starts.peek().copied().unwrap_or(text.len());
+        if let Some(tag) = scanner.tag(at, limit) {
+            scanner.floor = at + TAG_WORD.len();
+            tags.push(tag);
+        }
+    }
+    TagUnit {
+        tags,
+        steps: scanner.steps,
+        directives,
+    }
+}
+
+/// The mask of every line, with where it starts.
+fn line_masks(text: &str, masks: &mut LineMasks) -> Vec<(usize, LineMask)> {
+    let mut start = 0;
+    let mut lines = Vec::new();
+    for line in text.split_inclusive('\n') {
+        lines.push((start, masks.line(line)));
+        start += line.len();
+    }
+    lines
+}
+
+struct TagScanner<'unit> {
+    text: &'unit str,
+    lines: &'unit [(usize, LineMask)],
+    directives: &'unit [Range<usize>],
+    /// Behind the `MEDIA:` of the last tag. Wrappers between two tags may go with either.
+    floor: usize,
+    steps: usize,
+}
+
+impl TagScanner<'_> {
+    /// The tag whose `MEDIA:` stands at `at`; nothing of it stands at or behind `limit`.
+    fn tag(&mut self, at: usize, limit: usize) -> Option<MediaTag> {
+        // The first line starts at 0, so a tag always has one; `partition_point` counts those that begin before
+        // it.
+        let index = self
+            .lines
+            .partition_point(|(start, _)| *start <= at)
+            .checked_sub(1)?;
+        let (line_start, mask) = self.lines.get(index)?;
+        let inside = |spans: &[Range<usize>]| {
+            let index = spans
+                .partition_point(|span| span.start + line_start <= at)
+                .checked_sub(1)?;
+            spans
+                .get(index)
+                .filter(|span| at < span.end + line_start)
+                .cloned()
+        };
+        if mask.whole || inside(&mask.strings).is_some() {
+            return None;
+        }
+        if let Some(span) = inside(&mask.code) {
+            return self.code(at, line_start + span.start..line_start + span.end, limit);
+        }
+        let opening = at - wrappers_before(self.text, at, self.floor);
+        let behind = self.text.get(at + TAG_WORD.len()..limit)?;
+        let start = limit - behind.trim_start().len();
+        let end = self.region_end(start, limit);
+        let region = self.text.get(start..end)?;
+        self.steps += region.len().min(PATH_MAX) + (start - at);
+        if let Some(quote) = quoted_start(region)
+            && let Some(tag) = self.quoted(at, opening, start, region, quote)
+        {
+            return Some(tag);
+        }
+        // Wrappers before the next tag are its own.
+        let next_opens = if end == limit {
+            wrappers_before(self.text, end, start)
+        } else {
+            0
+        };
+        let region = region.get(..region.len() - next_opens)?;
+        let bare = region.trim_start_matches(['`', '"', '\'']);
+        self.bare(at, opening, start + region.len() - bare.len(), bare)
+    }
+
+    /// Where a path that begins at `start` must have ended: the line, the next directive, the longest path.
+    fn region_end(&self, start: usize, limit: usize) -> usize {
+        let index = self
+            .directives
+            .partition_point(|directive| directive.start < start);
+        let directive = self
+            .directives
+            .get(index)
+            .map_or(limit, |directive| directive.start);
+        // The window bounds the search for the line end, which would be quadratic over many tags in one line.
+        let window = limit.min(directive).min(start.saturating_add(PATH_MAX));
+        let window = self.text.floor_char_boundary(window).max(start);
+        let line = self
+            .text
+            .get(start..window)
+            .and_then(|rest| rest.find(['\n', '\r']));
+        line.map_or(window, |length| start + length)
+    }
+
+    /// A tag that is all there is in a piece of inline code.
+    fn code(&mut self, at: usize, span: Range<usize>, limit: usize) -> Option<MediaTag> {
+        let opening = at - wrappers_before(self.text, at, self.floor);
+        if limit < span.end || opening > span.start {
+            return None;
+        }
+        let inner = self.text.get(at + TAG_WORD.len()..span.end)?;
+        self.steps += inner.len();
+        let body = inner.trim_end_matches(['`', '"', '\'', '*', '_']);
+        let path = body.trim_start().trim_start_matches(['"', '\'']);
+        path_start(path)?;
+        let candidate = TagCandidate {
+            path: path.to_owned(),
+            span: opening..self.closing(at + TAG_WORD.len() + body.len(), true),
+        };
+        // Wrappers beyond the third, or a space, would leave half of the code behind.
+        (candidate.span.end >= span.end && path.len() <= PATH_MAX).then(|| MediaTag {
+            at,
+            candidates: vec![candidate],
+            fallback: None,
+            quoted: false,
+            code: true,
+        })
+    }
+
+    /// A path in quotes. The quote may also stand inside: each that could close it makes a candidate.
+    fn quoted(
+        &self,
+        at: usize,
+        opening: usize,
+        start: usize,
+        region: &str,
+        quote: char,
+    ) -> Option<MediaTag> {
+        let mut candidates = Vec::new();
+        for (close, _) in region.match_indices(quote).skip(1).take(WORDS_MAX) {
+            let path = region.get(1..close)?.trim();
+            let after = region.get(close + 1..).unwrap_or_default();
+            // A quote followed by a letter is an apostrophe: `'it's.pdf'`.
+            if path_start(path).is_none() || after.chars().next().is_some_and(char::is_alphanumeric)
+            {
+                continue;
+            }
+            let span = opening..self.closing(start + close + 1, opening < at);
+            let bare = path.trim_end_matches(TRAILING_CHARACTERS);
+            if bare.len() < path.len() && path_start(bare).is_some() {
+                candidates.push(TagCandidate {
+                    path: bare.to_owned(),
+                    span: span.clone(),
+                });
+            }
+            candidates.push(TagCandidate {
+                path: path.to_owned(),
+                span,
+            });
+        }
+        // Found from short to long; the rule takes the longest that exists (R-4).
+        candidates.reverse();
+        let fallback = candidates.len().checked_sub(1)?;
+        Some(MediaTag {
+            at,
+            candidates,
+            fallback: Some(fallback),
+            quoted: true,
+            code: false,
+        })
+    }
+
+    /// A path without quotes: every place where it may end makes a candidate.
+    fn bare(&mut self, at: usize, opening: usize, start: usize, region: &str) -> Option<MediaTag> {
+        let first = path_start(region)?;
+        // No bare path goes over these two.
+        let stop = region.find(['`', '"']).unwrap_or(region.len());
+        let region = region.get(..stop).unwrap_or_default();
+        let rest_of_text = self.text.get(start..).unwrap_or_default();
+        let mut ends: Vec<(usize, bool)> = Vec::new();
+        let (mut words, mut in_space) = (1, false);
+        for (end, next) in region
+            .char_indices()
+            .chain([(region.len(), ' ')])
+            .skip_while(|(end, _)| *end < first)
+        {
+            let path = region.get(..end).unwrap_or_default();
+            // At the end of the region the next tag, a directive or a quote follows, or nothing.
+            let bounded = end == region.len()
+                || is_boundary(path, rest_of_text.get(end..).unwrap_or_default());
+            let space = next.is_whitespace();
+            if bounded && !in_space && end > first {
+                let known = has_known_extension(path);
+                if known || words <= WORDS_MAX {
+                    ends.push((end, known));
+                }
+            }
+            if next == '.' && end < region.len() {
+                let behind = region.get(end + 1..).unwrap_or_default();
+                let joined = glued_extensions(behind).map(|length| end + 1 + length);
+                ends.extend(
+                    joined
+                        .filter(|end| !is_bounded(region, *end, rest_of_text))
+                        .map(|end| (end, false)),
+                );
+            }
+            words += usize::from(space && !in_space);
+            in_space = space;
+            if ends.len() >= CANDIDATES_MAX {
+                break;
+            }
+        }
+        self.steps += region.len();
+        self.candidates(at, opening, start, region, ends)
+    }
+
+    /// Makes candidates from the ends of a path, in any order.
+    fn candidates(
+        &self,
+        at: usize,
+        opening: usize,
+        start: usize,
+        region: &str,
+        mut ends: Vec<(usize, bool)>,
+    ) -> Option<MediaTag> {
+        ends.sort_unstable_by(|one, other| other.cmp(one));
+        ends.dedup_by_key(|(end, _)| *end);
+        // Longest first in the list: the excess goes there, since the fallback is the shortest with a known
+        // extension.
+        let excess = ends.len().saturating_sub(CANDIDATES_MAX);
+        ends.drain(..excess);
+        let fallback = ends.iter().rposition(|(_, known)| *known);
+        let candidate = |(end, _): &(usize, bool)| {
+            let path = region.get(..*end)?.to_owned();
+            Some(TagCandidate {
+                path,
+                span: opening..self.closing(start + end, opening < at),
+            })
+        };
+        let candidates: Vec<TagCandidate> = ends.iter().filter_map(candidate).collect();
+        (!candidates.is_empty()).then_some(MediaTag {
+            at,
+            candidates,
+            fallback,
+            quoted: false,
+            code: false,
+        })
+    }
+
+    /// Where the tag ends whose path ends at `end`: behind closing wrappers, one final dot and control sentinels.
+    fn closing(&self, end: usize, wrapped: bool) -> usize {
+        let closed = self.closed(end, wrapped);
+        closed + sentinels_at(self.text.get(closed..).unwrap_or_default())
+    }
+
+    /// The same without sentinels. Wrappers that open something themselves are left alone, unless the tag was
+    /// `wrapped`.
+    fn closed(&self, end: usize, wrapped: bool) -> usize {
+        let rest = self.text.get(end..).unwrap_or_default();
+        let closes = |length: usize| {
+            let next = rest.get(length..).and_then(|rest| rest.chars().next());
+            let opens = next.is_some_and(|next| next.is_alphanumeric() || next == '/');
+            wrapped
+                || !opens
+                || tag_occurrences(
+                    rest.get(length..length + TAG_WORD.len())
+                        .unwrap_or_default(),
+                )
+                .next()
+                .is_some()
+        };
+        let closers = Some(wrappers_at(rest))
+            .filter(|length| closes(*length))
+            .unwrap_or(0);
+        let after = rest.get(closers..).unwrap_or_default();
+        let Some(behind_dot) = after.strip_prefix('.') else {
+            return end + closers;
+        };
+        let late = if closers == 0 {
+            wrappers_at(behind_dot)
+        } else {
+            0
+        };
+        let sentence_ends = |rest: &str| {
+            let rest = rest.get(sentinels_at(rest)..).unwrap_or_default();
+            rest.chars().next().is_none_or(char::is_whitespace)
+        };
+        if behind_dot.get(late..).is_some_and(sentence_ends) {
+            return end + closers + 1 + late;
+        }
+        end + closers
+    }
+}
+
+/// Whether a path that ends at `end` is properly bounded.
+fn is_bounded(region: &str, end: usize, rest_of_text: &str) -> bool {
+    end >= region.len()
+        || is_boundary(
+            region.get(..end).unwrap_or_default(),
+            rest_of_text.get(end..).unwrap_or_default(),
+        )
+}
+
+impl MediaTag {
+    /// The same tag in a text that begins `by` bytes earlier.
+    pub(super) fn moved(mut self, by: usize) -> Self {
+        self.at += by;
+        for candidate in &mut self.candidates {
+            candidate.span = candidate.span.start + by..candidate.span.end + by;
+        }
+        self
+    }
+}

@@ -1,0 +1,261 @@
+//! Names of files: made safe to keep, to show, to put into a prompt, a header or an object key (R-15).
+//!
+//! A name is a label. Nothing here makes a string safe to *open*: paths belong to the sandbox and the store.
+
+use dray_media_type::extension_start;
+use icu_normalizer::ComposingNormalizerBorrowed;
+
+use crate::chars;
+
+mod header;
+#[cfg(test)]
+mod tests;
+
+pub use dray_media_type::extension_of;
+pub use header::{attachment_disposition, form_data, inline_disposition};
+
+/// Bytes of the longest name that [`clean_name`] gives.
+pub const CLEAN_MAX: usize = 200;
+
+/// Bytes of the longest name that file systems take.
+pub const FILE_MAX: usize = 255;
+
+/// Characters of the longest text in notices and logs (platform-delivery 5.2).
+pub const SHOWN_MAX: usize = 200;
+
+/// Characters of the longest name in a prompt (platform-delivery 11.5).
+pub const PROMPT_MAX: usize = 120;
+
+/// Bytes of the longest name in an object key.
+const KEY_MAX: usize = 120;
+
+/// What a file is called of which no name is left.
+const DEFAULT_NAME: &str = "file";
+
+/// What Windows takes for devices, in any case and with any extension.
+const WINDOWS_DEVICE_NAMES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"];
+
+/// The name under which a file that came from outside is kept (platform-delivery 11, last paragraph).
+///
+/// The last part after `/` or `\`, composed (NFC), without control and format characters, leading dots as one `_`,
+/// Windows device names with `_` behind the device, at most [`CLEAN_MAX`] bytes with the extension kept. Bytes that
+/// are not UTF-8 become `_`. Never empty. Cleaning twice changes nothing.
+pub fn clean_name(raw: impl AsRef<[u8]>) -> String {
+    let text = decode_lossy(raw.as_ref());
+    let visible: String = last_component(&text)
+        .chars()
+        .filter(|character| {
+            !chars::is_control_or_format(*character) && !chars::is_separator(*character)
+        })
+        .collect();
+    // Composition goes before the cut: NFC lengthens some characters, and the limit has to hold afterwards.
+    let composed = ComposingNormalizerBorrowed::new_nfc().normalize(&visible);
+    let trimmed = composed.trim();
+    let bare = trimmed.trim_start_matches('.');
+    let name = if bare.len() < trimmed.len() {
+        format!("_{bare}")
+    } else {
+        bare.to_owned()
+    };
+    // A cut can leave a device name (`con`, 200 spaces and more), and its `_` can exceed the limit again.
+    let name = shorten_stem(
+        &avoid_device_name(shorten_stem(&name, CLEAN_MAX, "")),
+        CLEAN_MAX,
+        "",
+    );
+    if name.is_empty() {
+        DEFAULT_NAME.to_owned()
+    } else {
+        name
+    }
+}
+
+/// [`clean_name`], and without the brackets that end a context line: for files that we put beside an agent, whose paths
+/// stand in its prompt.
+pub fn upload_name(raw: impl AsRef<[u8]>) -> String {
+    // One byte for one byte: the limit of `clean_name` still holds.
+    clean_name(raw).replace(['[', ']'], "_")
+}
+
+/// A text for notices, logs and terminals: one line, control characters, line separators and bidi controls as `?`,
+/// at most `max_chars` characters (usually [`SHOWN_MAX`]), the last of them `…` where something was cut.
+pub fn shown_text(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
+    let text = String::from_utf8_lossy(raw.as_ref());
+    let safe = |character| {
+        if chars::is_unsafe(character) {
+            '?'
+        } else {
+            character
+        }
+    };
+    if text.chars().count() <= max_chars {
+        return text.chars().map(safe).collect();
+    }
+    let kept = text.chars().take(max_chars.saturating_sub(1)).map(safe);
+    kept.chain((max_chars > 0).then_some('…')).collect()
+}
+
+/// [`shown_text`] of the last part of a path only, [`SHOWN_MAX`] characters: what users see of a file.
+pub fn shown_name(raw: impl AsRef<[u8]>) -> String {
+    let raw = raw.as_ref();
+    let last = raw
+        .rsplit(|byte| matches!(byte, b'/' | b'\\'))
+        .find(|part| !part.is_empty());
+    shown_text(last.unwrap_or(DEFAULT_NAME.as_bytes()), SHOWN_MAX)
+}
+
+/// A name that can stand inside brackets in a prompt: [`clean_name`], brackets as `_`, at most [`PROMPT_MAX`] characters
+/// with the extension kept.
+pub fn for_prompt(raw: impl AsRef<[u8]>) -> String {
+    let name = upload_name(raw);
+    let excess = name.chars().count().saturating_sub(PROMPT_MAX);
+    if excess == 0 {
+        return name;
+    }
+    let (stem, extension) = split_stem(&name);
+    let kept = stem.chars().count().saturating_sub(excess);
+    stem.chars().take(kept).chain(extension.chars()).collect()
+}
+
+/// `report_2.csv`: the name of the `n`th file that wants to be `report.csv`, at most [`FILE_MAX`] bytes.
+pub fn numbered_name(name: &str, n: u32) -> String {
+    shorten_stem(name, FILE_MAX, &format!("_{n}"))
+}
+
+/// `report (2).pdf`: as [`numbered_name`], the way a command line does it (platform-delivery 7.1).
+pub fn cli_numbered(name: &str, n: u32) -> String {
+    shorten_stem(name, FILE_MAX, &format!(" ({n})"))
+}
+
+/// `.<name>.<nonce>.part`: the sibling under which a file is written before it is published (sandbox-transfer 1.5).
+/// The name is shortened so that the whole has at most [`FILE_MAX`] bytes.
+pub fn part_file_name(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
+    let name = name.as_ref();
+    // The nonce is the caller's; an unbounded one would make the subtraction below underflow.
+    let nonce = chars::bounded_prefix(nonce, 64);
+    let room = FILE_MAX - ".".len() - ".".len() - nonce.len() - ".part".len();
+    let mut end = name.len().min(room);
+    // A character is not torn when the name is UTF-8; other names are cut where they must be.
+    while end < name.len()
+        // Four bytes are the longest character: bytes that are not UTF-8 cannot shorten the name further.
+        && end + 4 > room
+        && name.get(end).is_some_and(|byte| byte & 0xC0 == 0x80)
+    {
+        end -= 1;
+    }
+    let kept = name.get(..end).unwrap_or_default();
+    [b".", kept, b".", nonce.as_bytes(), b".part"].concat()
+}
+
+/// A name of ASCII letters, digits, `.`, `-` and `_` alone, for object keys (platform-delivery 13). Everything else
+/// becomes one `_`; the extension is kept. Never empty and never beginning with a dot.
+pub fn ascii_safe(name: &str) -> String {
+    let cleaned = clean_name(name);
+    let (stem, extension) = split_stem(&cleaned);
+    let stem = squeeze_unsafe_runs(stem);
+    let stem = if stem.trim_matches(['_', '.', '-']).is_empty() {
+        DEFAULT_NAME
+    } else {
+        &stem
+    };
+    shorten_stem(
+        &format!("{stem}{}", squeeze_unsafe_runs(extension)),
+        KEY_MAX,
+        "",
+    )
+}
+
+/// A name as stem and extension. The extension begins with its dot and may be double (`.tar.gz`); it is empty when
+/// there is none, when it would be the whole name, or when it is too long or spaced to be one.
+pub fn split_stem(name: &str) -> (&str, &str) {
+    let Some(at) = extension_start(name) else {
+        return (name, "");
+    };
+    let stem = name.get(..at).unwrap_or(name);
+    // `.tar` belongs to the extension, or `a.tar.gz` would become `a.tar_2.gz`.
+    let at = match extension_start(stem) {
+        Some(inner)
+            if stem
+                .get(inner..)
+                .is_some_and(|dotted| dotted.eq_ignore_ascii_case(".tar")) =>
+        {
+            inner
+        }
+        _ => at,
+    };
+    name.split_at_checked(at).unwrap_or((name, ""))
+}
+
+/// `stem` + `suffix` + extension in at most `limit` bytes, by cutting the stem's end.
+fn shorten_stem(name: &str, limit: usize, suffix: &str) -> String {
+    let (stem, extension) = split_stem(name);
+    let room = limit.saturating_sub(extension.len() + suffix.len());
+    let kept = if stem.len() > room {
+        chars::bounded_prefix(stem, room).trim_end()
+    } else {
+        stem
+    };
+    format!("{kept}{suffix}{extension}")
+}
+
+/// Puts `_` behind a Windows device.
+fn avoid_device_name(name: String) -> String {
+    // Windows ignores everything from the first dot on, and spaces before it: `CON .txt` is the console.
+    let stem = name.split('.').next().unwrap_or_default().trim_end();
+    if !is_device(stem) {
+        return name;
+    }
+    let rest = name.get(stem.len()..).unwrap_or_default();
+    format!("{stem}_{rest}")
+}
+
+/// Whether Windows opens a device for this stem.
+fn is_device(stem: &str) -> bool {
+    let upper = stem.to_ascii_uppercase();
+    let port = ["COM", "LPT"]
+        .iter()
+        .find_map(|device| upper.strip_prefix(device));
+    let numbered = port.is_some_and(|digit| {
+        let mut characters = digit.chars();
+        let first = characters.next();
+        characters.next().is_none()
+            // Windows also reserves the superscript digits of Latin-1 (Microsoft, "Naming Files, Paths, and
+            // Namespaces").
+            && first.is_some_and(|character| "0123456789¹²³".contains(character))
+    });
+    numbered || WINDOWS_DEVICE_NAMES.contains(&upper.as_str())
+}
+
+/// What follows the last separator; separators at the end do not count.
+fn last_component(text: &str) -> &str {
+    let separators = ['/', '\\'];
+    text.trim_end_matches(separators)
+        .rsplit(separators)
+        .next()
+        .unwrap_or_default()
+}
+
+/// Text, with `_` for each run of bytes that is none.
+fn decode_lossy(raw: &[u8]) -> String {
+    let mut text = String::with_capacity(raw.len());
+    for chunk in raw.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            text.push('_');
+        }
+    }
+    text
+}
+
+/// Runs of what an object key should not hold become one `_`.
+fn squeeze_unsafe_runs(text: &str) -> String {
+    let mut squeezed = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '_') {
+            squeezed.push(character);
+        } else if !squeezed.ends_with('_') {
+            squeezed.push('_');
+        }
+    }
+    squeezed
+}

@@ -1,0 +1,414 @@
+//! Enum codes of the contracts and the names that were on the wire before them.
+//!
+//! A writer sets the code and, for peers of the version before, its name in the deprecated field beside it. A reader uses
+//! the code, and the name only where the code is unspecified. Both rules are in this module alone; the compiler warns
+//! wherever a deprecated field is used.
+
+use crate::v1::{
+    self, DeliveryErrorKind, DeliveryRoute, DeliveryStage, FileState, PolicyStep, SandboxEntryKind,
+    StepState, StepVerdict, WaitingReason,
+};
+
+/// A code or a name of a peer with a newer contract.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {value} is not known to this version")]
+pub struct UnknownCode {
+    /// Type of the code.
+    kind: &'static str,
+    /// The number, or the name.
+    value: String,
+}
+
+/// An enum of the contracts whose values have names in JSON, logs, metrics and deprecated fields.
+pub trait NamedCode: Copy + PartialEq + TryFrom<i32> + 'static {
+    /// Name of the type, for errors.
+    const TYPE_NAME: &'static str;
+
+    /// The name; empty for an unspecified code.
+    fn name(self) -> &'static str;
+
+    /// The code with this name; the unspecified one for an empty name.
+    fn from_name(name: &str) -> Option<Self>;
+
+    /// Reads a code with the deprecated name beside it; `None` when neither is set.
+    ///
+    /// # Errors
+    /// A newer peer wrote it.
+    fn read(code: i32, name: &str) -> Result<Option<Self>, UnknownCode> {
+        let known = match code {
+            0 => Self::from_name(name),
+            code => Self::try_from(code).ok(),
+        };
+        match known {
+            Some(known) if known.name().is_empty() => Ok(None),
+            Some(known) => Ok(Some(known)),
+            None => Err(UnknownCode {
+                kind: Self::TYPE_NAME,
+                value: if code == 0 {
+                    name.to_owned()
+                } else {
+                    code.to_string()
+                },
+            }),
+        }
+    }
+}
+
+macro_rules! names {
+    ($type:ident { $($code:ident => $name:literal,)* }) => {
+        impl NamedCode for $type {
+            const TYPE_NAME: &'static str = stringify!($type);
+
+            fn name(self) -> &'static str {
+                match self {
+                    Self::Unspecified => "",
+                    $(Self::$code => $name,)*
+                }
+            }
+
+            fn from_name(name: &str) -> Option<Self> {
+                match name {
+                    "" => Some(Self::Unspecified),
+                    $($name => Some(Self::$code),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+names!(FileState {
+    Queued => "queued",
+    Sending => "sending",
+    Delivered => "delivered",
+    DeliveredAsLink => "delivered_as_link",
+    Copied => "copied",
+    Rejected => "rejected",
+    Failed => "failed",
+    Unknown => "unknown",
+});
+
+names!(DeliveryRoute {
+    Photo => "photo",
+    Document => "document",
+    Animation => "animation",
+    Video => "video",
+    Audio => "audio",
+    Voice => "voice",
+    Album => "album",
+    Attachment => "attachment",
+    File => "file",
+    Image => "image",
+    Link => "link",
+    Text => "text",
+    Notice => "notice",
+    Copy => "copy",
+});
+
+names!(DeliveryErrorKind {
+    TooLong => "too_long",
+    BadFormat => "bad_format",
+    Forbidden => "forbidden",
+    NotFound => "not_found",
+    RateLimited => "rate_limited",
+    Transient => "transient",
+    TooLarge => "too_large",
+    Empty => "empty",
+    Auth => "auth",
+    WindowClosed => "window_closed",
+    UnsupportedKind => "unsupported_kind",
+    StaleFileId => "stale_file_id",
+    NoThread => "no_thread",
+    Source => "source",
+    Unknown => "unknown",
+    NoAccount => "no_account",
+    Ambiguous => "ambiguous",
+});
+
+names!(WaitingReason {
+    RateLimited => "rate_limited",
+    WindowClosed => "window_closed",
+    Queue => "queue",
+});
+
+names!(DeliveryStage {
+    Checking => "checking",
+    Fetching => "fetching",
+    Stored => "stored",
+    Sending => "sending",
+    Waiting => "waiting",
+    Sent => "sent",
+});
+
+names!(StepState {
+    Ready => "ready",
+    Sending => "sending",
+    Done => "done",
+    Unknown => "unknown",
+    Failed => "failed",
+});
+
+names!(SandboxEntryKind {
+    File => "file",
+    Directory => "dir",
+    Symlink => "symlink",
+    Fifo => "fifo",
+    Socket => "socket",
+    CharDevice => "chardev",
+    BlockDevice => "blockdev",
+    Other => "other",
+});
+
+names!(PolicyStep {
+    OperatorSwitch => "operator_switch",
+    AppSwitch => "app_switch",
+    AppPatterns => "app_patterns",
+    Url => "url",
+    Scheme => "scheme",
+    OperatorHosts => "operator_hosts",
+    AppHosts => "app_hosts",
+    Port => "port",
+    HostName => "host_name",
+    Resolution => "resolution",
+    Addresses => "addresses",
+});
+
+names!(StepVerdict {
+    Allowed => "allowed",
+    Refused => "refused",
+    NotJudged => "not_judged",
+});
+
+/// How a code of a newer peer, or none, is shown.
+const UNKNOWN_NAME: &str = "unknown";
+
+fn shown<E: NamedCode>(read: &Result<Option<E>, UnknownCode>) -> &'static str {
+    match read {
+        Ok(Some(code)) => code.name(),
+        Ok(None) => "",
+        Err(_) => UNKNOWN_NAME,
+    }
+}
+
+#[expect(deprecated, reason = "names are written and read here alone")]
+impl v1::DeliveredFile {
+    /// What happened to the file. A state of a newer peer is [`FileState::Unknown`], never a success; a file without a
+    /// state is queued.
+    pub fn file_state(&self) -> FileState {
+        match FileState::read(self.state_code, &self.state) {
+            Ok(state) => state.unwrap_or(FileState::Queued),
+            Err(_) => FileState::Unknown,
+        }
+    }
+
+    /// Sets the state.
+    pub fn set_file_state(&mut self, state: FileState) {
+        self.state_code = state.into();
+        state.name().clone_into(&mut self.state);
+    }
+
+    /// How it travelled; `None` before, and for a route of a newer peer.
+    pub fn route_taken(&self) -> Option<DeliveryRoute> {
+        DeliveryRoute::read(self.route_code, &self.route)
+            .ok()
+            .flatten()
+    }
+
+    /// Name of the route; empty before, `unknown` for a route of a newer peer.
+    pub fn route_name(&self) -> &'static str {
+        shown(&DeliveryRoute::read(self.route_code, &self.route))
+    }
+
+    /// Sets the route.
+    pub fn set_route_taken(&mut self, route: DeliveryRoute) {
+        self.route_code = route.into();
+        route.name().clone_into(&mut self.route);
+    }
+
+    /// Why it did not arrive; `None` for no failure. A kind of a newer peer is [`DeliveryErrorKind::Unknown`].
+    pub fn failure(&self) -> Option<DeliveryErrorKind> {
+        DeliveryErrorKind::read(self.error_code, &self.error_kind)
+            .unwrap_or(Some(DeliveryErrorKind::Unknown))
+    }
+
+    /// Sets why it did not arrive; the unspecified kind for no failure.
+    pub fn set_failure(&mut self, kind: DeliveryErrorKind) {
+        self.error_code = kind.into();
+        kind.name().clone_into(&mut self.error_kind);
+    }
+}
+
+impl FileState {
+    /// Whether the user has the file.
+    pub const fn is_shown(self) -> bool {
+        matches!(self, Self::Delivered | Self::DeliveredAsLink | Self::Copied)
+    }
+}
+
+#[expect(deprecated, reason = "names are written and read here alone")]
+impl v1::DeliveryReport {
+    /// What the delivery waits for; `None` for nothing. A reason of a newer peer is [`WaitingReason::Queue`].
+    pub fn waiting_reason(&self) -> Option<WaitingReason> {
+        WaitingReason::read(self.waiting_code, &self.waiting).unwrap_or(Some(WaitingReason::Queue))
+    }
+
+    /// Sets what it waits for; the unspecified reason for nothing.
+    pub fn set_waiting_reason(&mut self, reason: WaitingReason) {
+        self.waiting_code = reason.into();
+        reason.name().clone_into(&mut self.waiting);
+    }
+}
+
+#[expect(deprecated, reason = "names are written and read here alone")]
+impl v1::DeliveryRecord {
+    /// What the delivery waits for; `None` for nothing. A reason of a newer worker is [`WaitingReason::Queue`].
+    pub fn waiting_reason(&self) -> Option<WaitingReason> {
+        WaitingReason::read(self.waiting_code, &self.waiting).unwrap_or(Some(WaitingReason::Queue))
+    }
+
+    /// Sets what it waits for; the unspecified reason for nothing.
+    pub fn set_waiting_reason(&mut self, reason: WaitingReason) {
+        self.waiting_code = reason.into();
+        reason.name().clone_into(&mut self.waiting);
+    }
+}
+
+#[expect(deprecated, reason = "names are written and read here alone")]
+impl v1::DeliveryStep {
+    /// Where the step stands; ready without a state. A state of a newer worker is [`StepState::Sending`]: something of
+    /// the step may be visible.
+    pub fn step_state(&self) -> StepState {
+        match StepState::read(self.state_code, &self.state) {
+            Ok(state) => state.unwrap_or(StepState::Ready),
+            Err(_) => StepState::Sending,
+        }
+    }
+
+    /// How it is shown.
+    ///
+    /// # Errors
+    /// A newer worker planned it: this one cannot send it.
+    pub fn planned_route(&self) -> Result<Option<DeliveryRoute>, UnknownCode> {
+        DeliveryRoute::read(self.route_code, &self.route)
+    }
+
+    /// Why the last attempt failed; `None` for no failure. A kind of a newer worker is [`DeliveryErrorKind::Unknown`].
+    pub fn failure(&self) -> Option<DeliveryErrorKind> {
+        DeliveryErrorKind::read(self.error_code, &self.error_kind)
+            .unwrap_or(Some(DeliveryErrorKind::Unknown))
+    }
+
+    /// Sets state, route and the last failure (the unspecified kind for none).
+    pub fn set_codes(&mut self, state: StepState, route: DeliveryRoute, kind: DeliveryErrorKind) {
+        self.state_code = state.into();
+        state.name().clone_into(&mut self.state);
+        self.route_code = route.into();
+        route.name().clone_into(&mut self.route);
+        self.error_code = kind.into();
+        kind.name().clone_into(&mut self.error_kind);
+    }
+}
+
+#[expect(deprecated, reason = "names are written and read here alone")]
+impl v1::StepConfirmation {
+    /// The route that was taken; `None` for one of a newer worker.
+    pub fn route_taken(&self) -> Option<DeliveryRoute> {
+        DeliveryRoute::read(self.route_code, &self.route)
+            .ok()
+            .flatten()
+    }
+
+    /// Sets the route that was taken.
+    pub fn set_route_taken(&mut self, route: DeliveryRoute) {
+        self.route_code = route.into();
+        route.name().clone_into(&mut self.route);
+    }
+}
+
+#[expect(deprecated, reason = "names are written and read here alone")]
+impl v1::DeliveryProgressed {
+    /// Name of the stage; `unknown` for a stage of a newer peer.
+    pub fn stage_name(&self) -> &'static str {
+        shown(&DeliveryStage::read(self.stage_code, &self.stage))
+    }
+
+    /// Sets the stage.
+    pub fn set_delivery_stage(&mut self, stage: DeliveryStage) {
+        self.stage_code = stage.into();
+        stage.name().clone_into(&mut self.stage);
+    }
+}
+
+/// What work of a platform's queue asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DeliveryTask {
+    /// Go on as the record says.
+    Continue,
+    /// Begin a delivery of stored files.
+    New(v1::NewDelivery),
+    /// Show this sentence.
+    Notice(String),
+}
+
+#[expect(deprecated, reason = "old work is written and read here alone")]
+impl v1::DeliverFiles {
+    /// What the work asks for. Work of the version before says it by which fields it has.
+    pub fn delivery_task(&self) -> DeliveryTask {
+        use v1::deliver_files::Task;
+        match &self.task {
+            Some(Task::NewDelivery(new)) => DeliveryTask::New(new.clone()),
+            Some(Task::Notice(notice)) => DeliveryTask::Notice(notice.text.clone()),
+            None if !self.files.is_empty() => DeliveryTask::New(v1::NewDelivery {
+                message: self.message.clone(),
+                flags: self.flags,
+                files: self.files.clone(),
+                turn: self.turn.clone(),
+            }),
+            None if !self.message.is_empty() => DeliveryTask::Notice(self.message.clone()),
+            Some(Task::ContinueDelivery(v1::ContinueDelivery {})) | None => DeliveryTask::Continue,
+        }
+    }
+
+    /// The same work with this task, also in the form of the version before where that has one.
+    #[must_use]
+    pub fn with_task(mut self, task: DeliveryTask) -> Self {
+        use v1::deliver_files::Task;
+        self.task = Some(match task {
+            DeliveryTask::Continue => Task::ContinueDelivery(v1::ContinueDelivery {}),
+            DeliveryTask::New(new) => {
+                self.message.clone_from(&new.message);
+                self.flags = new.flags;
+                self.files.clone_from(&new.files);
+                self.turn.clone_from(&new.turn);
+                Task::NewDelivery(new)
+            }
+            DeliveryTask::Notice(text) => {
+                self.message.clone_from(&text);
+                Task::Notice(v1::UserNotice { text })
+            }
+        });
+        self
+    }
+}
+
+#[expect(deprecated, reason = "names are written and read here alone")]
+impl v1::SandboxEntry {
+    /// What the path is. A kind of a newer peer, and none, is [`SandboxEntryKind::Other`].
+    pub fn entry_kind(&self) -> SandboxEntryKind {
+        SandboxEntryKind::read(self.kind_code, &self.kind)
+            .ok()
+            .flatten()
+            .unwrap_or(SandboxEntryKind::Other)
+    }
+
+    /// The same entry with this kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: SandboxEntryKind) -> Self {
+        self.kind_code = kind.into();
+        kind.name().clone_into(&mut self.kind);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

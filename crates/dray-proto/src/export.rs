@@ -1,0 +1,202 @@
+//! Copying a file or a directory out of a sandbox: stat, then get or get-tree, then the proof.
+//!
+//! Every service that exports follows these steps, each with its own way to call and its own timeouts
+//! ([`ExportCalls`]). This module does no I/O itself.
+
+use std::future::Future;
+use std::time::Duration;
+
+use dray_types::{Claim, Fault, FaultCode};
+
+use crate::contract::Call;
+use crate::convert::InvalidMessage;
+use crate::v1::{self, SandboxEntryKind};
+
+/// How soon a copy without proof is worth another attempt.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Format of the archive that a directory becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeFormat {
+    /// A ZIP, which every desktop opens.
+    Zip,
+    /// A tar, which keeps names as bytes.
+    Tar,
+}
+
+impl TreeFormat {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Zip => "zip",
+            Self::Tar => "tar",
+        }
+    }
+}
+
+/// What to copy out of a sandbox into the artifact store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Export {
+    /// The sandbox.
+    pub sandbox: v1::SandboxRef,
+    /// Absolute, `~/…`, or relative to the session's working directory. Links are followed.
+    pub path: Vec<u8>,
+    /// Format of a directory.
+    pub format: TreeFormat,
+    /// Most bytes; 0 means the operator's limit.
+    pub max_bytes: u64,
+}
+
+/// The calls that an export makes. The implementation chooses envelope, timeout and retries of each.
+pub trait ExportCalls: Sync {
+    /// Why an export failed.
+    type Error: From<ExportError>;
+
+    /// Asks what the path is.
+    fn stat(
+        &self,
+        request: &v1::StatSandboxRequest,
+    ) -> impl Future<Output = Result<v1::SandboxEntry, Self::Error>> + Send;
+
+    /// Asks for the copy of a file or directory that was found to be `entry`.
+    fn copy<C: Call>(
+        &self,
+        entry: &v1::SandboxEntry,
+        request: &C,
+    ) -> impl Future<Output = Result<C::Reply, Self::Error>> + Send;
+}
+
+/// A file, or an archive of a directory, that is in the store with proof.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exported {
+    /// Where it is stored. The name of the artifact is the visible one.
+    pub claim: Claim,
+    /// Proof of the transfer.
+    pub receipt: v1::TransferReceipt,
+    /// What an archive leaves out, each as `reason: name`.
+    pub skipped: Vec<String>,
+}
+
+/// Why a copy cannot be used, although each call got its reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// The path is a FIFO, a socket, a device or the like. None of these is opened (sandbox-transfer R-2).
+    #[error("the path is neither a file nor a directory")]
+    NotExportable,
+    /// The reply breaks its contract.
+    #[error("the reply is not valid")]
+    Reply(#[from] InvalidMessage),
+    /// The receipt is missing, names an error, or disagrees with the stored file (sandbox-transfer R-8).
+    #[error("the receipt does not prove the stored copy")]
+    Unproven,
+}
+
+impl From<ExportError> for Fault {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::NotExportable => Self::new(
+                FaultCode::Unsupported,
+                "This is neither a file nor a directory.",
+            )
+            .detail("not_a_regular_file"),
+            // The peer is at fault, not the caller, so this must not read as an invalid request.
+            ExportError::Reply(_) => Self::internal(),
+            ExportError::Unproven => Self::new(
+                FaultCode::Unavailable,
+                "The copy out of the sandbox is not proved to be whole.",
+            )
+            .detail("unproven_copy")
+            .advice("Try again.")
+            .retry_after(RETRY_DELAY),
+        }
+    }
+}
+
+impl Export {
+    /// Copies the file or directory into the store and checks the proof. Returns also what it is in the sandbox.
+    ///
+    /// # Errors
+    /// What the calls fail with; for a path of another kind [`ExportError::NotExportable`] before anything is copied,
+    /// and [`ExportError::Unproven`] for a copy whose receipt does not agree with it.
+    pub async fn run<C: ExportCalls>(
+        self,
+        calls: &C,
+    ) -> Result<(v1::SandboxEntry, Exported), C::Error> {
+        let stat = v1::StatSandboxRequest {
+            sandbox: Some(self.sandbox.clone()),
+            path: self.path.clone(),
+            follow: true,
+        };
+        let entry = calls.stat(&stat).await?;
+        let exported = match entry.entry_kind() {
+            SandboxEntryKind::File => {
+                let request = v1::GetSandboxFileRequest {
+                    sandbox: Some(self.sandbox),
+                    path: self.path,
+                    max_bytes: self.max_bytes,
+                };
+                Exported::from_file(calls.copy(&entry, &request).await?)?
+            }
+            SandboxEntryKind::Directory => {
+                let request = v1::GetSandboxTreeRequest {
+                    sandbox: Some(self.sandbox),
+                    path: self.path,
+                    format: self.format.as_str().to_owned(),
+                    max_bytes: self.max_bytes,
+                };
+                Exported::from_tree(calls.copy(&entry, &request).await?)?
+            }
+            _ => return Err(ExportError::NotExportable.into()),
+        };
+        Ok((entry, exported))
+    }
+}
+
+impl Exported {
+    /// The copy of a file, once its receipt agrees with it.
+    ///
+    /// # Errors
+    /// The reply is not valid, or proves nothing.
+    pub fn from_file(reply: v1::SandboxFile) -> Result<Self, ExportError> {
+        let claim = claim_of(reply.claim)?;
+        let receipt = reply.receipt.ok_or(ExportError::Unproven)?;
+        if !proves(&receipt, &claim) {
+            return Err(ExportError::Unproven);
+        }
+        Ok(Self {
+            claim,
+            receipt,
+            skipped: Vec::new(),
+        })
+    }
+
+    /// The archive of a directory. Its receipt counts the bytes of the files in it, so only its error is looked at;
+    /// the store checks the archive itself.
+    ///
+    /// # Errors
+    /// The reply is not valid, or its receipt names an error.
+    pub fn from_tree(reply: v1::SandboxTree) -> Result<Self, ExportError> {
+        let claim = claim_of(reply.claim)?;
+        match reply.receipt {
+            Some(receipt) if receipt.error.is_empty() => Ok(Self {
+                claim,
+                receipt,
+                skipped: reply.skipped,
+            }),
+            _ => Err(ExportError::Unproven),
+        }
+    }
+}
+
+/// Whether a transfer ended well and moved exactly the bytes of this file.
+pub fn proves(receipt: &v1::TransferReceipt, claim: &Claim) -> bool {
+    receipt.error.is_empty()
+        && receipt.bytes == claim.artifact.size
+        && receipt.sha256 == claim.artifact.sha256.as_bytes()
+}
+
+fn claim_of(claim: Option<v1::Claim>) -> Result<Claim, InvalidMessage> {
+    claim.ok_or(InvalidMessage::Missing("claim"))?.try_into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! The queues of work: which durable consumer hands out which area of the work stream.
+//!
+//! One queue for each service that takes work, and one for each platform, so that a platform that is slow or down holds
+//! up no other. The topology, the accounts of the bus and the routes of services are derived from this list. What it
+//! does not do: provision anything; that is `dray-bus`.
+
+use dray_types::PlatformKind;
+
+use crate::contract::{PLATFORM_AREA, Work};
+use crate::v1;
+
+/// One queue of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkQueue {
+    /// Name of the durable consumer: that of the service that pulls from it, or one that a service names itself.
+    pub durable: String,
+    /// Area of the work stream that it hands out.
+    pub area: String,
+    /// Most messages handed out and not acknowledged, over all replicas.
+    pub max_ack_pending: u64,
+    /// Most messages of one pull.
+    pub max_batch: u64,
+}
+
+impl WorkQueue {
+    fn of<W: Work>(durable: &str, max_ack_pending: u64, max_batch: u64) -> Self {
+        Self {
+            durable: durable.to_owned(),
+            area: W::AREA.to_owned(),
+            max_ack_pending,
+            max_batch,
+        }
+    }
+
+    fn of_platform(platform: PlatformKind) -> Self {
+        Self {
+            durable: platform_queue(platform),
+            area: format!("{PLATFORM_AREA}{}", platform.as_str()),
+            max_ack_pending: 64,
+            max_batch: 8,
+        }
+    }
+}
+
+/// The queue of the messages that users write.
+pub const INBOUND_QUEUE: &str = "inbound";
+
+/// The queue of deliveries to one platform.
+pub fn platform_queue(platform: PlatformKind) -> String {
+    format!("platform-delivery-{}", platform.as_str())
+}
+
+/// Every queue of work, those of the platforms included.
+pub fn work_queues() -> Vec<WorkQueue> {
+    let mut queues = vec![
+        WorkQueue::of::<v1::ToolCallRequested>("file-resolver", 256, 32),
+        WorkQueue::of::<v1::PlaceUpload>("sandbox-transfer", 128, 16),
+        WorkQueue::of::<v1::SendFileRequested>("platform-delivery", 64, 8),
+    ];
+    queues.extend(
+        PlatformKind::ALL
+            .iter()
+            .copied()
+            .map(WorkQueue::of_platform),
+    );
+    queues.push(WorkQueue::of::<v1::ReceiveMessage>(INBOUND_QUEUE, 64, 8));
+    queues
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use dray_types::BackendKind;
+
+    use super::*;
+
+    #[test]
+    fn every_platform_has_a_queue_that_takes_its_deliveries() {
+        let queues = work_queues();
+        for platform in PlatformKind::ALL {
+            let deliver = v1::DeliverFiles {
+                target: Some(v1::ChatTarget {
+                    platform: platform.as_str().to_owned(),
+                    ..v1::ChatTarget::default()
+                }),
+                ..v1::DeliverFiles::default()
+            };
+            let found = queues
+                .iter()
+                .find(|queue| queue.area == deliver.area())
+                .unwrap();
+            assert_eq!(found.durable, platform_queue(*platform));
+            assert!(v1::DeliverFiles::serves(&found.area));
+        }
+    }
+
+    #[test]
+    fn no_two_queues_share_a_name_or_an_area() {
+        let queues = work_queues();
+        let names: BTreeSet<_> = queues.iter().map(|queue| &queue.durable).collect();
+        let areas: BTreeSet<_> = queues.iter().map(|queue| &queue.area).collect();
+        assert_eq!((names.len(), areas.len()), (queues.len(), queues.len()));
+    }
+
+    #[test]
+    fn the_contract_names_every_platform_and_every_kind_of_sandbox() {
+        let contract = include_str!("../../../proto/dray/v1/session.proto");
+        let platforms = PlatformKind::ALL.iter().map(|one| one.as_str());
+        for name in platforms.chain(BackendKind::ALL.iter().map(|one| one.as_str())) {
+            assert!(
+                contract.contains(&format!("`{name}`")),
+                "{name} is not in session.proto"
+            );
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Cases of content: bytes that are written come back the same.
+
+use bytes::Bytes;
+use dray_sandbox::backend::{Follow, Write};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Fingerprint};
+use dray_types::Sha256Digest;
+use futures_util::future::try_join_all;
+use futures_util::stream;
+
+use super::report::{equal, holds, refused, same_bytes};
+use super::world::{new_file, pieces, random};
+use super::{Stop, World};
+
+async fn there_and_back(world: &World<'_>, size: usize) -> Result<(), Stop> {
+    let bytes = random(size);
+    let first = world.path(format!("size-{size}"))?;
+    for writer in world.sandbox.transports(&first) {
+        let what = format!("{size} bytes by {}", writer.as_str());
+        let path = world.path(format!("size-{size}-{}", writer.as_str()))?;
+        let write = new_file(writer, &path, size as u64);
+        world.sandbox.write(write, pieces(&bytes)).await?;
+        let file = world.sandbox.stat(&path, Follow::Yes).await?;
+        equal(&what, file.size, size as u64)?;
+        equal(&what, file.kind, FileKind::File)?;
+        for reader in world.sandbox.transports(&file.real_path) {
+            let found = world.read_by(reader, &file).await?;
+            same_bytes(
+                &format!("{what}, back by {}", reader.as_str()),
+                &found,
+                &bytes,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn every_size_comes_back_by_every_transport(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    // Around 64 KiB, the size of many buffers, where a piece ends exactly with the file or just beside it.
+    for size in [0, 1, 65_535, 65_536, 65_537, 1 << 20] {
+        there_and_back(world, size).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn five_mebibytes_come_back_by_every_transport(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    there_and_back(world, 5 << 20).await
+}
+
+pub(super) async fn an_existing_file_is_never_written_to(world: &World<'_>) -> Result<(), Stop> {
+    let path = world.put("there", b"first").await?;
+    for transport in world.sandbox.transports(&path) {
+        let write = new_file(transport, &path, 6);
+        let second = world.sandbox.write(write, pieces(b"second")).await;
+        refused(transport.as_str(), second, &[ErrorKind::Exists])?;
+        same_bytes(transport.as_str(), &world.read(&path).await?, b"first")?;
+    }
+    // A directory has the name as well, and some tools would write into it.
+    let directory = world.path("directory")?;
+    world.sandbox.make_directory(&directory).await?;
+    refused(
+        "a directory",
+        world.write(&directory, b"x").await,
+        &[ErrorKind::Exists, ErrorKind::IsDirectory],
+    )
+}
+
+pub(super) async fn nothing_is_written_through_a_link(world: &World<'_>) -> Result<(), Stop> {
+    world.needs(|traits| traits.links)?;
+    world
+        .sh("printf kept > target; ln -s target link; ln -s nowhere dangling")
+        .await?;
+    for name in ["link", "dangling"] {
+        let path = world.path(name)?;
+        for transport in world.sandbox.transports(&path) {
+            let what = format!("{name} by {}", transport.as_str());
+            let write = new_file(transport, &path, 3);
+            let written = world.sandbox.write(write, pieces(b"new")).await;
+            refused(&what, written, &[ErrorKind::Exists])?;
+        }
+    }
+    same_bytes(
+        "target",
+        &world.read(&world.path("target")?).await?,
+        b"kept",
+    )?;
+    refused(
+        "what the link names",
+        world
+            .sandbox
+            .stat(&world.path("nowhere")?, Follow::No)
+            .await,
+        &[ErrorKind::NotFound],
+    )
+}
+
+/// Writes a body that does not fit its size: the write must fail, and the sandbox must stay usable.
+async fn misfit(world: &World<'_>, size: u64, body: fn() -> Body) -> Result<(), Stop> {
+    let first = world.path("misfit")?;
+    for transport in world.sandbox.transports(&first) {
+        let path = world.path(format!("misfit-{}", transport.as_str()))?;
+        let written = world
+            .sandbox
+            .write(new_file(transport, &path, size), body())
+            .await;
+        holds(
+            written.is_err(),
+            format_args!("{}: no error", transport.as_str()),
+        )?;
+        // A part of the file may be left; the caller removes it, as the contract says.
+        match world.sandbox.remove(&path, false).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        world.write(&path, b"good").await?;
+        same_bytes("afterwards", &world.read(&path).await?, b"good")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_short_body_is_a_failure(world: &World<'_>) -> Result<(), Stop> {
+    misfit(world, 100_000, || pieces(&random(99_999))).await?;
+    misfit(world, 1, || Body::from_bytes(Bytes::new())).await
+}
+
+pub(super) async fn a_long_body_is_a_failure(world: &World<'_>) -> Result<(), Stop> {
+    misfit(world, 99_999, || pieces(&random(100_000))).await?;
+    misfit(world, 0, || Body::from_bytes(&b"x"[..])).await
+}
+
+pub(super) async fn a_body_that_breaks_is_a_failure(world: &World<'_>) -> Result<(), Stop> {
+    misfit(world, 100_000, || {
+        Body::new(stream::iter([
+            Ok(Bytes::from(random(50_000))),
+            Err(Error::new(ErrorKind::Unavailable, "the source broke")),
+        ]))
+    })
+    .await
+}
+
+pub(super) async fn written_files_have_the_mode_and_the_owner(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    world.needs(|traits| traits.modes)?;
+    let probe = world.sandbox.probe().await?;
+    let first = world.path("mode")?;
+    for transport in world.sandbox.transports(&first) {
+        for mode in [0o600, 0o644, 0o755] {
+            let what = format!("{mode:o} by {}", transport.as_str());
+            let path = world.path(format!("mode-{mode:o}-{}", transport.as_str()))?;
+            let write = Write {
+                mode,
+                ..new_file(transport, &path, 1)
+            };
+            world.sandbox.write(write, pieces(b"x")).await?;
+            let file = world.sandbox.stat(&path, Follow::Yes).await?;
+            equal(&what, file.mode, mode)?;
+            equal(&what, file.uid.unwrap_or(probe.uid), probe.uid)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn nothing_is_written_where_no_directory_is(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    let file = world.put("file", b"kept").await?;
+    let below = file.join("below")?;
+    for transport in world.sandbox.transports(&below) {
+        let written = world
+            .sandbox
+            .write(new_file(transport, &below, 1), pieces(b"x"))
+            .await;
+        refused(
+            transport.as_str(),
+            written,
+            &[ErrorKind::NotDirectory, ErrorKind::NotFound],
+        )?;
+    }
+    same_bytes("the file", &world.read(&file).await?, b"kept")
+}
+
+pub(super) async fn digests_are_those_of_the_bytes(world: &World<'_>) -> Result<(), Stop> {
+    world.needs(|traits| traits.fingerprint)?;
+    for size in [0, 1, 65_537, 1 << 20] {
+        let bytes = random(size);
+        let path = world.put(format!("digest-{size}"), &bytes).await?;
+        let what = format!("{size} bytes");
+        match world.sandbox.fingerprint(&path).await? {
+            Fingerprint::Sha256(digest, counted) => {
+                equal(&what, digest, Sha256Digest::of(&bytes))?;
+                equal(&what, counted, size as u64)?;
+            }
+            Fingerprint::Cksum(sum, counted) => {
+                equal(&what, sum, cksum(&bytes))?;
+                equal(&what, counted, size as u64)?;
+            }
+        }
+    }
+    refused(
+        "a missing file",
+        world.sandbox.fingerprint(&world.path("missing")?).await,
+        &[ErrorKind::NotFound],
+    )
+}
+
+/// CRC of POSIX `cksum`, written independently of the code under test.
+fn cksum(bytes: &[u8]) -> u32 {
+    let feed = |sum: u32, byte: u8| {
+        (0..8).fold(sum ^ (u32::from(byte) << 24), |sum, _| {
+            let carry = sum >> 31;
+            (sum << 1) ^ (carry * 0x04c1_1db7)
+        })
+    };
+    let mut sum = bytes.iter().fold(0, |sum, byte| feed(sum, *byte));
+    let mut length = bytes.len();
+    while length != 0 {
+        sum = feed(sum, length.to_le_bytes()[0]);
+        length >>= 8;
+    }
+    !sum
+}
+
+pub(super) async fn eight_transfers_run_at_once(world: &World<'_>) -> Result<(), Stop> {
+    try_join_all((0..8_usize).map(|index| async move {
+        let bytes = random(256 * 1024 + index);
+        let path = world.put(format!("parallel-{index}"), &bytes).await?;
+        same_bytes("in parallel", &world.read(&path).await?, &bytes)
+    }))
+    .await?;
+    Ok(())
+}

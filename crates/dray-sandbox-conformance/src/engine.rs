@@ -1,0 +1,285 @@
+//! Cases of transfers as callers make them: by the engine, with proof (sandbox-transfer ).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::backend::Follow;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{Integrity, Metadata};
+use dray_sandbox::path::SandboxPath;
+use dray_transfer_engine::policy::{ContentAction, Policy};
+use dray_transfer_engine::{
+    BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions, Sink,
+    Source, VecSink,
+};
+use dray_types::Sha256Digest;
+use tokio_util::sync::CancellationToken;
+
+use super::report::{equal, holds, refused, same_bytes};
+use super::world::random;
+use super::{Stop, World};
+
+/// An engine on the sandbox of the case, with a policy that allows its directory.
+struct Transfers {
+    engine: Engine,
+    policy: Policy,
+}
+
+impl Transfers {
+    fn new(world: &World<'_>) -> Self {
+        let options = EngineOptions {
+            backoff: Duration::from_millis(20),
+            ..EngineOptions::default()
+        };
+        let roots = [world.directory.clone()];
+        Self {
+            engine: Engine::new(std::sync::Arc::clone(&world.sandbox), options),
+            // Random bytes may look like a token.
+            policy: Policy::beneath(roots).with_content(ContentAction::Warn),
+        }
+    }
+
+    async fn get(&self, path: &SandboxPath, max_bytes: u64) -> Result<(Got, Vec<u8>), Error> {
+        let mut sink = VecSink::default();
+        let got = self.get_into(path, max_bytes, &mut sink).await?;
+        let bytes = sink.into_bytes();
+        let bytes = bytes.ok_or_else(|| Error::new(ErrorKind::Protocol, "not finished"))?;
+        Ok((got, bytes))
+    }
+
+    async fn get_into(
+        &self,
+        path: &SandboxPath,
+        max_bytes: u64,
+        sink: &mut dyn Sink,
+    ) -> Result<Got, Error> {
+        let options = GetOptions {
+            policy: &self.policy,
+            max_bytes,
+        };
+        let cancel = CancellationToken::new();
+        let got = self.engine.get(path, &options, sink, &(), &cancel).await;
+        got.map_err(|failed| failed.error)
+    }
+
+    async fn put(
+        &self,
+        directory: &SandboxPath,
+        name: &[u8],
+        source: &dyn Source,
+        collision: Collision,
+    ) -> Result<Put, Failed> {
+        let options = PutOptions {
+            policy: &self.policy,
+            collision,
+            mode: 0o644,
+            operation: "conformance",
+            epoch: 1,
+        };
+        let cancel = CancellationToken::new();
+        self.engine
+            .put(directory, name, source, &options, &(), &cancel)
+            .await
+    }
+}
+
+async fn names(world: &World<'_>) -> Result<Vec<String>, Stop> {
+    let listing = world.sandbox.list(&world.directory, 1, 100).await?;
+    let names = listing.entries.iter();
+    Ok(names
+        .map(|entry| entry.path.name().escape_ascii().to_string())
+        .collect())
+}
+
+pub(super) async fn a_file_comes_out_with_its_proof(world: &World<'_>) -> Result<(), Stop> {
+    let transfers = Transfers::new(world);
+    for size in [0, 1, 300_000] {
+        let bytes = random(size);
+        let path = world.put(format!("file {size}"), &bytes).await?;
+        let (got, found) = transfers.get(&path, 300_000).await?;
+        same_bytes("content", &found, &bytes)?;
+        let digest = Sha256Digest::of(&bytes);
+        equal("digest", got.sha256, digest)?;
+        equal("digest in the receipt", got.receipt.sha256, Some(digest))?;
+        equal("bytes", got.receipt.bytes, size as u64)?;
+        holds(
+            got.receipt.transport.is_some(),
+            "no transport in the receipt",
+        )?;
+        if world.traits.fingerprint {
+            let sure = [
+                Some(Integrity::Sha256),
+                Some(Integrity::Sha256Beside),
+                Some(Integrity::Weak),
+            ];
+            holds(
+                sure.contains(&got.receipt.integrity),
+                "no digest was compared",
+            )?;
+        }
+        let kept = world.read(&path).await?;
+        same_bytes("the source", &kept, &bytes)?;
+    }
+    let large = world.path("file 300000")?;
+    match transfers.get(&large, 299_999).await {
+        Err(error) => equal("numbers", error.numbers(), Some((300_000, 299_999)))?,
+        Ok(_) => return Err(Stop::fail("more than the limit was read")),
+    }
+    let outside = SandboxPath::new("/etc/passwd")?;
+    let kinds = [ErrorKind::OutsideRoot, ErrorKind::DeniedPath];
+    refused("outside", transfers.get(&outside, 1 << 20).await, &kinds)
+}
+
+pub(super) async fn a_file_goes_in_with_its_proof(world: &World<'_>) -> Result<(), Stop> {
+    let transfers = Transfers::new(world);
+    let first = BytesSource::new(random(200_000));
+    let second = BytesSource::new(random(200_001));
+    let rename = Collision::Rename;
+    let to = &world.directory;
+    let put = |source, collision| transfers.put(to, b"it's.csv", source, collision);
+    let done = put(&first, rename).await.map_err(|failed| failed.error)?;
+    equal("path", &done.path, &world.path("it's.csv")?)?;
+    equal("digest", done.receipt.sha256, Some(first.sha256()))?;
+    equal("renamed", (done.renamed, done.existed), (false, false))?;
+    let again = put(&first, rename).await.map_err(|failed| failed.error)?;
+    equal("the same again", &again.path, &done.path)?;
+    let other = put(&second, rename).await.map_err(|failed| failed.error)?;
+    equal("another", &other.path, &world.path("it's_2.csv")?)?;
+    equal("renamed", other.renamed, true)?;
+    let third = BytesSource::new(&b"third"[..]);
+    let fail = put(&third, Collision::Fail).await;
+    refused(
+        "taken",
+        fail.map_err(|failed| failed.error),
+        &[ErrorKind::Exists],
+    )?;
+    put(&third, Collision::Overwrite)
+        .await
+        .map_err(|failed| failed.error)?;
+    same_bytes("replaced", &world.read(&done.path).await?, b"third")?;
+    same_bytes("beside", &world.read(&other.path).await?, &random(200_001))?;
+    let names = names(world).await?;
+    equal(
+        "nothing else is left",
+        names,
+        vec!["it\\'s.csv".to_owned(), "it\\'s_2.csv".to_owned()],
+    )?;
+    if world.traits.modes {
+        let file = world.sandbox.stat(&done.path, Follow::No).await?;
+        equal("mode", file.mode, 0o644)?;
+    }
+    Ok(())
+}
+
+/// A source that breaks after its first piece, every time.
+struct Broken(BytesSource);
+
+#[async_trait]
+impl Source for Broken {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        Ok(self.0.sha256())
+    }
+
+    async fn open(&self, offset: u64) -> Result<Body, Error> {
+        use futures_util::StreamExt as _;
+        let broken = futures_util::stream::iter([Err(Error::new(ErrorKind::Corrupted, "broken"))]);
+        Ok(Body::new(self.0.open(offset).await?.take(1).chain(broken)))
+    }
+}
+
+pub(super) async fn a_put_that_fails_leaves_nothing(world: &World<'_>) -> Result<(), Stop> {
+    let transfers = Transfers::new(world);
+    let broken = Broken(BytesSource::new(random(300_000)));
+    let to = &world.directory;
+    match transfers.put(to, b"file", &broken, Collision::Rename).await {
+        Ok(_) => return Err(Stop::fail("a broken source was put")),
+        Err(failed) => equal("left behind", failed.left, vec![])?,
+    }
+    equal("left", names(world).await?, Vec::<String>::new())
+}
+
+/// A sink that runs a script when the first bytes of the first copy arrive.
+struct Rewriting<'a> {
+    world: &'a World<'a>,
+    script: Option<&'a str>,
+    sink: VecSink,
+}
+
+#[async_trait]
+impl Sink for Rewriting<'_> {
+    async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
+        self.sink.begin(file).await
+    }
+
+    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        if let Some(script) = self.script.take() {
+            let failed = |stop| Error::new(ErrorKind::Protocol, format!("{stop:?}"));
+            self.world.sh(script).await.map_err(failed)?;
+        }
+        self.sink.write(piece).await
+    }
+
+    async fn finish(&mut self, sha256: Sha256Digest, size: u64) -> Result<(), Error> {
+        self.sink.finish(sha256, size).await
+    }
+
+    async fn abort(&mut self) {
+        self.sink.abort().await;
+    }
+}
+
+pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
+    world: &World<'_>,
+) -> Result<(), Stop> {
+    world.needs(|traits| traits.fingerprint)?;
+    // Skips the case before the large file is made, where no script runs.
+    world.sh("true").await?;
+    let transfers = Transfers::new(world);
+    let bytes = random(4 << 20);
+    for (name, script, after) in [
+        (
+            "rewritten",
+            "dd if=/dev/zero of=rewritten bs=65536 count=64 conv=notrunc 2>/dev/null",
+            vec![0; 4 << 20],
+        ),
+        ("shrunk", "printf short > shrunk", b"short".to_vec()),
+        (
+            "grown",
+            "printf more >> grown",
+            [bytes.as_slice(), b"more"].concat(),
+        ),
+    ] {
+        let path = world.put(name, &bytes).await?;
+        let mut sink = Rewriting {
+            world,
+            script: Some(script),
+            sink: VecSink::default(),
+        };
+        match transfers.get_into(&path, 8 << 20, &mut sink).await {
+            Ok(got) => {
+                let found = sink.sink.into_bytes().unwrap_or_default();
+                holds(
+                    found == bytes || found == after,
+                    format_args!("{name}: {} bytes that never were the file", found.len()),
+                )?;
+                equal(name, got.sha256, Sha256Digest::of(&found))?;
+            }
+            Err(error) => refused(
+                name,
+                Err::<(), Error>(error),
+                &[
+                    ErrorKind::ChangedDuringTransfer,
+                    ErrorKind::Truncated,
+                    ErrorKind::Corrupted,
+                ],
+            )?,
+        }
+    }
+    Ok(())
+}

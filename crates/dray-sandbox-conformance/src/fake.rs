@@ -1,0 +1,355 @@
+//! A sandbox in memory whose failures are scripted, for tests of the code above a backend.
+//!
+//! A read sees the file as it is at that moment, piece by piece, so that a change in the middle tears the read as it
+//! does in reality; a write leaves behind what came before it failed.
+
+mod nodes;
+mod sandbox;
+mod streams;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_sandbox::error::ErrorKind;
+use dray_sandbox::handle::{Address, Handle};
+use dray_sandbox::metadata::{FileKind, Transport};
+use dray_sandbox::path::SandboxPath;
+use dray_types::Sha256Digest;
+
+pub use nodes::Node;
+
+/// Length of one piece of a read, in bytes.
+pub const PIECE: usize = 1024;
+
+/// A call that a fault can be scripted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Call {
+    /// [`Sandbox::probe`](dray_sandbox::Sandbox::probe), which has no path.
+    Probe,
+    /// [`Sandbox::stat`](dray_sandbox::Sandbox::stat), with the path that it was given.
+    Stat,
+    /// [`Sandbox::list`](dray_sandbox::Sandbox::list), with its directory.
+    List,
+    /// [`Sandbox::read`](dray_sandbox::Sandbox::read), with the resolved path.
+    Read,
+    /// [`Sandbox::write`](dray_sandbox::Sandbox::write), with or without a digest.
+    Write,
+    /// [`Sandbox::fingerprint`](dray_sandbox::Sandbox::fingerprint), with its path.
+    Fingerprint,
+    /// [`Sandbox::state`](dray_sandbox::Sandbox::state), with its path.
+    State,
+    /// [`Sandbox::rename`](dray_sandbox::Sandbox::rename), with the new path.
+    Rename,
+    /// [`Sandbox::make_directory`](dray_sandbox::Sandbox::make_directory), with its path.
+    MakeDirectory,
+    /// [`Sandbox::remove`](dray_sandbox::Sandbox::remove), with its path.
+    Remove,
+    /// [`Sandbox::read_tree`](dray_sandbox::Sandbox::read_tree), with its directory.
+    ReadTree,
+    /// [`Sandbox::write_tree`](dray_sandbox::Sandbox::write_tree), with its directory.
+    WriteTree,
+    /// [`Sandbox::ensure_life`](dray_sandbox::Sandbox::ensure_life), which has no path.
+    Life,
+}
+
+/// A fault of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing; the call behaves.
+    None,
+    /// It fails immediately.
+    Fail(ErrorKind),
+    /// It is refused for now, with the delay after which it may be repeated.
+    Later(Duration),
+    /// It is never answered.
+    Hang,
+    /// It takes effect, and then the answer is lost with this kind. For streams: after the last byte.
+    Lost(ErrorKind),
+    /// A stream fails after so many bytes.
+    Break(u64, ErrorKind),
+    /// A stream stalls forever after so many bytes.
+    Stall(u64),
+    /// The byte at this position arrives damaged.
+    Flip(u64),
+    /// A read goes on with so many more bytes than the file has.
+    Endless(u64),
+    /// A read ends early and without an error after so many bytes, against the contract.
+    ShortEnd(u64),
+    /// When a read has delivered so many bytes, the file changes like this.
+    Meanwhile(u64, Change),
+    /// A digest that is not that of the file.
+    WrongDigest,
+    /// A `stat` that reports this size.
+    Size(u64),
+    /// The path of the call changes like this before the call.
+    Before(Change),
+}
+
+/// A change of a file that the caller does not know of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Other content in the same file.
+    Rewrite(Bytes),
+    /// Another file, with another inode, takes its place.
+    Replace(Bytes),
+    /// The file becomes a link to this path.
+    Link(SandboxPath),
+    /// The file disappears.
+    Remove,
+    /// The whole sandbox disappears.
+    Die,
+}
+
+/// Programs in the sandbox that compute digests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Digests {
+    /// Programs that compute SHA-256.
+    #[default]
+    Sha256,
+    /// POSIX `cksum` and no other program.
+    Cksum,
+    /// No program at all: the call fails with [`ErrorKind::ToolMissing`].
+    Missing,
+}
+
+/// A sandbox in memory. Clones share one state.
+#[derive(Clone, Debug)]
+pub struct Fake {
+    handle: Handle,
+    state: Arc<Mutex<State>>,
+    streams: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct State {
+    nodes: BTreeMap<SandboxPath, Node>,
+    next_inode: u64,
+    clock: i128,
+    faults: BTreeMap<Call, VecDeque<Fault>>,
+    calls: Vec<(Call, Option<SandboxPath>)>,
+    transports: Vec<Transport>,
+    resuming: BTreeSet<Transport>,
+    draining: BTreeSet<Transport>,
+    digests: Digests,
+    features: FakeFeatures,
+    /// Time before which files were left alone; states are not reported without it.
+    settled: Option<i128>,
+    capacity: Option<u64>,
+    parallel: usize,
+    dead: bool,
+}
+
+/// Optional operations of a backend, each offered or refused.
+#[derive(Debug)]
+struct FakeFeatures {
+    /// Whether a digest is computed beside a write.
+    digests_writes: bool,
+    /// Whether a file can be renamed in place.
+    renames: bool,
+    /// Whether a directory can be read and written as one tar.
+    tars: bool,
+}
+
+impl Fake {
+    /// A sandbox with the directories `/work`, `/tmp` and `/home/agent`, one transport and everything working.
+    pub fn new() -> Self {
+        let state = State {
+            nodes: BTreeMap::new(),
+            next_inode: 1,
+            clock: 1_700_000_000_000_000_000,
+            faults: BTreeMap::new(),
+            calls: Vec::new(),
+            transports: vec![Transport::Files],
+            resuming: BTreeSet::new(),
+            draining: BTreeSet::new(),
+            digests: Digests::default(),
+            features: FakeFeatures {
+                digests_writes: false,
+                renames: true,
+                tars: true,
+            },
+            settled: None,
+            capacity: None,
+            parallel: 2,
+            dead: false,
+        };
+        let fake = Self {
+            handle: Handle {
+                address: Address {
+                    backend: "fake".to_owned(),
+                    name: "box".to_owned(),
+                },
+                incarnation: "1".to_owned(),
+            },
+            state: Arc::new(Mutex::new(state)),
+            streams: Arc::default(),
+        };
+        for directory in ["/", "/work", "/tmp", "/home", "/home/agent"] {
+            fake.insert(directory, FileKind::Directory, &Bytes::new());
+        }
+        fake
+    }
+
+    /// Puts a whole file at a path, in place of what is there.
+    pub fn file(&self, path: &str, content: impl Into<Bytes>) {
+        self.insert(path, FileKind::File, &content.into());
+    }
+
+    /// Puts an empty directory at a path.
+    pub fn directory(&self, path: &str) {
+        self.insert(path, FileKind::Directory, &Bytes::new());
+    }
+
+    /// Puts a link at a path; the target need not exist.
+    pub fn link(&self, path: &str, target: &str) {
+        let target = Bytes::copy_from_slice(target.as_bytes());
+        self.insert(path, FileKind::Symlink, &target);
+    }
+
+    /// Puts something special at a path, such as a FIFO.
+    pub fn special(&self, path: &str, kind: FileKind) {
+        self.insert(path, kind, &Bytes::new());
+    }
+
+    /// Sets the transports for every path, best first.
+    pub fn transports(&self, transports: &[Transport]) {
+        self.state().transports = transports.to_vec();
+    }
+
+    /// Lets a transport begin at an offset above 0.
+    pub fn resuming(&self, transport: Transport) {
+        self.state().resuming.insert(transport);
+    }
+
+    /// Lets a transport hold up the sandbox while it is read.
+    pub fn draining(&self, transport: Transport) {
+        self.state().draining.insert(transport);
+    }
+
+    /// Sets the programs that compute digests.
+    pub fn digests(&self, digests: Digests) {
+        self.state().digests = digests;
+    }
+
+    /// Lets the sandbox compute a digest beside every write.
+    pub fn digest_writes(&self) {
+        self.state().features.digests_writes = true;
+    }
+
+    /// Lets time pass in the sandbox.
+    pub fn advance(&self, time: Duration) {
+        let passed = i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
+        self.state().clock += passed;
+    }
+
+    /// Reports the states of files from now on; the files of this moment count as untouched for long.
+    pub fn settle(&self) {
+        let mut state = self.state();
+        state.settled = Some(state.clock);
+    }
+
+    /// Sets whether files can be renamed.
+    pub fn renames(&self, renames: bool) {
+        self.state().features.renames = renames;
+    }
+
+    /// Sets whether it can make and unpack tars.
+    pub fn tars(&self, tars: bool) {
+        self.state().features.tars = tars;
+    }
+
+    /// Sets the largest sum of all files in bytes.
+    pub fn capacity(&self, bytes: u64) {
+        self.state().capacity = Some(bytes);
+    }
+
+    /// Sets how many transfers may run concurrently.
+    pub fn parallel(&self, parallel: usize) {
+        self.state().parallel = parallel;
+    }
+
+    /// Sets the faults of the next calls of this kind, in this order; calls after them behave.
+    pub fn script(&self, call: Call, faults: impl IntoIterator<Item = Fault>) {
+        self.state().faults.entry(call).or_default().extend(faults);
+    }
+
+    /// Lets the next calls of this kind behave again.
+    pub fn clear_faults(&self, call: Call) {
+        self.state().faults.remove(&call);
+    }
+
+    /// Content of a file; `None` when there is none.
+    pub fn content(&self, path: &str) -> Option<Bytes> {
+        let path = SandboxPath::new(path).ok()?;
+        let state = self.state();
+        state
+            .nodes
+            .get(&path)
+            .filter(|node| node.kind == FileKind::File)
+            .map(|node| Bytes::copy_from_slice(&node.content))
+    }
+
+    /// All paths, in order.
+    pub fn paths(&self) -> Vec<String> {
+        self.state().nodes.keys().map(ToString::to_string).collect()
+    }
+
+    /// Mode bits of the entry at a path.
+    pub fn mode(&self, path: &str) -> Option<u32> {
+        let path = SandboxPath::new(path).ok()?;
+        self.state().nodes.get(&path).map(|node| node.mode)
+    }
+
+    /// Number of calls of this kind so far, failed ones included.
+    pub fn count(&self, call: Call) -> usize {
+        let state = self.state();
+        state.calls.iter().filter(|(made, _)| *made == call).count()
+    }
+
+    /// Number of reads and writes that are under way.
+    pub fn streams(&self) -> usize {
+        self.streams.load(Ordering::SeqCst)
+    }
+
+    fn insert(&self, path: &str, kind: FileKind, content: &Bytes) {
+        if let Ok(path) = SandboxPath::new(path) {
+            self.state().insert(path, kind, content.to_vec());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A failed assertion of a test poisons the lock; the tests that share the sandbox need not fail with it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// SHA-256 of the content of a file.
+fn sha256(content: &[u8]) -> Sha256Digest {
+    Sha256Digest::of(content)
+}
+
+/// POSIX `cksum`: the CRC of the content and then of its length, low byte first and no longer than needed.
+fn cksum(content: &[u8]) -> u32 {
+    let feed = |crc: u32, byte: u8| {
+        (0..8).fold(crc ^ (u32::from(byte) << 24), |crc, _| {
+            (crc << 1) ^ (if crc >> 31 == 1 { 0x04C1_1DB7 } else { 0 })
+        })
+    };
+    let mut crc = content.iter().copied().fold(0, feed);
+    let mut length = content.len();
+    while length > 0 {
+        let [low, ..] = length.to_le_bytes();
+        crc = feed(crc, low);
+        length >>= 8;
+    }
+    !crc
+}

@@ -1,0 +1,158 @@
+//! The files of the sandbox in memory.
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Metadata};
+use dray_sandbox::path::SandboxPath;
+
+use crate::fake::{Change, State};
+
+/// Links that are followed before the path counts as a loop, as in the kernel of Linux.
+const MOST_LINKS: u32 = 40;
+
+/// A file, a directory or another entry.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Kind of the entry, which decides what `content` means.
+    pub kind: FileKind,
+    /// Bytes of a file, or the target of a link.
+    pub content: Vec<u8>,
+    /// The 12 low mode bits.
+    pub mode: u32,
+    /// Number that differs between a file and its replacement.
+    pub inode: u64,
+    /// Time of the last write in nanoseconds since the epoch.
+    pub mtime_ns: i128,
+}
+
+impl State {
+    pub(super) fn insert(&mut self, path: SandboxPath, kind: FileKind, content: Vec<u8>) {
+        self.next_inode += 1;
+        let node = Node {
+            kind,
+            content,
+            mode: if kind == FileKind::Directory {
+                0o755
+            } else {
+                0o644
+            },
+            inode: self.next_inode,
+            mtime_ns: self.tick(),
+        };
+        self.nodes.insert(path, node);
+    }
+
+    /// A time later than all that were given before.
+    pub(super) fn tick(&mut self) -> i128 {
+        self.clock += 1_000_000;
+        self.clock
+    }
+
+    pub(super) fn change(&mut self, path: &SandboxPath, change: &Change) {
+        match change {
+            Change::Rewrite(content) => {
+                let now = self.tick();
+                if let Some(node) = self.nodes.get_mut(path) {
+                    node.content = content.to_vec();
+                    node.mtime_ns = now;
+                }
+            }
+            Change::Replace(content) => {
+                self.insert(path.clone(), FileKind::File, content.to_vec());
+            }
+            Change::Link(target) => {
+                let target = target.as_bytes().to_vec();
+                self.insert(path.clone(), FileKind::Symlink, target);
+            }
+            Change::Remove => {
+                self.nodes.remove(path);
+            }
+            Change::Die => self.dead = true,
+        }
+    }
+
+    /// The path after its links; its last part may be missing.
+    pub(super) fn resolve(&self, path: &SandboxPath, last: bool) -> Result<SandboxPath, Error> {
+        let mut links = 0;
+        let mut todo: Vec<Vec<u8>> = parts(path);
+        let mut done = SandboxPath::root();
+        while let Some(part) = todo.pop() {
+            // Applied to the resolved path, as the kernel does: behind a link `..` is the parent of the target.
+            if part == b".." {
+                done = done.parent();
+                continue;
+            }
+            let next = done.join(&part)?;
+            let node = self.nodes.get(&next);
+            match node.map(|node| node.kind) {
+                Some(FileKind::Symlink) if last || !todo.is_empty() => {
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Error::new(ErrorKind::Loop, "too many links"));
+                    }
+                    let target = node.map(|node| node.content.clone()).unwrap_or_default();
+                    if target.starts_with(b"/") {
+                        done = SandboxPath::root();
+                    }
+                    // Parts are taken from the end, so those of the target come before the rest of the path.
+                    todo.extend(raw_parts(&target));
+                }
+                None if !todo.is_empty() => {
+                    return Err(Error::new(ErrorKind::NotFound, "a directory is missing"));
+                }
+                Some(kind) if !todo.is_empty() && kind != FileKind::Directory => {
+                    return Err(Error::new(ErrorKind::NotDirectory, "not a directory"));
+                }
+                _ => done = next,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Metadata of the entry at a path.
+    pub(super) fn stat(&self, path: &SandboxPath, follow: bool) -> Result<Metadata, Error> {
+        let real_path = self.resolve(path, follow)?;
+        let node = self.node(&real_path)?;
+        let link = node.kind == FileKind::Symlink;
+        Ok(Metadata {
+            path: path.clone(),
+            // A link that was not followed keeps the path that led to it (the contract of `Metadata`).
+            real_path: if link { path.clone() } else { real_path },
+            kind: node.kind,
+            size: node.content.len() as u64,
+            mode: node.mode,
+            uid: Some(1000),
+            gid: Some(1000),
+            mtime_ns: Some(node.mtime_ns),
+            link_target: link.then(|| node.content.clone()),
+            links: Some(1),
+            identity: Some((1, node.inode)),
+        })
+    }
+
+    pub(super) fn node(&self, path: &SandboxPath) -> Result<&Node, Error> {
+        self.nodes
+            .get(path)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "nothing there"))
+    }
+
+    /// Sum of all contents in bytes.
+    pub(super) fn used(&self) -> u64 {
+        self.nodes
+            .values()
+            .map(|node| node.content.len() as u64)
+            .sum()
+    }
+}
+
+/// Names of a path, the last one first.
+fn parts(path: &SandboxPath) -> Vec<Vec<u8>> {
+    raw_parts(path.as_bytes())
+}
+
+fn raw_parts(path: &[u8]) -> Vec<Vec<u8>> {
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+        .map(<[u8]>::to_vec)
+        .rev()
+        .collect()
+}

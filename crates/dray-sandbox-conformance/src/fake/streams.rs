@@ -1,0 +1,232 @@
+//! Bytes that flow in and out of the sandbox in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::path::SandboxPath;
+use futures_util::stream;
+
+use super::{Change, Fake, Fault, PIECE};
+
+/// Counts one stream for as long as it lives.
+pub(super) struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A read that is under way.
+struct Reading {
+    fake: Fake,
+    path: SandboxPath,
+    at: u64,
+    /// Bytes that the file had when it was opened. The read sends as many unless a fault says otherwise.
+    promised: u64,
+    fault: Fault,
+    ended: bool,
+    _open: Open,
+}
+
+/// The bytes of a file from `offset`.
+pub(super) fn read(fake: &Fake, path: SandboxPath, offset: u64, size: u64, fault: Fault) -> Body {
+    let reading = Reading {
+        fake: fake.clone(),
+        path,
+        at: offset,
+        promised: size,
+        fault,
+        ended: false,
+        _open: Open::new(&fake.streams),
+    };
+    Body::new(stream::unfold(reading, async |mut reading| {
+        if reading.ended {
+            return None;
+        }
+        match reading.next().await {
+            Ok(Some(piece)) => Some((Ok(piece), reading)),
+            Ok(None) => None,
+            Err(error) => {
+                reading.ended = true;
+                Some((Err(error), reading))
+            }
+        }
+    }))
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        // Lets others run between pieces, as a wire does.
+        tokio::task::yield_now().await;
+        let mut until = self.promised;
+        match self.fault.clone() {
+            Fault::Break(after, kind) if self.at >= after => return Err(scripted(kind)),
+            Fault::Stall(after) if self.at >= after => std::future::pending().await,
+            Fault::ShortEnd(after) if self.at >= after => return Ok(None),
+            Fault::Break(after, _) | Fault::Stall(after) | Fault::ShortEnd(after) => {
+                until = until.min(after);
+            }
+            Fault::Meanwhile(after, change) if self.at >= after => {
+                self.fake.state().change(&self.path, &change);
+                self.fault = Fault::None;
+                if change == Change::Die {
+                    return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
+                }
+            }
+            Fault::Meanwhile(after, _) => until = until.min(after),
+            Fault::Endless(more) => until += more,
+            Fault::Lost(kind) if self.at >= self.promised => return Err(scripted(kind)),
+            _ => {}
+        }
+        if self.at >= until {
+            return self.end();
+        }
+        let piece = self.take(until)?;
+        self.at += piece.len() as u64;
+        Ok(Some(piece))
+    }
+
+    /// The end of the promised bytes; a fault beyond it never happens.
+    fn end(&self) -> Result<Option<Bytes>, Error> {
+        match &self.fault {
+            Fault::Break(_, kind) if self.at < self.promised => Err(scripted(*kind)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The next piece of the file in its present content.
+    fn take(&self, until: u64) -> Result<Bytes, Error> {
+        let state = self.fake.state();
+        if state.dead {
+            return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
+        }
+        let length = usize::try_from(until - self.at).map_or(PIECE, |left| left.min(PIECE));
+        let at = usize::try_from(self.at).unwrap_or(usize::MAX);
+        let content = state
+            .nodes
+            .get(&self.path)
+            .map(|node| node.content.as_slice());
+        // An open file outlives its name: a removed one reads as too short, not as missing.
+        let here = content
+            .and_then(|content| content.get(at..))
+            .unwrap_or_default();
+        let mut piece: Vec<u8> = here.iter().copied().take(length).collect();
+        if piece.len() < length {
+            if !matches!(self.fault, Fault::Endless(_)) {
+                return Err(Error::new(ErrorKind::Truncated, "the file became shorter"));
+            }
+            piece.resize(length, b'!');
+        }
+        if let Fault::Flip(position) = self.fault
+            && let Some(byte) = position
+                .checked_sub(self.at)
+                .and_then(|position| usize::try_from(position).ok())
+                .and_then(|position| piece.get_mut(position))
+        {
+            // Another bit of the same byte: the length stays right and only the digest differs.
+            *byte ^= 0x20;
+        }
+        Ok(piece.into())
+    }
+}
+
+/// A body that breaks, stalls or ends short at the byte of the fault.
+pub(super) fn faulty(fake: &Fake, body: Body, fault: Fault) -> Body {
+    let state = (body, 0_u64, fault, Open::new(&fake.streams));
+    Body::new(stream::try_unfold(
+        state,
+        async |(mut body, at, fault, open)| {
+            tokio::task::yield_now().await;
+            match fault {
+                Fault::Break(after, kind) if at >= after => return Err(scripted(kind)),
+                Fault::Stall(after) if at >= after => std::future::pending().await,
+                Fault::ShortEnd(after) if at >= after => return Ok(None),
+                _ => {}
+            }
+            let piece = body.next().await.transpose()?;
+            Ok(piece.map(|piece| {
+                let at = at + piece.len() as u64;
+                (piece, (body, at, fault, open))
+            }))
+        },
+    ))
+}
+
+/// Appends a body to a file until it ends or a fault occurs.
+pub(super) async fn write(
+    fake: &Fake,
+    path: &SandboxPath,
+    mut at: u64,
+    mut body: Body,
+    fault: &Fault,
+) -> Result<(), Error> {
+    let _open = Open::new(&fake.streams);
+    while let Some(piece) = body.next().await {
+        let mut piece = piece?.to_vec();
+        let from = at;
+        at += piece.len() as u64;
+        let kept = |after: u64| usize::try_from(after.saturating_sub(from)).unwrap_or(usize::MAX);
+        match fault {
+            Fault::Break(after, kind) if at > *after => {
+                piece.truncate(kept(*after));
+                fake.append(path, &piece)?;
+                return Err(scripted(*kind));
+            }
+            Fault::Stall(after) if at > *after => {
+                piece.truncate(kept(*after));
+                // The bytes before the fault stay in the file, as after a lost connection.
+                fake.append(path, &piece)?;
+                std::future::pending::<()>().await;
+            }
+            Fault::Flip(position) if (from..at).contains(position) => {
+                if let Some(byte) = piece.get_mut(kept(*position)) {
+                    *byte ^= 0x20;
+                }
+            }
+            _ => {}
+        }
+        fake.append(path, &piece)?;
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+impl Fake {
+    fn append(&self, path: &SandboxPath, piece: &[u8]) -> Result<(), Error> {
+        let mut state = self.state();
+        if state.dead {
+            return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
+        }
+        let room = state
+            .capacity
+            .map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used()));
+        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(piece.len());
+        let now = state.tick();
+        let node = state
+            .nodes
+            .get_mut(path)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the file is gone"))?;
+        // A full disk takes what fits and then fails, so a partial file is left.
+        node.content.extend(piece.iter().take(fits));
+        node.mtime_ns = now;
+        if fits < piece.len() {
+            return Err(Error::new(ErrorKind::NoSpace, "scripted capacity"));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn scripted(kind: ErrorKind) -> Error {
+    Error::new(kind, "scripted")
+}

@@ -1,0 +1,231 @@
+//! The conformance suite: one set of cases that every backend must pass (sandbox-transfer R-17).
+//!
+//! A backend writes a [`Fixture`] for its sandbox and calls [`run_all`]. Every case gets a directory of its own. A
+//! case that does not apply to the sandbox, for instance because no command can make a link in it, is reported as
+//! skipped, and the backend's test lists the expected ones, so that no case is left out silently.
+//!
+//! [`fake`] is a sandbox in memory for tests of the code above a backend.
+//!
+//! ```no_run
+//! use dray_sandbox_conformance::{Failures, Fixture, run_all};
+//!
+//! async fn a_sandbox_is_like_any_other(fixture: &dyn Fixture) -> Result<(), Failures> {
+//!     let report = run_all(fixture).await?;
+//!     assert_eq!(report.skipped, ["what_the_user_may_not_touch_is_refused"]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! What it does not do: it starts no sandbox, and it is no part of the product; crates name it for their tests only.
+
+mod bytes;
+mod changes;
+mod directories;
+mod engine;
+pub mod fake;
+mod handles;
+mod hostile;
+mod names;
+mod partial;
+mod renames;
+mod report;
+mod stats;
+mod trees;
+mod world;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+
+pub use report::{Failures, Report, Stop};
+pub use world::World;
+
+use dray_sandbox::backend::Backend;
+use dray_sandbox::handle::Address;
+use dray_sandbox::path::SandboxPath;
+
+/// A sandbox for the cases, with the means to look into it from outside.
+#[async_trait]
+pub trait Fixture: Debug + Send + Sync {
+    /// The backend under test.
+    fn backend(&self) -> Arc<dyn Backend>;
+
+    /// Address of the sandbox under test.
+    fn address(&self) -> Address;
+
+    /// An empty directory in the sandbox that the sandbox user may write to.
+    fn workspace(&self) -> SandboxPath;
+
+    /// Runs a script with `sh` in a directory of the sandbox, by other means than the backend, and returns what it
+    /// printed. Scripts use relative paths and what `BusyBox` has. `None` when nothing can be run there.
+    async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String>;
+
+    /// The capabilities of this sandbox.
+    fn traits(&self) -> Traits {
+        Traits::default()
+    }
+
+    /// Ends the sandbox and starts another that has the same address and an empty workspace. `false` when it cannot.
+    async fn replace(&self) -> bool {
+        false
+    }
+}
+
+/// Capabilities of a backend that cases depend on. The default is all of them; a fixture removes those that its wire
+/// cannot carry, with the reason.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about a sandbox"
+)]
+#[derive(Clone, Copy, Debug)]
+pub struct Traits {
+    /// Names that are not UTF-8 travel; otherwise they are `invalid_name`.
+    pub byte_names: bool,
+    /// Symbolic links exist and are distinguished from their targets.
+    pub links: bool,
+    /// Named pipes exist and are distinguished from files.
+    pub fifo: bool,
+    /// Files get the mode bits that were asked for.
+    pub modes: bool,
+    /// Reads and writes are made with the rights of the sandbox user, not of a daemon.
+    pub permissions: bool,
+    /// A path that became something else between `stat` and `read` is always noticed.
+    pub identity: bool,
+    /// A file can be renamed now.
+    pub rename: bool,
+    /// A digest can be computed in the sandbox.
+    pub fingerprint: bool,
+}
+
+impl Default for Traits {
+    fn default() -> Self {
+        Self {
+            byte_names: true,
+            links: true,
+            fifo: true,
+            modes: true,
+            permissions: true,
+            identity: true,
+            rename: true,
+            fingerprint: true,
+        }
+    }
+}
+
+/// One case: an asynchronous function of its world.
+pub type Case = for<'a> fn(&'a World<'a>) -> BoxFuture<'a, Result<(), Stop>>;
+
+macro_rules! cases {
+    ($($module:ident :: $name:ident,)*) => {
+        &[$((stringify!($name), |world| Box::pin($module::$name(world)))),*]
+    };
+}
+
+/// All cases by name, in the order in which [`run_all`] runs them; the last one ends the sandbox.
+pub const CASES: &[(&str, Case)] = cases![
+    handles::a_probe_says_what_is_there,
+    handles::a_name_without_a_sandbox_is_gone,
+    bytes::every_size_comes_back_by_every_transport,
+    bytes::five_mebibytes_come_back_by_every_transport,
+    bytes::an_existing_file_is_never_written_to,
+    bytes::nothing_is_written_through_a_link,
+    bytes::a_short_body_is_a_failure,
+    bytes::a_long_body_is_a_failure,
+    bytes::a_body_that_breaks_is_a_failure,
+    bytes::written_files_have_the_mode_and_the_owner,
+    bytes::nothing_is_written_where_no_directory_is,
+    bytes::digests_are_those_of_the_bytes,
+    bytes::eight_transfers_run_at_once,
+    partial::a_read_begins_where_it_is_told,
+    partial::a_write_goes_on_where_it_was_cut,
+    partial::a_dropped_read_leaves_the_sandbox_usable,
+    partial::a_dropped_write_leaves_the_sandbox_usable,
+    stats::files_and_directories_are_described,
+    stats::links_are_told_apart_and_followed,
+    stats::links_on_the_way_are_resolved,
+    stats::a_link_to_nowhere_is_a_link_and_not_found,
+    stats::a_loop_of_links_is_a_loop,
+    stats::what_is_missing_is_not_found,
+    stats::times_are_those_of_the_sandbox,
+    directories::a_listing_has_everything_in_order,
+    directories::a_listing_goes_as_deep_as_asked,
+    directories::a_listing_follows_no_link,
+    directories::a_listing_stops_at_its_limit,
+    directories::only_directories_are_listed,
+    directories::directories_are_made_with_their_parents,
+    directories::files_and_links_are_removed,
+    directories::directories_are_removed_only_when_told,
+    names::every_name_survives,
+    names::names_that_are_not_text_survive_or_are_refused,
+    names::the_longest_name_is_a_name,
+    names::directories_may_have_any_name_too,
+    renames::a_file_is_renamed,
+    renames::an_existing_target_is_kept,
+    renames::a_target_is_replaced_when_told,
+    renames::one_of_two_renames_wins,
+    hostile::a_fifo_is_refused_and_never_waited_for,
+    hostile::a_directory_is_not_read,
+    hostile::devices_and_pseudo_files_are_not_read,
+    hostile::a_path_swapped_after_the_check_is_noticed,
+    hostile::a_link_put_in_place_after_the_check_is_not_followed,
+    hostile::what_the_user_may_not_touch_is_refused,
+    changes::a_file_that_shrinks_is_never_short_and_fine,
+    changes::a_file_that_grows_is_cut_or_refused,
+    changes::a_file_that_is_rewritten_keeps_its_length,
+    changes::a_file_that_is_removed_is_whole_or_refused,
+    trees::a_tree_comes_out_whole,
+    trees::only_directories_come_as_trees,
+    trees::a_tree_goes_in_whole,
+    trees::a_broken_tar_is_a_failure,
+    engine::a_file_comes_out_with_its_proof,
+    engine::a_file_goes_in_with_its_proof,
+    engine::a_put_that_fails_leaves_nothing,
+    engine::a_file_rewritten_meanwhile_never_comes_torn,
+    handles::a_replaced_sandbox_is_gone,
+];
+
+/// Time limit for one case. A backend that hangs must fail and not stop the suite.
+const LONGEST_CASE: Duration = Duration::from_mins(2);
+
+/// Runs all cases.
+///
+/// # Errors
+///
+/// All cases that failed, by name, with the place and the reason.
+pub async fn run_all(fixture: &dyn Fixture) -> Result<Report, Failures> {
+    run(fixture, CASES).await
+}
+
+/// Runs some of the cases.
+///
+/// # Errors
+///
+/// As [`run_all`].
+pub async fn run(
+    fixture: &dyn Fixture,
+    cases: &[(&'static str, Case)],
+) -> Result<Report, Failures> {
+    let mut report = Report::default();
+    let mut failures = Failures::default();
+    for (name, case) in cases {
+        // Opening counts as part of the case, so that a backend that cannot open fails each of them.
+        let asked = async {
+            let world = World::open(fixture, name).await?;
+            case(&world).await
+        };
+        match tokio::time::timeout(LONGEST_CASE, asked).await {
+            Ok(Ok(())) => report.passed.push(name),
+            Ok(Err(Stop::Skip(_))) => report.skipped.push(name),
+            Ok(Err(Stop::Fail(why))) => failures.0.push((name, why)),
+            Err(_) => failures.0.push((name, "it never ended".to_owned())),
+        }
+    }
+    if failures.0.is_empty() {
+        Ok(report)
+    } else {
+        Err(failures)
+    }
+}

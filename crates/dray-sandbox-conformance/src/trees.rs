@@ -1,0 +1,170 @@
+//! Cases of whole directories, where the sandbox makes or unpacks tars (sandbox-transfer 13). Where it does not, it
+//! only has to say so with the right kind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::FileKind;
+use dray_sandbox::path::SandboxPath;
+use dray_sandbox_tree::{self as tree, Kind, Limits, Members, Owner, Reader, Walk};
+use futures_util::stream;
+
+use super::report::{equal, holds, refused, same_bytes};
+use super::world::{pieces, random};
+use super::{Stop, World};
+
+/// Contents by the names of a tree; directories have none.
+type Files = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// Fills a directory and returns its contents.
+async fn fill(world: &World<'_>, root: &SandboxPath) -> Result<Files, Stop> {
+    let mut files: Files = [
+        ("empty", Vec::new()),
+        ("two words", b"1".to_vec()),
+        ("it's $(touch pwned)", b"2".to_vec()),
+        ("-rf", b"3".to_vec()),
+        ("new\nline", b"4".to_vec()),
+        ("日本.txt", b"5".to_vec()),
+        ("deep/er/file", random(70_000)),
+        (&"n".repeat(200), b"6".to_vec()),
+    ]
+    .into_iter()
+    .map(|(name, content)| (name.as_bytes().to_vec(), Some(content)))
+    .collect();
+    if world.traits.byte_names {
+        files.insert(b"caf\xe9".to_vec(), Some(b"7".to_vec()));
+    }
+    world.sandbox.make_directory(root).await?;
+    world
+        .sandbox
+        .make_directory(&root.join("deep")?.join("er")?)
+        .await?;
+    for (name, content) in &files {
+        let mut path = root.clone();
+        for part in name.split(|byte| *byte == b'/') {
+            path = path.join(part)?;
+        }
+        world
+            .write(&path, content.as_deref().unwrap_or_default())
+            .await?;
+    }
+    for directory in ["deep", "deep/er"] {
+        files.insert(directory.as_bytes().to_vec(), None);
+    }
+    Ok(files)
+}
+
+async fn collect(mut members: impl Members) -> Result<Files, Stop> {
+    let mut files = Files::new();
+    while let Some(member) = members.next().await? {
+        let mut content = Vec::new();
+        while let Some(piece) = members.piece().await? {
+            content.extend_from_slice(&piece);
+        }
+        let content = (member.kind == Kind::File).then_some(content);
+        let shown = member.name.escape_ascii().to_string();
+        holds(
+            files.insert(member.name, content).is_none(),
+            format_args!("{shown} came twice"),
+        )?;
+    }
+    Ok(files)
+}
+
+pub(super) async fn a_tree_comes_out_whole(world: &World<'_>) -> Result<(), Stop> {
+    let root = world.path("it's a tree")?;
+    let files = fill(world, &root).await?;
+    let mut links = 0;
+    if world.traits.links {
+        match world.sh("ln -s ../.. \"it's a tree/up\"").await {
+            Ok(_) => links = 1,
+            Err(Stop::Skip(_)) => {}
+            Err(failed) => return Err(failed),
+        }
+    }
+    let walk = Walk::open(Arc::clone(&world.sandbox), root.clone(), Limits::default()).await?;
+    let report = walk.report();
+    equal("walked", collect(walk).await?, files.clone())?;
+    equal("links", report.count(), links)?;
+    let tar = match world.sandbox.read_tree(&root).await {
+        Ok(tar) => tar,
+        Err(error) if error.kind() == ErrorKind::ToolMissing => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let reader = Reader::new(tar, Limits::default());
+    let report = reader.report();
+    equal("as a tar", collect(reader).await?, files)?;
+    equal("links", report.count(), links)
+}
+
+pub(super) async fn only_directories_come_as_trees(world: &World<'_>) -> Result<(), Stop> {
+    let file = world.put("file", b"x").await?;
+    let kinds = [
+        ErrorKind::NotDirectory,
+        ErrorKind::NotFound,
+        ErrorKind::ToolMissing,
+    ];
+    for path in [file, world.path("missing")?] {
+        let read = match world.sandbox.read_tree(&path).await {
+            Ok(tar) => tar.read_all(1 << 20).await,
+            Err(error) => Err(error),
+        };
+        refused("not a directory", read, &kinds)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn a_tree_goes_in_whole(world: &World<'_>) -> Result<(), Stop> {
+    let from = world.path("from")?;
+    let files = fill(world, &from).await?;
+    let to = world.path("it's to")?;
+    world.sandbox.make_directory(&to).await?;
+    let probe = world.sandbox.probe().await?;
+    let owner = Owner {
+        uid: probe.uid,
+        gid: probe.gid,
+    };
+    let walk = Walk::open(Arc::clone(&world.sandbox), from, Limits::default()).await?;
+    match world.sandbox.write_tree(&to, tree::tar(walk, owner)).await {
+        Err(error) if error.kind() == ErrorKind::ToolMissing => return Ok(()),
+        written => written?,
+    }
+    let walk = Walk::open(Arc::clone(&world.sandbox), to.clone(), Limits::default()).await?;
+    equal("unpacked", collect(walk).await?, files)?;
+    if world.traits.modes {
+        let listing = world.sandbox.list(&to, 9, 100).await?;
+        for entry in listing.entries {
+            let mode = if entry.kind == FileKind::Directory {
+                0o755
+            } else {
+                0o644
+            };
+            equal(&entry.path.to_string(), entry.mode & 0o777, mode)?;
+        }
+    }
+    let left = world.sandbox.list(&world.directory, 1, 10).await?;
+    equal("beside", left.entries.len(), 2)
+}
+
+pub(super) async fn a_broken_tar_is_a_failure(world: &World<'_>) -> Result<(), Stop> {
+    let (from, to) = (world.path("from")?, world.path("to")?);
+    fill(world, &from).await?;
+    world.sandbox.make_directory(&to).await?;
+    let walk = Walk::open(Arc::clone(&world.sandbox), from, Limits::default()).await?;
+    let tar = tree::tar(walk, Owner::default()).read_all(1 << 20).await?;
+    let half = tar.get(..tar.len() / 2).unwrap_or_default();
+    let broken = Body::new(stream::iter([
+        Ok(Bytes::copy_from_slice(half)),
+        Err(Error::new(ErrorKind::Unavailable, "the source broke")),
+    ]));
+    let written = world.sandbox.write_tree(&to, broken).await;
+    holds(written.is_err(), "a tar that breaks was unpacked")?;
+    // Cut in the middle of a file, without an error of the source.
+    let written = world.sandbox.write_tree(&to, pieces(half)).await;
+    holds(written.is_err(), "half a tar was unpacked")?;
+    let path = world.put("after", b"still here").await?;
+    same_bytes("afterwards", &world.read(&path).await?, b"still here")
+}

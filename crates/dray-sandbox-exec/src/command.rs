@@ -1,0 +1,209 @@
+//! Sandboxes that an operator describes by the command line that leads into them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::backend::{Backend, Sandbox};
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::handle::{Address, Handle};
+use dray_types::Sha256Digest;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::channel::{Arguments, Channel, Exec};
+use super::local::LocalExec;
+use super::sandbox::{ExecSandbox, Guard, Guarded};
+
+/// Longest identity of an incarnation in bytes.
+const LONGEST_INCARNATION: usize = 1024;
+
+/// One sandbox of the `exec` backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommandConfig {
+    /// Program and arguments that a command is appended to, for instance `["bwrap", "--bind", "/srv/box", "/"]`.
+    pub command: Vec<String>,
+    /// Variables of its environment. Nothing else is handed on; without `PATH` the usual system folders are searched.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Program and arguments, run on this host, whose output identifies this incarnation of the sandbox
+    /// and which fails when there is none. Empty: the sandbox is as lasting as this entry.
+    #[serde(default)]
+    pub incarnation: Vec<String>,
+    /// What passes through the command line.
+    #[serde(default)]
+    pub channel: ChannelConfig,
+}
+
+/// What a command line carries. The default is a plain pipe.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about a wire"
+)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChannelConfig {
+    /// Whether the command is appended as one quoted string for a shell, like ssh wants it, and not as arguments.
+    pub shell: bool,
+    /// Whether stdout carries any bytes unchanged. A terminal does not.
+    pub binary_output: bool,
+    /// Whether stdin carries any bytes unchanged.
+    pub binary_input: bool,
+    /// Whether stdin exists. Say no for a terminal: it echoes.
+    pub input: bool,
+    /// Whether the end of stdin is passed on.
+    pub input_end: bool,
+    /// Most bytes of all arguments together.
+    pub longest_arguments: usize,
+    /// Most bytes of output of one command; 0 for no limit.
+    pub longest_output: usize,
+}
+
+impl Default for ChannelConfig {
+    fn default() -> Self {
+        let pipe = Channel::PIPE_CAPABILITIES;
+        Self {
+            shell: pipe.arguments == Arguments::Shell,
+            binary_output: pipe.binary_output,
+            binary_input: pipe.binary_input,
+            input: pipe.input,
+            input_end: pipe.input_end,
+            longest_arguments: pipe.longest_arguments,
+            longest_output: 0,
+        }
+    }
+}
+
+impl From<ChannelConfig> for Channel {
+    fn from(config: ChannelConfig) -> Self {
+        Self {
+            arguments: if config.shell {
+                Arguments::Shell
+            } else {
+                Arguments::Vector
+            },
+            binary_output: config.binary_output,
+            binary_input: config.binary_input,
+            input: config.input,
+            input_end: config.input_end,
+            longest_arguments: config.longest_arguments,
+            longest_output: (config.longest_output > 0).then_some(config.longest_output),
+        }
+    }
+}
+
+/// The backend `exec`: sandboxes under the names of their entries.
+#[derive(Debug, Default)]
+pub struct CommandBackend {
+    sandboxes: BTreeMap<String, CommandConfig>,
+}
+
+impl CommandBackend {
+    /// Takes the sandboxes by name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] for an entry without a command.
+    pub fn new(sandboxes: BTreeMap<String, CommandConfig>) -> Result<Self, Error> {
+        if let Some((name, _)) = sandboxes.iter().find(|(_, one)| one.command.is_empty()) {
+            return Err(Error::new(
+                ErrorKind::InvalidName,
+                format!("the exec sandbox {name} has no command"),
+            ));
+        }
+        Ok(Self { sandboxes })
+    }
+
+    fn find(&self, address: &Address) -> Result<&CommandConfig, Error> {
+        self.sandboxes
+            .get(&address.name)
+            .filter(|_| address.backend == self.name())
+            .ok_or_else(|| Error::new(ErrorKind::SandboxGone, "no entry of this name"))
+    }
+}
+
+#[async_trait]
+impl Backend for CommandBackend {
+    fn name(&self) -> &'static str {
+        "exec"
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        let incarnation = incarnation(self.find(address)?).await?;
+        Ok(Handle {
+            address: address.clone(),
+            incarnation,
+        })
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let config = self.find(&handle.address)?;
+        let guard = SameIncarnation {
+            config: config.clone(),
+            incarnation: handle.incarnation.clone(),
+        };
+        guard.check().await?;
+        let exec = LocalExec::new(&config.command)
+            .with_environment(&config.environment)
+            .with_channel(config.channel.into());
+        // Without that command the identity is the entry itself, which cannot change while this runs.
+        Ok(if config.incarnation.is_empty() {
+            Arc::new(ExecSandbox::new(handle.clone(), exec))
+        } else {
+            let exec = Guarded::new(exec, Arc::new(guard));
+            Arc::new(ExecSandbox::new(handle.clone(), exec))
+        })
+    }
+}
+
+/// Runs the operator's command again before each command.
+#[derive(Debug)]
+struct SameIncarnation {
+    config: CommandConfig,
+    incarnation: String,
+}
+
+#[async_trait]
+impl Guard for SameIncarnation {
+    async fn check(&self) -> Result<(), Error> {
+        if incarnation(&self.config).await? == self.incarnation {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::SandboxGone,
+                "another incarnation has the name now",
+            ))
+        }
+    }
+}
+
+/// Identity of the incarnation: the output of the operator's command, or a digest of the entry itself.
+async fn incarnation(config: &CommandConfig) -> Result<String, Error> {
+    if config.incarnation.is_empty() {
+        // Another command or environment may lead into another sandbox.
+        let entry = format!("{:?} {:?}", config.command, config.environment);
+        return Ok(Sha256Digest::of(entry.as_bytes()).to_hex());
+    }
+    let none: [&str; 0] = [];
+    let exec = LocalExec::new(none).with_environment(&config.environment);
+    let words = config.incarnation.iter().map(|word| word.clone().into());
+    let running = exec.run(words.collect(), None).await.map_err(|error| {
+        let context = "the incarnation cannot be asked";
+        Error::new(ErrorKind::Unavailable, context).caused_by(error)
+    })?;
+    let said = running.stdout.read_all(LONGEST_INCARNATION).await?;
+    let exit = running.end.await?;
+    let said = String::from_utf8_lossy(&said).trim().to_owned();
+    if exit.status != 0 || said.is_empty() {
+        return Err(Error::new(
+            ErrorKind::SandboxGone,
+            format!(
+                "no incarnation, status {}: {}",
+                exit.status,
+                exit.stderr.trim()
+            ),
+        ));
+    }
+    Ok(said)
+}

@@ -1,0 +1,134 @@
+//! Decodes text into bytes, piece by piece, in bounded memory.
+
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dray_sandbox::error::{Error, ErrorKind};
+use flate2::write::GzDecoder;
+
+/// Compressed bytes that are expanded in one step. Deflate makes at most 1032 bytes of one, so 2 KiB become at most 2
+/// MiB.
+const SQUEEZED_STEP: usize = 2 * 1024;
+
+fn corrupted(why: &str) -> Error {
+    Error::new(ErrorKind::Corrupted, why)
+}
+
+/// Decodes lines of base64, or hexadecimal digits with any white space between them. Anything else is damage: tools
+/// that skip unknown characters would hide it.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    hex: bool,
+    digits: Vec<u8>,
+}
+
+impl Decoder {
+    /// Makes a decoder by the name of the encoder that the script found.
+    pub(super) fn new(how: &str) -> Result<Self, Error> {
+        let hex = match how {
+            "od" => true,
+            "raw" | "base64" | "openssl" | "python3" | "perl" | "uuencode" => false,
+            _ => return Err(Error::new(ErrorKind::Protocol, "an unknown coding")),
+        };
+        Ok(Self {
+            hex,
+            digits: Vec::new(),
+        })
+    }
+
+    /// Decodes all whole groups so far; an incomplete one waits for the next call.
+    pub(super) fn feed(&mut self, text: &[u8]) -> Result<Vec<u8>, Error> {
+        match str::from_utf8(text) {
+            // Lines of base64 are taken whole, which is several times faster than byte by byte.
+            Ok(text) if !self.hex => {
+                for line in text.split('\n') {
+                    self.digits.extend_from_slice(line.trim().as_bytes());
+                }
+            }
+            _ => {
+                let digits = text.iter().filter(|byte| !byte.is_ascii_whitespace());
+                self.digits.extend(digits);
+            }
+        }
+        let group = if self.hex { 2 } else { 4 };
+        let whole = self.digits.len() - self.digits.len() % group;
+        // A group may be cut by the end of a piece.
+        let rest = self.digits.split_off(whole);
+        let groups = std::mem::replace(&mut self.digits, rest);
+        self.decode(&groups)
+    }
+
+    /// Fails when a group is incomplete.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        if self.digits.is_empty() {
+            Ok(())
+        } else {
+            Err(corrupted("digits are missing at the end"))
+        }
+    }
+
+    fn decode(&self, groups: &[u8]) -> Result<Vec<u8>, Error> {
+        if !self.hex {
+            return STANDARD
+                .decode(groups)
+                .map_err(|error| corrupted("not base64").caused_by(error));
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        groups
+            .chunks(2)
+            .map(|pair| match pair {
+                [high, low] => Some((digit(*high)? << 4) | digit(*low)?),
+                _ => None,
+            })
+            .map(|byte| byte.and_then(|byte| u8::try_from(byte).ok()))
+            .collect::<Option<Vec<u8>>>()
+            .ok_or_else(|| corrupted("not hexadecimal"))
+    }
+}
+
+/// Expands gzip, up to a number of bytes (sandbox-transfer 11.6).
+#[derive(Debug)]
+pub(super) struct Expander {
+    gzip: GzDecoder<Vec<u8>>,
+    left: u64,
+}
+
+impl Expander {
+    /// Expands at most `most` bytes and fails beyond them.
+    pub(super) fn new(most: u64) -> Self {
+        Self {
+            gzip: GzDecoder::new(Vec::new()),
+            left: most,
+        }
+    }
+
+    /// Expands `squeezed` into pieces of bounded size.
+    pub(super) fn feed(&mut self, squeezed: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let mut pieces = Vec::new();
+        for step in squeezed.chunks(SQUEEZED_STEP) {
+            self.gzip
+                .write_all(step)
+                .map_err(|error| corrupted("not gzip").caused_by(error))?;
+            pieces.extend(self.take()?);
+        }
+        Ok(pieces)
+    }
+
+    /// The last piece; checks length and CRC of the gzip stream.
+    pub(super) fn finish(mut self) -> Result<Option<Vec<u8>>, Error> {
+        self.gzip
+            .try_finish()
+            .map_err(|error| corrupted("the gzip stream has no end").caused_by(error))?;
+        self.take()
+    }
+
+    fn take(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let piece = std::mem::take(self.gzip.get_mut());
+        self.left = self
+            .left
+            .checked_sub(piece.len() as u64)
+            .ok_or_else(|| corrupted("it expands to more than was announced"))?;
+        Ok((!piece.is_empty()).then_some(piece))
+    }
+}

@@ -1,0 +1,321 @@
+//! File operations of a sandbox that need only POSIX scripts.
+
+use std::sync::Arc;
+
+use dray_sandbox::backend::Follow;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
+use dray_sandbox::path::SandboxPath;
+use dray_types::Sha256Digest;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::sync::OnceCell;
+
+use super::channel::{Channel, Exec};
+use super::list::LIST_SCRIPT;
+use super::metadata::{Facts, is_pseudo, keeps_times, state_of};
+use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, one_line};
+use super::standing::{Repeat, Standing};
+
+const STAT_SCRIPT: &str = include_str!("script/stat.sh");
+const STATE_SCRIPT: &str = include_str!("script/state.sh");
+const RENAME_SCRIPT: &str = include_str!("script/rename.sh");
+const DIGEST_SCRIPT: &str = concat!(
+    include_str!("script/sha256.sh"),
+    include_str!("script/digest.sh")
+);
+
+/// Files over [`Exec`]. A backend that can run commands delegates to it the operations for which it has no better
+/// way; every method keeps the contract of the method of [`dray_sandbox::Sandbox`] of the same name. A value belongs to one
+/// incarnation: it remembers which programs are there.
+#[derive(Debug)]
+pub struct ExecFiles<E> {
+    pub(super) exec: Arc<E>,
+    pub(super) tools: Arc<OnceCell<Vec<String>>>,
+    /// A shell that stays open, where starting commands is slow.
+    standing: Option<Arc<Standing>>,
+}
+
+impl<E> Clone for ExecFiles<E> {
+    fn clone(&self) -> Self {
+        Self {
+            exec: Arc::clone(&self.exec),
+            tools: Arc::clone(&self.tools),
+            standing: self.standing.clone(),
+        }
+    }
+}
+
+impl<E: Exec + 'static> ExecFiles<E> {
+    /// Makes files over this channel.
+    pub fn new(exec: E) -> Self {
+        Self {
+            exec: Arc::new(exec),
+            tools: Arc::new(OnceCell::new()),
+            standing: None,
+        }
+    }
+
+    /// Keeps one shell for request after request: for channels on which starting a command is slow and bytes pass in
+    /// both directions; others may hold back the output of a shell until it ends. The shell ends after 20 s without a
+    /// request, or with the last clone of this.
+    #[must_use]
+    pub fn with_standing_shell(mut self) -> Self {
+        self.standing = Some(Arc::new(Standing::new()));
+        self
+    }
+
+    /// The channel that runs the commands.
+    pub fn exec(&self) -> &E {
+        &self.exec
+    }
+
+    /// The transports that the channel allows, best first: [`Transport::ExecRaw`] where bytes pass unchanged in at
+    /// least one direction (the other one is then [`ErrorKind::ToolMissing`]), [`Transport::ExecBase64`] always.
+    pub fn transports(&self) -> Vec<Transport> {
+        let channel = self.exec.channel();
+        if channel.binary_output || (channel.input && channel.binary_input) {
+            vec![Transport::ExecRaw, Transport::ExecBase64]
+        } else {
+            vec![Transport::ExecBase64]
+        }
+    }
+
+    /// Whether this transport can begin at an offset: both of these can (sandbox-transfer R-10).
+    pub fn resumes(&self, transport: Transport) -> bool {
+        self.transports().contains(&transport)
+    }
+
+    /// The shell that stays open, where long output of a script may come through it.
+    pub(super) fn lends(&self) -> Option<&Arc<Standing>> {
+        let channel = self.exec.channel();
+        let streams = talks(channel) && channel.longest_output.is_none();
+        self.standing.as_ref().filter(|_| streams)
+    }
+
+    pub(super) async fn ask(
+        &self,
+        script: &'static str,
+        arguments: &[&[u8]],
+        stdin: Option<Body>,
+    ) -> Result<Reply, Error> {
+        let reply = self.ask_up_to(LONGEST_ANSWER, script, arguments, stdin);
+        let reply = reply.await?;
+        if reply.cut {
+            return Err(Error::new(ErrorKind::Protocol, "an answer without an end"));
+        }
+        Ok(reply)
+    }
+
+    /// Runs a script whose answer may be cut at `limit` bytes.
+    pub(super) async fn ask_up_to(
+        &self,
+        limit: usize,
+        script: &'static str,
+        arguments: &[&[u8]],
+        stdin: Option<Body>,
+    ) -> Result<Reply, Error> {
+        let exec = self.exec.as_ref();
+        match (&self.standing, stdin) {
+            // Input would be read by the shell itself; only `ask_with_input` knows how to lend it.
+            (Some(standing), None) if talks(exec.channel()) => {
+                let repeat = repeat(script);
+                standing.ask(exec, script, arguments, limit, repeat).await
+            }
+            (_, stdin) => Reply::ask(exec, script, arguments, stdin, limit).await,
+        }
+    }
+
+    /// See [`dray_sandbox::Sandbox::stat`]. Regular files of `/proc` and similar file systems are [`FileKind::Other`].
+    pub async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        let word: &[u8] = match follow {
+            Follow::Yes => b"yes",
+            Follow::No => b"no",
+        };
+        let reply = self
+            .ask(STAT_SCRIPT, &[word, path.as_bytes()], None)
+            .await?;
+        // The script falls back to `ls` where `stat` takes no format (sandbox-transfer 11.2).
+        let spoken = match reply.get("ls") {
+            Some(_) => "ls",
+            None => "stat",
+        };
+        reply.check(spoken)?;
+        let said = reply.text(spoken);
+        let facts = match spoken {
+            "ls" => Facts::of_ls(&said),
+            _ => Facts::of_stat(&said),
+        };
+        let facts = facts
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("not a description: {said}")))?;
+        described(path, follow, &facts, &reply)
+    }
+
+    /// See [`dray_sandbox::Sandbox::state`]. Only for file systems whose times this kernel keeps: a file that another
+    /// machine or a program serves may change without them.
+    pub async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+        let reply = self.ask(STATE_SCRIPT, &[path.as_bytes()], None).await?;
+        reply.check("state")?;
+        if !keeps_times(&reply.text("fs")) {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "times say little on this file system",
+            ));
+        }
+        let now = reply.number("now").and_then(|now| i64::try_from(now).ok());
+        state_of(&reply.text("state"), now)
+            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "nothing tells the state of a file"))
+    }
+
+    /// See [`dray_sandbox::Sandbox::fingerprint`]; the script takes the best program for digests that it finds.
+    pub async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        fingerprint_of(&self.ask(DIGEST_SCRIPT, &[path.as_bytes()], None).await?)
+    }
+
+    /// Starts to compute a fingerprint and returns once the command runs, so that an operation which would delay its
+    /// start can follow. The future returns the result of [`Self::fingerprint`]; dropping it ends the command.
+    ///
+    /// # Errors
+    ///
+    /// The failure to start a command.
+    pub async fn start_fingerprint(
+        &self,
+        path: &SandboxPath,
+    ) -> Result<BoxFuture<'static, Result<Fingerprint, Error>>, Error> {
+        let (exec, nonce) = (self.exec.as_ref(), Nonce::new());
+        let arguments = [path.as_bytes()];
+        let running = if let Some(standing) = self.lends() {
+            standing
+                .run(exec, DIGEST_SCRIPT, &nonce, &arguments)
+                .await?
+        } else {
+            let text = !exec.channel().binary_output;
+            let argv = command(DIGEST_SCRIPT, &nonce, text, &arguments);
+            exec.run(argv, None).await?
+        };
+        Ok(async move {
+            let reply = Reply::collect(running, &nonce, LONGEST_ANSWER).await?;
+            fingerprint_of(&reply)
+        }
+        .boxed())
+    }
+
+    /// See [`dray_sandbox::Sandbox::rename`]. Without `replace` a hard link claims the name; where there are none, an empty
+    /// file does that is replaced immediately, which readers may see: then it is not atomic.
+    pub async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error> {
+        let arguments = [from.as_bytes(), to.as_bytes(), yes_or_no(replace)];
+        let reply = self.ask(RENAME_SCRIPT, &arguments, None).await?;
+        reply.check("text")?;
+        Ok(reply.text("atomic") == "yes")
+    }
+
+    /// See [`dray_sandbox::Sandbox::make_directory`]. Missing parents are made with it.
+    pub async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        let script = include_str!("script/directory.sh");
+        let reply = self.ask(script, &[path.as_bytes()], None).await?;
+        reply.check("text")
+    }
+
+    /// See [`dray_sandbox::Sandbox::remove`]. The root is refused before a script runs.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`] for the root.
+    pub async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        if *path == SandboxPath::root() {
+            return Err(Error::new(
+                ErrorKind::InvalidName,
+                "the root is never removed",
+            ));
+        }
+        let script = include_str!("script/remove.sh");
+        let arguments = [path.as_bytes(), yes_or_no(recursive)];
+        let reply = self.ask(script, &arguments, None).await?;
+        reply.check("text")
+    }
+}
+
+/// Whether a script may be run again when its answer was lost. Only a rename differs when it is done twice.
+fn repeat(script: &'static str) -> Repeat {
+    match script {
+        RENAME_SCRIPT => Repeat::Never,
+        STAT_SCRIPT | STATE_SCRIPT | DIGEST_SCRIPT | LIST_SCRIPT => Repeat::Harmless,
+        _ => Repeat::Idempotent,
+    }
+}
+
+/// Whether requests and answers can pass through one shell on this channel.
+const fn talks(channel: Channel) -> bool {
+    channel.input && channel.binary_input && channel.binary_output
+}
+
+pub(super) fn yes_or_no(yes: bool) -> &'static [u8] {
+    if yes { b"yes" } else { b"no" }
+}
+
+fn fingerprint_of(reply: &Reply) -> Result<Fingerprint, Error> {
+    let nonsense = || Error::new(ErrorKind::Protocol, "not a digest");
+    if reply.get("cksum").is_some() {
+        reply.check("cksum")?;
+        let said = reply.text("cksum");
+        let mut words = said.split_whitespace();
+        let sum = words.next().and_then(|sum| sum.parse().ok());
+        let size = words.next().and_then(|size| size.parse().ok());
+        let (sum, size) = sum.zip(size).ok_or_else(nonsense)?;
+        return Ok(Fingerprint::Cksum(sum, size));
+    }
+    reply.check("sha256")?;
+    let said = reply.text("sha256");
+    let digest: Sha256Digest = said
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .parse()
+        .map_err(|error| nonsense().caused_by(error))?;
+    let size = reply.number("size").ok_or_else(nonsense)?;
+    Ok(Fingerprint::Sha256(digest, size))
+}
+
+fn described(
+    path: &SandboxPath,
+    follow: Follow,
+    facts: &Facts,
+    reply: &Reply,
+) -> Result<Metadata, Error> {
+    let link = follow == Follow::No && facts.kind() == FileKind::Symlink;
+    let real_path = if link {
+        path.clone()
+    } else {
+        // A failed tool leaves its message in `real`, so only the status shows that links were resolved.
+        if reply.number("resolved") != Some(0) {
+            return Err(Error::new(ErrorKind::ToolMissing, "nothing resolves links"));
+        }
+        SandboxPath::new(reply.line("real").unwrap_or_default())?
+    };
+    // Pseudo files report that they are empty and give bytes (sandbox-transfer 1.4, rule 2).
+    let kind = match facts.kind() {
+        FileKind::File if is_pseudo(&reply.text("fs")) => FileKind::Other,
+        kind => kind,
+    };
+    Ok(Metadata {
+        path: path.clone(),
+        real_path,
+        kind,
+        size: facts.size,
+        mode: facts.mode(),
+        uid: facts.uid,
+        gid: facts.gid,
+        mtime_ns: facts.mtime_ns,
+        link_target: link
+            .then(|| reply.get("target").map(|target| one_line(target).to_vec()))
+            .flatten(),
+        links: facts.links,
+        identity: facts.identity,
+    })
+}

@@ -1,0 +1,116 @@
+//! Lists a directory with a script.
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{Entry, Listing};
+use dray_sandbox::path::SandboxPath;
+
+use super::channel::Exec;
+use super::files::ExecFiles;
+use super::metadata::Facts;
+use super::reply::one_line;
+
+pub(super) const LIST_SCRIPT: &str = include_str!("script/list.sh");
+/// Bytes of output that are reserved for one entry: a long path takes more, a usual one a fifth.
+const ENTRY_BYTES: usize = 600;
+/// Bytes of output for any listing, so that a long path also fits where few entries are wanted.
+const MIN_OUTPUT_BYTES: usize = 64 << 10;
+/// Limit in bytes for a listing, which is kept in memory.
+const MAX_OUTPUT_BYTES: usize = 6 << 20;
+/// Largest depth that every `find` takes.
+const MAX_DEPTH: u32 = 10_000;
+
+impl<E: Exec + 'static> ExecFiles<E> {
+    /// See [`dray_sandbox::Sandbox::list`]. Entries are sorted here, since `find` has an order of its own.
+    pub async fn list(
+        &self,
+        path: &SandboxPath,
+        depth: u32,
+        limit: usize,
+    ) -> Result<Listing, Error> {
+        let enough = limit
+            .saturating_mul(ENTRY_BYTES)
+            .saturating_add(MIN_OUTPUT_BYTES)
+            .min(MAX_OUTPUT_BYTES);
+        let channel = self.exec.channel();
+        // Where output is limited, the script must cut.
+        let room = match channel.longest_output {
+            Some(longest) => longest.saturating_sub(2048).clamp(256, enough),
+            None => 0,
+        };
+        let arguments: [&[u8]; 3] = [
+            path.as_bytes(),
+            &depth.clamp(1, MAX_DEPTH).to_string().into_bytes(),
+            &room.to_string().into_bytes(),
+        ];
+        // Twice as much, because text may be hexadecimal.
+        let reply = self
+            .ask_up_to(enough * 2, LIST_SCRIPT, &arguments, None)
+            .await?;
+        // A cut removes the end, where the status stands.
+        let whole_answer = reply.get("status").is_some() || reply.get("refused").is_some();
+        if whole_answer {
+            reply.check("text")?;
+        }
+        // Where the script cut, the last record may be incomplete.
+        let records = match reply.records() {
+            [whole @ .., _] if !whole_answer && !reply.cut => whole,
+            records => records,
+        };
+        let mut entries = entries(records)?;
+        let mut truncated = !whole_answer;
+        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        truncated |= entries.len() > limit;
+        entries.truncate(limit);
+        Ok(Listing { entries, truncated })
+    }
+}
+
+fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut facts: Option<Facts> = None;
+    let mut link: Option<SandboxPath> = None;
+    for (tag, value) in records {
+        let value = one_line(value);
+        match tag.as_str() {
+            "e" => {
+                // The words before the path hold no slash.
+                let slash = value.iter().position(|byte| *byte == b'/');
+                let (said, path) = value.split_at(slash.unwrap_or(value.len()));
+                let said = String::from_utf8_lossy(said);
+                let (Some(facts), Ok(path)) = (Facts::of_entry(&said), SandboxPath::new(path))
+                else {
+                    return Err(Error::new(ErrorKind::Protocol, "not an entry"));
+                };
+                entries.push(entry(path, &facts));
+            }
+            "f" => facts = Facts::of_ls(&String::from_utf8_lossy(value)),
+            "p" => {
+                if let (Some(facts), Ok(path)) = (facts.take(), SandboxPath::new(value)) {
+                    entries.push(entry(path, &facts));
+                }
+            }
+            "l" => link = SandboxPath::new(value).ok(),
+            "t" => {
+                let link = link.take();
+                // A batch names its links after all of its entries.
+                let named = |entry: &&mut Entry| Some(&entry.path) == link.as_ref();
+                if let Some(entry) = entries.iter_mut().rev().find(named) {
+                    entry.link_target = Some(value.to_vec());
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(entries)
+}
+
+fn entry(path: SandboxPath, facts: &Facts) -> Entry {
+    Entry {
+        path,
+        kind: facts.kind(),
+        size: facts.size,
+        mode: facts.mode(),
+        mtime_ns: facts.mtime_ns,
+        link_target: None,
+    }
+}

@@ -1,0 +1,91 @@
+//! Probes a sandbox with a script.
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::Probe;
+use dray_sandbox::path::SandboxPath;
+
+use super::channel::Exec;
+use super::files::ExecFiles;
+use super::reply::Reply;
+
+const PROBE_SCRIPT: &str = include_str!("script/probe.sh");
+
+impl<E: Exec + 'static> ExecFiles<E> {
+    /// See [`dray_sandbox::Sandbox::probe`]. `transports` are those of [`Self::transports`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ToolMissing`] when there is no `sh`.
+    pub async fn probe(&self) -> Result<Probe, Error> {
+        let reply = self.ask(PROBE_SCRIPT, &[], None).await?;
+        reply.check("tools")?;
+        let working_directory = reply
+            .line("cwd")
+            .and_then(|path| SandboxPath::new(path).ok())
+            .unwrap_or_else(SandboxPath::root);
+        let id = |tag: &str| reply.text(tag).parse().ok();
+        let (uid, gid) = id("uid")
+            .zip(id("gid"))
+            .ok_or_else(|| Error::new(ErrorKind::ToolMissing, "nothing tells the user id"))?;
+        // `entry` is the home in `/etc/passwd`, for commands that start without `HOME`.
+        let home = ["home", "entry"]
+            .iter()
+            .find_map(|tag| SandboxPath::new(reply.get(tag)?).ok())
+            .unwrap_or_else(|| working_directory.clone());
+        let tools = tools(&reply);
+        // An earlier probe may have set them; all of them find the same.
+        let _ = self.tools.set(tools.clone());
+        Ok(Probe {
+            home,
+            working_directory,
+            uid,
+            gid,
+            free: free(&reply.text("free")),
+            transports: self.transports(),
+            tools,
+            life_ms: None,
+        })
+    }
+
+    /// Whether a program is in the sandbox; asked one time.
+    pub(super) async fn has(&self, tool: &str) -> Result<bool, Error> {
+        let tools = self
+            .tools
+            .get_or_try_init(|| async {
+                let reply = self.ask(PROBE_SCRIPT, &[], None).await?;
+                reply.check("tools")?;
+                Ok::<_, Error>(tools(&reply))
+            })
+            .await?;
+        Ok(tools.iter().any(|found| found == tool))
+    }
+}
+
+fn tools(reply: &Reply) -> Vec<String> {
+    let said = reply.text("tools");
+    said.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Bytes free, from `df -Pk`: the number before the percentage in the last line.
+pub(super) fn free(df: &str) -> Option<u64> {
+    let words: Vec<_> = df.lines().last()?.split_whitespace().collect();
+    // From the end: the name of a device may hold spaces and percent signs.
+    let at = words.iter().rposition(|word| word.ends_with('%'))?;
+    let kibibytes: u64 = words.get(at.checked_sub(1)?)?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_space_is_read_from_the_end_of_the_line() {
+        let df = "Filesystem 1024-blocks Used Available Capacity Mounted on\nmy disk 64 0 63 1% /mnt/50% off\n";
+        assert_eq!(free(df), None);
+        let df =
+            "Filesystem 1024-blocks Used Available Capacity Mounted on\nmy disk 64 0 63 1% /mnt\n";
+        assert_eq!(free(df), Some(63 * 1024));
+        assert_eq!(free(""), None);
+    }
+}

@@ -1,0 +1,438 @@
+//! One shell that stays open, for request after request.
+//!
+//! Starting a command costs far more than running it: an engine makes a new process in a container, a host runs its
+//! start files. Requests are therefore written as lines to the input of one shell, and each runs in a process of its
+//! own that sees nothing of the others. Answers are distinguished by their nonce. A caller that is dropped in the
+//! middle of an answer takes the shell with it, so that nothing keeps running.
+
+mod feed;
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, select};
+use futures_util::stream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::channel::{Exec, Exit, Running};
+use super::failure::unanswered;
+use super::quote;
+use super::reply::{Nonce, Reply, command, find};
+
+/// How long a shell waits for its next request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for a shell to end after its input did.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest line that ends an answer, in bytes.
+const LAST_LINE: usize = 64;
+
+/// The place of one waiting shell. A second one ends when its request is done.
+#[derive(Debug)]
+pub(super) struct Standing {
+    parked: Arc<Mutex<Option<Shell>>>,
+    sweeper: OnceLock<JoinSet<()>>,
+}
+
+/// A shell that reads commands from its input.
+#[derive(Debug)]
+struct Shell {
+    input: mpsc::Sender<Bytes>,
+    running: Running,
+    /// Scripts that the shell has in variables, by their numbers.
+    scripts: Vec<&'static str>,
+    since: Instant,
+}
+
+/// Whether a request whose answer was lost may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// The request changes nothing.
+    Harmless,
+    /// The request changes the same when it is done twice.
+    Idempotent,
+    /// A second run would do something else.
+    Never,
+}
+
+/// A request that ended without an answer.
+#[derive(Debug)]
+struct Lost {
+    error: Error,
+    /// Whether there was no output at all.
+    silent: bool,
+}
+
+impl Standing {
+    pub(super) fn new() -> Self {
+        Self {
+            parked: Arc::default(),
+            sweeper: OnceLock::new(),
+        }
+    }
+
+    /// Sends a request to the waiting shell, or to a new one. A request that may be repeated is sent again when the
+    /// waiting shell turns out to be gone.
+    pub(super) async fn ask<E: Exec>(
+        &self,
+        exec: &E,
+        script: &'static str,
+        arguments: &[&[u8]],
+        limit: usize,
+        repeat: Repeat,
+    ) -> Result<Reply, Error> {
+        if let Some(shell) = self.take() {
+            let asked = self.put(exec, shell, script, arguments, limit);
+            match ready_and(exec, repeat, asked).await {
+                // Silence suggests that the shell was gone before it read the line; a rename is not repeated even
+                // then.
+                Err(lost) if lost.silent && repeat != Repeat::Never => {}
+                Err(lost) => return Err(lost.error),
+                Ok(reply) => return Ok(reply),
+            }
+        }
+        let shell = Shell::start(exec).await?;
+        let asked = self.put(exec, shell, script, arguments, limit).await;
+        asked.map_err(|lost| lost.error)
+    }
+
+    /// Lets the waiting shell, or a new one, run a script whose output is long. The shell waits for the next request
+    /// once everything was read; a caller that is dropped before ends the shell. Standard error is not part of the
+    /// output.
+    pub(super) async fn run<E: Exec>(
+        self: &Arc<Self>,
+        exec: &E,
+        script: &'static str,
+        nonce: &Nonce,
+        arguments: &[&[u8]],
+    ) -> Result<Running, Error> {
+        let line = |shell: &mut Shell| shell.line(script, nonce, false, arguments, " </dev/null");
+        let shell = self.begin(exec, line).await?;
+        Ok(Lent::new(Arc::clone(self), shell, nonce.clone()).running())
+    }
+
+    /// Writes a line to the waiting shell, or to a new one.
+    async fn begin<E: Exec>(
+        &self,
+        exec: &E,
+        line: impl Fn(&mut Shell) -> Bytes,
+    ) -> Result<Shell, Error> {
+        if let Some(mut shell) = self.take() {
+            exec.ready().await?;
+            let line = line(&mut shell);
+            if shell.input.send(line).await.is_ok() {
+                return Ok(shell);
+            }
+        }
+        let mut shell = Shell::start(exec).await?;
+        let line = line(&mut shell);
+        let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+        shell.input.send(line).await.map_err(gone)?;
+        Ok(shell)
+    }
+
+    /// Sends a request to this shell, which waits for the next one afterwards.
+    async fn put<E: Exec>(
+        &self,
+        exec: &E,
+        mut shell: Shell,
+        script: &'static str,
+        arguments: &[&[u8]],
+        limit: usize,
+    ) -> Result<Reply, Lost> {
+        let nonce = Nonce::new();
+        let text = !exec.channel().binary_output;
+        let line = shell.line(script, &nonce, text, arguments, " </dev/null 2>&1");
+        let silent = |error| Lost {
+            error,
+            silent: true,
+        };
+        if shell.input.send(line).await.is_err() {
+            let gone = Error::new(ErrorKind::Unavailable, "the shell is gone");
+            return Err(silent(gone));
+        }
+        let mut output = Vec::new();
+        loop {
+            match shell.running.stdout.next().await {
+                Some(Ok(piece)) => {
+                    // The last line may have begun in the piece before.
+                    let before = output.len().saturating_sub(LAST_LINE);
+                    output.extend_from_slice(&piece);
+                    if let Some(status) = last_line(&output, before, &nonce) {
+                        self.park(shell);
+                        let exit = Exit {
+                            status,
+                            stderr: String::new(),
+                        };
+                        return answer(&output, &nonce, &exit).map_err(|error| Lost {
+                            error,
+                            silent: false,
+                        });
+                    }
+                    // The shell is not parked: it would still be writing the rest of this answer.
+                    if output.len() > limit {
+                        return Reply::cut(&output, &nonce).map_err(|error| Lost {
+                            error,
+                            silent: false,
+                        });
+                    }
+                }
+                Some(Err(error)) => {
+                    let silent = output.is_empty();
+                    return Err(Lost { error, silent });
+                }
+                None => return shell.ended(&output, &nonce).await,
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Shell> {
+        let mut shell = lock(&self.parked).take()?;
+        // A waiting shell has no output. Any output means that it ended or cannot be trusted.
+        let quiet = shell.running.stdout.next().now_or_never().is_none();
+        quiet.then_some(shell)
+    }
+
+    fn park(&self, mut shell: Shell) {
+        shell.since = Instant::now();
+        self.sweeper.get_or_init(|| {
+            let mut sweeper = JoinSet::new();
+            sweeper.spawn(sweep(Arc::downgrade(&self.parked)));
+            sweeper
+        });
+        // Two requests at the same time opened two shells; the older one ends here.
+        let second = lock(&self.parked).replace(shell);
+        // Outside the lock, since dropping a shell ends its command.
+        drop(second);
+    }
+}
+
+impl Shell {
+    async fn start<E: Exec>(exec: &E) -> Result<Self, Error> {
+        // Some channels take input only while their output is read. Between two requests no one reads, so the mark
+        // that ends the last input and the next request must both find room.
+        let (input, lines) = mpsc::channel::<Bytes>(2);
+        let lines = stream::unfold(lines, async |mut lines| {
+            lines.recv().await.map(|line| (Ok(line), lines))
+        });
+        let running = exec.run(vec![b"sh".to_vec()], Some(Body::new(lines)));
+        Ok(Self {
+            input,
+            running: running.await?,
+            scripts: Vec::new(),
+            since: Instant::now(),
+        })
+    }
+
+    /// The line to write: the script, when it is new, and a process for the request, with this redirection. Words are
+    /// quoted; none of them is executed (sandbox-transfer R-16).
+    fn line(
+        &mut self,
+        script: &'static str,
+        nonce: &Nonce,
+        text: bool,
+        arguments: &[&[u8]],
+        redirection: &'static str,
+    ) -> Bytes {
+        let mut line = self.command(script, nonce, text, arguments, redirection);
+        line.push(b'\n');
+        line.into()
+    }
+
+    /// The command of the line, without its end.
+    fn command(
+        &mut self,
+        script: &'static str,
+        nonce: &Nonce,
+        text: bool,
+        arguments: &[&[u8]],
+        redirection: &'static str,
+    ) -> Vec<u8> {
+        let argv = command(script, nonce, text, arguments);
+        let mut words = argv.iter().skip(2);
+        let whole = words.next().map(Vec::as_slice).unwrap_or_default();
+        let mut line = Vec::with_capacity(whole.len() + 256);
+        let known = self.scripts.iter().position(|known| *known == script);
+        let number = known.unwrap_or(self.scripts.len());
+        // A script is sent one time and kept in a variable, since it is longer than most requests.
+        if known.is_none() {
+            self.scripts.push(script);
+            line.extend_from_slice(format!("k{number}=").as_bytes());
+            line.extend(quote(whole));
+            line.push(b'\n');
+        }
+        line.extend_from_slice(format!("sh -c \"$k{number}\"").as_bytes());
+        for word in words {
+            line.push(b' ');
+            line.extend(quote(word));
+        }
+        line.extend_from_slice(redirection.as_bytes());
+        line.extend_from_slice(b"; printf '");
+        line.extend_from_slice(b"\\n");
+        line.extend(nonce.mark("over"));
+        line.extend_from_slice(b" %s\\n' \"$?\"");
+        line
+    }
+
+    /// Handles a stream that ended before the answer did.
+    async fn ended(self, output: &[u8], nonce: &Nonce) -> Result<Reply, Lost> {
+        let Running { stdout, end } = self.running;
+        drop(stdout);
+        let silent = output.is_empty();
+        let answered = match end.await {
+            Ok(exit) => answer(output, nonce, &exit),
+            Err(error) => Err(error),
+        };
+        answered.map_err(|error| Lost { error, silent })
+    }
+
+    /// Ends the shell through its input, without killing it.
+    async fn close(self) {
+        let Self { input, running, .. } = self;
+        drop(input);
+        let Running { mut stdout, end } = running;
+        let ending = async {
+            while let Some(Ok(_)) = stdout.next().await {}
+            end.await
+        };
+        if let Ok(Err(error)) = timeout(END_TIMEOUT, ending).await {
+            tracing::debug!(%error, "a shell did not end in peace");
+        }
+    }
+}
+
+/// A shell whose long output is being read.
+struct Lent {
+    standing: Arc<Standing>,
+    /// The shell, until its output ended.
+    shell: Option<Shell>,
+    nonce: Nonce,
+    /// The end of the output so far, in which the last line is searched.
+    tail: Vec<u8>,
+    status: Option<oneshot::Sender<i32>>,
+}
+
+impl Lent {
+    fn new(standing: Arc<Standing>, shell: Shell, nonce: Nonce) -> Self {
+        Self {
+            standing,
+            shell: Some(shell),
+            nonce,
+            tail: Vec::new(),
+            status: None,
+        }
+    }
+
+    fn running(mut self) -> Running {
+        let (status, ended) = oneshot::channel();
+        self.status = Some(status);
+        let stdout = stream::try_unfold(self, |mut lent| async {
+            Ok(lent.next().await?.map(|piece| (piece, lent)))
+        });
+        let end = async {
+            let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+            Ok(Exit {
+                status: ended.await.map_err(gone)?,
+                stderr: String::new(),
+            })
+        };
+        Running {
+            stdout: Body::new(stdout),
+            end: end.boxed(),
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(shell) = &mut self.shell else {
+            return Ok(None);
+        };
+        let Some(piece) = shell.running.stdout.next().await else {
+            self.shell = None;
+            let ended = "the shell ended before its output did";
+            return Err(Error::new(ErrorKind::Unavailable, ended));
+        };
+        let piece = piece?;
+        let last = piece.len().saturating_sub(LAST_LINE);
+        // Pieces may cut the line anywhere, so the end of the one before is kept.
+        self.tail
+            .extend_from_slice(piece.get(last..).unwrap_or_default());
+        let surplus = self.tail.len().saturating_sub(LAST_LINE);
+        self.tail.drain(..surplus);
+        if let Some(status) = last_line(&self.tail, 0, &self.nonce)
+            && let Some(shell) = self.shell.take()
+        {
+            // Before the status is sent: the caller's next request may find the shell waiting.
+            self.standing.park(shell);
+            if let Some(told) = self.status.take() {
+                // The receiver may be gone; the output does not depend on it.
+                let _ = told.send(status);
+            }
+        }
+        Ok(Some(piece))
+    }
+}
+
+/// Awaits an answer, unless the channel is not ready for a request.
+async fn ready_and<E: Exec>(
+    exec: &E,
+    repeat: Repeat,
+    asked: impl Future<Output = Result<Reply, Lost>>,
+) -> Result<Reply, Lost> {
+    let unready = |error| Lost {
+        error,
+        silent: false,
+    };
+    if repeat != Repeat::Harmless || !exec.asks_beside_ready() {
+        exec.ready().await.map_err(unready)?;
+        return asked.await;
+    }
+    // A request that changes nothing may run although the channel is not ready; it saves a round trip otherwise.
+    match select(pin!(asked), pin!(exec.ready())).await {
+        Either::Left((answered, _)) => answered,
+        Either::Right((Ok(()), asked)) => asked.await,
+        Either::Right((Err(error), _)) => Err(unready(error)),
+    }
+}
+
+/// Ends the shell that waited too long.
+async fn sweep(parked: Weak<Mutex<Option<Shell>>>) {
+    // Weak: the task must not keep the shell alive when the files are gone.
+    loop {
+        sleep(IDLE_TIMEOUT / 2).await;
+        let Some(parked) = parked.upgrade() else {
+            return;
+        };
+        let tired = lock(&parked).take_if(|shell| shell.since.elapsed() >= IDLE_TIMEOUT);
+        drop(parked);
+        if let Some(shell) = tired {
+            shell.close().await;
+        }
+    }
+}
+
+/// The status in the line that ends an answer, searched from the byte `from`.
+fn last_line(output: &[u8], from: usize, nonce: &Nonce) -> Option<i32> {
+    let mark = [b"\n".to_vec(), nonce.mark("over ")].concat();
+    let rest = output.get(from..)?;
+    let rest = rest.get(find(rest, &mark)? + mark.len()..)?;
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    str::from_utf8(rest.get(..end)?).ok()?.trim().parse().ok()
+}
+
+fn answer(output: &[u8], nonce: &Nonce, exit: &Exit) -> Result<Reply, Error> {
+    Reply::parse(output, nonce)?.ok_or_else(|| {
+        let begun = find(output, &nonce.mark("begin ")).is_some();
+        let tail = output.len().saturating_sub(4096);
+        unanswered(exit, output.get(tail..).unwrap_or_default(), begun)
+    })
+}
+
+fn lock(parked: &Mutex<Option<Shell>>) -> MutexGuard<'_, Option<Shell>> {
+    parked.lock().unwrap_or_else(PoisonError::into_inner)
+}

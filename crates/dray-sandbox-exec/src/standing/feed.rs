@@ -1,0 +1,104 @@
+//! Requests with input, which the script reads from the input of the standing shell itself.
+//!
+//! The shell must never take a byte of the input for a command. Nothing of the input is therefore sent before the
+//! script reports that it runs, because a shell may read ahead; and on the same line as the script stands a loop that
+//! discards all lines up to a mark, because a script that fails leaves input unread. The mark is random and follows
+//! the last byte.
+
+use std::pin::pin;
+
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+
+use super::{Exec, Exit, Nonce, Reply, Shell, Standing, answer, find, last_line};
+
+impl Standing {
+    /// Sends a request whose script reads all of `input` and no byte more to the waiting shell, or to a new one. A
+    /// shell whose script ends before its input does is ended.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the input, and failures of the request.
+    pub(crate) async fn ask_with_input<E: Exec>(
+        &self,
+        exec: &E,
+        script: &'static str,
+        arguments: &[&[u8]],
+        input: Body,
+        limit: usize,
+    ) -> Result<Reply, Error> {
+        let nonce = Nonce::new();
+        let line = |shell: &mut Shell| shell.line_with_input(script, &nonce, arguments);
+        let mut shell = self.begin(exec, line).await?;
+        let mut output = Vec::new();
+        let mut feeding = pin!(feed(shell.input.clone(), input));
+        let mut is_fed = false;
+        let status = loop {
+            let begun = find(&output, &nonce.mark("begin ")).is_some();
+            let piece = tokio::select! {
+                // A shell reads ahead: input before this mark could be taken for commands.
+                fed = &mut feeding, if begun && !is_fed => {
+                    fed?;
+                    is_fed = true;
+                    continue;
+                }
+                piece = shell.running.stdout.next() => piece,
+            };
+            let Some(piece) = piece else {
+                return shell
+                    .ended(&output, &nonce)
+                    .await
+                    .map_err(|lost| lost.error);
+            };
+            output.extend_from_slice(&piece?);
+            if let Some(status) = last_line(&output, 0, &nonce) {
+                break status;
+            }
+            if output.len() > limit {
+                return Reply::cut(&output, &nonce);
+            }
+        };
+        let mark = [b"\n".to_vec(), nonce.mark("resume\n")].concat();
+        // The last piece may have been sent without the end of the input having been noticed.
+        let is_fed = is_fed || feeding.now_or_never().is_some_and(|fed| fed.is_ok());
+        // Waiting for room could last forever, since the output is no longer read.
+        let is_taken = shell.input.capacity() == shell.input.max_capacity();
+        if is_fed && is_taken && shell.input.try_send(mark.into()).is_ok() {
+            self.park(shell);
+        }
+        let exit = Exit {
+            status,
+            stderr: String::new(),
+        };
+        answer(&output, &nonce, &exit)
+    }
+}
+
+impl Shell {
+    /// The line whose script reads the shell's input, with the loop that discards the rest of it.
+    fn line_with_input(
+        &mut self,
+        script: &'static str,
+        nonce: &Nonce,
+        arguments: &[&[u8]],
+    ) -> Bytes {
+        let mut line = self.command(script, nonce, false, arguments, " 2>&1");
+        // `read` takes the rest of the input line by line; the mark is its last one.
+        line.extend_from_slice(b"; while IFS= read -r l; do case $l in *'");
+        line.extend(nonce.mark("resume"));
+        line.extend_from_slice(b"'*) break ;; esac; done\n");
+        line.into()
+    }
+}
+
+/// Writes a whole body to the input of a shell.
+async fn feed(shell: mpsc::Sender<Bytes>, mut input: Body) -> Result<(), Error> {
+    while let Some(piece) = input.next().await {
+        let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+        shell.send(piece?).await.map_err(gone)?;
+    }
+    Ok(())
+}

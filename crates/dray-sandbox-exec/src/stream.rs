@@ -1,0 +1,307 @@
+//! A long answer, taken as it comes: noise, a beginning, bytes, a trailer (sandbox-transfer 11.4).
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use futures_util::future::BoxFuture;
+
+use super::channel::{Exec, Exit, Running};
+use super::decode::{Decoder, Expander};
+use super::failure::{kind_of_text, unanswered};
+use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, find, find_last};
+
+/// Longest trailer, with the messages of a shell after it. So many bytes are held back until they are known to be
+/// content.
+const MAX_TRAILER_BYTES: usize = 4096;
+/// Text that is decoded in one step when it may expand, in bytes.
+const DECODE_STEP_BYTES: usize = 4096;
+
+/// The coding of the content.
+enum Coding {
+    Raw,
+    Text(Decoder),
+    Squeezed(Decoder, Box<Expander>),
+}
+
+/// The next part of an answer.
+pub(super) enum Event {
+    /// A piece of the content.
+    Bytes(Bytes),
+    /// The end of the content; the command has ended.
+    End(Trailer),
+}
+
+/// The words of the script after the content.
+pub(super) struct Trailer {
+    /// SHA-256 of the content, where it was asked for.
+    pub(super) digest: Option<String>,
+    /// Facts about the file after it was read.
+    pub(super) facts: String,
+    /// The failure for which the content is incomplete.
+    pub(super) failure: Option<Error>,
+}
+
+/// A long answer that is under way. Dropping it ends the command.
+pub(super) struct Stream {
+    /// Most bytes that the script intends to send.
+    pub(super) want: u64,
+    /// Facts about the file before it was read.
+    pub(super) facts: String,
+    nonce: Nonce,
+    stdout: Body,
+    end: Option<BoxFuture<'static, Result<Exit, Error>>>,
+    coding: Coding,
+    incoming: Bytes,
+    held: BytesMut,
+    trailing: bool,
+    ended: bool,
+    /// Whether the script reported that the content broke off.
+    broken: bool,
+    trailer: Option<String>,
+    ready: VecDeque<Bytes>,
+}
+
+impl Stream {
+    /// Runs a script and waits until it begins to answer.
+    pub(super) async fn open<E: Exec>(
+        exec: &E,
+        script: &str,
+        text: bool,
+        arguments: &[&[u8]],
+    ) -> Result<Self, Error> {
+        let nonce = Nonce::new();
+        let running = exec
+            .run(command(script, &nonce, text, arguments), None)
+            .await?;
+        Self::of(nonce, running).await
+    }
+
+    /// Waits until a running script begins to answer.
+    pub(super) async fn of(nonce: Nonce, running: Running) -> Result<Self, Error> {
+        let mut stream = Self {
+            want: 0,
+            facts: String::new(),
+            nonce,
+            stdout: running.stdout,
+            end: Some(running.end),
+            coding: Coding::Raw,
+            incoming: Bytes::new(),
+            held: BytesMut::new(),
+            trailing: false,
+            ended: false,
+            broken: false,
+            trailer: None,
+            ready: VecDeque::new(),
+        };
+        stream.begin().await?;
+        Ok(stream)
+    }
+
+    async fn begin(&mut self) -> Result<(), Error> {
+        let mark = self.nonce.mark("begin ");
+        let mut noise = BytesMut::new();
+        loop {
+            if let Some(line) = find(&noise, &mark).map(|at| at + mark.len())
+                && let Some(length) = noise
+                    .get(line..)
+                    .and_then(|rest| rest.iter().position(|byte| *byte == b'\n'))
+            {
+                let mut rest = noise.split_off(line);
+                let header = rest.split_to(length);
+                let _ = rest.split_to(1);
+                self.incoming = rest.freeze();
+                return self.header(&String::from_utf8_lossy(&header));
+            }
+            if noise.len() > LONGEST_ANSWER {
+                return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
+            }
+            match self.stdout.next().await {
+                Some(piece) => noise.extend_from_slice(&piece?),
+                None => return Err(self.refusal(&noise).await?),
+            }
+        }
+    }
+
+    /// The failure for which the answer is missing.
+    async fn refusal(&mut self, noise: &[u8]) -> Result<Error, Error> {
+        let exit = self.exit().await?;
+        if find(noise, &self.nonce.mark("begin ")).is_some() {
+            return Ok(unanswered(&exit, b"", true));
+        }
+        if let Some(reply) = Reply::parse(noise, &self.nonce)? {
+            reply.check("text")?;
+        }
+        let tail = noise.len().saturating_sub(4096);
+        let noise = noise.get(tail..).unwrap_or_default();
+        Ok(unanswered(&exit, noise, false))
+    }
+
+    async fn exit(&mut self) -> Result<Exit, Error> {
+        match self.end.take() {
+            Some(end) => end.await,
+            None => Err(Error::new(ErrorKind::Protocol, "it has ended already")),
+        }
+    }
+
+    fn header(&mut self, line: &str) -> Result<(), Error> {
+        let mut words = line.split_whitespace();
+        let (how, pack) = (
+            words.next().unwrap_or_default(),
+            words.next().unwrap_or_default(),
+        );
+        let want = words.next().and_then(|want| want.parse().ok());
+        self.want = want.ok_or_else(|| Error::new(ErrorKind::Protocol, "no length"))?;
+        self.facts = words.collect::<Vec<_>>().join(" ");
+        self.coding = match (how, pack) {
+            ("raw", _) => Coding::Raw,
+            (how, "gzip") => {
+                Coding::Squeezed(Decoder::new(how)?, Box::new(Expander::new(self.want)))
+            }
+            (how, _) => Coding::Text(Decoder::new(how)?),
+        };
+        Ok(())
+    }
+
+    /// The next piece of content, or the end.
+    pub(super) async fn next(&mut self) -> Result<Event, Error> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                if bytes.is_empty() {
+                    continue;
+                }
+                return Ok(Event::Bytes(bytes));
+            }
+            if !self.incoming.is_empty() {
+                let step = match self.coding {
+                    // One step may expand a thousandfold, so the pieces in memory stay limited.
+                    Coding::Squeezed(..) => DECODE_STEP_BYTES.min(self.incoming.len()),
+                    Coding::Raw | Coding::Text(_) => self.incoming.len(),
+                };
+                let piece = self.incoming.split_to(step);
+                self.take(piece)?;
+                continue;
+            }
+            if self.ended {
+                return self.finish().await;
+            }
+            if let Some(piece) = self.stdout.next().await {
+                self.incoming = piece?;
+            } else {
+                self.ended = true;
+                self.trailer = self.close()?;
+            }
+        }
+    }
+
+    fn take(&mut self, piece: Bytes) -> Result<(), Error> {
+        if matches!(self.coding, Coding::Raw) {
+            self.hold(piece);
+            return Ok(());
+        }
+        // `contains` is a quick search, and most pieces hold no mark.
+        // `@` is in no alphabet of text, so content cannot hold it (sandbox-transfer 11.4).
+        self.trailing |= piece.contains(&b'@');
+        let content = if self.held.is_empty() && self.trailing {
+            let at = piece.iter().position(|byte| *byte == b'@');
+            at.unwrap_or(piece.len())
+        } else if self.trailing {
+            0
+        } else {
+            piece.len()
+        };
+        let (content, after) = (piece.slice(..content), piece.slice(content..));
+        self.held.extend_from_slice(&after);
+        if self.held.len() > LONGEST_ANSWER {
+            return Err(Error::new(ErrorKind::Protocol, "a trailer without an end"));
+        }
+        match &mut self.coding {
+            Coding::Raw => {}
+            Coding::Text(decoder) => self.ready.push_back(decoder.feed(&content)?.into()),
+            Coding::Squeezed(decoder, expander) => {
+                let squeezed = decoder.feed(&content)?;
+                let pieces = expander.feed(&squeezed)?;
+                self.ready.extend(pieces.into_iter().map(Bytes::from));
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on all but the last bytes, which may be the trailer.
+    fn hold(&mut self, mut piece: Bytes) {
+        if piece.len() >= MAX_TRAILER_BYTES {
+            // Raw bytes may look like anything, so only the end of the stream decides where the trailer begins.
+            let tail = piece.split_off(piece.len() - MAX_TRAILER_BYTES);
+            self.ready.push_back(self.held.split().freeze());
+            self.ready.push_back(piece);
+            self.held.extend_from_slice(&tail);
+        } else {
+            self.held.extend_from_slice(&piece);
+            if self.held.len() > MAX_TRAILER_BYTES {
+                let sure = self.held.split_to(self.held.len() - MAX_TRAILER_BYTES);
+                self.ready.push_back(sure.freeze());
+            }
+        }
+    }
+
+    /// Splits what was held back when the output ended: content, and the trailer behind it.
+    fn close(&mut self) -> Result<Option<String>, Error> {
+        let mark = self.nonce.mark("end ");
+        // A line without its end may be cut, and half a digest must not be compared.
+        let whole = find_last(&self.held, &mark).filter(|at| {
+            let line = self.held.get(*at..).unwrap_or_default();
+            line.contains(&b'\n')
+        });
+        let Some(at) = whole else {
+            return Ok(None);
+        };
+        match std::mem::replace(&mut self.coding, Coding::Raw) {
+            Coding::Raw => {
+                // The script put the line break before the mark.
+                let content = self.held.split_to(at).freeze();
+                let length = content.len() - usize::from(content.ends_with(b"\n"));
+                self.ready.push_back(content.slice(..length));
+            }
+            Coding::Text(decoder) => decoder.finish()?,
+            Coding::Squeezed(decoder, expander) => {
+                decoder.finish()?;
+                self.ready.extend(expander.finish()?.map(Bytes::from));
+            }
+        }
+        let at = find_last(&self.held, &mark).unwrap_or_default();
+        let (before, trailer) = self.held.split_at_checked(at).unwrap_or_default();
+        self.broken = find(before, &self.nonce.mark("broken")).is_some();
+        Ok(Some(String::from_utf8_lossy(trailer).into_owned()))
+    }
+
+    async fn finish(&mut self) -> Result<Event, Error> {
+        let exit = self.exit().await?;
+        match self.trailer.take() {
+            Some(text) => Ok(Event::End(self.trailer(&text, &exit))),
+            None => Err(unanswered(&exit, b"", true)),
+        }
+    }
+
+    fn trailer(&self, text: &str, exit: &Exit) -> Trailer {
+        // Messages of a shell at its end may look like marks, but never stand on this line.
+        let line = text.lines().next().unwrap_or_default();
+        let mut words = line.split_whitespace().skip(2);
+        let status = words.next().unwrap_or_default();
+        let digest = words.next().filter(|word| *word != "-").map(str::to_owned);
+        // Inside a pipeline the status of the reading command is lost, so the script marks it on stderr.
+        let broken = String::from_utf8_lossy(&self.nonce.mark("broken")).into_owned();
+        let failed =
+            status != "0" || self.broken || text.contains(&broken) || exit.stderr.contains(&broken);
+        let failure = failed.then(|| {
+            let said = exit.stderr.replace(&broken, "");
+            let kind = kind_of_text(&said).unwrap_or(ErrorKind::Unavailable);
+            Error::new(kind, format!("status {status}: {}", said.trim()))
+        });
+        Trailer {
+            digest,
+            facts: words.collect::<Vec<_>>().join(" "),
+            failure,
+        }
+    }
+}

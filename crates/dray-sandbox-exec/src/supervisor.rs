@@ -1,0 +1,249 @@
+//! Remote commands that outlive their connection: ended when their caller is gone.
+//!
+//! Docker, Kubernetes and Modal promise nothing about a command whose stream was closed. Each command therefore carries
+//! a mark in its environment, which its children inherit, and a second command kills every process that carries it. A
+//! process that clears its own environment escapes.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_sandbox::error::{Error, ErrorKind};
+use rand::Rng as _;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
+
+/// Name of the variable that holds the mark of a command.
+pub const MARK_VARIABLE: &str = "DRAY_TRANSFER";
+
+/// Kills every process that carries the mark, until a round finds none. Status 0 when any was found, 1 when none was.
+/// `read` leaves out the NULs between variables, so that this needs no program but the shell.
+const KILL_SCRIPT: &str = r#"
+marked() {
+  while IFS= read -r line || [ -n "$line" ]; do
+    case $line in *"$1"*) return 0 ;; esac
+  done
+  return 1
+}
+any=0 left=20
+while [ "$left" != 0 ]; do
+  found=0 left=$((left - 1))
+  for process in /proc/[0-9]*; do
+    if marked "$1" <"$process/environ"; then kill -9 "${process#/proc/}" && found=1 any=1; fi
+  done
+  [ "$found" = 1 ] || break
+done 2>/dev/null
+[ "$any" = 1 ]
+"#;
+
+/// How often a command is killed that its system reports as running.
+const MAX_KILLS: usize = 20;
+/// How often a command is looked for whose system cannot tell: it may not have been started yet.
+const MAX_LOOKS: usize = 3;
+/// Between two looks of which the first found nothing.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the next command waits for the end of those before it.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a system says of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandState {
+    /// It runs.
+    Running,
+    /// It has ended. Its children may run.
+    Ended,
+    /// The system does not know of it: it was never started, or its start is still on the way.
+    Unknown,
+    /// The system never tells.
+    Untold,
+}
+
+/// What the supervisor needs of the system that runs a command.
+#[async_trait]
+pub trait CommandControl: Debug + Send + Sync + 'static {
+    /// Runs another command beside it, without a mark and without waiting for [`Supervisor::settle`], and gives its
+    /// exit status.
+    async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error>;
+
+    /// What its system says of the command.
+    async fn state(&self) -> Result<CommandState, Error> {
+        Ok(CommandState::Untold)
+    }
+}
+
+/// A mark that no other command has.
+pub fn new_mark() -> String {
+    format!("{:032x}", rand::rng().random::<u128>())
+}
+
+/// Watches over the commands of one sandbox, and counts those that are being killed.
+#[derive(Clone, Debug)]
+pub struct Supervisor {
+    /// A command that was dropped may still be starting, and what it makes must not come after what follows.
+    kills: Arc<watch::Sender<usize>>,
+    tasks: TaskTracker,
+}
+
+impl Supervisor {
+    /// Kills run as tasks of this tracker.
+    pub fn new(tasks: TaskTracker) -> Self {
+        Self {
+            kills: Arc::new(watch::Sender::new(0)),
+            tasks,
+        }
+    }
+
+    /// Whether no command is being killed.
+    pub fn is_settled(&self) -> bool {
+        *self.kills.borrow() == 0
+    }
+
+    /// Waits until no command is being killed, for at most ten seconds: a system that hangs shows that by itself.
+    pub async fn settle(&self) {
+        let mut kills = self.kills.subscribe();
+        drop(timeout(SETTLE_TIMEOUT, kills.wait_for(|count| *count == 0)).await);
+    }
+
+    /// Watches over a command from the moment before it is started. Must be called within a runtime.
+    pub fn watch(&self, mark: &str, control: impl CommandControl) -> Arc<SupervisedCommand> {
+        Arc::new(SupervisedCommand {
+            control: Box::new(control),
+            mark: format!("{MARK_VARIABLE}={mark}"),
+            is_over: AtomicBool::new(false),
+            start_failed: AtomicBool::new(false),
+            status: Mutex::new(None),
+            supervisor: self.clone(),
+            runtime: Handle::current(),
+        })
+    }
+}
+
+/// A command that may run.
+#[derive(Debug)]
+pub struct SupervisedCommand {
+    control: Box<dyn CommandControl>,
+    /// Name and value of the variable.
+    mark: String,
+    /// Whether it has ended, or is being killed.
+    is_over: AtomicBool,
+    start_failed: AtomicBool,
+    status: Mutex<Option<i32>>,
+    supervisor: Supervisor,
+    runtime: Handle,
+}
+
+impl SupervisedCommand {
+    /// A guard that kills the command when it is dropped before the command has ended.
+    pub fn guard(self: &Arc<Self>) -> KillGuard {
+        KillGuard {
+            command: Some(Arc::clone(self)),
+        }
+    }
+
+    /// Notes that it does not run any more, or never did.
+    pub fn set_over(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that its start was answered with a failure. It may run all the same, when that was the failure of a repeated
+    /// request.
+    pub fn set_start_failed(&self) {
+        self.start_failed.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that it ended with this status.
+    pub fn set_ended(&self, status: i32) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+        self.set_over();
+    }
+
+    /// The status it ended with.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`] when it has none.
+    pub fn status(&self) -> Result<i32, Error> {
+        let status = *self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.ok_or_else(|| Error::new(ErrorKind::Protocol, "a command without a status"))
+    }
+
+    fn kill(self: &Arc<Self>) {
+        if self.is_over.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let kills = Arc::clone(&self.supervisor.kills);
+        kills.send_modify(|count| *count += 1);
+        let command = Arc::clone(self);
+        let killing = async move {
+            if let Err(error) = command.kill_all().await {
+                // A sandbox that stopped or went away has no commands either.
+                tracing::debug!(%error, "a command could not be ended");
+            }
+            kills.send_modify(|count| *count = count.saturating_sub(1));
+        };
+        drop(self.supervisor.tasks.spawn_on(killing, &self.runtime));
+    }
+
+    /// Kills first and asks then: a command that has ended may have left children, and one that is only starting
+    /// carries no mark yet.
+    async fn kill_all(&self) -> Result<(), Error> {
+        let start_failed = self.start_failed.load(Ordering::SeqCst);
+        if start_failed && self.control.state().await? == CommandState::Unknown {
+            return Ok(());
+        }
+        for attempt in 1..=MAX_KILLS {
+            let found = self.kill_once().await?;
+            match self.control.state().await? {
+                CommandState::Ended => break,
+                CommandState::Unknown | CommandState::Untold if found || attempt >= MAX_LOOKS => {
+                    break;
+                }
+                CommandState::Running | CommandState::Unknown | CommandState::Untold => {}
+            }
+            if !found {
+                sleep(POLL_INTERVAL).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any process was found.
+    async fn kill_once(&self) -> Result<bool, Error> {
+        let argv = ["sh", "-c", KILL_SCRIPT, "sh", &self.mark].map(str::to_owned);
+        match self.control.run_unsupervised(argv.to_vec()).await? {
+            0 => Ok(true),
+            1 => Ok(false),
+            status => Err(Error::new(
+                ErrorKind::ToolMissing,
+                format!("a shell ends with status {status}"),
+            )),
+        }
+    }
+}
+
+/// Kills its command when it is dropped, unless the command has ended or the guard is disarmed.
+#[derive(Debug)]
+pub struct KillGuard {
+    command: Option<Arc<SupervisedCommand>>,
+}
+
+impl KillGuard {
+    /// The command need not be killed on behalf of this guard any more.
+    pub fn disarm(&mut self) {
+        self.command = None;
+    }
+}
+
+impl Drop for KillGuard {
+    fn drop(&mut self) {
+        if let Some(command) = &self.command {
+            command.kill();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

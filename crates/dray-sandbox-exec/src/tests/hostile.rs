@@ -1,0 +1,410 @@
+//! Channels and sandboxes that lie, break off, or talk too much (sandbox-transfer 11.4, R-8, R-12).
+
+use dray_sandbox::backend::{Follow, Read};
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Metadata, Transport};
+use dray_sandbox::path::SandboxPath;
+
+use super::scripted::Scripted;
+use super::world::{Tools, Way, World, body, random, read, write};
+use crate::{ExecFiles, LocalExec};
+
+fn metadata(size: u64) -> Metadata {
+    let path = SandboxPath::new("/w/f").unwrap();
+    Metadata {
+        path: path.clone(),
+        real_path: path,
+        kind: FileKind::File,
+        size,
+        mode: 0o644,
+        uid: None,
+        gid: None,
+        mtime_ns: None,
+        link_target: None,
+        links: None,
+        identity: Some((1, 2)),
+    }
+}
+
+async fn reading(exec: Scripted, transport: Transport, size: u64) -> Result<Vec<u8>, Error> {
+    let file = metadata(size);
+    let read = Read {
+        transport,
+        file: &file,
+        offset: 0,
+    };
+    ExecFiles::new(exec)
+        .read(read)
+        .await?
+        .read_all(1 << 20)
+        .await
+}
+
+fn say(text: String) -> Vec<Result<Vec<u8>, Error>> {
+    vec![Ok(text.into_bytes())]
+}
+
+const RAW: Transport = Transport::ExecRaw;
+const TEXT: Transport = Transport::ExecBase64;
+
+#[tokio::test]
+async fn an_honest_answer_is_taken() {
+    let raw = |n: &str| {
+        say(format!(
+            "hi\n@@{n} begin raw - 4 3 1:2\nabc\n@@{n} end 0 - 3 1:2\nbye"
+        ))
+    };
+    assert_eq!(reading(Scripted::new(raw), RAW, 3).await.unwrap(), b"abc");
+    let text = |n: &str| {
+        say(format!(
+            "\r\n@@{n} begin base64 - 4 3 1:2\r\nYW\r\nJj\r\n\r\n@@{n} end 0 - 3 1:2\r\n"
+        ))
+    };
+    assert_eq!(reading(Scripted::new(text), TEXT, 3).await.unwrap(), b"abc");
+}
+
+/// `B` and `E` stand for the marks.
+async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
+    for &(lie, kind) in lies {
+        let exec = Scripted::new(move |n| {
+            let text = lie.replace('B', &format!("\n@@{n} begin"));
+            say(text.replace('E', &format!("\n@@{n} end")))
+        });
+        let error = reading(exec, transport, 3).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{lie}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn every_lie_in_raw_bytes_has_its_kind() {
+    const TABLE: &[(&str, ErrorKind)] = &[
+        // No end, and half of one.
+        ("B raw - 4 3 1:2\nabc", ErrorKind::Truncated),
+        ("B raw - 4 3 1:2\nabcE 0 - 3 1:2", ErrorKind::Truncated),
+        ("B raw - 4", ErrorKind::Truncated),
+        // Too short, one byte too long, far too long.
+        ("B raw - 4 3 1:2\nabE 0 - 3 1:2\n", ErrorKind::Truncated),
+        ("B raw - 4 3 1:2\nabcdE 0 - 3 1:2\n", ErrorKind::NotRegular),
+        ("B raw - 4 3 1:2\nabcdeE 0 - 3 1:2\n", ErrorKind::Corrupted),
+        // More, nothing, and no number of bytes announced.
+        ("B raw - 99 3 1:2\nabcE 0 - 3 1:2\n", ErrorKind::Protocol),
+        ("B raw - 0 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
+        ("B raw - many 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
+    ];
+    lies(RAW, TABLE).await;
+}
+
+#[tokio::test]
+async fn every_change_is_noticed() {
+    const TABLE: &[(&str, ErrorKind)] = &[
+        // It shrank, it grew, it was touched.
+        (
+            "B raw - 4 3 1:2\nabE 0 - 2 1:2\n",
+            ErrorKind::ChangedDuringTransfer,
+        ),
+        (
+            "B raw - 4 3 1:2\nabcdE 0 - 4 1:2\n",
+            ErrorKind::ChangedDuringTransfer,
+        ),
+        (
+            "B raw - 4 3 1:2 77\nabcE 0 - 3 1:2 78\n",
+            ErrorKind::ChangedDuringTransfer,
+        ),
+        // Another file, another size than was checked.
+        (
+            "B raw - 4 3 1:3\nabcE 0 - 3 1:3\n",
+            ErrorKind::ChangedDuringTransfer,
+        ),
+        (
+            "B raw - 4 9 1:2\nabcE 0 - 9 1:2\n",
+            ErrorKind::ChangedDuringTransfer,
+        ),
+    ];
+    lies(RAW, TABLE).await;
+}
+
+#[tokio::test]
+async fn every_lie_in_text_has_its_kind() {
+    const TABLE: &[(&str, ErrorKind)] = &[
+        ("B morse - 4 3 1:2\n...\n", ErrorKind::Protocol),
+        (
+            "B base64 - 4 3 1:2\nYW!JjE 0 - 3 1:2\n",
+            ErrorKind::Corrupted,
+        ),
+        ("B base64 - 4 3 1:2\nYWJE 0 - 3 1:2\n", ErrorKind::Corrupted),
+        (
+            "B base64 - 4 3 1:2\nYWI=YWJjE 0 - 3 1:2\n",
+            ErrorKind::Corrupted,
+        ),
+        (
+            "B od - 4 3 1:2\n 61 62 6E 0 - 3 1:2\n",
+            ErrorKind::Corrupted,
+        ),
+        (
+            "B od - 4 3 1:2\n 61 62 gg 0 - 3 1:2\n",
+            ErrorKind::Corrupted,
+        ),
+        (
+            "B base64 gzip 4 3 1:2\nYWJjE 0 - 3 1:2\n",
+            ErrorKind::Corrupted,
+        ),
+        ("B base64 - 4 3 1:2\nYWJj", ErrorKind::Truncated),
+    ];
+    lies(TEXT, TABLE).await;
+}
+
+#[tokio::test]
+async fn an_end_without_an_answer_has_its_kind() {
+    for (status, stderr, kind) in [
+        (0, "", ErrorKind::Protocol),
+        (127, "", ErrorKind::ToolMissing),
+        (137, "", ErrorKind::Unavailable),
+        (
+            2,
+            "sh: cannot open /w/f: Permission denied\n",
+            ErrorKind::PermissionDenied,
+        ),
+    ] {
+        let exec = || Scripted {
+            status,
+            stderr,
+            ..Scripted::new(|_| say("banner\n".to_owned()))
+        };
+        let error = reading(exec(), RAW, 3).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let path = SandboxPath::new("/w").unwrap();
+        let error = ExecFiles::new(exec())
+            .make_directory(&path)
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_error_in_the_middle_is_told() {
+    let exec = Scripted {
+        stderr: "head: error reading 'standard input': Input/output error\n",
+        ..Scripted::new(|n| {
+            say(format!(
+                "\n@@{n} begin raw - 4 3 1:2\na\n@@{n} end 1 - 3 1:2\n"
+            ))
+        })
+    };
+    let error = reading(exec, RAW, 3).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn r_12_endless_talk_is_cut_off() {
+    let endless = |header: &'static str, piece: &'static [u8]| Scripted {
+        endless: true,
+        ..Scripted::new(move |n| {
+            let begin = header.replace('B', &format!("\n@@{n} begin"));
+            vec![Ok(begin.into_bytes()), Ok(piece.repeat(10_000))]
+        })
+    };
+    for (transport, header, piece, kind) in [
+        (RAW, "", b"noise\n".as_slice(), ErrorKind::Protocol),
+        (RAW, "B raw - 4 3 1:2\n", b"x", ErrorKind::Corrupted),
+        (TEXT, "B base64 - 4 3 1:2\n", b"AAAA", ErrorKind::Corrupted),
+        (TEXT, "B base64 - 4 3 1:2\n@", b"A", ErrorKind::Protocol),
+    ] {
+        let exec = endless(header, piece);
+        let error = reading(exec, transport, 3).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let path = SandboxPath::new("/w/f").unwrap();
+        let files = ExecFiles::new(endless(header, piece));
+        let error = files.stat(&path, Follow::No).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_channel_that_breaks_is_told_as_it_is() {
+    let broken = |n: &str| {
+        vec![
+            Ok(format!("\n@@{n} begin raw - 4 3 1:2\nab").into()),
+            Err(Error::new(ErrorKind::SandboxGone, "deleted")),
+        ]
+    };
+    let error = reading(Scripted::new(broken), RAW, 3).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SandboxGone);
+}
+
+#[tokio::test]
+async fn an_unknown_refusal_is_a_failure_all_the_same() {
+    let exec = Scripted::new(|n| say(format!("\n@@{n} refused because\n")));
+    let error = reading(exec, RAW, 3).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn content_that_looks_like_marks_is_content() {
+    let bytes = b"\n@@0123456789abcdef0123456789abcdef end 0 - 3 1:2\n@@ end\n\n@@".repeat(99);
+    for tools in [Tools::Dash, Tools::BusyBox] {
+        let world = World::new(tools, Way::Pipe);
+        let path = world.file("f", &bytes);
+        for transport in [RAW, TEXT] {
+            assert_eq!(read(&world.files(), &path, transport).await.unwrap(), bytes);
+        }
+    }
+}
+
+/// A sandbox that is entered through `script`, which gets the command as its arguments.
+fn entered(world: &World, script: &str) -> ExecFiles<LocalExec> {
+    let exec = LocalExec::new(["/bin/sh", "-c", script, "sh"])
+        .with_environment([("PATH", world.search())])
+        .with_directory(world.work());
+    ExecFiles::new(exec)
+}
+
+#[tokio::test]
+async fn banners_before_and_after_are_ignored() {
+    let world = World::new(Tools::Dash, Way::Pipe);
+    let bytes = random(50_000);
+    let path = world.file("f", &bytes);
+    let banner = r#"echo "@@ Last login: @@ today @@"; echo "@@ begin"; echo warning >&2; "$@"; echo "@@ logout @@"; echo bye @@"#;
+    let files = entered(&world, banner);
+    for transport in [RAW, TEXT] {
+        assert_eq!(read(&files, &path, transport).await.unwrap(), bytes);
+        let to = world.path(format!("to-{}", transport.as_str()));
+        let order = write(&to, transport, bytes.len());
+        files.write(order, body(&bytes)).await.unwrap();
+        assert_eq!(
+            files.fingerprint(&to).await.unwrap(),
+            files.fingerprint(&path).await.unwrap()
+        );
+    }
+    assert_eq!(
+        files
+            .list(&path.parent(), 1, 9)
+            .await
+            .unwrap()
+            .entries
+            .len(),
+        3
+    );
+}
+
+#[tokio::test]
+async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
+    let world = World::new(Tools::Dash, Way::Pipe);
+    let path = world.file("f", &random(200_000));
+    let file = world.files().stat(&path, Follow::Yes).await.unwrap();
+    for cut in [100, 1_000, 150_000, 200_000, 200_110] {
+        let files = entered(&world, &format!(r#""$@" | /usr/bin/head -c {cut}"#));
+        for transport in [RAW, TEXT] {
+            let read = Read {
+                transport,
+                file: &file,
+                offset: 0,
+            };
+            let found = match files.read(read).await {
+                Ok(body) => body.read_all(1 << 20).await,
+                Err(error) => Err(error),
+            };
+            let error = found.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Truncated, "{cut} {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
+    for transport in [RAW, TEXT] {
+        let killer = "/usr/bin/head -c 70000; kill -9 $PPID";
+        let world = World::new(Tools::Dash, Way::Pipe).with_fake("head", killer);
+        let path = world.file("f", &random(200_000));
+        let error = read(&world.files(), &path, transport).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn damage_on_the_way_is_noticed_in_every_range() {
+    let flips = "/usr/bin/base64 | tr A B";
+    let world = World::new(Tools::Dash, Way::Narrow).with_fake("base64", flips);
+    let path = world.file("f", &random(2_000));
+    let files = world.files();
+    let mut file = metadata(2_000);
+    file.real_path = path;
+    file.identity = None;
+    let read = Read {
+        transport: TEXT,
+        file: &file,
+        offset: 0,
+    };
+    let error = files
+        .read(read)
+        .await
+        .unwrap()
+        .read_all(1 << 20)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupted, "{error}");
+}
+
+#[tokio::test]
+async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
+    let bomb = "cat >/dev/null; /usr/bin/head -c 50000000 /dev/zero | /bin/gzip -c";
+    let world = World::new(Tools::Dash, Way::Pipe);
+    // The sample is honest: only what is sent is not.
+    let fake =
+        format!("if [ -e ../sampled ]; then {bomb}; else : >../sampled; /bin/gzip \"$@\"; fi");
+    let world = world.with_fake("gzip", &fake);
+    let path = world.file("f", &vec![b'a'; 100_000]);
+    let files = world.files();
+    let file = files.stat(&path, Follow::Yes).await.unwrap();
+    let order = Read {
+        transport: TEXT,
+        file: &file,
+        offset: 0,
+    };
+    let mut body = files.read(order).await.unwrap();
+    let mut got = 0;
+    let error = loop {
+        match body.next().await.unwrap() {
+            Ok(piece) => got += piece.len(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Corrupted, "{error}");
+    assert!(got <= 100_000, "{got}");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_not_taken_for_success() {
+    let full =
+        "/usr/bin/head -c 1000; echo 'cat: write error: No space left on device' >&2; exit 1";
+    let world = World::new(Tools::Dash, Way::Pipe).with_fake("cat", full);
+    let bytes = random(100_000);
+    let path = world.path("f");
+    let order = write(&path, RAW, bytes.len());
+    let error = world.files().write(order, body(&bytes)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    // A real one, where this host lets us make one.
+    let mount = r#"mount -t tmpfs -o size=64k none "$PWD" 2>/dev/null && cd "$PWD" && exec "$@""#;
+    let unshare = ["unshare", "-Urm", "sh", "-c", mount, "sh"];
+    let may = std::process::Command::new("unshare")
+        .args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"])
+        .output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    for tools in [Tools::Dash, Tools::BusyBox] {
+        let world = World::new(tools, Way::Pipe);
+        let exec = LocalExec::new(unshare)
+            .with_environment([("PATH", format!("{}:/usr/bin:/bin", world.search()))])
+            .with_directory(world.work());
+        for transport in [RAW, TEXT] {
+            let path = world.path("f");
+            let order = write(&path, transport, bytes.len());
+            let error = ExecFiles::new(exec.clone())
+                .write(order, body(&bytes))
+                .await
+                .unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{tools:?} {error}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Bytes that are written through the input of the standing shell.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::backend::Follow;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{Fingerprint, Transport};
+use dray_sandbox::path::SandboxPath;
+use dray_types::Sha256Digest;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::standing::{Counted, standing};
+use super::world::{Tools, Way, World, body, random, write};
+use crate::{Channel, Exec, ExecFiles, Exit, Running};
+
+#[tokio::test]
+async fn a_write_takes_the_shell_that_answers_questions() {
+    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
+        let world = World::new(tools, Way::Pipe);
+        let (files, runs) = standing(Counted::new(&world));
+        for size in [1, 70_000, 1 << 20, (9 << 20) + 12_345, 24 << 20] {
+            let bytes = random(size);
+            let name = size.to_string();
+            let path = world.path(&name);
+            let written =
+                files.write_with_digest(write(&path, Transport::ExecRaw, size), body(&bytes));
+            let digest = written.await.unwrap();
+            let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), size as u64);
+            assert_eq!(digest, Some(expected), "{tools:?} {size}");
+            assert!(std::fs::read(world.work().join(&name)).unwrap() == bytes);
+            let plain = world.path(format!("{name}-plain"));
+            files
+                .write(write(&plain, Transport::ExecRaw, size), body(&bytes))
+                .await
+                .unwrap();
+            let there = files.fingerprint(&plain).await.unwrap();
+            assert_eq!(there, expected, "{tools:?} {size}");
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?}");
+    }
+}
+
+/// Lines that a shell would obey.
+fn commands(length: usize) -> Vec<u8> {
+    let lines = b"touch executed\n".iter().copied().cycle();
+    lines.take(length).collect()
+}
+
+#[tokio::test]
+async fn input_that_a_script_leaves_unread_is_never_a_command() {
+    for tools in [Tools::Dash, Tools::Bash] {
+        // The first length fits into the pipe, the second does not.
+        for length in [30_000, 900_000] {
+            let world = World::new(tools, Way::Pipe)
+                .with_fake("head", "/usr/bin/dd bs=10 count=1 2>/dev/null; exit 1");
+            let (files, _) = standing(Counted::new(&world));
+            let path = world.path("f");
+            let bytes = commands(length);
+            let written = files
+                .write(write(&path, Transport::ExecRaw, length), body(&bytes))
+                .await;
+            assert!(written.is_err(), "{tools:?} {length}");
+            let there = files.stat(&path.parent(), Follow::Yes).await;
+            there.unwrap();
+            assert_eq!(world.sh("ls"), "f\n", "{tools:?} {length}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn input_sent_before_a_refusal_is_never_a_command() {
+    let world = World::new(Tools::BusyBox, Way::Pipe);
+    let path = world.file("f", b"old");
+    let (files, _) = standing(Counted::new(&world));
+    let bytes = commands(900_000);
+    let written = files
+        .write(write(&path, Transport::ExecRaw, bytes.len()), body(&bytes))
+        .await;
+    assert_eq!(written.unwrap_err().kind(), ErrorKind::Exists);
+    assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 3);
+    assert_eq!(world.sh("ls"), "f\n");
+}
+
+#[tokio::test]
+async fn a_source_that_fails_ends_the_shell() {
+    let world = World::new(Tools::Dash, Way::Pipe);
+    let (files, runs) = standing(Counted::new(&world));
+    let path = world.path("f");
+    let first = Ok(Bytes::from_static(b"first"));
+    let failed = Err(Error::new(ErrorKind::RateLimited, "the source"));
+    let source = Body::new(stream::iter([first, failed]));
+    let written = files
+        .write(write(&path, Transport::ExecRaw, 10), source)
+        .await;
+    assert_eq!(written.unwrap_err().kind(), ErrorKind::RateLimited);
+    files.stat(&path.parent(), Follow::Yes).await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+/// A shell that says that a script runs, and that it is over, without taking any of its input.
+#[derive(Debug)]
+struct Deaf;
+
+#[async_trait]
+impl Exec for Deaf {
+    fn channel(&self) -> Channel {
+        Channel::PIPE_CAPABILITIES
+    }
+
+    async fn run(&self, _: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        let mut stdin = stdin.unwrap();
+        let stdout = Body::new(
+            stream::once(async move {
+                let line = stdin.next().await.unwrap().unwrap();
+                let line = String::from_utf8_lossy(&line);
+                let nonce = line.rsplit("@@").next().unwrap();
+                let nonce = nonce.split(' ').next().unwrap().to_owned();
+                let begin = format!("\n@@{nonce} begin raw\n");
+                // The writer has the time to hand over its input.
+                let over = stream::once(async move {
+                    tokio::task::yield_now().await;
+                    let reply = format!("\n@@{nonce} refused exists\n\n@@{nonce} end\n");
+                    Ok(Bytes::from(format!("{reply}\n@@{nonce} over 0\n")))
+                });
+                // The input is kept, and not read.
+                let kept = stream::once(async move {
+                    drop(stdin);
+                    Ok(Bytes::new())
+                });
+                let begin = stream::iter([Ok(Bytes::from(begin))]);
+                Ok::<_, Error>(begin.chain(over).chain(kept))
+            })
+            .try_flatten(),
+        );
+        Ok(Running {
+            stdout,
+            end: Box::pin(async {
+                Ok(Exit {
+                    status: 0,
+                    stderr: String::new(),
+                })
+            }),
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_script_that_ends_without_its_input_is_not_waited_for() {
+    let files = ExecFiles::new(Deaf).with_standing_shell();
+    let path = SandboxPath::new("/f").unwrap();
+    let written = files.write(write(&path, Transport::ExecRaw, 3), body(b"new"));
+    let ended = tokio::time::timeout(Duration::from_mins(1), written).await;
+    assert_eq!(ended.unwrap().unwrap_err().kind(), ErrorKind::Exists);
+}

@@ -1,0 +1,137 @@
+//! A channel that answers as a test tells it to, with the marks that it was given.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use futures_util::{FutureExt as _, StreamExt as _, future, stream};
+
+use crate::{Channel, Exec, Exit, LocalExec, Running};
+
+/// What a script would say: `@@N` becomes the mark of the call.
+pub(super) type Answer = Box<dyn Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync>;
+
+/// Answers everything the same way.
+pub(super) struct Scripted {
+    pub(super) answer: Answer,
+    pub(super) status: i32,
+    pub(super) stderr: &'static str,
+    /// The answer never ends by itself.
+    pub(super) endless: bool,
+}
+
+impl Scripted {
+    pub(super) fn new(
+        answer: impl Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            answer: Box::new(answer),
+            status: 0,
+            stderr: "",
+            endless: false,
+        }
+    }
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
+#[async_trait]
+impl Exec for Scripted {
+    fn channel(&self) -> Channel {
+        Channel::PIPE_CAPABILITIES
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
+        let nonce = String::from_utf8(argv[4].clone()).unwrap();
+        let pieces = (self.answer)(&nonce);
+        let last = pieces.last().and_then(|piece| piece.as_ref().ok()).cloned();
+        let said = stream::iter(pieces.into_iter().map(|piece| piece.map(Bytes::from)));
+        let stdout = match last {
+            Some(last) if self.endless => {
+                Body::new(said.chain(stream::repeat_with(move || Ok(last.clone().into()))))
+            }
+            _ => Body::new(said),
+        };
+        let exit = Exit {
+            status: self.status,
+            stderr: self.stderr.to_owned(),
+        };
+        Ok(Running {
+            stdout,
+            end: future::ready(Ok(exit)).boxed(),
+        })
+    }
+}
+
+/// Runs commands, counts what passes, and loses answers on demand.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) exec: LocalExec,
+    /// Most bytes of one answer.
+    pub(super) longest_output: AtomicUsize,
+    /// Bytes of all answers.
+    pub(super) output: AtomicUsize,
+    /// Most bytes of arguments.
+    pub(super) longest_arguments: AtomicUsize,
+    /// Bytes that went in.
+    pub(super) input: std::sync::Arc<AtomicUsize>,
+    /// Commands so far.
+    pub(super) runs: AtomicU32,
+    /// Commands whose answers get lost.
+    pub(super) lost: Mutex<Vec<u32>>,
+}
+
+impl Watched {
+    pub(super) fn new(exec: LocalExec) -> Self {
+        Self {
+            exec,
+            longest_output: AtomicUsize::new(0),
+            output: AtomicUsize::new(0),
+            longest_arguments: AtomicUsize::new(0),
+            input: std::sync::Arc::default(),
+            runs: AtomicU32::new(0),
+            lost: Mutex::default(),
+        }
+    }
+}
+
+#[async_trait]
+impl Exec for Watched {
+    fn channel(&self) -> Channel {
+        self.exec.channel()
+    }
+
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+        let weight = crate::reply::weight(&self.channel(), &argv);
+        self.longest_arguments.fetch_max(weight, Ordering::SeqCst);
+        let input = std::sync::Arc::clone(&self.input);
+        let stdin = stdin.map(|stdin| {
+            Body::new(stdin.inspect(move |piece| {
+                let length = piece.as_ref().map_or(0, Bytes::len);
+                input.fetch_add(length, Ordering::SeqCst);
+            }))
+        });
+        // An answer is taken to its end, so that what it did is done before it gets lost.
+        let running = self.exec.run(argv, stdin).await?;
+        let said = running.stdout.read_all(64 << 20).await?;
+        let exit = running.end.await?;
+        self.longest_output.fetch_max(said.len(), Ordering::SeqCst);
+        self.output.fetch_add(said.len(), Ordering::SeqCst);
+        let run = self.runs.fetch_add(1, Ordering::SeqCst);
+        if self.lost.lock().unwrap().contains(&run) {
+            return Err(Error::new(ErrorKind::Unavailable, "the answer got lost"));
+        }
+        Ok(Running {
+            stdout: Body::from_bytes(said),
+            end: future::ready(Ok(exit)).boxed(),
+        })
+    }
+}

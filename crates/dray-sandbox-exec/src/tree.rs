@@ -1,0 +1,69 @@
+//! Whole directories as tar streams.
+
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::path::SandboxPath;
+use futures_util::stream;
+
+use super::channel::Exec;
+use super::files::ExecFiles;
+use super::input::{Input, base64_lines};
+use super::stream::{Event, Stream};
+
+impl<E: Exec + 'static> ExecFiles<E> {
+    /// See [`dray_sandbox::Sandbox::read_tree`]. Names begin with `./`; hard links are stored as files where `tar` is GNU's.
+    ///
+    /// # Errors
+    ///
+    /// Also [`ErrorKind::ToolMissing`] where answers are limited: a tar stream has no ranges.
+    pub async fn read_tree(&self, path: &SandboxPath) -> Result<Body, Error> {
+        let channel = self.exec.channel();
+        if channel.longest_output.is_some() {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "answers of this channel are too short for a tree",
+            ));
+        }
+        let script = include_str!("script/tar_out.sh");
+        let text = !channel.binary_output;
+        let exec = self.exec.as_ref();
+        let stream = Stream::open(exec, script, text, &[path.as_bytes()]).await?;
+        Ok(Body::new(stream::try_unfold(stream, next)))
+    }
+
+    /// See [`dray_sandbox::Sandbox::write_tree`]. The directory keeps its mode; what is unpacked belongs to the sandbox user.
+    ///
+    /// # Errors
+    ///
+    /// Also [`ErrorKind::ToolMissing`] where the channel has no stdin, or cannot end it.
+    pub async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
+        let channel = self.exec.channel();
+        if !channel.input || !channel.input_end {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "the channel takes no stream",
+            ));
+        }
+        let (input, body) = Input::watch(tar);
+        let (coding, body): (&[u8], Body) = if channel.binary_input {
+            (b"raw", body)
+        } else {
+            (b"base64", base64_lines(body))
+        };
+        let script = include_str!("script/tar_in.sh");
+        let arguments = [path.as_bytes(), coding];
+        let asked = self.ask(script, &arguments, Some(body));
+        input.guard(asked).await?.check("text")
+    }
+}
+
+async fn next(mut stream: Stream) -> Result<Option<(Bytes, Stream)>, Error> {
+    match stream.next().await? {
+        Event::Bytes(bytes) => Ok(Some((bytes, stream))),
+        Event::End(trailer) => match trailer.failure {
+            Some(failure) => Err(failure),
+            None => Ok(None),
+        },
+    }
+}

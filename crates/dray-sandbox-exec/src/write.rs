@@ -1,0 +1,359 @@
+//! Writes new files: over stdin where there is one, otherwise piece by piece as arguments (sandbox-transfer 11.5,
+//!
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use dray_sandbox::backend::Write;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::metadata::Fingerprint;
+
+use super::channel::Exec;
+use super::files::{ExecFiles, yes_or_no};
+use super::input::{Input, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks};
+use super::probe::free;
+use super::read::is_text;
+use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, weight};
+
+const WRITE_SCRIPT: &str = concat!(
+    include_str!("script/sha256.sh"),
+    include_str!("script/write.sh")
+);
+const CHUNK_SCRIPT: &str = include_str!("script/chunk.sh");
+const ROOM_SCRIPT: &str = include_str!("script/room.sh");
+/// Longest piece as an argument: 60 000 characters of base64, well under the limit for one argument.
+const LONGEST_CHUNK: usize = 45_000;
+/// Attempts for a piece whose answer is lost.
+const MAX_ATTEMPTS: u32 = 3;
+/// How long to search for the reason of a failure that gave none.
+const REASON_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The coding of the bytes on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    None,
+    Raw,
+    Base64,
+    Gzip,
+}
+
+impl Coding {
+    const fn as_bytes(self) -> &'static [u8] {
+        match self {
+            Self::None => b"none",
+            Self::Raw => b"raw",
+            Self::Base64 => b"base64",
+            Self::Gzip => b"gzip",
+        }
+    }
+}
+
+impl<E: Exec + 'static> ExecFiles<E> {
+    /// See [`dray_sandbox::Sandbox::write`]. Takes [`dray_sandbox::Transport::ExecRaw`] and [`dray_sandbox::Transport::ExecBase64`].
+    pub async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        self.write_input(write, body, false).await.map(|_| ())
+    }
+
+    /// See [`dray_sandbox::Sandbox::write_with_digest`]. The digest is computed by the command that writes, where it has
+    /// `dd` or `tee` and a program for SHA-256; a write that continues another one has none.
+    pub async fn write_with_digest(
+        &self,
+        write: Write<'_>,
+        body: Body,
+    ) -> Result<Option<Fingerprint>, Error> {
+        self.write_input(write, body, true).await
+    }
+
+    async fn write_input(
+        &self,
+        write: Write<'_>,
+        body: Body,
+        digest: bool,
+    ) -> Result<Option<Fingerprint>, Error> {
+        let text = is_text(write.transport)?;
+        let channel = self.exec.channel();
+        let raw_input = channel.input && channel.binary_input;
+        if !text && !raw_input {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "the channel takes no raw bytes",
+            ));
+        }
+        let Some(left) = write.size.checked_sub(write.offset) else {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "more is there than the file has",
+            ));
+        };
+        let body = body.exactly(left);
+        if left == 0 {
+            // There is nothing to send, but the body may still be longer than it should.
+            body.read_all(0).await?;
+            let reply = self.put(write, Coding::None, (0, false), None).await?;
+            return arrived(&reply, write.size).map(|()| None);
+        }
+        if !channel.input {
+            return self.write_arguments(write, body).await.map(|()| None);
+        }
+        let (input, body) = Input::watch(body);
+        let (coding, length, body) = if text {
+            let (helps, body) = match input.guard(sample(body)).await? {
+                // Without an end of input the length must be known, and that of gzip is not.
+                (true, body) if channel.input_end => (self.has("gzip").await?, body),
+                (_, body) => (false, body),
+            };
+            if helps {
+                (Coding::Gzip, 0, base64_lines(compressed(body)))
+            } else {
+                (Coding::Base64, lines_length(left), base64_lines(body))
+            }
+        } else {
+            (Coding::Raw, left, body)
+        };
+        // The shell reads commands after the input, so its script must count the bytes itself.
+        let lent = self.lends().filter(|_| coding == Coding::Raw);
+        let ends = channel.input_end && lent.is_none();
+        let length = if ends { 0 } else { length };
+        // A digest beside the write would not cover the bytes before `offset`.
+        let digest = digest && write.offset == 0;
+        let asked = self.put(write, coding, (length, digest), Some(body));
+        let reply = input.guard(asked).await?;
+        arrived(&reply, write.size)?;
+        let sha256 = reply.text("sha256").parse().ok();
+        Ok(sha256.map(|sha256| Fingerprint::Sha256(sha256, write.size)))
+    }
+
+    /// Runs the script that reads stdin: `length` bytes of it, 0 for all, with or without a digest.
+    async fn put(
+        &self,
+        write: Write<'_>,
+        coding: Coding,
+        (length, digest): (u64, bool),
+        stdin: Option<Body>,
+    ) -> Result<Reply, Error> {
+        let arguments: [&[u8]; 7] = [
+            write.path.as_bytes(),
+            &write.size.to_string().into_bytes(),
+            &write.offset.to_string().into_bytes(),
+            &mode(write.mode),
+            coding.as_bytes(),
+            &length.to_string().into_bytes(),
+            yes_or_no(digest),
+        ];
+        let asked = match (self.lends(), stdin) {
+            (Some(standing), Some(stdin)) if coding == Coding::Raw => {
+                let exec = self.exec.as_ref();
+                standing
+                    .ask_with_input(exec, WRITE_SCRIPT, &arguments, stdin, LONGEST_ANSWER)
+                    .await
+            }
+            (_, stdin) => self.ask(WRITE_SCRIPT, &arguments, stdin).await,
+        };
+        match asked {
+            Err(error) => Err(self.reason(&write, error).await),
+            reply => reply,
+        }
+    }
+
+    /// Finds the reason for which the answer is missing, as far as the disk explains it: a full disk ends a command
+    /// before its input, and the broken channel gives no reason.
+    async fn reason(&self, write: &Write<'_>, error: Error) -> Error {
+        if !matches!(
+            error.kind(),
+            ErrorKind::Unavailable | ErrorKind::Truncated | ErrorKind::Timeout
+        ) {
+            return error;
+        }
+        let arguments = [write.path.as_bytes()];
+        let look = self.ask(ROOM_SCRIPT, &arguments, None);
+        let Ok(Ok(reply)) = tokio::time::timeout(REASON_TIMEOUT, look).await else {
+            return error;
+        };
+        match lack(&reply, write.size) {
+            Some(found) => no_space(found, write.size).caused_by(error),
+            None => error,
+        }
+    }
+
+    async fn write_arguments(&self, write: Write<'_>, mut body: Body) -> Result<(), Error> {
+        let most = self.longest_chunk(&write)?;
+        let squeeze = self.has("gzip").await?;
+        // Creates the file exclusively; the pieces are appended to it.
+        if write.offset == 0 {
+            let nothing = Write { size: 0, ..write };
+            let reply = self.put(nothing, Coding::None, (0, false), None).await?;
+            reply.check("text")?;
+        }
+        let mut offset = write.offset;
+        let mut waiting = BytesMut::new();
+        while let Some(piece) = body.next().await {
+            waiting.extend_from_slice(&piece?);
+            while waiting.len() >= most {
+                let chunk = waiting.split_to(most).freeze();
+                offset = self.append(&write, offset, chunk, squeeze).await?;
+            }
+        }
+        if !waiting.is_empty() {
+            offset = self
+                .append(&write, offset, waiting.freeze(), squeeze)
+                .await?;
+        }
+        if offset == write.size {
+            Ok(())
+        } else {
+            Err(Error::new(ErrorKind::Truncated, "the body was short"))
+        }
+    }
+
+    /// Sends one piece, and again when its answer is lost: the script compares the offset and adds the piece only
+    /// once.
+    async fn append(
+        &self,
+        write: &Write<'_>,
+        offset: u64,
+        chunk: Bytes,
+        squeeze: bool,
+    ) -> Result<u64, Error> {
+        let packed = (squeeze && shrinks(&chunk)).then(|| gzip(&chunk)).flatten();
+        let (coding, text) = match packed {
+            Some(packed) => (Coding::Gzip, lines(&packed)),
+            None => (Coding::Base64, lines(&chunk)),
+        };
+        let arguments: [&[u8]; 7] = [
+            write.path.as_bytes(),
+            &write.size.to_string().into_bytes(),
+            &offset.to_string().into_bytes(),
+            &mode(write.mode),
+            coding.as_bytes(),
+            &chunk.len().to_string().into_bytes(),
+            text.as_bytes(),
+        ];
+        let after = offset + chunk.len() as u64;
+        for last in (0..MAX_ATTEMPTS).rev() {
+            match self.ask(CHUNK_SCRIPT, &arguments, None).await {
+                Ok(reply) => return arrived(&reply, after).map(|()| after),
+                Err(error) if last > 0 && may_be_lost(&error) => {
+                    tracing::debug!(%error, offset, "the answer to a piece got lost");
+                }
+                Err(error) => return Err(self.reason(write, error).await),
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "no answer"))
+    }
+
+    /// Bytes of a piece that fit into the arguments of one command.
+    fn longest_chunk(&self, write: &Write<'_>) -> Result<usize, Error> {
+        let channel = self.exec.channel();
+        // Stands for the numbers and words that the real command has in addition.
+        let numbers = [b'9'; 100];
+        let bare = command(
+            CHUNK_SCRIPT,
+            &Nonce::new(),
+            !channel.binary_output,
+            &[write.path.as_bytes(), &numbers],
+        );
+        let room = channel
+            .longest_arguments
+            .saturating_sub(weight(&channel, &bare) + 16);
+        // 57 bytes become a line of 77 characters, its break included.
+        let most = (room / 77 * 57).min(LONGEST_CHUNK);
+        if most == 0 {
+            return Err(Error::new(
+                ErrorKind::ToolMissing,
+                "arguments of this channel are too short",
+            ));
+        }
+        Ok(most)
+    }
+}
+
+/// Whether the error means that an answer did not come. A refusal would come again.
+fn may_be_lost(error: &Error) -> bool {
+    error.kind() != ErrorKind::RateLimited && matches!(error.kind().again(), Again::BackOff(5))
+}
+
+fn mode(mode: u32) -> Vec<u8> {
+    format!("{:o}", mode & 0o777).into_bytes()
+}
+
+/// Checks that so many bytes are there now. Not every tool reports a full disk in known words, so where fewer bytes
+/// are there and nothing more fits, the disk counts as full.
+fn arrived(reply: &Reply, size: u64) -> Result<(), Error> {
+    let lack = lack(reply, size);
+    match reply.check("text") {
+        Err(error) if lack.is_none() || error.kind() != ErrorKind::Unavailable => {
+            return Err(error);
+        }
+        _ => {}
+    }
+    if let Some(found) = lack {
+        return Err(no_space(found, size));
+    }
+    match reply.number("size") {
+        Some(found) if found == size => Ok(()),
+        Some(found) if found < size => Err(Error::new(
+            ErrorKind::Truncated,
+            format!("{found} of {size} bytes lie there"),
+        )),
+        Some(_) => Err(Error::new(
+            ErrorKind::Corrupted,
+            "more lies there than was sent",
+        )),
+        None => Err(Error::new(ErrorKind::Protocol, "no size")),
+    }
+}
+
+/// Bytes that are there, where they are too few and the rest does not fit.
+fn lack(reply: &Reply, size: u64) -> Option<u64> {
+    let found = reply.number("size")?;
+    let left = free(&reply.text("free"))?;
+    (found < size && left < size - found).then_some(found)
+}
+
+fn no_space(found: u64, size: u64) -> Error {
+    Error::new(
+        ErrorKind::NoSpace,
+        format!("{found} of {size} bytes lie there, and nothing more fits"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::Nonce;
+
+    fn kind(text: &str, status: u32, size: &str, left: u64) -> Result<(), ErrorKind> {
+        let df = format!(
+            "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 1024 1024 {left} 100% /small"
+        );
+        let answer = format!(
+            "@@7e57 begin raw\n\n@@7e57 text {text}\n\n@@7e57 status {status}\n\n@@7e57 size {size}\n\n@@7e57 free {df}\n@@7e57 end\n"
+        );
+        let reply = Reply::parse(answer.as_bytes(), &Nonce::fixed("7e57"))
+            .unwrap()
+            .unwrap();
+        arrived(&reply, 1 << 20).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn a_full_disk_is_one_whatever_the_tool_says() {
+        let full = Err(ErrorKind::NoSpace);
+        assert_eq!(kind("gzip: short write", 1, "1000", 0), full);
+        assert_eq!(kind("", 0, "1000", 0), full);
+        assert_eq!(
+            kind("cat: write error: No space left on device", 1, "1000", 0),
+            full
+        );
+        assert_eq!(
+            kind("gzip: short write", 1, "1000", 4096),
+            Err(ErrorKind::Unavailable)
+        );
+        assert_eq!(kind("", 0, "1000", 4096), Err(ErrorKind::Truncated));
+        assert_eq!(
+            kind("sh: Permission denied", 1, "1000", 0),
+            Err(ErrorKind::PermissionDenied)
+        );
+        assert_eq!(kind("", 0, "1048576", 0), Ok(()));
+    }
+}

@@ -1,0 +1,115 @@
+//! Bytes of files, by the provider's own calls.
+
+use std::sync::Arc;
+
+use dray_http::{ByteStream, Cause, HttpResponse};
+use dray_sandbox::{Body, Error, ErrorKind, Read, Write};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+
+use crate::fault::unanswered;
+use crate::provider::Provider;
+
+/// The media type of bytes that are just bytes.
+pub const OCTET_STREAM: &str = "application/octet-stream";
+
+/// Opens a regular file from an offset. Only a body that ends without an error is complete.
+pub(crate) async fn download<P: Provider>(
+    provider: &Arc<P>,
+    read: Read<'_>,
+) -> Result<Body, Error> {
+    let path = read.file.real_path.to_text()?;
+    let left = read.file.size.saturating_sub(read.offset);
+    let mut request = provider.download(path);
+    // No range for a whole file: 206 would be right too, but then the size comes in another header.
+    if read.offset > 0 {
+        request = request.header("range", &format!("bytes={}-", read.offset));
+    }
+    let response = provider.send(request).await?;
+    check_range(&response, read.offset, read.file.size)?;
+    let provider = Arc::clone(provider);
+    let pieces = response.into_stream().then(move |piece| {
+        let provider = Arc::clone(&provider);
+        async move {
+            match piece {
+                Ok(piece) => Ok(piece),
+                // A stream that breaks may mean that the sandbox has ended.
+                Err(cause) => Err(provider.explained(broken(cause)).await),
+            }
+        }
+    });
+    Ok(Body::new(pieces).exactly(left))
+}
+
+/// Fails unless the response is the requested part of the file that was looked at.
+fn check_range(response: &HttpResponse, offset: u64, size: u64) -> Result<(), Error> {
+    // The client asks for identity; bytes that a proxy compressed would fail the digest later.
+    if response.header("content-encoding").is_some() {
+        return Err(Error::new(
+            ErrorKind::Protocol,
+            "an encoding that was not asked for",
+        ));
+    }
+    let (begins, whole) = match (offset, response.status()) {
+        (0, 200) => (0, response.length()),
+        (_, 206) => response
+            .header("content-range")
+            .and_then(range)
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "no range in the answer"))?,
+        (_, status) => {
+            let context = format!("status {status} for a file from {offset}");
+            return Err(Error::new(ErrorKind::Protocol, context));
+        }
+    };
+    if begins != offset {
+        return Err(Error::new(ErrorKind::Protocol, "another range than asked"));
+    }
+    match whole {
+        Some(whole) if whole != size => Err(Error::new(
+            ErrorKind::ChangedDuringTransfer,
+            format!("the file has {whole} bytes now, it had {size}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Where a range begins, and the size of the whole: `bytes 5-9/10`.
+fn range(header: &str) -> Option<(u64, Option<u64>)> {
+    let (part, whole) = header.strip_prefix("bytes ")?.split_once('/')?;
+    let (begin, _) = part.split_once('-')?;
+    // `*` for an unknown size is allowed (RFC 9110, 14.4).
+    Some((begin.parse().ok()?, whole.parse().ok()))
+}
+
+fn broken(cause: Cause) -> Error {
+    match cause.downcast::<dray_http::HttpError>() {
+        Ok(error) => unanswered(*error),
+        Err(cause) => Error::new(ErrorKind::Unavailable, "the stream broke").caused_by(cause),
+    }
+}
+
+/// Fills a file that is there already.
+pub(crate) async fn upload<P: Provider>(
+    provider: &P,
+    write: Write<'_>,
+    body: Body,
+) -> Result<(), Error> {
+    let path = write.path.to_text()?;
+    let body: ByteStream = body.exactly(write.size).map_err(Cause::from).boxed();
+    let request = provider.upload(path, write.size, body);
+    let response = provider.send(request).await?;
+    provider.check_upload(write.path, response).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        assert_eq!(range("bytes 5-9/10"), Some((5, Some(10))));
+        assert_eq!(range("bytes 0-0/*"), Some((0, None)));
+        for wrong in ["", "bytes */10", "items 0-1/2", "bytes 1/2", "bytes a-b/c"] {
+            assert_eq!(range(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Files in sandboxes of providers that offer an HTTP API (sandbox-transfer 8 and 9).
+//!
+//! - [`Provider`]: what differs between providers: requests, the state of a sandbox, how refusals read.
+//! - [`HostedSandbox`]: everything alike, as [`dray_sandbox::Sandbox`].
+//! - [`unanswered`], [`refused`], [`kind_of_status`]: failures of HTTP as kinds of failure.
+//! - [`http_client`], [`is_base_url`]: settings that all providers have.
+//!
+//! The file calls of such providers run with more rights than the sandbox user, follow links, make missing parents and
+//! replace what they find. Therefore only bytes of whole files go through them; commands of the sandbox user do the
+//! rest.
+//!
+//! A provider implements [`Provider`] and runs commands; its files need nothing more:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use dray_sandbox::Sandbox;
+//! # use dray_sandbox_hosted::{HostedSandbox, Provider};
+//! fn open<P: Provider>(provider: P, commands: P::Commands) -> Arc<dyn Sandbox> {
+//!     Arc::new(HostedSandbox::new(Arc::new(provider), commands))
+//! }
+//! ```
+//!
+//! What it does not do: it knows no provider, and makes, starts and ends no sandbox.
+
+mod fault;
+mod files;
+mod provider;
+mod sandbox;
+mod settings;
+
+pub use fault::{MessageRefusal, Refusal, kind_of_status, kind_of_words, refused, unanswered};
+pub use files::OCTET_STREAM;
+pub use provider::Provider;
+pub use sandbox::HostedSandbox;
+pub use settings::{http_client, is_base_url};

@@ -1,0 +1,42 @@
+//! Blocking work on threads outside the runtime, cancelled when its caller is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dray_sandbox::error::{Error, ErrorKind};
+
+/// Signals that the caller is gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Abandoned(Arc<AtomicBool>);
+
+impl Abandoned {
+    /// Fails when the caller is gone; long work calls it at every step.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Unavailable, "nobody waits for it"));
+        }
+        Ok(())
+    }
+}
+
+struct Guard(Abandoned);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `work` on a thread that may block. When the future is dropped the work is cancelled.
+pub(super) async fn run<T: Send + 'static>(
+    work: impl FnOnce(&Abandoned) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let abandoned = Abandoned::default();
+    let guard = Guard(abandoned.clone());
+    // A thread cannot be stopped from outside; dropping this future only sets the flag.
+    let result = tokio::task::spawn_blocking(move || work(&abandoned)).await;
+    drop(guard);
+    result.unwrap_or_else(|error| {
+        Err(Error::new(ErrorKind::Unavailable, "a thread failed").caused_by(error))
+    })
+}

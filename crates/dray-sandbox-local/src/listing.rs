@@ -1,0 +1,163 @@
+//! Lists directories, in the order of the paths and in bounded memory.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use dray_sandbox::backend::Follow;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{Entry, FileKind, Listing};
+use dray_sandbox::path::SandboxPath;
+use rustix::fs::{Dir, Mode, OFlags};
+
+use super::beneath::link_target;
+use super::blocking::Abandoned;
+use super::errno::failed;
+use super::root::Root;
+use super::seen::Seen;
+
+impl Root {
+    /// The first `limit` entries by path, down to `depth` levels. Directories that may not be read, and entries that
+    /// vanish meanwhile, are left out.
+    pub(super) fn list(
+        &self,
+        path: &SandboxPath,
+        depth: u32,
+        limit: usize,
+        abandoned: &Abandoned,
+    ) -> Result<Listing, Error> {
+        let found = self.resolve(path, Follow::Yes)?;
+        if found.seen.kind != FileKind::Directory {
+            return Err(Error::new(
+                ErrorKind::NotDirectory,
+                found.seen.kind.as_str(),
+            ));
+        }
+        let top = self.open_to_read(&found.names)?;
+        let mut first = First {
+            entries: BTreeMap::new(),
+            truncated: false,
+            limit,
+        };
+        let mut waiting = Vec::new();
+        if depth > 0 {
+            self.scan(&top, &found.names, &mut first, &mut waiting, abandoned)?;
+        }
+        // Directories of one level, then those of the next: no descriptor is held meanwhile.
+        for _ in 1..depth {
+            let level = std::mem::take(&mut waiting);
+            if level.is_empty() {
+                break;
+            }
+            for names in level {
+                // Entries that came later by path may have pushed the directory out of the list.
+                if !first.entries.contains_key(&self.path(&names)?) {
+                    continue;
+                }
+                let Ok(directory) = self.open_to_read(&names) else {
+                    continue;
+                };
+                self.scan(&directory, &names, &mut first, &mut waiting, abandoned)?;
+            }
+        }
+        Ok(Listing {
+            entries: first.entries.into_values().collect(),
+            truncated: first.truncated,
+        })
+    }
+
+    fn open_to_read(&self, names: &[Vec<u8>]) -> Result<OwnedFd, Error> {
+        self.open(names, OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(super::beneath::raced)
+    }
+
+    /// Adds the entries of one directory; directories among them are scanned later.
+    fn scan(
+        &self,
+        directory: &OwnedFd,
+        names: &[Vec<u8>],
+        first: &mut First,
+        waiting: &mut Vec<Vec<Vec<u8>>>,
+        abandoned: &Abandoned,
+    ) -> Result<(), Error> {
+        let shown = self.path(names)?;
+        for entry in Dir::read_from(directory).map_err(failed("read a directory"))? {
+            abandoned.check()?;
+            let entry = entry.map_err(failed("read a directory"))?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            // The path would be longer than a path can be.
+            let Ok(path) = shown.join(name) else {
+                first.truncated = true;
+                continue;
+            };
+            if !first.wants(&path) {
+                continue;
+            }
+            let Some(entry) = describe(directory, name, path) else {
+                continue;
+            };
+            if entry.kind == FileKind::Directory {
+                let mut names = names.to_vec();
+                names.push(name.to_vec());
+                waiting.push(names);
+            }
+            first.add(entry);
+        }
+        // No more directories wait than there are entries: those that were pushed out again are not scanned.
+        let kept = |names: &Vec<Vec<u8>>| {
+            self.path(names)
+                .is_ok_and(|path| first.entries.contains_key(&path))
+        };
+        waiting.retain(kept);
+        Ok(())
+    }
+}
+
+fn describe(directory: &OwnedFd, name: &[u8], path: SandboxPath) -> Option<Entry> {
+    let seen = Seen::at(directory, name).ok()?;
+    let link_target = (seen.kind == FileKind::Symlink)
+        .then(|| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let link = rustix::fs::openat(directory, name, flags, Mode::empty()).ok()?;
+            self::link_target(&link).ok()
+        })
+        .flatten();
+    Some(Entry {
+        path,
+        kind: seen.kind,
+        size: seen.size,
+        mode: seen.mode,
+        mtime_ns: Some(seen.mtime_ns),
+        link_target,
+    })
+}
+
+/// The first entries by path, up to a limit.
+struct First {
+    entries: BTreeMap<SandboxPath, Entry>,
+    truncated: bool,
+    limit: usize,
+}
+
+impl First {
+    /// Whether this path is among the first so far; records that something is left out when it is not.
+    fn wants(&mut self, path: &SandboxPath) -> bool {
+        let wanted = self.entries.len() < self.limit
+            || self
+                .entries
+                .last_key_value()
+                .is_some_and(|(last, _)| path < last);
+        self.truncated |= !wanted;
+        wanted
+    }
+
+    fn add(&mut self, entry: Entry) {
+        self.entries.insert(entry.path.clone(), entry);
+        if self.entries.len() > self.limit {
+            self.entries.pop_last();
+            self.truncated = true;
+        }
+    }
+}

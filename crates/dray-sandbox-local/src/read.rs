@@ -1,0 +1,220 @@
+//! Reads a regular file that is the one that was checked.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dray_sandbox::backend::Follow;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Fingerprint};
+use dray_sandbox::path::SandboxPath;
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use rustix::fs::OFlags;
+use sha2::{Digest as _, Sha256};
+use tokio::task::JoinHandle;
+
+use super::beneath::raced;
+use super::blocking::Abandoned;
+use super::errno::failed;
+use super::root::Root;
+use super::seen::Seen;
+
+/// Length of one read in bytes; two are held at most.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// A regular file that is held open, with its metadata at that time.
+#[derive(Debug)]
+pub(super) struct Source {
+    descriptor: OwnedFd,
+    seen: Seen,
+}
+
+impl Root {
+    /// Opens a regular file. `checked` is the identity that an earlier look found.
+    pub(super) fn source(
+        &self,
+        path: &SandboxPath,
+        checked: Option<(u64, u64)>,
+    ) -> Result<Source, Error> {
+        let found = self.resolve(path, Follow::Yes)?;
+        let changed = |why| Error::new(ErrorKind::ChangedDuringTransfer, why);
+        if checked.is_some_and(|checked| checked != found.seen.identity) {
+            return Err(changed("the path is another file now"));
+        }
+        // A FIFO or a device must not even be opened: the first blocks, the second may act.
+        self.check(&found.seen)?;
+        // `NONBLOCK` in case the name became a FIFO since the check.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let descriptor = self.open(&found.names, flags).map_err(raced)?;
+        let seen = Seen::of(&descriptor).map_err(failed("look at a file"))?;
+        if seen.identity != found.seen.identity {
+            return Err(changed("the path became another file"));
+        }
+        self.check(&seen)?;
+        refuse_pseudo_files(&descriptor)?;
+        Ok(Source { descriptor, seen })
+    }
+
+    /// Checks whether a file may be read at all.
+    fn check(&self, seen: &Seen) -> Result<(), Error> {
+        match seen.kind {
+            FileKind::File => {}
+            FileKind::Directory => return Err(Error::new(ErrorKind::IsDirectory, "a directory")),
+            kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str())),
+        }
+        if is_foreign_link(seen, self.seen.uid) {
+            // It may be another name of a secret that the sandbox user cannot read.
+            let why = "a hard link to a file of another user";
+            return Err(Error::new(ErrorKind::DeniedPath, why));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a hard link may alias a file of another user (sandbox-transfer R-4).
+pub(super) fn is_foreign_link(seen: &Seen, sandbox_user: u32) -> bool {
+    seen.links > 1 && seen.uid != sandbox_user
+}
+
+/// File systems whose files are generated while they are read; their sizes mean nothing.
+const PSEUDO_FILE_SYSTEMS: [i128; 14] = [
+    0x0000_9fa0, // proc
+    0x6265_6572, // sysfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x6265_6570, // configfs
+    0xcafe_4a11, // bpf
+    0x6165_676c, // pstore
+    0xde5e_81e4, // efivarfs
+    0x4249_4e4d, // binfmt_misc
+    0xf97c_ff8c, // selinuxfs
+    0x6e73_6673, // nsfs
+];
+
+fn refuse_pseudo_files(descriptor: &OwnedFd) -> Result<(), Error> {
+    let system = rustix::fs::fstatfs(descriptor).map_err(failed("look at a file system"))?;
+    // The field is signed on some machines: only the low 32 bits are the number.
+    if PSEUDO_FILE_SYSTEMS.contains(&(i128::from(system.f_type) & 0xffff_ffff)) {
+        return Err(Error::new(ErrorKind::NotRegular, "a pseudo file"));
+    }
+    Ok(())
+}
+
+impl Source {
+    /// Fails unless the file has the announced size.
+    pub(super) fn has_size(&self, announced: u64) -> Result<(), Error> {
+        if self.seen.size == announced {
+            return Ok(());
+        }
+        let why = format!("{} bytes, not {announced}", self.seen.size);
+        Err(Error::new(ErrorKind::ChangedDuringTransfer, why))
+    }
+
+    /// Up to [`CHUNK_BYTES`] bytes from `offset`; fewer only at the size that the file had when it was opened.
+    fn piece(&self, offset: u64) -> Result<Vec<u8>, Error> {
+        let left = usize::try_from(self.seen.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = left.min(CHUNK_BYTES);
+        let mut piece = Vec::with_capacity(wanted);
+        while piece.len() < wanted {
+            let at = offset + piece.len() as u64;
+            let spare = rustix::buffer::spare_capacity(&mut piece);
+            match rustix::io::pread(&self.descriptor, spare, at) {
+                Ok(0) => {
+                    let why = format!("the file ended at {at} of {} bytes", self.seen.size);
+                    return Err(Error::new(ErrorKind::Truncated, why));
+                }
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(failed("read a file")(error)),
+            }
+        }
+        piece.truncate(wanted);
+        Ok(piece)
+    }
+
+    /// Fails when size or time differ from those at opening.
+    fn unchanged(&self) -> Result<(), Error> {
+        let now = Seen::of(&self.descriptor).map_err(failed("look at a file"))?;
+        if (now.size, now.mtime_ns) == (self.seen.size, self.seen.mtime_ns) {
+            return Ok(());
+        }
+        let why = "its size or time changed";
+        Err(Error::new(ErrorKind::ChangedDuringTransfer, why))
+    }
+
+    /// The bytes from `offset`. The next piece is read while the last one is in use.
+    pub(super) fn into_body(self, offset: u64) -> Body {
+        let state = Reading {
+            source: Arc::new(self),
+            offset,
+            next: None,
+        };
+        Body::new(stream::unfold(Some(state), |state| async move {
+            let mut state = state?;
+            match state.piece().await {
+                Ok(piece) if piece.is_empty() => None,
+                Ok(piece) => Some((Ok(Bytes::from(piece)), Some(state))),
+                Err(error) => Some((Err(error), None)),
+            }
+        }))
+    }
+
+    /// Digest of the whole file, which must not change meanwhile.
+    pub(super) fn fingerprint(&self, abandoned: &Abandoned) -> Result<Fingerprint, Error> {
+        let mut digest = Sha256::new();
+        let mut offset = 0;
+        loop {
+            abandoned.check()?;
+            let piece = self.piece(offset)?;
+            if piece.is_empty() {
+                break;
+            }
+            offset += piece.len() as u64;
+            digest.update(&piece);
+        }
+        self.unchanged()?;
+        let digest = Sha256Digest::from_bytes(digest.finalize().into());
+        Ok(Fingerprint::Sha256(digest, offset))
+    }
+}
+
+/// A file that is being read: the position, and the piece that is read ahead.
+struct Reading {
+    source: Arc<Source>,
+    offset: u64,
+    next: Option<JoinHandle<Result<Vec<u8>, Error>>>,
+}
+
+impl Reading {
+    /// The next piece; empty at the end.
+    async fn piece(&mut self) -> Result<Vec<u8>, Error> {
+        let reading = match self.next.take() {
+            Some(reading) => reading,
+            None => self.ahead(),
+        };
+        let piece = reading.await.unwrap_or_else(|error| {
+            Err(Error::new(ErrorKind::Unavailable, "a thread failed").caused_by(error))
+        })?;
+        self.offset += piece.len() as u64;
+        if !piece.is_empty() {
+            self.next = Some(self.ahead());
+        }
+        Ok(piece)
+    }
+
+    fn ahead(&self) -> JoinHandle<Result<Vec<u8>, Error>> {
+        let (source, offset) = (Arc::clone(&self.source), self.offset);
+        tokio::task::spawn_blocking(move || {
+            let piece = source.piece(offset)?;
+            // At the end only: a change before it shows in size or time there too.
+            if piece.is_empty() {
+                source.unchanged()?;
+            }
+            Ok(piece)
+        })
+    }
+}

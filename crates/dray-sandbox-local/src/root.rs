@@ -1,0 +1,104 @@
+//! The directory that is the sandbox, held open.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::path::SandboxPath;
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::Kernel;
+use super::beneath::open_beneath;
+use super::errno::failed;
+use super::seen::Seen;
+
+/// The opened directory with its names.
+#[derive(Debug)]
+pub(super) struct Root {
+    pub(super) descriptor: OwnedFd,
+    /// The path without links.
+    pub(super) real: SandboxPath,
+    /// The path as the address has it, under which the agent may know it.
+    pub(super) said: SandboxPath,
+    /// Metadata at opening. The owner of the directory is the sandbox user.
+    pub(super) seen: Seen,
+    pub(super) kernel: Kernel,
+}
+
+impl Root {
+    /// Opens the directory `real`, known to the agent as `said`.
+    pub(super) fn hold(real: &Path, said: &Path, kernel: Kernel) -> Result<Self, Error> {
+        let path = SandboxPath::new(real.as_os_str().as_bytes())?;
+        let said = SandboxPath::new(said.as_os_str().as_bytes())?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let gone = |errno| Error::new(ErrorKind::SandboxGone, "no such directory").caused_by(errno);
+        // `real` was allowed a moment ago. It is opened from `/` without links, so that it still is that directory.
+        let top = rustix::fs::openat(CWD, "/", flags | OFlags::CLOEXEC, Mode::empty());
+        let names: Vec<_> = parts(path.as_bytes()).map(<[u8]>::to_vec).collect();
+        let descriptor =
+            open_beneath(top.map_err(gone)?.as_fd(), kernel, &names, flags).map_err(gone)?;
+        let seen = Seen::of(&descriptor).map_err(failed("look at the directory"))?;
+        Ok(Self {
+            descriptor,
+            real: path,
+            said,
+            seen,
+            kernel,
+        })
+    }
+
+    /// The identity, which differs from that of a later directory with the same name.
+    pub(super) fn incarnation(&self) -> String {
+        let (device, inode) = self.seen.identity;
+        // Inode numbers are used again, so the time of birth is part of the identity.
+        let born = self.seen.born_ns.unwrap_or_default();
+        format!("{}#{device:x}.{inode:x}.{born:x}", self.real)
+    }
+
+    /// Fails when the name belongs to another directory now, or to none.
+    pub(super) fn still_there(&self) -> Result<(), Error> {
+        let gone = || {
+            Error::new(
+                ErrorKind::SandboxGone,
+                "the directory was removed or replaced",
+            )
+        };
+        let now = Seen::at(CWD, self.real.as_bytes()).map_err(|errno| gone().caused_by(errno))?;
+        if (now.identity, now.born_ns) == (self.seen.identity, self.seen.born_ns) {
+            Ok(())
+        } else {
+            Err(gone())
+        }
+    }
+
+    /// The names that lead from the directory to a path.
+    pub(super) fn names(&self, path: &SandboxPath) -> Result<Vec<Vec<u8>>, Error> {
+        let ancestor = [&self.real, &self.said]
+            .into_iter()
+            .find(|ancestor| path.is_beneath(ancestor))
+            .ok_or_else(|| {
+                Error::new(ErrorKind::OutsideRoot, "not beneath the sandbox directory")
+            })?;
+        Ok(parts(path.as_bytes())
+            .skip(parts(ancestor.as_bytes()).count())
+            .map(<[u8]>::to_vec)
+            .collect())
+    }
+
+    /// The path of the file with these names.
+    pub(super) fn path(&self, names: &[Vec<u8>]) -> Result<SandboxPath, Error> {
+        let mut path = self.real.as_bytes().to_vec();
+        for name in names {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        SandboxPath::new(path)
+    }
+}
+
+/// The parts of a path that are names, with `..` among them.
+pub(super) fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+}

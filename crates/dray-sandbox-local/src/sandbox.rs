@@ -1,0 +1,153 @@
+//! A local directory as a sandbox.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::backend::{Follow, Read, Sandbox, Write};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::Error;
+use dray_sandbox::handle::Handle;
+use dray_sandbox::metadata::{FileKind, Fingerprint, Listing, Metadata, Probe, Transport};
+use dray_sandbox::path::SandboxPath;
+
+use super::beneath::link_target;
+use super::blocking::{self, Abandoned};
+use super::root::Root;
+use super::write::free;
+
+#[derive(Debug)]
+pub(super) struct LocalSandbox {
+    handle: Handle,
+    root: Arc<Root>,
+}
+
+impl LocalSandbox {
+    pub(super) fn new(handle: Handle, root: Root) -> Self {
+        Self {
+            handle,
+            root: Arc::new(root),
+        }
+    }
+
+    /// Runs `work` on a blocking thread, if the directory is still the one that was opened.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Root, &Abandoned) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let root = Arc::clone(&self.root);
+        blocking::run(move |abandoned| {
+            root.still_there()?;
+            work(&root, abandoned)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Sandbox for LocalSandbox {
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    async fn probe(&self) -> Result<Probe, Error> {
+        self.run(|root, _| {
+            Ok(Probe {
+                home: root.real.clone(),
+                working_directory: root.real.clone(),
+                uid: root.seen.uid,
+                gid: root.seen.gid,
+                free: Some(free(&root.descriptor)?),
+                transports: vec![Transport::Direct],
+                tools: Vec::new(),
+                life_ms: None,
+            })
+        })
+        .await
+    }
+
+    async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        let path = path.clone();
+        self.run(move |root, _| {
+            let found = root.resolve(&path, follow)?;
+            let target = match found.seen.kind {
+                FileKind::Symlink => Some(link_target(&found.descriptor)?),
+                _ => None,
+            };
+            let real = match target {
+                // A link that was not followed keeps the path that was asked for.
+                Some(_) => path.clone(),
+                None => root.path(&found.names)?,
+            };
+            Ok(found.seen.describe(path, real, target))
+        })
+        .await
+    }
+
+    async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
+        let path = path.clone();
+        self.run(move |root, abandoned| root.list(&path, depth, limit, abandoned))
+            .await
+    }
+
+    fn transports(&self, _path: &SandboxPath) -> Vec<Transport> {
+        vec![Transport::Direct]
+    }
+
+    fn resumes(&self, _transport: Transport) -> bool {
+        true
+    }
+
+    async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        let (path, identity) = (read.file.real_path.clone(), read.file.identity);
+        let (size, offset) = (read.file.size, read.offset);
+        self.run(move |root, _| {
+            let source = root.source(&path, identity)?;
+            source.has_size(size)?;
+            Ok(source.into_body(offset))
+        })
+        .await
+    }
+
+    async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
+        let (path, size, offset) = (write.path.clone(), write.size, write.offset);
+        let target = self
+            .run(move |root, _| {
+                if offset == 0 {
+                    root.create(&path, size)
+                } else {
+                    root.resume(&path, offset, size)
+                }
+            })
+            .await?;
+        let body = body.exactly(size.saturating_sub(offset));
+        target.fill(offset, write.mode, body).await
+    }
+
+    async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        let path = path.clone();
+        self.run(move |root, abandoned| root.source(&path, None)?.fingerprint(abandoned))
+            .await
+    }
+
+    async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error> {
+        let (from, to) = (from.clone(), to.clone());
+        self.run(move |root, _| root.rename(&from, &to, replace).map(|()| true))
+            .await
+    }
+
+    async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        let path = path.clone();
+        self.run(move |root, _| root.make_directory(&path)).await
+    }
+
+    async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        let path = path.clone();
+        self.run(move |root, abandoned| root.remove(&path, recursive, abandoned))
+            .await
+    }
+}

@@ -1,0 +1,240 @@
+//! What goes wrong on a real disk.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use dray_sandbox::backend::{Backend as _, Follow, Read, Write};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::ErrorKind;
+use dray_sandbox::handle::Address;
+use dray_sandbox::metadata::{FileKind, Transport};
+use dray_sandbox::path::SandboxPath;
+
+use super::beneath::{read, write};
+use super::{NEW, OLD, Place};
+use crate::read::is_foreign_link;
+use crate::seen::Seen;
+use crate::{LocalBackend, LocalOptions};
+
+#[tokio::test]
+async fn r_4_hard_links_to_files_of_others_are_refused() {
+    let seen = |links, uid| Seen {
+        kind: FileKind::File,
+        size: 0,
+        mode: 0o600,
+        uid,
+        gid: 0,
+        links,
+        mtime_ns: 0,
+        born_ns: None,
+        identity: (1, 1),
+    };
+    assert!(is_foreign_link(&seen(2, 0), 1000));
+    assert!(!is_foreign_link(&seen(1, 0), 1000));
+    assert!(!is_foreign_link(&seen(2, 1000), 1000));
+
+    let place = Place::new(NEW);
+    let root = place.root();
+    std::fs::write(place.outside().join("other"), "other").unwrap();
+    std::fs::hard_link(place.outside().join("other"), root.join("link")).unwrap();
+    let sandbox = place.open().await;
+    let ours = sandbox
+        .stat(&place.path("link"), Follow::Yes)
+        .await
+        .unwrap();
+    assert_eq!(ours.links, Some(2));
+    assert_eq!(read(&*sandbox, &ours).await.unwrap(), b"other");
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // Only root can make a file of somebody else.
+    std::os::unix::fs::chown(root.join("link"), Some(65_534), Some(65_534)).unwrap();
+    let theirs = sandbox
+        .stat(&place.path("link"), Follow::Yes)
+        .await
+        .unwrap();
+    let refused = read(&*sandbox, &theirs).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::DeniedPath);
+    let refused = sandbox.fingerprint(&place.path("link")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::DeniedPath);
+}
+
+#[tokio::test]
+async fn files_belong_to_the_owner_of_the_directory() {
+    let place = Place::new(NEW);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(place.root(), Some(65_534), Some(65_533)).unwrap();
+    }
+    let owner = std::fs::metadata(place.root()).unwrap();
+    let sandbox = place.open().await;
+    let path = place.path("made/file");
+    sandbox.make_directory(&path.parent()).await.unwrap();
+    write(&*sandbox, &path, b"x").await.unwrap();
+    for made in ["made", "made/file"] {
+        let made = std::fs::metadata(place.root().join(made)).unwrap();
+        assert_eq!((made.uid(), made.gid()), (owner.uid(), owner.gid()));
+    }
+    let probe = sandbox.probe().await.unwrap();
+    assert_eq!((probe.uid, probe.gid), (owner.uid(), owner.gid()));
+}
+
+#[tokio::test]
+async fn r_2_pseudo_files_say_that_they_are_regular_and_are_not_believed() {
+    let backend = LocalBackend::new(LocalOptions {
+        roots: vec!["/proc".into()],
+    });
+    let own = format!("/proc/{}", std::process::id());
+    let address = Address {
+        backend: "local".to_owned(),
+        name: own.clone(),
+    };
+    let handle = backend.resolve(&address).await.unwrap();
+    let sandbox = backend.open(&handle).await.unwrap();
+    let path = SandboxPath::new(format!("{own}/status")).unwrap();
+    let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
+    assert_eq!((file.kind, file.size), (FileKind::File, 0));
+    let refused = read(&*sandbox, &file).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotRegular);
+    // A magic link leads where no path does.
+    let exe = SandboxPath::new(format!("{own}/root/etc/passwd")).unwrap();
+    let refused = sandbox.stat(&exe, Follow::Yes).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutsideRoot);
+}
+
+#[tokio::test]
+async fn more_than_the_disk_holds_is_refused_before_the_first_byte() {
+    let place = Place::new(NEW);
+    let sandbox = place.open().await;
+    let path = place.path("huge");
+    let huge = Write {
+        transport: Transport::Direct,
+        path: &path,
+        size: u64::MAX / 2,
+        offset: 0,
+        mode: 0o644,
+    };
+    let refused = sandbox.write(huge, Body::from_bytes(&b"x"[..])).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(std::fs::read_dir(place.root()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_apart() {
+    use rustix::fs::{CWD, OFlags};
+    // Takes every open and fails every write with ENOSPC.
+    let full = rustix::fs::openat(CWD, "/dev/full", OFlags::WRONLY, rustix::fs::Mode::empty());
+    let error = rustix::io::write(full.unwrap(), b"x").unwrap_err();
+    let error = crate::errno::failed("write a file")(error);
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert!(std::error::Error::source(&error).is_some());
+}
+
+#[tokio::test]
+async fn a_partial_file_that_is_not_the_one_expected_is_not_continued() {
+    let place = Place::new(NEW);
+    let sandbox = place.open().await;
+    let path = place.path("partial");
+    write(&*sandbox, &path, b"12345").await.unwrap();
+    std::os::unix::fs::symlink("partial", place.root().join("link")).unwrap();
+    let resume = |path, offset| Write {
+        transport: Transport::Direct,
+        path,
+        size: 10,
+        offset,
+        mode: 0o644,
+    };
+    for offset in [4, 6] {
+        let write = resume(&path, offset);
+        let refused = sandbox.write(write, Body::from_bytes(&b"67890"[..])).await;
+        let kind = refused.unwrap_err().kind();
+        assert_eq!(kind, ErrorKind::ChangedDuringTransfer, "{offset}");
+    }
+    let link = place.path("link");
+    let refused = sandbox.write(resume(&link, 5), Body::from_bytes(&b"67890"[..]));
+    assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::NotRegular);
+    let wrong = sandbox.write(resume(&path, 5), Body::from_bytes(&b"678"[..]));
+    assert_eq!(wrong.await.unwrap_err().kind(), ErrorKind::Truncated);
+}
+
+#[tokio::test]
+async fn a_file_of_another_size_than_announced_is_not_read() {
+    let place = Place::new(NEW);
+    let sandbox = place.open().await;
+    let path = place.path("file");
+    write(&*sandbox, &path, b"12345").await.unwrap();
+    let mut file = sandbox.stat(&path, Follow::Yes).await.unwrap();
+    file.size = 4;
+    let refused = read(&*sandbox, &file).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ChangedDuringTransfer);
+}
+
+#[tokio::test]
+async fn a_file_rewritten_with_the_same_size_is_noticed_at_its_end() {
+    let place = Place::new(NEW);
+    let sandbox = place.open().await;
+    let path = place.path("file");
+    std::fs::write(place.root().join("file"), vec![1; 3 << 20]).unwrap();
+    let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
+    let read = Read {
+        transport: Transport::Direct,
+        file: &file,
+        offset: 0,
+    };
+    let mut body = sandbox.read(read).await.unwrap();
+    body.next().await.unwrap().unwrap();
+    std::fs::write(place.root().join("file"), vec![2; 3 << 20]).unwrap();
+    let error = body.read_all(4 << 20).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ChangedDuringTransfer);
+}
+
+#[tokio::test]
+async fn a_tree_deeper_than_any_path_is_removed() {
+    let place = Place::new(NEW);
+    let sandbox = place.open().await;
+    let deep = place.root().join("deep");
+    std::fs::create_dir(&deep).unwrap();
+    let name = "d".repeat(200);
+    let mut here = rustix::fs::openat(
+        rustix::fs::CWD,
+        &deep,
+        rustix::fs::OFlags::DIRECTORY,
+        rustix::fs::Mode::empty(),
+    )
+    .unwrap();
+    for _ in 0..300 {
+        rustix::fs::mkdirat(&here, &name, 0o755.into()).unwrap();
+        let flags = rustix::fs::OFlags::DIRECTORY;
+        here = rustix::fs::openat(&here, &name, flags, rustix::fs::Mode::empty()).unwrap();
+    }
+    let listing = sandbox.list(&place.path("deep"), 1000, 1000).await.unwrap();
+    assert!(listing.truncated && listing.entries.len() > 10);
+    sandbox.remove(&place.path("deep"), true).await.unwrap();
+    assert_eq!(std::fs::read_dir(place.root()).unwrap().count(), 0);
+    let itself = SandboxPath::new(place.address_name()).unwrap();
+    let refused = sandbox.remove(&itself, true).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutsideRoot);
+}
+
+#[tokio::test]
+async fn a_rename_without_the_new_call_claims_the_name_too() {
+    let place = Place::new(OLD);
+    let sandbox = place.open().await;
+    let (from, to) = (place.path("from"), place.path("to"));
+    write(&*sandbox, &from, b"moved").await.unwrap();
+    assert!(sandbox.rename(&from, &to, false).await.unwrap());
+    let moved = std::fs::metadata(place.root().join("to")).unwrap();
+    assert_eq!(moved.nlink(), 1);
+    write(&*sandbox, &from, b"again").await.unwrap();
+    let refused = sandbox.rename(&from, &to, false).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Exists);
+}
+
+#[tokio::test]
+async fn r_15_agents_are_told_no_path_of_the_host() {
+    let place = Place::new(NEW);
+    let sandbox = place.open().await;
+    let missing = sandbox.stat(&place.path("missing"), Follow::Yes).await;
+    let error = missing.unwrap_err();
+    let host = place.root().display().to_string();
+    assert!(!error.kind().sentence().contains('/'));
+    assert!(!error.to_string().contains(&host), "{error}");
+}

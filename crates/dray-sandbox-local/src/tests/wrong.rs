@@ -1,0 +1,212 @@
+//! The suite finds backends that are wrong: each lie here is one that a real wire has told.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dray_sandbox::backend::{Backend, Follow, Read, Sandbox, Write};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::Error;
+use dray_sandbox::handle::{Address, Handle};
+use dray_sandbox::metadata::{Fingerprint, Listing, Metadata, Probe, Transport};
+use dray_sandbox::path::SandboxPath;
+use dray_sandbox_conformance::{CASES, Fixture, run};
+use futures_util::StreamExt as _;
+
+use super::{NEW, Place};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    /// A stream that ends early is called whole.
+    ShortRead,
+    /// A write takes what comes, whatever the size.
+    AnySize,
+    /// A name that is taken is taken again.
+    Replaces,
+    /// Links are followed although they were asked about.
+    FollowsLinks,
+    /// Listings come as the kernel has them.
+    Unordered,
+    /// A digest of something else.
+    OtherDigest,
+    /// A handle that means whatever has the name now.
+    AnyIncarnation,
+}
+
+#[derive(Debug)]
+struct Wrong<T: ?Sized> {
+    lie: Lie,
+    inner: Arc<T>,
+}
+
+#[derive(Debug)]
+struct WrongPlace {
+    lie: Lie,
+    place: Place,
+}
+
+#[async_trait]
+impl Fixture for WrongPlace {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::new(Wrong {
+            lie: self.lie,
+            inner: self.place.backend(),
+        })
+    }
+
+    fn address(&self) -> Address {
+        self.place.address()
+    }
+
+    fn workspace(&self) -> SandboxPath {
+        self.place.workspace()
+    }
+
+    async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
+        self.place.sh(directory, script).await
+    }
+
+    async fn replace(&self) -> bool {
+        self.place.replace().await
+    }
+}
+
+#[async_trait]
+impl Backend for Wrong<dyn Backend> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
+        self.inner.resolve(address).await
+    }
+
+    async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
+        let handle = match self.lie {
+            Lie::AnyIncarnation => &self.inner.resolve(&handle.address).await?,
+            _ => handle,
+        };
+        let inner = self.inner.open(handle).await?;
+        let lie = self.lie;
+        Ok(Arc::new(Wrong { lie, inner }))
+    }
+}
+
+#[async_trait]
+impl Sandbox for Wrong<dyn Sandbox> {
+    fn handle(&self) -> &Handle {
+        self.inner.handle()
+    }
+
+    async fn probe(&self) -> Result<Probe, Error> {
+        self.inner.probe().await
+    }
+
+    async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
+        let follow = match self.lie {
+            Lie::FollowsLinks => Follow::Yes,
+            _ => follow,
+        };
+        self.inner.stat(path, follow).await
+    }
+
+    async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
+        let mut listing = self.inner.list(path, depth, limit).await?;
+        if self.lie == Lie::Unordered {
+            listing.entries.reverse();
+        }
+        Ok(listing)
+    }
+
+    fn transports(&self, path: &SandboxPath) -> Vec<Transport> {
+        self.inner.transports(path)
+    }
+
+    async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
+        let body = self.inner.read(read).await?;
+        Ok(match self.lie {
+            Lie::ShortRead => Body::new(body.take_while(|piece| {
+                let good = piece.is_ok();
+                async move { good }
+            })),
+            _ => body,
+        })
+    }
+
+    async fn write(&self, write: Write<'_>, mut body: Body) -> Result<(), Error> {
+        if self.lie != Lie::AnySize {
+            return self.inner.write(write, body).await;
+        }
+        let mut bytes = Vec::new();
+        while let Some(Ok(piece)) = body.next().await {
+            bytes.extend_from_slice(&piece);
+        }
+        let size = bytes.len() as u64;
+        let write = Write { size, ..write };
+        self.inner.write(write, Body::from_bytes(bytes)).await
+    }
+
+    async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
+        match self.inner.fingerprint(path).await? {
+            Fingerprint::Sha256(_, size) if self.lie == Lie::OtherDigest => {
+                Ok(Fingerprint::Cksum(7, size))
+            }
+            right => Ok(right),
+        }
+    }
+
+    async fn rename(
+        &self,
+        from: &SandboxPath,
+        to: &SandboxPath,
+        replace: bool,
+    ) -> Result<bool, Error> {
+        let replace = replace || self.lie == Lie::Replaces;
+        self.inner.rename(from, to, replace).await
+    }
+
+    async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        self.inner.make_directory(path).await
+    }
+
+    async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
+        self.inner.remove(path, recursive).await
+    }
+}
+
+#[tokio::test]
+async fn every_lie_of_a_backend_is_found() {
+    for (lie, case) in [
+        (
+            Lie::ShortRead,
+            "a_file_that_shrinks_is_never_short_and_fine",
+        ),
+        (Lie::AnySize, "a_short_body_is_a_failure"),
+        (Lie::AnySize, "a_long_body_is_a_failure"),
+        (Lie::AnySize, "a_body_that_breaks_is_a_failure"),
+        (Lie::Replaces, "an_existing_target_is_kept"),
+        (Lie::Replaces, "one_of_two_renames_wins"),
+        (Lie::FollowsLinks, "links_are_told_apart_and_followed"),
+        (
+            Lie::FollowsLinks,
+            "a_link_to_nowhere_is_a_link_and_not_found",
+        ),
+        (Lie::Unordered, "a_listing_has_everything_in_order"),
+        (Lie::OtherDigest, "digests_are_those_of_the_bytes"),
+        (Lie::AnyIncarnation, "a_replaced_sandbox_is_gone"),
+    ] {
+        let place = WrongPlace {
+            lie,
+            place: Place::new(NEW),
+        };
+        let cases: Vec<_> = CASES
+            .iter()
+            .filter(|(name, _)| *name == case)
+            .copied()
+            .collect();
+        assert_eq!(cases.len(), 1, "{case}");
+        let failures = run(&place, &cases).await;
+        let failures = failures.expect_err(&format!("{lie:?} passes {case}"));
+        assert_eq!(failures.0[0].0, case);
+        assert!(failures.to_string().contains(".rs:"), "{failures}");
+    }
+}

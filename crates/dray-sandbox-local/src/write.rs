@@ -1,0 +1,231 @@
+//! Writes new files and makes directories.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use dray_sandbox::backend::Follow;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::FileKind;
+use dray_sandbox::path::SandboxPath;
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+use tokio::task::JoinHandle;
+
+use super::blocking;
+use super::errno::failed;
+use super::root::Root;
+use super::seen::Seen;
+
+/// Length of one write in bytes; two such are held at most.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// A file that is being written, with mode 0600 until it is complete.
+#[derive(Debug)]
+pub(super) struct Target {
+    file: OwnedFd,
+    directory: OwnedFd,
+}
+
+impl Root {
+    /// Makes a file that did not exist, if its disk has room for `size` bytes.
+    pub(super) fn create(&self, path: &SandboxPath, size: u64) -> Result<Target, Error> {
+        let (parent, name) = self.parent(path)?;
+        let directory = self.directory(&parent)?;
+        enough_room(&directory, size)?;
+        let flags = OFlags::WRONLY
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC
+            | OFlags::NOCTTY;
+        // Other users may read it only when `finish` sets its mode.
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file =
+            rustix::fs::openat(&directory, name, flags, mode).map_err(failed("create a file"))?;
+        self.give(&file)?;
+        Ok(Target { file, directory })
+    }
+
+    /// Opens a file that holds exactly `offset` bytes of `size`.
+    pub(super) fn resume(
+        &self,
+        path: &SandboxPath,
+        offset: u64,
+        size: u64,
+    ) -> Result<Target, Error> {
+        let (parent, name) = self.parent(path)?;
+        let directory = self.directory(&parent)?;
+        enough_room(&directory, size.saturating_sub(offset))?;
+        let before = Seen::at(&directory, &name).map_err(failed("look at a partial file"))?;
+        if before.kind != FileKind::File {
+            return Err(Error::new(ErrorKind::NotRegular, before.kind.as_str()));
+        }
+        // `NONBLOCK` in case the name became a FIFO since the check.
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&directory, name, flags, Mode::empty())
+            .map_err(failed("open a partial file"))?;
+        let seen = Seen::of(&file).map_err(failed("look at a partial file"))?;
+        // A second link would let another name see, or change, what is written here.
+        if (seen.identity, seen.size, seen.links) != (before.identity, offset, 1) {
+            let why = format!("{} bytes are there, not {offset}", seen.size);
+            return Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
+        }
+        Ok(Target { file, directory })
+    }
+
+    /// Gives a file or directory to the sandbox user, where this process is another user and is allowed to.
+    fn give(&self, descriptor: impl AsFd) -> Result<(), Error> {
+        let ours = rustix::process::geteuid().as_raw();
+        if ours == self.seen.uid {
+            return Ok(());
+        }
+        let (uid, gid) = (Uid::from_raw(self.seen.uid), Gid::from_raw(self.seen.gid));
+        match rustix::fs::fchown(descriptor, Some(uid), Some(gid)) {
+            // Without the privilege the file stays ours, with the mode that was asked for.
+            Ok(()) | Err(Errno::PERM) => Ok(()),
+            Err(error) => Err(failed("give a file to the sandbox user")(error)),
+        }
+    }
+
+    /// Makes a directory and its missing parents.
+    pub(super) fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        let mut here = self.real.clone();
+        for name in self.names(path)? {
+            let next = here.join(&name)?;
+            here = match self.resolve(&next, Follow::Yes) {
+                Ok(found) if found.seen.kind == FileKind::Directory => self.path(&found.names)?,
+                Ok(_) => return Err(Error::new(ErrorKind::NotDirectory, "part of the path")),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.make_one(&next)?;
+                    next
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(())
+    }
+
+    fn make_one(&self, path: &SandboxPath) -> Result<(), Error> {
+        let (parent, name) = self.parent(path)?;
+        let directory = self.directory(&parent)?;
+        let mode = Mode::from_raw_mode(0o755);
+        match rustix::fs::mkdirat(&directory, name.as_slice(), mode) {
+            Ok(()) => {}
+            // Another process was faster; a file or a dangling link is found below.
+            Err(Errno::EXIST) => return self.is_directory(path),
+            Err(error) => return Err(failed("make a directory")(error)),
+        }
+        let mut names = parent;
+        names.push(name);
+        let made = self.directory(&names)?;
+        // Sets bits that the umask removed. Where the descriptor is only a path, the umask stays.
+        match rustix::fs::fchmod(&made, mode) {
+            Ok(()) | Err(Errno::BADF) => {}
+            Err(error) => return Err(failed("set the mode of a directory")(error)),
+        }
+        self.give(&made)?;
+        sync_directory(&directory)
+    }
+
+    fn is_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        let found = self.resolve(path, Follow::No)?;
+        if found.seen.kind == FileKind::Directory {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::NotDirectory,
+            found.seen.kind.as_str(),
+        ))
+    }
+}
+
+/// Free bytes of the disk on which a directory lies, for users other than root.
+pub(super) fn free(directory: impl AsFd) -> Result<u64, Error> {
+    let system = rustix::fs::fstatvfs(directory).map_err(failed("ask for free space"))?;
+    Ok(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+fn enough_room(directory: impl AsFd, size: u64) -> Result<(), Error> {
+    let free = free(directory)?;
+    if size <= free {
+        return Ok(());
+    }
+    let why = format!("{size} bytes are needed, {free} are free");
+    Err(Error::new(ErrorKind::NoSpace, why))
+}
+
+/// Makes names survive a power cut, where the file system can.
+pub(super) fn sync_directory(directory: &OwnedFd) -> Result<(), Error> {
+    match rustix::fs::fsync(directory) {
+        Ok(()) | Err(Errno::INVAL | Errno::BADF) => Ok(()),
+        Err(error) => Err(failed("sync a directory")(error)),
+    }
+}
+
+impl Target {
+    /// Writes the body from `offset` on, then sets the mode that makes the file public.
+    pub(super) async fn fill(self, offset: u64, mode: u32, mut body: Body) -> Result<(), Error> {
+        let target = Arc::new(self);
+        let mut writing: Option<JoinHandle<Result<(), Error>>> = None;
+        let mut held = Vec::with_capacity(CHUNK_BYTES);
+        let mut offset = offset;
+        loop {
+            let piece = body.next().await.transpose()?;
+            let ended = piece.is_none();
+            held.extend_from_slice(&piece.unwrap_or_default());
+            if held.len() < CHUNK_BYTES && !ended {
+                continue;
+            }
+            // One write at a time, and the next piece is gathered meanwhile.
+            if let Some(before) = writing.take() {
+                joined(before).await?;
+            }
+            if ended {
+                break;
+            }
+            let length = held.len() as u64;
+            writing = Some(target.begin(std::mem::take(&mut held), offset));
+            offset += length;
+        }
+        blocking::run(move |_| {
+            write_all(&target.file, &held, offset)?;
+            target.finish(mode)
+        })
+        .await
+    }
+
+    fn begin(self: &Arc<Self>, piece: Vec<u8>, offset: u64) -> JoinHandle<Result<(), Error>> {
+        let target = Arc::clone(self);
+        tokio::task::spawn_blocking(move || write_all(&target.file, &piece, offset))
+    }
+
+    fn finish(&self, mode: u32) -> Result<(), Error> {
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode & 0o777))
+            .map_err(failed("set the mode of a file"))?;
+        // The mode first, so that one sync covers content and mode.
+        rustix::fs::fsync(&self.file).map_err(failed("sync a file"))?;
+        sync_directory(&self.directory)
+    }
+}
+
+async fn joined(writing: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
+    writing.await.unwrap_or_else(|error| {
+        Err(Error::new(ErrorKind::Unavailable, "a thread failed").caused_by(error))
+    })
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, offset) {
+            Ok(0) => return Err(Error::new(ErrorKind::NoSpace, "nothing more was taken")),
+            Ok(written) => {
+                bytes = bytes.get(written..).unwrap_or_default();
+                offset += written as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(failed("write a file")(error)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Entries of a tar as they stand in it.
+
+use bytes::Bytes;
+use dray_archive::tar::{
+    BLOCK_BYTES, DecodeStep, Decoder, Entry, ExtensionScope, TarError, TarRules, padding,
+};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+
+use super::input::{Input, short};
+
+/// Entries of a tar, one after the other, with names as they are written. What an unpacker needs beyond that, such as
+/// limits and safe names, is in [`super::Reader`].
+#[derive(Debug)]
+pub struct TarEntries {
+    input: Input,
+    decoder: Decoder,
+    /// Content of the current entry that is left, and the padding after it.
+    left: u64,
+    padding: u64,
+}
+
+/// What comes next in a tar.
+#[derive(Debug)]
+pub(super) enum TarItem {
+    Entry(Entry),
+    /// This many bytes that describe the next entry.
+    Overhead(u64),
+    /// A header for all entries after it, and the name that it wanted to give them.
+    Global(Option<Vec<u8>>),
+}
+
+/// What a broken tar means for a transfer.
+pub(super) fn tar_error(error: TarError) -> Error {
+    match error {
+        TarError::Malformed(why) => Error::new(ErrorKind::Protocol, why),
+        TarError::Truncated => Error::new(ErrorKind::Truncated, "the tar ended early"),
+    }
+}
+
+impl TarEntries {
+    /// At the beginning of a tar.
+    pub fn new(tar: Body, rules: TarRules) -> Self {
+        Self {
+            input: Input::new(tar),
+            decoder: Decoder::new(rules),
+            left: 0,
+            padding: 0,
+        }
+    }
+
+    /// The next entry; what is left of the last one is passed over. `None` at a proper end.
+    ///
+    /// # Errors
+    ///
+    /// What the source fails with, [`ErrorKind::Truncated`] for a tar that ends early, and [`ErrorKind::Protocol`] for
+    /// one that is malformed. After an error there is nothing more.
+    pub async fn entry(&mut self) -> Result<Option<Entry>, Error> {
+        loop {
+            match self.item().await? {
+                Some(TarItem::Entry(entry)) => return Ok(Some(entry)),
+                Some(TarItem::Overhead(_) | TarItem::Global(_)) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    pub(super) async fn item(&mut self) -> Result<Option<TarItem>, Error> {
+        self.input.pass(std::mem::take(&mut self.left)).await?;
+        self.input.pass(std::mem::take(&mut self.padding)).await?;
+        loop {
+            let block = self.input.block().await?;
+            return Ok(Some(
+                match self.decoder.block(block.as_ref()).map_err(tar_error)? {
+                    DecodeStep::Next => continue,
+                    DecodeStep::Map => TarItem::Overhead(BLOCK_BYTES as u64),
+                    DecodeStep::Extension(size) => {
+                        let content = self.input.padded(size).await?;
+                        match self.decoder.extension(&content).map_err(tar_error)? {
+                            ExtensionScope::Entry => TarItem::Overhead(size),
+                            ExtensionScope::Global(name) => TarItem::Global(name),
+                        }
+                    }
+                    DecodeStep::Entry(entry) => {
+                        (self.left, self.padding) = (entry.size, padding(entry.size));
+                        TarItem::Entry(entry)
+                    }
+                    DecodeStep::End => return Ok(None),
+                },
+            ));
+        }
+    }
+
+    /// Bytes of the current entry; `None` after exactly its size of them.
+    ///
+    /// # Errors
+    ///
+    /// What the source fails with, and [`ErrorKind::Truncated`] for a short end.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let piece = self.input.some(self.left).await?.ok_or_else(short)?;
+        self.left -= piece.len() as u64;
+        Ok(Some(piece))
+    }
+
+    /// Some of what follows the end of the archive.
+    pub(super) async fn after_end(&mut self) -> Result<Option<Bytes>, Error> {
+        self.input.some(u64::MAX).await
+    }
+}

@@ -1,0 +1,80 @@
+//! Reads a body block by block.
+
+use bytes::Bytes;
+use dray_archive::tar::{BLOCK_BYTES, Block, TarError, padding};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::Error;
+
+use super::entries::tar_error;
+
+/// The rest of a body, with at most one piece of it held.
+#[derive(Debug)]
+pub(super) struct Input {
+    body: Body,
+    held: Bytes,
+}
+
+impl Input {
+    pub(super) const fn new(body: Body) -> Self {
+        let held = Bytes::new();
+        Self { body, held }
+    }
+
+    /// Some bytes, at most `most` of them; `None` at the end of the body.
+    pub(super) async fn some(&mut self, most: u64) -> Result<Option<Bytes>, Error> {
+        while self.held.is_empty() {
+            match self.body.next().await {
+                Some(piece) => self.held = piece?,
+                None => return Ok(None),
+            }
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let cut = self.held.len().min(most);
+        Ok(Some(self.held.split_to(cut)))
+    }
+
+    /// The next block; `None` when the body ended before it.
+    pub(super) async fn block(&mut self) -> Result<Option<Block>, Error> {
+        let mut block = [0; BLOCK_BYTES];
+        let mut filled = 0;
+        while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.some(rest.len() as u64).await? {
+                Some(piece) => {
+                    filled += piece.len();
+                    for (to, from) in rest.iter_mut().zip(&piece) {
+                        *to = *from;
+                    }
+                }
+                None if filled == 0 => return Ok(None),
+                None => return Err(short()),
+            }
+        }
+        Ok(Some(block))
+    }
+
+    /// Reads exactly `size` bytes and their padding.
+    pub(super) async fn padded(&mut self, size: u64) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        let mut left = size;
+        while left > 0 {
+            let piece = self.some(left).await?.ok_or_else(short)?;
+            left -= piece.len() as u64;
+            bytes.extend_from_slice(&piece);
+        }
+        self.pass(padding(size)).await?;
+        Ok(bytes)
+    }
+
+    /// Skips `count` bytes, which must be there.
+    pub(super) async fn pass(&mut self, mut count: u64) -> Result<(), Error> {
+        while count > 0 {
+            count -= self.some(count).await?.ok_or_else(short)?.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The stream ended in the middle of something.
+pub(super) fn short() -> Error {
+    tar_error(TarError::Truncated)
+}

@@ -1,0 +1,238 @@
+//! Names of members: safe, and each given once.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::Write as _;
+
+use dray_archive::name::{UnsafeName, safe_parts};
+use dray_sandbox::path::LONGEST_NAME;
+use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
+use sha2::{Digest as _, Sha256};
+
+use super::Why;
+
+/// The parts of a name; none for the directory itself (`.`, `./`).
+pub(super) fn parts(name: &[u8]) -> Result<Vec<&[u8]>, Why> {
+    safe_parts(name).map_err(|UnsafeName| Why::Name)
+}
+
+/// Enough of a digest to distinguish names; a collision gains an attacker nothing.
+type Key = [u8; 16];
+
+fn key(parent: Key, part: &[u8]) -> Key {
+    let digest: [u8; 32] = Sha256::new_with_prefix(parent)
+        .chain_update(part)
+        .finalize()
+        .into();
+    digest.first_chunk().copied().unwrap_or_default()
+}
+
+#[derive(Debug)]
+struct Directory {
+    /// Another name than it has in the archive.
+    renamed: Option<Box<[u8]>>,
+    /// Whether it was a member itself, not only part of a name.
+    given: bool,
+}
+
+/// Names given so far. Two that a case-insensitive or composing file system takes for one never are.
+#[derive(Debug, Default)]
+pub(super) struct Unique {
+    /// By what such a file system sees; the number to try next.
+    used: HashMap<Key, u32>,
+    /// By the name in the archive.
+    directories: HashMap<Key, Directory>,
+}
+
+impl Unique {
+    /// A name for a file: its own, or with a number when that is taken.
+    pub(super) fn file(&mut self, parts: &[&[u8]]) -> Vec<u8> {
+        let Some((last, before)) = parts.split_last() else {
+            return Vec::new();
+        };
+        let (mut name, _, seen) = self.enter(before);
+        let last = self.claim(seen, last);
+        name.extend_from_slice(&last);
+        name
+    }
+
+    /// A name for a directory; `None` when it was given before.
+    pub(super) fn directory(&mut self, parts: &[&[u8]]) -> Option<Vec<u8>> {
+        let (mut name, exact, _) = self.enter(parts);
+        let directory = self.directories.get_mut(&exact)?;
+        if std::mem::replace(&mut directory.given, true) {
+            return None;
+        }
+        name.pop();
+        Some(name)
+    }
+
+    /// Number of names and directories kept so far.
+    pub(super) fn len(&self) -> usize {
+        self.used.len()
+    }
+
+    /// The name of a directory with a slash at its end, its key by archive name, and by what is seen.
+    fn enter(&mut self, parts: &[&[u8]]) -> (Vec<u8>, Key, Key) {
+        let (mut exact, mut seen) = (Key::default(), Key::default());
+        let mut name = Vec::new();
+        for part in parts {
+            exact = key(exact, part);
+            let given = if let Some(directory) = self.directories.get(&exact) {
+                Cow::from(directory.renamed.clone().map_or(part.to_vec(), Vec::from))
+            } else {
+                let claimed = self.claim(seen, part);
+                let directory = Directory {
+                    renamed: (*claimed != **part).then(|| claimed.as_ref().into()),
+                    given: false,
+                };
+                self.directories.insert(exact, directory);
+                claimed
+            };
+            seen = key(seen, folded(&given).as_bytes());
+            name.extend_from_slice(&given);
+            name.push(b'/');
+        }
+        (name, exact, seen)
+    }
+
+    fn claim<'a>(&mut self, parent: Key, part: &'a [u8]) -> Cow<'a, [u8]> {
+        let wanted = key(parent, folded(part).as_bytes());
+        let mut number = match self.used.entry(wanted) {
+            Entry::Vacant(free) => {
+                free.insert(2);
+                return Cow::Borrowed(part);
+            }
+            Entry::Occupied(next) => *next.get(),
+        };
+        loop {
+            let other = numbered(part, number);
+            number += 1;
+            if let Entry::Vacant(free) = self.used.entry(key(parent, folded(&other).as_bytes())) {
+                free.insert(2);
+                self.used.insert(wanted, number);
+                return Cow::Owned(other);
+            }
+        }
+    }
+}
+
+/// Numbers a name before its extension, as `report_2.csv`; names that are not UTF-8 keep their bytes.
+fn numbered(part: &[u8], number: u32) -> Vec<u8> {
+    if let Ok(text) = str::from_utf8(part) {
+        return dray_presentation::name::numbered_name(text, number).into_bytes();
+    }
+    let dot = part
+        .iter()
+        .rposition(|byte| *byte == b'.')
+        .filter(|at| *at > 0);
+    let (stem, extension) = part
+        .split_at_checked(dot.unwrap_or(part.len()))
+        .unwrap_or((part, b""));
+    let suffix = format!("_{number}");
+    let room = LONGEST_NAME.saturating_sub(suffix.len() + extension.len());
+    let stem = stem.get(..room).unwrap_or(stem);
+    let mut name = [stem, suffix.as_bytes(), extension].concat();
+    name.truncate(LONGEST_NAME);
+    name
+}
+
+/// A part of a name as text, for archives that have text only: bytes that are not UTF-8 as `%FF`, and no separator of
+/// any system.
+pub(super) fn text(part: &[u8]) -> String {
+    let mut text = String::with_capacity(part.len());
+    for chunk in part.utf8_chunks() {
+        text.extend(chunk.valid().chars().map(|character| match character {
+            '\\' => '_',
+            character => character,
+        }));
+        for byte in chunk.invalid() {
+            // Writing into a string does not fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+/// What file systems that ignore case, composition, and dots and spaces at the end, take a name for.
+fn folded(part: &[u8]) -> String {
+    let text = text(part);
+    let apart = DecomposingNormalizerBorrowed::new_nfd().normalize(&text);
+    // Upper case first: `ß` and `SS` become equal only that way.
+    let folded = apart.to_uppercase().to_lowercase();
+    ComposingNormalizerBorrowed::new_nfc()
+        .normalize(&folded)
+        .trim_end_matches(['.', ' '])
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_somebody_takes_for_the_same_get_numbers() {
+        let mut unique = Unique::default();
+        let mut file = |name: &str| {
+            let parts: Vec<_> = name.split('/').map(str::as_bytes).collect();
+            String::from_utf8(unique.file(&parts)).unwrap()
+        };
+        for (name, given) in [
+            ("a.txt", "a.txt"),
+            ("a.txt", "a_2.txt"),
+            ("A.TXT", "A_3.TXT"),
+            ("a_2.txt", "a_2_2.txt"),
+            ("caf\u{e9}", "caf\u{e9}"),
+            ("cafe\u{301}", "cafe\u{301}_2"),
+            ("STRASSE", "STRASSE"),
+            ("stra\u{df}e", "stra\u{df}e_2"),
+            ("dot", "dot"),
+            ("dot. .", "dot. ._2"),
+            ("d/x", "d/x"),
+            ("D/x", "D_2/x"),
+            ("D/y", "D_2/y"),
+            ("d/X", "d/X_2"),
+            ("d", "d_3"),
+            ("a.txt/z", "a_4.txt/z"),
+        ] {
+            assert_eq!(file(name), given, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_is_given_once_and_keeps_its_number() {
+        let mut unique = Unique::default();
+        assert_eq!(unique.file(&[b"a", b"file"]), b"a/file");
+        assert_eq!(unique.directory(&[b"a"]).unwrap(), b"a");
+        assert_eq!(unique.directory(&[b"a"]), None);
+        assert_eq!(unique.directory(&[b"A"]).unwrap(), b"A_2");
+        assert_eq!(unique.file(&[b"A", b"file"]), b"A_2/file");
+        assert_eq!(unique.len(), 4);
+    }
+
+    #[test]
+    fn numbers_fit_into_the_longest_name() {
+        let mut unique = Unique::default();
+        let mut broken = vec![0xff; 251];
+        broken.extend_from_slice(b".bin");
+        assert_eq!(unique.file(&[&broken]), broken);
+        let second = unique.file(&[&broken]);
+        assert_eq!(second.len(), 255);
+        assert!(second.ends_with(b"\xff_2.bin"));
+        // In a ZIP they would be called the same.
+        assert_eq!(unique.file(&[b"x\xff"]), b"x\xff");
+        assert_eq!(unique.file(&[b"x%FF"]), b"x%FF_2");
+        assert_eq!(unique.file(&[b"y\\z"]), b"y\\z");
+        assert_eq!(unique.file(&[b"y_z"]), b"y_z_2");
+    }
+
+    #[test]
+    fn thousands_of_one_name_cost_no_more_than_others() {
+        let mut unique = Unique::default();
+        for _ in 0..5000 {
+            unique.file(&[b"same"]);
+        }
+        assert_eq!(unique.file(&[b"same"]), b"same_5001");
+    }
+}

@@ -1,0 +1,255 @@
+//! Reading a tar that a sandbox made (sandbox-transfer 13).
+//!
+//! What the tar says is decoded by [`dray_archive`], strictly; here are limits, safe names and the report.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_archive::tar::{Entry, EntryKind, TarRules};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+
+use super::entries::{TarEntries, TarItem};
+use super::names::{self, Unique};
+use super::{Filter, Kind, Limits, Member, Members, Report, Why};
+
+/// Bytes read after the end of the archive, so that its producer can end too.
+const LONGEST_END: u64 = 1 << 20;
+
+/// Members of a hostile tar.
+pub struct Reader {
+    tar: TarEntries,
+    limits: Limits,
+    filter: Filter,
+    unique: Unique,
+    report: Report,
+    /// Members, bytes and bytes of names seen so far.
+    entries: usize,
+    total: u64,
+    names: usize,
+    state: State,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Reading,
+    Ended,
+    Failed,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("entries", &self.entries)
+            .field("total", &self.total)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Of a tar whose names are relative to the directory, with or without `./` before them.
+    pub fn new(tar: Body, limits: Limits) -> Self {
+        Self {
+            tar: TarEntries::new(tar, TarRules::Strict),
+            limits,
+            filter: Box::new(|_| true),
+            unique: Unique::default(),
+            report: Report::default(),
+            entries: 0,
+            total: 0,
+            names: 0,
+            state: State::Reading,
+        }
+    }
+
+    /// Takes only members whose name the filter allows; the others are [`Why::Denied`].
+    #[must_use]
+    pub fn filtered(mut self, filter: Filter) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    /// The report of skipped members, which outlives the reader.
+    pub fn report(&self) -> Report {
+        self.report.clone()
+    }
+
+    async fn read_next(&mut self) -> Result<Option<Member>, Error> {
+        while let Some(item) = self.tar.item().await? {
+            match item {
+                TarItem::Entry(entry) => {
+                    if let Some(member) = self.member(&entry)? {
+                        return Ok(Some(member));
+                    }
+                }
+                TarItem::Overhead(size) => self.count_bytes(size)?,
+                // Most say nothing that matters (`git archive` keeps a commit there).
+                TarItem::Global(name) => {
+                    self.count_entry()?;
+                    if let Some(name) = name {
+                        self.report.skip(&name, Why::GlobalHeader);
+                    }
+                }
+            }
+        }
+        self.end().await?;
+        Ok(None)
+    }
+
+    /// Judges one entry; `None` when it is passed over.
+    fn member(&mut self, entry: &Entry) -> Result<Option<Member>, Error> {
+        self.count_entry()?;
+        let (name, size) = (&entry.name, entry.size);
+        if size > self.limits.file && self.total.saturating_add(size) > self.limits.total {
+            // A caller that can read files one by one skips this one without its bytes.
+            self.report.skip(name, Why::TooLarge);
+        }
+        self.count_bytes(size)?;
+        let kind = match entry.kind {
+            EntryKind::File if name.ends_with(b"/") => return Ok(self.skip(name, Why::Name)),
+            EntryKind::File => Kind::File,
+            EntryKind::Directory => Kind::Directory,
+            EntryKind::Sparse => return Ok(self.skip(name, Why::Sparse)),
+            EntryKind::HardLink | EntryKind::Symlink => return Ok(self.skip(name, Why::Link)),
+            EntryKind::CharDevice
+            | EntryKind::BlockDevice
+            | EntryKind::Fifo
+            | EntryKind::Contiguous
+            | EntryKind::Other(_) => return Ok(self.skip(name, Why::Special)),
+        };
+        match self.accept(name, kind, size) {
+            Ok(given) => {
+                let Some(given) = given else {
+                    return Ok(None);
+                };
+                self.count_name(given.len())?;
+                Ok(Some(Member {
+                    name: given,
+                    kind,
+                    size,
+                    mode: entry.mode & 0o777,
+                    mtime: entry.mtime.and_then(|time| u64::try_from(time).ok()),
+                }))
+            }
+            Err(why) => Ok(self.skip(name, why)),
+        }
+    }
+
+    fn skip(&self, name: &[u8], why: Why) -> Option<Member> {
+        self.report.skip(name, why);
+        None
+    }
+
+    /// The name to give a member; none for a directory that needs no mention.
+    fn accept(&mut self, name: &[u8], kind: Kind, size: u64) -> Result<Option<Vec<u8>>, Why> {
+        let parts = names::parts(name)?;
+        if parts.is_empty() {
+            return match kind {
+                Kind::Directory => Ok(None),
+                Kind::File => Err(Why::Name),
+            };
+        }
+        if parts.len() > self.limits.depth {
+            return Err(Why::TooDeep);
+        }
+        if size > self.limits.file {
+            return Err(Why::TooLarge);
+        }
+        if !(self.filter)(&parts.join(&b'/')) {
+            return Err(Why::Denied);
+        }
+        Ok(match kind {
+            Kind::File => Some(self.unique.file(&parts)),
+            Kind::Directory => self.unique.directory(&parts),
+        })
+    }
+
+    fn count_entry(&mut self) -> Result<(), Error> {
+        self.entries += 1;
+        // The directory itself may be a member.
+        if self.entries > self.limits.entries.saturating_add(1) {
+            let allowed = self.limits.entries as u64;
+            return Err(Error::too_large(self.entries as u64, allowed));
+        }
+        Ok(())
+    }
+
+    fn count_bytes(&mut self, size: u64) -> Result<(), Error> {
+        self.total = self.total.saturating_add(size);
+        if self.total > self.limits.total {
+            return Err(Error::too_large(self.total, self.limits.total));
+        }
+        Ok(())
+    }
+
+    fn count_name(&mut self, length: usize) -> Result<(), Error> {
+        self.names += length;
+        if self.unique.len() > self.limits.entries {
+            let (found, allowed) = (self.unique.len(), self.limits.entries);
+            return Err(Error::too_large(found as u64, allowed as u64));
+        }
+        if self.names > self.limits.names {
+            return Err(Error::too_large(
+                self.names as u64,
+                self.limits.names as u64,
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reads what follows the archive, so that a failure of its producer is seen.
+    async fn end(&mut self) -> Result<(), Error> {
+        let mut zeros = true;
+        let mut seen = 0;
+        while let Some(piece) = self.tar.after_end().await? {
+            zeros &= piece.iter().all(|byte| *byte == 0);
+            seen += piece.len() as u64;
+            if seen > LONGEST_END {
+                zeros = false;
+                break;
+            }
+        }
+        if !zeros {
+            self.report.skip(b"(unnamed)", Why::AfterEnd);
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.state {
+            State::Failed => Err(Error::new(ErrorKind::Protocol, "the tar failed before")),
+            State::Reading | State::Ended => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Members for Reader {
+    async fn next(&mut self) -> Result<Option<Member>, Error> {
+        self.check()?;
+        if self.state == State::Ended {
+            return Ok(None);
+        }
+        // Stays so when the future is dropped half-way: the position in the stream is unknown then.
+        self.state = State::Failed;
+        let next = self.read_next().await?;
+        self.state = match next {
+            Some(_) => State::Reading,
+            None => State::Ended,
+        };
+        Ok(next)
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        self.check()?;
+        let piece = self.tar.piece().await;
+        if piece.is_err() {
+            self.state = State::Failed;
+        }
+        piece
+    }
+
+    fn report(&self) -> Report {
+        self.report.clone()
+    }
+}

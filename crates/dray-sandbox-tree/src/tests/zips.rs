@@ -1,0 +1,187 @@
+//! ZIPs, as other programs see them.
+
+use dray_sandbox::error::ErrorKind;
+
+use super::archives::{run, there};
+use super::{Given, Tar, body, directory, file};
+use crate::zip::zip_with;
+use crate::{Limits, Member, Reader, Why, zip};
+
+/// Prints what Python sees: name, mode, time, sizes, flags and content of each member.
+const SHOW: &str = "\
+import sys, zipfile, zlib
+with zipfile.ZipFile('a.zip') as z:
+    assert z.testzip() is None
+    for i in z.infolist():
+        c = z.read(i)
+        assert len(c) == i.file_size
+        assert i.create_system == 3 and i.flag_bits & 0x800
+        print(ascii(i.filename), oct(i.external_attr >> 16), i.date_time, len(c), zlib.crc32(c), i.is_dir())
+";
+
+/// What Python and `unzip` say of a ZIP.
+fn shown(zip: &[u8]) -> Vec<String> {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("a.zip"), zip).unwrap();
+    if there("unzip") {
+        run("unzip", &["-qt", "a.zip"], place.path());
+    }
+    let shown = run("python3", &["-c", SHOW], place.path());
+    let shown = String::from_utf8(shown).unwrap();
+    shown.lines().map(str::to_owned).collect()
+}
+
+fn noise(size: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let step = |_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state.to_be_bytes()[0]
+    };
+    (0..size).map(step).collect()
+}
+
+fn members() -> Vec<(Member, Vec<u8>)> {
+    vec![
+        directory("d"),
+        file("d/small", b"small"),
+        file("d/empty", b""),
+        file("text", "a line of text\n".repeat(20_000).as_bytes()),
+        file("noise", &noise(300_000)),
+        file("d\u{e9}j\u{e0} vu \u{1f980}.txt", b"text"),
+        file(b"caf\xe9", b"not text"),
+        file("back\\slash", b"b"),
+    ]
+}
+
+async fn zipped(large: u64) -> Vec<u8> {
+    let body = zip_with(Given::new(members()), large);
+    body.read_all(1 << 20).await.unwrap()
+}
+
+#[tokio::test]
+async fn zips_are_what_others_take_for_zips() {
+    let zip = zipped(u64::MAX).await;
+    let shown = shown(&zip);
+    let time = "(2001, 9, 9, 1, 46, 40)";
+    assert_eq!(shown[0], format!("'d/' 0o40755 {time} 0 0 True"));
+    assert!(shown[1].starts_with(&format!("'d/small' 0o100640 {time} 5 ")));
+    assert_eq!(shown[2], format!("'d/empty' 0o100640 {time} 0 0 False"));
+    assert!(shown[3].starts_with("'text' "));
+    assert!(shown[5].starts_with("'d\\xe9j\\xe0 vu \\U0001f980.txt' "));
+    assert!(shown[6].starts_with("'caf%E9' "));
+    assert!(shown[7].starts_with("'back_slash' "));
+    // The text was compressed, the noise was not.
+    assert!(zip.len() < 300_000 + 20_000, "{}", zip.len());
+}
+
+#[tokio::test]
+async fn zips_with_sizes_of_64_bits_are_zips_too() {
+    let narrow = shown(&zipped(u64::MAX).await);
+    for large in [0, 5, 100_000] {
+        assert_eq!(shown(&zipped(large).await), narrow, "{large}");
+    }
+}
+
+#[tokio::test]
+async fn more_members_than_16_bits_count_are_a_zip() {
+    let many = (0..70_000).map(|index| file(format!("{index}"), b""));
+    let zip = zip(Given::new(many)).read_all(32 << 20).await.unwrap();
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("a.zip"), zip).unwrap();
+    let script = "import zipfile;print(len(zipfile.ZipFile('a.zip').namelist()))";
+    assert_eq!(run("python3", &["-c", script], place.path()), b"70000\n");
+}
+
+#[tokio::test]
+async fn an_empty_tree_is_an_empty_zip() {
+    let zip = zip(Given::new([])).read_all(1000).await.unwrap();
+    assert_eq!(zip.len(), 22);
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("a.zip"), zip).unwrap();
+    run("python3", &["-c", SHOW], place.path());
+}
+
+#[tokio::test]
+async fn what_is_skipped_is_listed_in_a_file_of_a_free_name() {
+    let tar = Tar::default()
+        .file("a", b"x")
+        .member(b'2', b"link", b"")
+        .file("_SKIPPED.txt", b"taken")
+        .file("/etc/passwd", b"")
+        .ended();
+    let reader = Reader::new(body(&tar, 512), Limits::default());
+    let zip = zip(reader).read_all(1 << 20).await.unwrap();
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("a.zip"), zip).unwrap();
+    let script =
+        "import zipfile;z=zipfile.ZipFile('a.zip');print(z.namelist(), z.read('_skipped_2.txt'))";
+    let said = run("python3", &["-c", script], place.path());
+    assert_eq!(
+        String::from_utf8(said).unwrap(),
+        "['a', '_SKIPPED.txt', '_skipped_2.txt'] b'link: a link\\r\\n/etc/passwd: its name cannot be used\\r\\n'\n"
+    );
+}
+
+#[tokio::test]
+async fn names_for_windows_stay_inside() {
+    let tar = Tar::default()
+        .file("..\\..\\up", b"x")
+        .file("\\\\host\\share", b"y")
+        .ended();
+    let reader = Reader::new(body(&tar, 512), Limits::default());
+    let zip = zip(reader).read_all(1 << 20).await.unwrap();
+    let shown = shown(&zip);
+    assert!(shown[0].starts_with("'.._.._up' "), "{shown:?}");
+    assert!(shown[1].starts_with("'__host_share' "), "{shown:?}");
+}
+
+#[tokio::test]
+async fn a_zip_of_a_broken_tree_is_broken() {
+    let tar = Tar::default().file("a", b"x").file("b", &vec![1; 90_000]).0;
+    for cut in [tar.len(), tar.len() - 50_000] {
+        let reader = Reader::new(body(&tar[..cut], 512), Limits::default());
+        let mut zip = zip(reader);
+        let mut made = Vec::new();
+        let error = loop {
+            match zip.next().await.unwrap() {
+                Ok(piece) => made.extend_from_slice(&piece),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Truncated);
+        assert!(!made.windows(4).any(|window| window == b"PK\x05\x06"));
+    }
+}
+
+#[tokio::test]
+async fn r_12_no_piece_is_large_whatever_the_file_is() {
+    let tar = Tar::default().file("large", &noise(20 << 20)).ended();
+    let limits = Limits::default();
+    let mut zip = zip(Reader::new(body(&tar, 256 << 10), limits));
+    let mut largest = 0;
+    while let Some(piece) = zip.next().await {
+        largest = largest.max(piece.unwrap().len());
+    }
+    assert!(largest <= 512 << 10, "{largest}");
+}
+
+#[test]
+fn every_reason_has_words_of_its_own() {
+    let all = [
+        Why::Link,
+        Why::Special,
+        Why::Sparse,
+        Why::Name,
+        Why::TooDeep,
+        Why::TooLarge,
+        Why::Denied,
+        Why::Unreadable,
+        Why::GlobalHeader,
+        Why::AfterEnd,
+    ];
+    let words: std::collections::BTreeSet<_> = all.iter().map(|why| why.as_str()).collect();
+    let sentences: std::collections::BTreeSet<_> = all.iter().map(|why| why.sentence()).collect();
+    assert_eq!((words.len(), sentences.len()), (all.len(), all.len()));
+}

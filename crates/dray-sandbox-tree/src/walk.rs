@@ -1,0 +1,216 @@
+//! A directory of a sandbox that cannot make a tar of it: listed once, then read file by file.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::backend::{Follow, Read, Sandbox};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{Entry, FileKind};
+use dray_sandbox::path::SandboxPath;
+
+use super::names::{self, Unique};
+use super::{Filter, Kind, Limits, Member, Members, Report, Why};
+
+/// Members of a directory that is walked.
+pub struct Walk {
+    sandbox: Arc<dyn Sandbox>,
+    root: SandboxPath,
+    limits: Limits,
+    filter: Filter,
+    unique: Unique,
+    report: Report,
+    waiting: VecDeque<Entry>,
+    body: Option<Body>,
+    total: u64,
+    names: usize,
+}
+
+impl std::fmt::Debug for Walk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Walk")
+            .field("root", &self.root)
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Walk {
+    /// Lists a real directory. Links in it are skipped, like everything that is not a file or directory.
+    ///
+    /// # Errors
+    ///
+    /// Failures of listing, and [`ErrorKind::TooLarge`] for too many entries.
+    pub async fn open(
+        sandbox: Arc<dyn Sandbox>,
+        root: SandboxPath,
+        limits: Limits,
+    ) -> Result<Self, Error> {
+        // One level more, so that what lies deeper is reported.
+        let depth = u32::try_from(limits.depth)
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        let listing = sandbox.list(&root, depth, limits.entries).await?;
+        if listing.truncated {
+            let allowed = limits.entries as u64;
+            return Err(Error::too_large(allowed.saturating_add(1), allowed));
+        }
+        Ok(Self {
+            sandbox,
+            root,
+            limits,
+            filter: Box::new(|_| true),
+            unique: Unique::default(),
+            report: Report::default(),
+            waiting: listing.entries.into(),
+            body: None,
+            total: 0,
+            names: 0,
+        })
+    }
+
+    /// Takes only members whose name the filter allows; the others are [`Why::Denied`].
+    #[must_use]
+    pub fn filtered(mut self, filter: Filter) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    async fn member(&mut self, entry: Entry) -> Result<Option<Member>, Error> {
+        let path = entry.path.as_bytes();
+        let base = self.root.as_bytes();
+        let below = path
+            .strip_prefix(base)
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "a listing of another directory"))?;
+        let name = below.strip_prefix(b"/").unwrap_or(below);
+        let kind = match entry.kind {
+            FileKind::File => Kind::File,
+            FileKind::Directory => Kind::Directory,
+            FileKind::Symlink => return Ok(self.skip(name, Why::Link)),
+            _ => return Ok(self.skip(name, Why::Special)),
+        };
+        let parts = match names::parts(name) {
+            Ok(parts) if parts.is_empty() => return Ok(None),
+            Ok(parts) if parts.len() > self.limits.depth => {
+                return Ok(self.skip(name, Why::TooDeep));
+            }
+            Ok(parts) => parts,
+            Err(why) => return Ok(self.skip(name, why)),
+        };
+        if !(self.filter)(name) {
+            return Ok(self.skip(name, Why::Denied));
+        }
+        let mut size = 0;
+        if kind == Kind::File {
+            match self.begin(&entry.path).await? {
+                Ok(begun) => size = begun,
+                Err(why) => return Ok(self.skip(name, why)),
+            }
+        }
+        let given = match kind {
+            Kind::File => self.unique.file(&parts),
+            Kind::Directory => match self.unique.directory(&parts) {
+                Some(given) => given,
+                None => return Ok(None),
+            },
+        };
+        self.names += given.len();
+        if self.names > self.limits.names {
+            return Err(Error::too_large(
+                self.names as u64,
+                self.limits.names as u64,
+            ));
+        }
+        Ok(Some(Member {
+            name: given,
+            kind,
+            size,
+            mode: entry.mode & 0o777,
+            mtime: entry
+                .mtime_ns
+                .and_then(|time| u64::try_from(time / 1_000_000_000).ok()),
+        }))
+    }
+
+    /// Starts to read a file; returns its size, or the reason for which it is skipped.
+    async fn begin(&mut self, path: &SandboxPath) -> Result<Result<u64, Why>, Error> {
+        // Again, although the listing has it: a link may be there by now.
+        let file = match self.sandbox.stat(path, Follow::No).await {
+            Ok(file) if file.kind == FileKind::File => file,
+            Ok(_) => return Ok(Err(Why::Unreadable)),
+            Err(error) => return unreadable(error),
+        };
+        if file.size > self.limits.file {
+            return Ok(Err(Why::TooLarge));
+        }
+        self.total = self.total.saturating_add(file.size);
+        if self.total > self.limits.total {
+            return Err(Error::too_large(self.total, self.limits.total));
+        }
+        let transports = self.sandbox.transports(&file.real_path);
+        let Some(transport) = transports.first().copied() else {
+            return Ok(Err(Why::Unreadable));
+        };
+        let read = Read {
+            transport,
+            file: &file,
+            offset: 0,
+        };
+        match self.sandbox.read(read).await {
+            Ok(body) => self.body = Some(body.exactly(file.size)),
+            Err(error) => return unreadable(error),
+        }
+        Ok(Ok(file.size))
+    }
+
+    fn skip(&self, name: &[u8], why: Why) -> Option<Member> {
+        self.report.skip(name, why);
+        None
+    }
+}
+
+/// Skips a file for failures that concern it alone; others end the walk.
+fn unreadable(error: Error) -> Result<Result<u64, Why>, Error> {
+    match error.kind() {
+        ErrorKind::DeniedPath | ErrorKind::OutsideRoot => Ok(Err(Why::Denied)),
+        ErrorKind::NotFound
+        | ErrorKind::IsDirectory
+        | ErrorKind::NotDirectory
+        | ErrorKind::NotRegular
+        | ErrorKind::PermissionDenied
+        | ErrorKind::Loop
+        | ErrorKind::InvalidName
+        | ErrorKind::ChangedDuringTransfer => Ok(Err(Why::Unreadable)),
+        _ => Err(error),
+    }
+}
+
+#[async_trait]
+impl Members for Walk {
+    async fn next(&mut self) -> Result<Option<Member>, Error> {
+        self.body = None;
+        while let Some(entry) = self.waiting.pop_front() {
+            if let Some(member) = self.member(entry).await? {
+                return Ok(Some(member));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        let Some(body) = &mut self.body else {
+            return Ok(None);
+        };
+        let piece = body.next().await.transpose();
+        if !matches!(piece, Ok(Some(_))) {
+            self.body = None;
+        }
+        piece
+    }
+
+    fn report(&self) -> Report {
+        self.report.clone()
+    }
+}

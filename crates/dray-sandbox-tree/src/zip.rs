@@ -1,0 +1,239 @@
+//! Writing a ZIP as the members come (APPNOTE 6.3.10).
+//!
+//! Sizes and checksums follow the content, in data descriptors. All content is a deflate stream, also where compressing
+//! does not help: then its blocks are stored ones, which readers of streams can end, unlike stored members.
+
+mod deflate;
+mod records;
+
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use futures_util::stream;
+
+use super::{Kind, Member, Members, names};
+use deflate::Deflate;
+use records::{Central, Local, When};
+
+/// Bytes of content looked at before it is decided whether to compress it (sandbox-transfer R-3).
+const SAMPLE_BYTES: usize = 64 * 1024;
+/// Bytes per chunk, about.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Sizes and offsets from here on need 64 bits; less than 4 GiB, since content that does not compress grows.
+const ZIP64_THRESHOLD_BYTES: u64 = 0xff00_0000;
+
+/// Members as a ZIP. What was skipped is listed in `_skipped.txt` at its end. It fails where the members fail, and then
+/// has no directory, which no reader takes for a whole ZIP.
+pub fn zip(members: impl Members + 'static) -> Body {
+    zip_with(members, ZIP64_THRESHOLD_BYTES)
+}
+
+/// A ZIP that uses 64 bits from `large` bytes on.
+pub(super) fn zip_with(members: impl Members + 'static, large: u64) -> Body {
+    let writing = Writing {
+        members,
+        large,
+        out: Vec::new(),
+        written: 0,
+        central: Vec::new(),
+        count: 0,
+        texts: Vec::new(),
+        current: None,
+    };
+    Body::new(stream::try_unfold(Some(writing), |state| async move {
+        let Some(mut writing) = state else {
+            return Ok(None);
+        };
+        let more = writing.fill().await?;
+        let piece = Bytes::from(writing.take());
+        Ok(Some((piece, more.then_some(writing))))
+    }))
+}
+
+struct Writing<M> {
+    members: M,
+    large: u64,
+    /// Output that was made and not returned yet.
+    out: Vec<u8>,
+    /// Number of bytes that were returned.
+    written: u64,
+    /// The directory at the end, so far, and its entries.
+    central: Vec<u8>,
+    count: u64,
+    /// Names in the top directory that `_skipped.txt` must not take.
+    texts: Vec<String>,
+    current: Option<Current>,
+}
+
+/// The file being written.
+struct Current {
+    local: Local,
+    left: u64,
+    content: Content,
+}
+
+enum Content {
+    /// Not yet decided whether to compress it.
+    Sample(Vec<u8>),
+    Deflate(Box<Deflate>),
+}
+
+impl<M: Members> Writing<M> {
+    fn take(&mut self) -> Vec<u8> {
+        self.written += self.out.len() as u64;
+        std::mem::take(&mut self.out)
+    }
+
+    fn offset(&self) -> u64 {
+        self.written + self.out.len() as u64
+    }
+
+    /// Makes some output; `false` when it was the last.
+    async fn fill(&mut self) -> Result<bool, Error> {
+        while self.out.len() < CHUNK_BYTES {
+            if let Some(mut current) = self.current.take() {
+                match self.members.piece().await? {
+                    Some(piece) => {
+                        current.feed(&piece, &mut self.out)?;
+                        self.current = Some(current);
+                    }
+                    None => self.close(current)?,
+                }
+                continue;
+            }
+            let Some(member) = self.members.next().await? else {
+                self.finish()?;
+                return Ok(false);
+            };
+            self.open(&member);
+        }
+        Ok(true)
+    }
+
+    fn open(&mut self, member: &Member) {
+        let name = zip_name(member);
+        // Compared in lower case: some file systems ignore it.
+        if !name.contains('/') && name.to_ascii_lowercase().starts_with("_skipped") {
+            self.texts.push(name.to_lowercase());
+        }
+        let local = Local {
+            name: name.into_bytes(),
+            directory: member.kind == Kind::Directory,
+            mode: member.mode,
+            time: When::from(member.mtime),
+            offset: self.offset(),
+            streamed: member.size > 0,
+            large: member.size >= self.large,
+        };
+        local.write(&mut self.out);
+        if local.streamed {
+            self.current = Some(Current {
+                local,
+                left: member.size,
+                content: Content::Sample(Vec::new()),
+            });
+        } else {
+            self.count += 1;
+            local.central(0, 0, 0, self.large).write(&mut self.central);
+        }
+    }
+
+    fn close(&mut self, current: Current) -> Result<(), Error> {
+        if current.left > 0 {
+            return Err(Error::new(ErrorKind::Truncated, "less than announced"));
+        }
+        let local = current.local;
+        let mut deflate = current.content.decided(&mut self.out);
+        deflate.finish(&mut self.out);
+        let (crc, packed, size) = (deflate.crc(), deflate.packed(), deflate.size());
+        local.descriptor(crc, packed, size, &mut self.out);
+        self.count += 1;
+        let central: Central<'_> = local.central(crc, packed, size, self.large);
+        central.write(&mut self.central);
+        Ok(())
+    }
+
+    /// The list of what was skipped, the directory, and the end.
+    fn finish(&mut self) -> Result<(), Error> {
+        let text = self.members.report().text();
+        if !text.is_empty() {
+            let mut name = "_skipped.txt".to_owned();
+            let mut number = 2;
+            while self.texts.contains(&name) {
+                name = format!("_skipped_{number}.txt");
+                number += 1;
+            }
+            self.open(&Member {
+                name: name.into_bytes(),
+                kind: Kind::File,
+                size: text.len() as u64,
+                mode: 0o644,
+                mtime: None,
+            });
+            if let Some(mut current) = self.current.take() {
+                current.feed(text.as_bytes(), &mut self.out)?;
+                self.close(current)?;
+            }
+        }
+        let begin = self.offset();
+        let central = std::mem::take(&mut self.central);
+        self.out.extend_from_slice(&central);
+        records::end(
+            self.count,
+            begin,
+            central.len() as u64,
+            self.large,
+            &mut self.out,
+        );
+        Ok(())
+    }
+}
+
+impl Current {
+    fn feed(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.left = self
+            .left
+            .checked_sub(piece.len() as u64)
+            .ok_or_else(|| Error::new(ErrorKind::ChangedDuringTransfer, "more than announced"))?;
+        match &mut self.content {
+            Content::Sample(sample) => {
+                sample.extend_from_slice(piece);
+                if sample.len() >= SAMPLE_BYTES {
+                    let sample = Content::Sample(std::mem::take(sample));
+                    self.content = Content::Deflate(Box::new(sample.decided(out)));
+                }
+            }
+            Content::Deflate(deflate) => deflate.feed(piece, out),
+        }
+        Ok(())
+    }
+}
+
+impl Content {
+    /// Decides by the sample, if that was not done yet.
+    fn decided(self, out: &mut Vec<u8>) -> Deflate {
+        match self {
+            Self::Deflate(deflate) => *deflate,
+            Self::Sample(sample) => {
+                let first = sample.get(..SAMPLE_BYTES).unwrap_or(&sample);
+                let mut deflate = Deflate::new(deflate::helps(first));
+                deflate.feed(&sample, out);
+                deflate
+            }
+        }
+    }
+}
+
+/// The name in UTF-8, with a slash at the end of directories.
+fn zip_name(member: &Member) -> String {
+    let parts: Vec<_> = member
+        .name
+        .split(|byte| *byte == b'/')
+        .map(names::text)
+        .collect();
+    let mut name = parts.join("/");
+    if member.kind == Kind::Directory {
+        name.push('/');
+    }
+    name
+}

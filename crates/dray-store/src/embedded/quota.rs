@@ -1,0 +1,69 @@
+//! The configured capacity, which ends ahead of the disk's own space.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that are held, and the most that may be.
+#[derive(Debug)]
+pub(super) struct StorageQuota {
+    capacity: u64,
+    used: AtomicU64,
+}
+
+impl StorageQuota {
+    pub(super) fn new(capacity: u64, used: u64) -> Self {
+        Self {
+            capacity,
+            used: AtomicU64::new(used),
+        }
+    }
+
+    /// Returns whether a capacity was set.
+    pub(super) fn is_limited(capacity: u64) -> bool {
+        capacity != u64::MAX
+    }
+
+    /// Takes room for `bytes`, or fails as a full disk would.
+    pub(super) fn take(&self, bytes: u64) -> io::Result<()> {
+        let updated = self
+            .used
+            // One step for check and count: concurrent writers cannot pass the limit together.
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                used.checked_add(bytes)
+                    .filter(|total| *total <= self.capacity)
+            });
+        match updated {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::from(io::ErrorKind::StorageFull)),
+        }
+    }
+
+    /// Gives room back that was taken.
+    pub(super) fn give(&self, bytes: u64) {
+        let updated = self
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                // Without a limit the count does not start with what is on the disk.
+                Some(used.saturating_sub(bytes))
+            });
+        debug_assert!(updated.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_quota_can_be_reserved_again_and_no_more() {
+        let quota = StorageQuota::new(10, 4);
+        quota.take(6).unwrap();
+        assert_eq!(
+            quota.take(1).unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
+        quota.give(3);
+        quota.take(3).unwrap();
+        assert!(quota.take(u64::MAX).is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! Segments: verified pieces of content whose rest is still to come, such as an upload that continues after a broken
+//! connection.
+//!
+//! They stand below `stage/`, where no claim leads, and end with the lifetime of staged objects unless they are
+//! removed before. Whoever keeps the list of them decides in which order they are one content.
+
+use bytes::Bytes;
+use dray_types::{Deadline, OperationId, Sha256Digest};
+
+use crate::checksum::ObjectChecksum;
+use crate::error::{PutError, ReadError};
+use crate::object;
+use crate::pieces;
+use crate::reader::ArtifactReader;
+use crate::request::RequestError;
+use crate::store::Store;
+
+/// Largest segment in bytes, so that one that is filled and one that is sent stay within
+/// [`crate::MAX_TRANSFER_BYTES`].
+pub const MAX_SEGMENT_BYTES: usize = 4 << 20;
+
+/// One stored segment. It is data for records: reading it back checks size and digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagedSegment {
+    /// Random name of the segment below its operation.
+    pub name: String,
+    /// Bytes of the segment, at least 1.
+    pub size: u64,
+    /// SHA-256 of its bytes.
+    pub sha256: Sha256Digest,
+}
+
+impl Store {
+    /// Stores one segment of `operation` under a new name. The store verifies its checksum.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError::TooLarge`] above [`MAX_SEGMENT_BYTES`], or the store failed; then nothing leads to what may have
+    /// been written, and the sweep removes it.
+    pub async fn stage_segment(
+        &self,
+        operation: &OperationId,
+        bytes: Bytes,
+    ) -> Result<StagedSegment, PutError> {
+        if bytes.len() > MAX_SEGMENT_BYTES {
+            return Err(PutError::TooLarge {
+                limit: MAX_SEGMENT_BYTES as u64,
+            });
+        }
+        let size = bytes.len() as u64;
+        let (sha256, bytes) = pieces::digest_one(bytes).await;
+        // A new name for every attempt: two writers of one operation never write to one key (K-3).
+        let name = uuid::Uuid::new_v4().simple().to_string();
+        let key = segment_key(operation, &name);
+        let sum = ObjectChecksum::Sha256(sha256);
+        object::put_object(&self.inner, &key, vec![bytes], sum, None).await?;
+        Ok(StagedSegment { name, size, sha256 })
+    }
+
+    /// Opens a segment for reading; its end is reported only when size and digest agree.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Missing`] after its lifetime, or the store failed.
+    pub async fn read_segment(
+        &self,
+        operation: &OperationId,
+        segment: &StagedSegment,
+        deadline: Deadline,
+    ) -> Result<ArtifactReader, ReadError> {
+        let key = segment_key(operation, &segment.name);
+        ArtifactReader::open_key(&self.inner, &key, segment.size, segment.sha256, deadline).await
+    }
+
+    /// Removes a segment. A missing one is not an error.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be asked; the sweep removes the segment after its lifetime.
+    pub async fn remove_segment(
+        &self,
+        operation: &OperationId,
+        segment: &StagedSegment,
+    ) -> Result<(), RequestError> {
+        object::delete_object(&self.inner, &segment_key(operation, &segment.name), None).await
+    }
+
+    /// How long a segment is kept at least.
+    pub fn segment_lifetime(&self) -> dray_types::Period {
+        self.inner.options.stage_lifetime
+    }
+}
+
+fn segment_key(operation: &OperationId, name: &str) -> String {
+    format!("stage/{}/segments/{name}", operation.ledger_token())
+}

@@ -1,0 +1,190 @@
+//! `POST /tickets`: makes tickets for the holder of the endpoint's key.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use dray_store::ArtifactLabel;
+use dray_types::Sha256Digest;
+use http::{Method, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::endpoint::{EndpointState, with_common_headers};
+use crate::fields;
+use crate::issue::TicketRequest;
+use crate::principal::Principal;
+use crate::problem::TicketProblem;
+use crate::record::{StoredContent, TicketDirection};
+use crate::upload::set;
+use crate::{IssuedTicket, TicketService};
+
+/// Largest request.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
+
+/// The document that asks for a ticket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TicketOrder {
+    /// Which way the content goes.
+    pub direction: TicketDirection,
+    /// Owner of the content.
+    pub tenant: String,
+    /// Conversation for which quotas count.
+    pub session: String,
+    /// Most bytes of an upload; the most of one ticket without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// Exact size of an upload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Media type or pattern of an upload; label of a download.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// Digest of an upload where it is known; the content of a download.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// File name for people.
+    #[serde(default)]
+    pub name: String,
+    /// Seconds until the ticket ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime_s: Option<u64>,
+}
+
+/// The document about a new ticket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TicketReceipt {
+    /// The URL: a secret, for the one who uses the ticket.
+    pub url: String,
+    /// Line for a shell that uses the ticket.
+    pub curl: String,
+    /// Which way the content goes.
+    pub direction: TicketDirection,
+    /// Unix milliseconds at which the ticket ends.
+    pub expires_at_ms: u64,
+    /// Most bytes of an upload; the size of a download.
+    pub max_bytes: u64,
+    /// File name; may be empty.
+    pub name: String,
+}
+
+impl TicketReceipt {
+    /// Describes a ticket below the base URL of its endpoint.
+    pub fn new(ticket: &IssuedTicket, base_url: &str) -> Self {
+        Self {
+            url: ticket.url(base_url),
+            curl: ticket.curl_line(base_url),
+            direction: ticket.direction,
+            expires_at_ms: ticket.expires_at_ms,
+            max_bytes: ticket.max_bytes,
+            name: ticket.name.clone(),
+        }
+    }
+}
+
+impl TicketService {
+    /// Makes the ticket of an order. The content of a download must be stored already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::issue`]; also when nothing is stored under the digest of a download.
+    pub async fn order(&self, order: TicketOrder) -> Result<IssuedTicket, TicketProblem> {
+        let invalid = |_| TicketProblem::Invalid("the tenant or the session is not valid");
+        let principal = Principal {
+            tenant: order.tenant.parse().map_err(invalid)?,
+            session: order.session.parse().map_err(invalid)?,
+        };
+        let sha256 = order.sha256.as_deref().map(str::parse::<Sha256Digest>);
+        let sha256 = sha256.transpose();
+        let sha256 = sha256.map_err(|_| TicketProblem::Invalid("the digest is not valid"))?;
+        let mut request = match order.direction {
+            TicketDirection::Upload => {
+                let most = order.size.unwrap_or(self.inner.limits.max_bytes);
+                TicketRequest::upload(order.max_bytes.unwrap_or(most))
+                    .size(order.size)
+                    .media_type(order.media_type)
+                    .sha256(sha256)
+                    .name(order.name)
+            }
+            TicketDirection::Download => {
+                let missing = TicketProblem::Invalid("the digest is missing");
+                let media_type = order.media_type.unwrap_or_default();
+                let label = ArtifactLabel::new(media_type, order.name.as_str());
+                let content = self
+                    .stored_content(&principal, sha256.ok_or(missing)?, label)
+                    .await?;
+                TicketRequest::download(content).name(order.name)
+            }
+        };
+        if let Some(seconds) = order.lifetime_s {
+            request = request.lifetime(Duration::from_secs(seconds));
+        }
+        self.issue(&principal, request).await
+    }
+
+    async fn stored_content(
+        &self,
+        principal: &Principal,
+        sha256: Sha256Digest,
+        label: ArtifactLabel,
+    ) -> Result<StoredContent, TicketProblem> {
+        let store = &self.inner.store;
+        let claim = store.claim(&principal.tenant, sha256, label).await;
+        let claim = claim.map_err(|error| {
+            tracing::warn!(%error, "could not look for the content of a ticket");
+            TicketProblem::Unavailable
+        })?;
+        let artifact = claim.ok_or(TicketProblem::ContentGone)?.artifact;
+        Ok(StoredContent {
+            sha256: artifact.sha256.to_hex(),
+            size: artifact.size,
+            media_type: artifact.media_type,
+            name: artifact.name,
+        })
+    }
+}
+
+/// Handles `POST /tickets`.
+pub(crate) async fn serve_issue(State(state): State<EndpointState>, request: Request) -> Response {
+    let response = match issue(&state, request).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    };
+    with_common_headers(response, false)
+}
+
+async fn issue(state: &EndpointState, request: Request) -> Result<Response, TicketProblem> {
+    let sent = fields::field(request.headers(), header::AUTHORIZATION.as_str());
+    let key = sent.and_then(|sent| sent.strip_prefix("Bearer "));
+    // Digests are compared, so that the time of a comparison says nothing about the key.
+    let is_key = state.issue_key.is_some_and(|expected| {
+        let expected = Sha256::digest(key_text(&expected));
+        key.is_some_and(|key| Sha256::digest(key.trim()) == expected)
+    });
+    if !is_key {
+        return Err(TicketProblem::Unauthorized);
+    }
+    if request.method() != Method::POST {
+        return Err(TicketProblem::MethodNotAllowed);
+    }
+    let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES);
+    let unreadable = |_| TicketProblem::Invalid("the request is too large or broke");
+    let body = body.collect().await.map_err(unreadable)?.to_bytes();
+    let invalid = |_| TicketProblem::Invalid("the document is not an order for a ticket");
+    let order: TicketOrder = serde_json::from_slice(&body).map_err(invalid)?;
+    let ticket = state.service.order(order).await?;
+    let receipt = TicketReceipt::new(&ticket, &state.base_url);
+    let document = serde_json::to_string(&receipt).map_err(|_| TicketProblem::Unavailable)?;
+    let mut response = Response::new(Body::from(document));
+    *response.status_mut() = StatusCode::CREATED;
+    set(response.headers_mut(), "content-type", "application/json");
+    Ok(response)
+}
+
+/// The key as it stands in `Authorization: Bearer`.
+pub fn key_text(key: &[u8; 32]) -> String {
+    Sha256Digest::from_bytes(*key).to_hex()
+}

@@ -1,0 +1,263 @@
+//! Requests on the URL of a download ticket.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use dray_store::{ArtifactLabel, ArtifactReader};
+use dray_types::{Deadline, Sha256Digest};
+use futures_util::stream;
+use http::{HeaderMap, Method, StatusCode};
+
+use crate::TicketService;
+use crate::disposition::download_disposition;
+use crate::fields::{self, ByteRange};
+use crate::problem::TicketProblem;
+use crate::receive;
+use crate::record::{StoredContent, TicketState};
+use crate::service::LoadedTicket;
+use crate::upload::{empty_response, set};
+
+/// Longest time of one response.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_hours(6);
+/// Interval between two signs of life of a response.
+const LEASE_RENEWAL: Duration = Duration::from_secs(15);
+
+/// One response on its way out. Dropping it says how far it came.
+#[derive(Debug)]
+struct DownloadBody {
+    service: TicketService,
+    /// Nothing after the end was recorded.
+    ticket: Option<LoadedTicket>,
+    reader: ArtifactReader,
+    /// Verified bytes are held back by one: the last ones leave only after the digest of all was compared.
+    held: Option<Bytes>,
+    /// Position of the reader in the content.
+    position: u64,
+    /// Position of the client.
+    sent: u64,
+    range: ByteRange,
+    renewed_ms: u64,
+}
+
+impl TicketService {
+    /// Handles `GET` and `HEAD` of a download ticket.
+    pub(crate) async fn download(
+        &self,
+        ticket: LoadedTicket,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Response, TicketProblem> {
+        self.check_usable(&ticket.record)?;
+        let content = ticket.record.content.clone();
+        let content = content.ok_or(TicketProblem::Unavailable)?;
+        let sha256: Sha256Digest = content
+            .sha256
+            .parse()
+            .map_err(|_| TicketProblem::Unavailable)?;
+        let etag = format!("\"{sha256}\"");
+        let condition = |name| fields::field(headers, name);
+        if condition("if-match").is_some_and(|list| !fields::has_etag(list, &etag, false)) {
+            return Err(TicketProblem::PreconditionFailed);
+        }
+        if condition("if-none-match").is_some_and(|list| fields::has_etag(list, &etag, true)) {
+            let mut response = empty_response(StatusCode::NOT_MODIFIED);
+            set(response.headers_mut(), "etag", &etag);
+            return Ok(response);
+        }
+        // Another content than the client has a part of: it gets everything and not a mixture.
+        let same = condition("if-range").is_none_or(|tag| tag == etag);
+        let range = if same {
+            fields::byte_range(headers, content.size)?
+        } else {
+            None
+        };
+        // A part that does not continue what went out would let one ticket serve without an end.
+        let range = range.filter(|range| range.start <= ticket.record.moved);
+        let whole = ByteRange {
+            start: 0,
+            end: content.size,
+        };
+        let body = match *method {
+            Method::HEAD => Body::empty(),
+            Method::GET => {
+                self.open_body(ticket, sha256, range.unwrap_or(whole))
+                    .await?
+            }
+            _ => return Err(TicketProblem::MethodNotAllowed),
+        };
+        Ok(download_response(&content, sha256, range, body))
+    }
+
+    async fn open_body(
+        &self,
+        mut ticket: LoadedTicket,
+        sha256: Sha256Digest,
+        range: ByteRange,
+    ) -> Result<Body, TicketProblem> {
+        let inner = &self.inner;
+        let now_ms = inner.clock.now_ms();
+        if ticket.record.is_leased(now_ms) {
+            return Err(TicketProblem::InUse);
+        }
+        let (Some(tenant), Some(content)) = (ticket.record.tenant(), &ticket.record.content) else {
+            return Err(TicketProblem::Unavailable);
+        };
+        let label = ArtifactLabel::new(content.media_type.as_str(), content.name.as_str());
+        let claim = inner.store.claim(&tenant, sha256, label).await;
+        let claim = claim.map_err(|error| {
+            tracing::warn!(%error, "could not ask for the content of a ticket");
+            TicketProblem::Unavailable
+        })?;
+        let size = content.size;
+        let claim = claim.filter(|claim| claim.artifact.size == size);
+        let claim = claim.ok_or(TicketProblem::ContentGone)?;
+        let deadline = Deadline::after(now_ms, DOWNLOAD_TIMEOUT);
+        let reader = inner.store.read(&tenant, &claim, deadline).await?;
+        ticket.record.state = TicketState::Active;
+        ticket.record.lease = Some(receive::new_lease(now_ms));
+        match self.save(&mut ticket).await {
+            // Two requests began together; the other one was faster.
+            Err(TicketProblem::Superseded) => return Err(TicketProblem::InUse),
+            other => other?,
+        }
+        let body = DownloadBody {
+            service: self.clone(),
+            ticket: Some(ticket),
+            reader,
+            held: None,
+            position: 0,
+            sent: range.start,
+            range,
+            renewed_ms: now_ms,
+        };
+        Ok(Body::from_stream(stream::try_unfold(
+            body,
+            |mut body| async move {
+                let bytes = body.next().await?;
+                Ok::<_, TicketProblem>(bytes.map(|bytes| (bytes, body)))
+            },
+        )))
+    }
+}
+
+impl DownloadBody {
+    /// The next bytes of the range. An error breaks the connection, so that the client does not take a part for all.
+    async fn next(&mut self) -> Result<Option<Bytes>, TicketProblem> {
+        loop {
+            // `None` comes only after size and digest of the whole were compared, also for a range.
+            let Some(bytes) = self.reader.next().await? else {
+                let last = self.held.take();
+                return Ok(last.map(|bytes| self.count(bytes)));
+            };
+            let before = self.position;
+            self.position += bytes.len() as u64;
+            let wanted = cut(bytes, before, self.range);
+            if wanted.is_empty() {
+                continue;
+            }
+            self.renew().await;
+            if let Some(ready) = self.held.replace(wanted) {
+                return Ok(Some(self.count(ready)));
+            }
+        }
+    }
+
+    fn count(&mut self, bytes: Bytes) -> Bytes {
+        self.sent += bytes.len() as u64;
+        bytes
+    }
+
+    async fn renew(&mut self) {
+        let now_ms = self.service.inner.clock.now_ms();
+        let Some(ticket) = &mut self.ticket else {
+            return;
+        };
+        if u128::from(now_ms.saturating_sub(self.renewed_ms)) < LEASE_RENEWAL.as_millis() {
+            return;
+        }
+        self.renewed_ms = now_ms;
+        if let Some(lease) = &mut ticket.record.lease {
+            lease.until_ms = receive::lease_end(now_ms);
+        }
+        if let Err(problem) = self.service.save(ticket).await {
+            tracing::warn!(%problem, "could not renew the lease of a download");
+        }
+    }
+}
+
+impl Drop for DownloadBody {
+    fn drop(&mut self) {
+        let Some(mut ticket) = self.ticket.take() else {
+            return;
+        };
+        let record = &mut ticket.record;
+        record.lease = None;
+        // Only bytes without a gap from the start count.
+        if self.range.start <= record.moved {
+            record.moved = record.moved.max(self.sent);
+        }
+        let service = self.service.clone();
+        let complete = record.moved == record.max_bytes;
+        let work = async move {
+            let recorded = if complete {
+                service.end(ticket, TicketState::Complete).await.map(|_| ())
+            } else {
+                service.save(&mut ticket).await
+            };
+            if let Err(problem) = recorded {
+                tracing::warn!(%problem, "could not record the end of a download");
+            }
+        };
+        // A response is dropped by its connection, inside the runtime.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.service.inner.tasks.spawn_on(work, &runtime);
+        }
+    }
+}
+
+/// The part of `bytes`, which begin at `position`, that is inside the range.
+fn cut(bytes: Bytes, position: u64, range: ByteRange) -> Bytes {
+    let length = bytes.len() as u64;
+    let start = range.start.saturating_sub(position).min(length);
+    let end = range.end.saturating_sub(position).min(length);
+    let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+    if start >= end {
+        return Bytes::new();
+    }
+    bytes.slice(index(start)..index(end))
+}
+
+fn download_response(
+    content: &StoredContent,
+    sha256: Sha256Digest,
+    range: Option<ByteRange>,
+    body: Body,
+) -> Response {
+    let mut response = Response::new(body);
+    let (start, end) = range.map_or((0, content.size), |range| (range.start, range.end));
+    if range.is_some() {
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    let headers = response.headers_mut();
+    if range.is_some() {
+        let last = end.saturating_sub(1);
+        let value = format!("bytes {start}-{last}/{}", content.size);
+        set(headers, "content-range", &value);
+    } else {
+        set(headers, "content-digest", &fields::digest_value(sha256));
+    }
+    set(headers, "repr-digest", &fields::digest_value(sha256));
+    set(headers, "etag", &format!("\"{sha256}\""));
+    set(headers, "accept-ranges", "bytes");
+    set(headers, "content-length", &(end - start).to_string());
+    set(
+        headers,
+        "content-disposition",
+        &download_disposition(&content.name),
+    );
+    // Browsers must not run it; they also hear `nosniff` and the sandbox of every response.
+    set(headers, "content-type", &content.media_type);
+    response
+}

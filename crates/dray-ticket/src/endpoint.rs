@@ -1,0 +1,190 @@
+//! The HTTP server of tickets.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use http::{HeaderValue, Method, header};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::problem::TicketProblem;
+use crate::protocol::{TUS_VERSION, UploadProtocol};
+use crate::record::TicketDirection;
+use crate::upload::UploadCall;
+use crate::{TicketService, api};
+
+/// Interval between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
+
+/// A bound endpoint.
+#[derive(Debug)]
+pub struct TicketEndpoint {
+    listener: TcpListener,
+    base_url: String,
+}
+
+/// The endpoint cannot start or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// The address cannot be bound.
+    #[error("could not listen on {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The listener failed.
+    #[error("the HTTP server of tickets failed")]
+    Failed(#[source] io::Error),
+}
+
+/// What every request needs.
+#[derive(Clone, Debug)]
+pub(crate) struct EndpointState {
+    pub(crate) service: TicketService,
+    pub(crate) base_url: Arc<str>,
+    /// Key of [`crate::api`]; without one no tickets are made over HTTP.
+    pub(crate) issue_key: Option<[u8; 32]>,
+}
+
+impl TicketEndpoint {
+    /// Binds the address. `public_url` is the base of ticket URLs where a proxy stands before the endpoint; without it
+    /// the bound address is.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError::Bind`].
+    pub async fn bind(
+        address: SocketAddr,
+        public_url: Option<String>,
+    ) -> Result<Self, EndpointError> {
+        let failed = |source| EndpointError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            base_url: public_url.unwrap_or_else(|| format!("http://{bound}")),
+        })
+    }
+
+    /// The base of ticket URLs, such as `http://127.0.0.1:7340`.
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// Serves until `stop` is cancelled, then waits for the transfers at work. `issue_key` lets its holder make tickets
+    /// with `POST /tickets`.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError::Failed`].
+    pub async fn serve(
+        self,
+        service: TicketService,
+        issue_key: Option<[u8; 32]>,
+        stop: CancellationToken,
+    ) -> Result<(), EndpointError> {
+        let tasks = service.inner.tasks.clone();
+        let state = EndpointState {
+            service: service.clone(),
+            base_url: self.base_url.into(),
+            issue_key,
+        };
+        let router = Router::new()
+            .route("/t/{secret}", any(serve_ticket))
+            .route("/tickets", any(api::serve_issue))
+            .with_state(state);
+        let sweeping = sweep_until(service, stop.clone());
+        let serving =
+            axum::serve(self.listener, router).with_graceful_shutdown(stop.cancelled_owned());
+        let (served, ()) = tokio::join!(serving, sweeping);
+        tasks.close();
+        tasks.wait().await;
+        tasks.reopen();
+        served.map_err(EndpointError::Failed)
+    }
+}
+
+async fn sweep_until(service: TicketService, stop: CancellationToken) {
+    while stop
+        .run_until_cancelled(tokio::time::sleep(SWEEP_INTERVAL))
+        .await
+        .is_some()
+    {
+        if let Err(problem) = service.sweep().await {
+            tracing::warn!(%problem, "could not sweep tickets");
+        }
+    }
+}
+
+/// Any request on the URL of a ticket.
+async fn serve_ticket(
+    State(state): State<EndpointState>,
+    Path(secret): Path<String>,
+    request: Request,
+) -> Response {
+    let is_tus = UploadProtocol::of(request.headers()) == UploadProtocol::Tus;
+    let response = match serve_found(&state, &secret, request).await {
+        Ok(response) => response,
+        Err(problem) => problem.into_response(),
+    };
+    with_common_headers(response, is_tus)
+}
+
+async fn serve_found(
+    state: &EndpointState,
+    secret: &str,
+    request: Request,
+) -> Result<Response, TicketProblem> {
+    let ticket = state.service.find(secret).await?;
+    let (head, body) = request.into_parts();
+    match ticket.record.direction {
+        TicketDirection::Download => {
+            state
+                .service
+                .download(ticket, &head.method, &head.headers)
+                .await
+        }
+        TicketDirection::Upload if head.method == Method::GET => {
+            Err(TicketProblem::MethodNotAllowed)
+        }
+        TicketDirection::Upload => {
+            let call = UploadCall {
+                service: &state.service,
+                secret,
+                url: format!("{}/t/{secret}", state.base_url.trim_end_matches('/')),
+            };
+            call.run(&head.method, &head.headers, body).await
+        }
+    }
+}
+
+/// Sets what holds for every response: nothing is cached, sniffed, run or told to other sites.
+pub(crate) fn with_common_headers(mut response: Response, is_tus: bool) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    headers.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox"),
+    );
+    headers.insert(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    );
+    if is_tus {
+        headers.insert("tus-resumable", HeaderValue::from_static(TUS_VERSION));
+    }
+    response
+}

@@ -1,0 +1,161 @@
+//! Makes the artifact of an upload whose bytes are all there, after its checks.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_media_type::{kind, names};
+use dray_store::{ArtifactLabel, ArtifactWriter};
+use dray_types::Deadline;
+
+use crate::TicketService;
+use crate::problem::TicketProblem;
+use crate::record::{SegmentRecord, StoredContent, TicketLease, TicketRecord, TicketState};
+use crate::service::LoadedTicket;
+
+/// Longest time for putting segments together.
+const FINISH_TIMEOUT: Duration = Duration::from_mins(30);
+
+/// Types of applications whose content shows what it is.
+const RECOGNISED_APPLICATIONS: [&str; 5] = [
+    names::PDF,
+    names::GZIP,
+    names::ZIP,
+    "application/vnd.openxmlformats-officedocument.",
+    "application/vnd.oasis.opendocument.",
+];
+
+impl TicketService {
+    /// Checks size, digest and type of what was staged, stores it as one artifact, and ends the ticket. When a check
+    /// fails, nothing is stored and the ticket is spent.
+    ///
+    /// It must not be dropped half-way, so it runs in a task of its own.
+    pub(crate) async fn finish_upload(
+        &self,
+        mut ticket: LoadedTicket,
+    ) -> Result<StoredContent, TicketProblem> {
+        let now_ms = self.inner.clock.now_ms();
+        let deadline = Deadline::after(now_ms, FINISH_TIMEOUT);
+        // Two requests may see that everything is there; one of them gets the lease.
+        ticket.record.lease = Some(TicketLease {
+            until_ms: deadline.unix_ms(),
+            ..crate::receive::new_lease(now_ms)
+        });
+        self.save(&mut ticket).await?;
+        match self.make_artifact(&ticket.record, deadline).await {
+            Ok(content) => {
+                ticket.record.content = Some(content.clone());
+                self.end(ticket, TicketState::Complete).await?;
+                Ok(content)
+            }
+            Err(
+                problem @ (TicketProblem::Unavailable
+                | TicketProblem::StorageFull
+                | TicketProblem::Interrupted),
+            ) => {
+                // May pass: a later request can finish.
+                ticket.record.lease = None;
+                self.save(&mut ticket).await?;
+                Err(problem)
+            }
+            Err(problem) => {
+                self.end(ticket, TicketState::Failed).await?;
+                Err(problem)
+            }
+        }
+    }
+
+    async fn make_artifact(
+        &self,
+        record: &TicketRecord,
+        deadline: Deadline,
+    ) -> Result<StoredContent, TicketProblem> {
+        if let Some(expected) = record.size.filter(|size| *size != record.moved) {
+            return Err(TicketProblem::WrongSize {
+                expected,
+                actual: record.moved,
+            });
+        }
+        let (Some(tenant), Some(operation)) = (record.tenant(), record.operation()) else {
+            return Err(TicketProblem::Unavailable);
+        };
+        let store = &self.inner.store;
+        let mut writer = store.writer(&tenant, &operation, 1).deadline(deadline);
+        let head = self.copy_segments(record, &mut writer, deadline).await?;
+        let sha256 = writer.sha256();
+        let checked = if record.expected_digests().any(|expected| expected != sha256) {
+            Err(TicketProblem::WrongDigest)
+        } else {
+            check_type(record, &head)
+        };
+        let media_type = match checked {
+            Ok(media_type) => media_type,
+            Err(problem) => {
+                writer.abort().await;
+                return Err(problem);
+            }
+        };
+        let label = ArtifactLabel::new(media_type, record.name.as_str());
+        let claim = writer.finish(label).await?;
+        Ok(StoredContent {
+            sha256: claim.artifact.sha256.to_hex(),
+            size: claim.artifact.size,
+            media_type: claim.artifact.media_type,
+            name: claim.artifact.name,
+        })
+    }
+
+    /// Streams the segments into the writer, and returns the first bytes.
+    async fn copy_segments(
+        &self,
+        record: &TicketRecord,
+        writer: &mut ArtifactWriter,
+        deadline: Deadline,
+    ) -> Result<Vec<u8>, TicketProblem> {
+        let operation = record.operation().ok_or(TicketProblem::Unavailable)?;
+        let store = &self.inner.store;
+        let mut head = Vec::new();
+        for segment in record.segments.iter().map(SegmentRecord::to_staged) {
+            let segment = segment.ok_or(TicketProblem::Unavailable)?;
+            let mut reader = store.read_segment(&operation, &segment, deadline).await?;
+            while let Some(bytes) = reader.next().await? {
+                keep_head(&mut head, &bytes);
+                writer.write(bytes).await?;
+            }
+        }
+        Ok(head)
+    }
+}
+
+fn keep_head(head: &mut Vec<u8>, bytes: &Bytes) {
+    let room = kind::HEAD_BYTES.saturating_sub(head.len());
+    head.extend(bytes.iter().take(room));
+}
+
+/// The type of the content, when the ticket allows it.
+fn check_type(record: &TicketRecord, head: &[u8]) -> Result<String, TicketProblem> {
+    let found = kind::detect_kind(head, &record.name, record.moved).media_type;
+    let Some(expected) = &record.media_type else {
+        return Ok(found.to_owned());
+    };
+    if dray_media_type::matches_pattern(Some(found), expected) {
+        return Ok(found.to_owned());
+    }
+    // Content without a mark may be of any type whose content has none, such as JSON or a format of an application.
+    let unmarked = [names::OCTET_STREAM, "text/plain"].contains(&found);
+    if unmarked && !shows_its_type(expected) {
+        return Ok(expected.clone());
+    }
+    Err(TicketProblem::WrongType {
+        expected: expected.clone(),
+        found: found.to_owned(),
+    })
+}
+
+/// Whether content of this type begins with bytes that only it has.
+fn shows_its_type(media_type: &str) -> bool {
+    let media_type = media_type.to_ascii_lowercase();
+    ["image/", "audio/", "video/"]
+        .iter()
+        .chain(&RECOGNISED_APPLICATIONS)
+        .any(|start| media_type.starts_with(start))
+}

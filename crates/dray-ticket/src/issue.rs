@@ -1,0 +1,155 @@
+//! What a new ticket is asked for, and what its maker gets.
+
+use std::time::Duration;
+
+use dray_types::Sha256Digest;
+
+use crate::problem::TicketProblem;
+use crate::record::{StoredContent, TicketDirection};
+use crate::service::TicketLimits;
+
+/// Time after which a ticket ends unless its maker says otherwise.
+const DEFAULT_LIFETIME: Duration = Duration::from_hours(1);
+/// Longest name in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+/// A wish for a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TicketRequest {
+    pub(crate) direction: TicketDirection,
+    pub(crate) max_bytes: u64,
+    pub(crate) size: Option<u64>,
+    pub(crate) media_type: Option<String>,
+    pub(crate) sha256: Option<Sha256Digest>,
+    pub(crate) name: String,
+    pub(crate) lifetime: Duration,
+    pub(crate) content: Option<StoredContent>,
+}
+
+impl TicketRequest {
+    /// A ticket through which at most `max_bytes` come in.
+    pub fn upload(max_bytes: u64) -> Self {
+        Self {
+            direction: TicketDirection::Upload,
+            max_bytes,
+            size: None,
+            media_type: None,
+            sha256: None,
+            name: String::new(),
+            lifetime: DEFAULT_LIFETIME,
+            content: None,
+        }
+    }
+
+    /// A ticket through which this content goes out, and no other.
+    pub fn download(content: StoredContent) -> Self {
+        Self {
+            direction: TicketDirection::Download,
+            size: Some(content.size),
+            content: Some(content.clone()),
+            ..Self::upload(content.size)
+        }
+    }
+
+    /// The exact size of the upload in bytes.
+    #[must_use]
+    pub const fn size(mut self, size: Option<u64>) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// The media type of the upload, or a pattern such as `image/*`.
+    #[must_use]
+    pub fn media_type(mut self, media_type: Option<String>) -> Self {
+        self.media_type = media_type;
+        self
+    }
+
+    /// The digest that the upload must have.
+    #[must_use]
+    pub const fn sha256(mut self, sha256: Option<Sha256Digest>) -> Self {
+        self.sha256 = sha256;
+        self
+    }
+
+    /// File name for people.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Time after which the ticket ends.
+    #[must_use]
+    pub const fn lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = lifetime;
+        self
+    }
+
+    pub(crate) fn check(&self, limits: &TicketLimits) -> Result<(), TicketProblem> {
+        if self.max_bytes > limits.max_bytes {
+            return Err(TicketProblem::TooLarge {
+                limit: limits.max_bytes,
+            });
+        }
+        if self.size.is_some_and(|size| size > self.max_bytes) {
+            return Err(TicketProblem::Invalid("the size is above the size limit"));
+        }
+        if self.lifetime.is_zero() || self.lifetime > limits.max_lifetime {
+            return Err(TicketProblem::Invalid(
+                "the lifetime is zero or above the longest one",
+            ));
+        }
+        if self.name.len() > MAX_NAME_BYTES {
+            return Err(TicketProblem::Invalid("the name is longer than 255 bytes"));
+        }
+        let media_type = self.media_type.as_deref().unwrap_or("a/b");
+        let is_type = media_type.len() <= 127
+            && media_type.split('/').count() == 2
+            && media_type.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_type {
+            return Err(TicketProblem::Invalid("the media type is not valid"));
+        }
+        Ok(())
+    }
+}
+
+/// A new ticket. Its URL is a secret, so its debug form has none.
+#[derive(Clone)]
+pub struct IssuedTicket {
+    pub(crate) secret: String,
+    /// Which way its content goes.
+    pub direction: TicketDirection,
+    /// Unix milliseconds at which it ends.
+    pub expires_at_ms: u64,
+    /// Most bytes of an upload; the size of a download.
+    pub max_bytes: u64,
+    /// Name of the file, cleaned; may be empty.
+    pub name: String,
+}
+
+impl IssuedTicket {
+    /// The URL below the base of an endpoint, such as `http://127.0.0.1:7340`.
+    pub fn url(&self, base_url: &str) -> String {
+        format!("{}/t/{}", base_url.trim_end_matches('/'), self.secret)
+    }
+
+    /// The line for a shell that uses the ticket.
+    pub fn curl_line(&self, base_url: &str) -> String {
+        let url = self.url(base_url);
+        match self.direction {
+            TicketDirection::Upload => format!("curl -fT FILE '{url}'"),
+            // `-C -` continues what a broken connection left.
+            TicketDirection::Download => format!("curl -fOJ '{url}'"),
+        }
+    }
+}
+
+impl std::fmt::Debug for IssuedTicket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IssuedTicket")
+            .field("direction", &self.direction)
+            .field("expires_at_ms", &self.expires_at_ms)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+//! Tickets: single-use URLs through which one file goes in or out, beside the model.
+//!
+//! A ticket is bound to a tenant and a session (the [`Principal`]), to a direction, to a size limit, a media type and a
+//! digest where they are known, and to an expiry. Its URL has 256 random bits; the records hold only their SHA-256, so
+//! that nobody who reads the records can use a ticket.
+//!
+//! - [`TicketService`] makes, revokes and sweeps tickets, and checks the limits of each principal.
+//! - [`TicketEndpoint`] serves them over HTTP: plain `PUT` and `POST`, tus 1.0, the resumable uploads of the IETF, and
+//!   downloads with ranges.
+//! - [`TicketRecords`] keeps the state: in a bucket of the bus, or in a directory of this machine.
+//!
+//! Bytes of an upload are staged in segments, which survive the death of this process. The artifact exists only after
+//! size, digest and type were checked.
+//!
+//! What it does not do: it decides nothing about who may make a ticket but by the key of the endpoint, and it speaks no
+//! TLS; a proxy before it does.
+//!
+//! ```no_run
+//! # async fn example(store: dray_store::Store) -> Result<(), Box<dyn std::error::Error>> {
+//! use dray_ticket::{Principal, TicketEndpoint, TicketLimits, TicketRecords, TicketRequest, TicketService};
+//! use dray_types::Clock;
+//!
+//! let records = TicketRecords::directory("/var/lib/drayage/tickets".as_ref())?;
+//! let service = TicketService::new(records, store, Clock::system(), TicketLimits::default());
+//! let endpoint = TicketEndpoint::bind("127.0.0.1:7340".parse()?, None).await?;
+//! let request = TicketRequest::upload(10 << 20);
+//! let ticket = service.issue(&Principal::default(), request).await?;
+//! println!("{}", ticket.url(endpoint.base_url()));
+//! # Ok(())
+//! # }
+//! ```
+
+mod api;
+mod disposition;
+mod download;
+mod endpoint;
+mod fields;
+mod finish;
+mod issue;
+mod principal;
+mod problem;
+mod protocol;
+mod receive;
+mod record;
+mod records;
+mod service;
+mod upload;
+mod usage;
+
+#[cfg(test)]
+mod tests;
+
+pub use api::{TicketOrder, TicketReceipt, key_text};
+pub use endpoint::{EndpointError, TicketEndpoint};
+pub use issue::{IssuedTicket, TicketRequest};
+pub use principal::Principal;
+pub use problem::TicketProblem;
+pub use record::{StoredContent, TicketDirection};
+pub use records::{RecordError, TicketRecords};
+pub use service::{TicketLimits, TicketService};

@@ -1,0 +1,337 @@
+//! Why a request is refused, as a problem document (RFC 9457).
+
+use axum::body::Body;
+use axum::response::Response;
+use dray_store::{PutError, ReadError};
+use dray_types::{Fault, FaultCode};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::records::RecordError;
+
+/// What every problem type of this crate begins with.
+const PROBLEM_TYPE_PREFIX: &str = "urn:drayage:problem:";
+/// Problem types of the resumable uploads, which the IANA registers.
+const IANA_PROBLEM_PREFIX: &str = "https://iana.org/assignments/http-problem-types#";
+
+/// A refused request. Nothing is stored because of it unless its documentation says so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TicketProblem {
+    /// No ticket has this URL, or its secret is wrong: both look the same.
+    #[error("there is no such ticket")]
+    Unknown,
+    /// The time of the ticket is over.
+    #[error("the ticket has expired")]
+    Expired,
+    /// The transfer is complete.
+    #[error("the ticket was used")]
+    Used,
+    /// An upload came whole and was refused, so the ticket is spent.
+    #[error("an upload with this ticket was refused")]
+    Spent,
+    /// The ticket was given up.
+    #[error("the ticket was revoked")]
+    Revoked,
+    /// Another request uses the ticket.
+    #[error("another request uses the ticket")]
+    InUse,
+    /// Another request continued the upload while this one ran.
+    #[error("another request continued the upload")]
+    Superseded,
+    /// The offset is not where the upload stands.
+    #[error("the upload stands at offset {expected}, not {provided}")]
+    OffsetMismatch {
+        /// Bytes that are stored.
+        expected: u64,
+        /// Offset of the request.
+        provided: u64,
+    },
+    /// Two announced lengths differ, or bytes came beyond the announced length.
+    #[error("the announced lengths do not fit together")]
+    InconsistentLength,
+    /// More bytes than the ticket allows.
+    #[error("the content is larger than {limit} bytes")]
+    TooLarge {
+        /// Most bytes.
+        limit: u64,
+    },
+    /// Not the size that the ticket names.
+    #[error("the content has {actual} bytes, and the ticket is for {expected}")]
+    WrongSize {
+        /// Bytes of the ticket.
+        expected: u64,
+        /// Bytes of the content.
+        actual: u64,
+    },
+    /// The bytes have another digest.
+    #[error("the content has another digest than announced")]
+    WrongDigest,
+    /// The content has another type.
+    #[error("the content is `{found}`, and the ticket is for `{expected}`")]
+    WrongType {
+        /// Type or pattern of the ticket.
+        expected: String,
+        /// What the header says or the bytes are.
+        found: String,
+    },
+    /// The upload came in too many parts.
+    #[error("the upload came in too many parts")]
+    TooManyParts,
+    /// The principal has too many open tickets.
+    #[error("{limit} tickets are open already")]
+    TooManyOpen {
+        /// Most open tickets of a principal.
+        limit: usize,
+    },
+    /// The principal has no room for this ticket.
+    #[error("the quota of {quota} bytes has {free} left")]
+    QuotaExceeded {
+        /// Bytes that are left.
+        free: u64,
+        /// Bytes of a day.
+        quota: u64,
+    },
+    /// The ticket is for the other direction or the method is unknown.
+    #[error("the ticket does not take this method")]
+    MethodNotAllowed,
+    /// The request is not valid; the text says what is wrong.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// The request needs the key of the endpoint.
+    #[error("the key of the endpoint is missing or wrong")]
+    Unauthorized,
+    /// The range is outside the content.
+    #[error("the range is outside the content of {size} bytes")]
+    RangeNotSatisfiable {
+        /// Size of the content in bytes.
+        size: u64,
+    },
+    /// `If-Match` or `If-Range` style conditions name other content.
+    #[error("the content is not what the request expects")]
+    PreconditionFailed,
+    /// The content of a download is gone or damaged.
+    #[error("the content is not available any more")]
+    ContentGone,
+    /// The connection broke or stood still. What came is kept for a continuation.
+    #[error("the connection broke before the content was whole")]
+    Interrupted,
+    /// The store has no room. What came before is kept for a continuation.
+    #[error("the store is full")]
+    StorageFull,
+    /// The store or the records cannot be reached. What came before is kept for a continuation.
+    #[error("the storage is not available")]
+    Unavailable,
+}
+
+impl TicketProblem {
+    /// The HTTP status.
+    pub const fn status(&self) -> StatusCode {
+        match self {
+            Self::Unknown => StatusCode::NOT_FOUND,
+            Self::Expired | Self::Used | Self::Spent | Self::Revoked | Self::ContentGone => {
+                StatusCode::GONE
+            }
+            Self::InUse | Self::Superseded | Self::OffsetMismatch { .. } => StatusCode::CONFLICT,
+            Self::InconsistentLength | Self::Invalid(_) | Self::Interrupted => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::TooLarge { .. } | Self::TooManyParts => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::WrongSize { .. } | Self::WrongDigest => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::WrongType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooManyOpen { .. } | Self::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::RangeNotSatisfiable { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
+            Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Self::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The last part of the problem type, a stable name.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "ticket-unknown",
+            Self::Expired => "ticket-expired",
+            Self::Used => "ticket-used",
+            Self::Spent => "ticket-spent",
+            Self::Revoked => "ticket-revoked",
+            Self::InUse => "ticket-in-use",
+            Self::Superseded => "upload-superseded",
+            Self::OffsetMismatch { .. } => "mismatching-upload-offset",
+            Self::InconsistentLength => "inconsistent-upload-length",
+            Self::TooLarge { .. } => "content-too-large",
+            Self::WrongSize { .. } => "wrong-size",
+            Self::WrongDigest => "wrong-digest",
+            Self::WrongType { .. } => "wrong-type",
+            Self::TooManyParts => "too-many-parts",
+            Self::TooManyOpen { .. } => "too-many-open-tickets",
+            Self::QuotaExceeded { .. } => "quota-exceeded",
+            Self::MethodNotAllowed => "method-not-allowed",
+            Self::Invalid(_) => "invalid-request",
+            Self::Unauthorized => "key-needed",
+            Self::RangeNotSatisfiable { .. } => "range-not-satisfiable",
+            Self::PreconditionFailed => "precondition-failed",
+            Self::ContentGone => "content-gone",
+            Self::Interrupted => "upload-interrupted",
+            Self::StorageFull => "storage-full",
+            Self::Unavailable => "storage-unavailable",
+        }
+    }
+
+    /// What the holder of the ticket can do.
+    pub const fn advice(&self) -> &'static str {
+        match self {
+            Self::Unknown => "Check that the whole URL was copied, or ask for a new ticket.",
+            Self::Expired | Self::Revoked | Self::Spent | Self::ContentGone => {
+                "Ask for a new ticket."
+            }
+            Self::Used => "A ticket works once. Ask for a new one.",
+            Self::InUse => "Wait until the other request ends, or continue the upload with PATCH.",
+            Self::Superseded | Self::OffsetMismatch { .. } | Self::Interrupted => {
+                "Ask for the offset with HEAD and continue there with PATCH."
+            }
+            Self::InconsistentLength => "Announce one length, and send exactly as many bytes.",
+            Self::TooLarge { .. } => {
+                "Send a smaller file, or ask for a ticket with a higher limit."
+            }
+            Self::WrongSize { .. } | Self::WrongDigest => {
+                "Check that the right file was sent, then ask for a new ticket."
+            }
+            Self::WrongType { .. } => "Send a file of the type that the ticket names.",
+            Self::TooManyParts => "Send larger parts.",
+            Self::TooManyOpen { .. } => "Use or revoke open tickets, or wait until they expire.",
+            Self::QuotaExceeded { .. } => "Ask for a lower size limit, or wait a day.",
+            Self::MethodNotAllowed => "Use a method of the `Allow` header.",
+            Self::Invalid(_) => "Correct the request.",
+            Self::Unauthorized => "Send the key of the endpoint as `Authorization: Bearer`.",
+            Self::RangeNotSatisfiable { .. } => "Ask for a range inside the content.",
+            Self::PreconditionFailed => "Start from the beginning.",
+            Self::StorageFull => "Ask the operator for room, then continue the upload.",
+            Self::Unavailable => "Try again in a moment.",
+        }
+    }
+
+    /// The `type` of the document.
+    pub fn type_uri(&self) -> String {
+        let prefix = match self {
+            Self::OffsetMismatch { .. } | Self::InconsistentLength => IANA_PROBLEM_PREFIX,
+            _ => PROBLEM_TYPE_PREFIX,
+        };
+        format!("{prefix}{}", self.name())
+    }
+
+    fn document(&self) -> Value {
+        let mut document = json!({
+            "type": self.type_uri(),
+            "title": self.status().canonical_reason().unwrap_or_default(),
+            "status": self.status().as_u16(),
+            "detail": self.to_string(),
+            "advice": self.advice(),
+        });
+        if let (Self::OffsetMismatch { expected, provided }, Some(fields)) =
+            (self, document.as_object_mut())
+        {
+            fields.insert("expected-offset".to_owned(), json!(expected));
+            fields.insert("provided-offset".to_owned(), json!(provided));
+        }
+        document
+    }
+
+    /// The response. It is never cached.
+    pub(crate) fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.document().to_string()));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        match self {
+            Self::OffsetMismatch { expected, .. } => {
+                headers.insert(
+                    HeaderName::from_static("upload-offset"),
+                    HeaderValue::from(expected),
+                );
+            }
+            Self::RangeNotSatisfiable { size } => {
+                if let Ok(value) = HeaderValue::try_from(format!("bytes */{size}")) {
+                    headers.insert(header::CONTENT_RANGE, value);
+                }
+            }
+            Self::InUse | Self::Unavailable => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Self::Unauthorized => {
+                // RFC 6750 section 3.
+                let challenge = HeaderValue::from_static("Bearer realm=\"drayage tickets\"");
+                headers.insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+impl From<RecordError> for TicketProblem {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Stale => Self::Superseded,
+            RecordError::Bus(_) | RecordError::Directory(_) => {
+                tracing::warn!(error = ?error, "could not access the record of a ticket");
+                Self::Unavailable
+            }
+        }
+    }
+}
+
+impl From<PutError> for TicketProblem {
+    fn from(error: PutError) -> Self {
+        if let PutError::TooLarge { limit } = error {
+            return Self::TooLarge { limit };
+        }
+        tracing::warn!(error = ?error, "could not store bytes of a ticket");
+        match Fault::from(error).detail.as_str() {
+            "store_full" => Self::StorageFull,
+            _ => Self::Unavailable,
+        }
+    }
+}
+
+impl From<ReadError> for TicketProblem {
+    fn from(error: ReadError) -> Self {
+        tracing::warn!(error = ?error, "could not read bytes of a ticket");
+        match error {
+            ReadError::Request(_) => Self::Unavailable,
+            _ => Self::ContentGone,
+        }
+    }
+}
+
+impl From<TicketProblem> for Fault {
+    fn from(problem: TicketProblem) -> Self {
+        let code = match problem.status() {
+            StatusCode::NOT_FOUND | StatusCode::GONE => FaultCode::NotFound,
+            StatusCode::PAYLOAD_TOO_LARGE => FaultCode::TooLarge,
+            StatusCode::TOO_MANY_REQUESTS => FaultCode::RateLimited,
+            StatusCode::UNAUTHORIZED => FaultCode::Denied,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => {
+                FaultCode::Unavailable
+            }
+            _ => FaultCode::InvalidArgument,
+        };
+        // A sentence for people; the error text of Rust begins in lower case.
+        let text = problem.to_string();
+        let mut letters = text.chars();
+        let message: String = letters
+            .next()
+            .into_iter()
+            .flat_map(char::to_uppercase)
+            .chain(letters)
+            .chain(['.'])
+            .collect();
+        Self::new(code, message)
+            .detail(problem.name().replace('-', "_"))
+            .advice(problem.advice())
+    }
+}

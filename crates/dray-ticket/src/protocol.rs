@@ -1,0 +1,138 @@
+//! Which of the three upload protocols a request speaks, and what its header fields ask for.
+
+use dray_types::Sha256Digest;
+use http::{HeaderMap, Method, header};
+
+use crate::fields;
+use crate::problem::TicketProblem;
+
+/// Version of tus that is spoken here.
+pub(crate) const TUS_VERSION: &str = "1.0.0";
+/// Media type of a part (draft-ietf-httpbis-resumable-upload).
+const PARTIAL_UPLOAD: &str = "application/partial-upload";
+/// Media type of a part in tus.
+const TUS_PART: &str = "application/offset+octet-stream";
+
+/// A protocol of uploads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UploadProtocol {
+    /// One request with the whole content.
+    Plain,
+    /// Resumable uploads of the IETF.
+    Resumable,
+    /// tus 1.0.
+    Tus,
+}
+
+/// Where the bytes of a request belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UploadStart {
+    /// At the beginning; what came before is dropped.
+    Whole,
+    /// Behind what came before, which must be this many bytes.
+    Offset(u64),
+}
+
+/// A request that brings bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UploadRequest {
+    pub(crate) protocol: UploadProtocol,
+    pub(crate) start: UploadStart,
+    /// Whether the content is whole when the body ends; nothing when the length decides.
+    pub(crate) completes: Option<bool>,
+    /// Length of the whole content.
+    pub(crate) length: Option<u64>,
+    /// Digest of this body (`Content-Digest`).
+    pub(crate) body_sha256: Option<Sha256Digest>,
+    /// Digest of the whole content (`Repr-Digest`).
+    pub(crate) whole_sha256: Option<Sha256Digest>,
+    /// Media type that the sender announces for the whole content.
+    pub(crate) media_type: Option<String>,
+}
+
+impl UploadProtocol {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        if headers.contains_key("tus-resumable") {
+            Self::Tus
+        } else if headers.contains_key("upload-complete") || headers.contains_key("upload-offset") {
+            Self::Resumable
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+impl UploadRequest {
+    /// Reads `PUT`, `POST` and `PATCH`.
+    pub(crate) fn read(method: &Method, headers: &HeaderMap) -> Result<Self, TicketProblem> {
+        let protocol = UploadProtocol::of(headers);
+        let is_part = method == Method::PATCH;
+        let content_type = fields::field(headers, header::CONTENT_TYPE.as_str());
+        let content_type = content_type.map(dray_media_type::essence);
+        let mut request = Self {
+            protocol,
+            start: UploadStart::Whole,
+            completes: Some(true),
+            length: None,
+            body_sha256: fields::digest_field(headers, "content-digest")?,
+            whole_sha256: fields::digest_field(headers, "repr-digest")?,
+            media_type: None,
+        };
+        let upload_length = fields::number_field(headers, "upload-length")?;
+        let content_length = fields::number_field(headers, header::CONTENT_LENGTH.as_str())?;
+        if is_part {
+            let offset = fields::number_field(headers, "upload-offset")?;
+            let missing = TicketProblem::Invalid("`Upload-Offset` is missing");
+            request.start = UploadStart::Offset(offset.ok_or(missing)?);
+        }
+        match protocol {
+            UploadProtocol::Tus => {
+                check_part_type(content_type.as_deref(), TUS_PART)?;
+                request.completes = None;
+                request.length = upload_length;
+            }
+            UploadProtocol::Resumable => {
+                if is_part {
+                    check_part_type(content_type.as_deref(), PARTIAL_UPLOAD)?;
+                } else {
+                    request.media_type = content_type;
+                }
+                let complete = fields::upload_complete(headers)?;
+                let missing = TicketProblem::Invalid("`Upload-Complete` is missing");
+                let complete = complete.ok_or(missing)?;
+                request.completes = Some(complete);
+                request.length = upload_length;
+                // The last part says how long the whole is.
+                if let (true, None, UploadStart::Whole) = (complete, upload_length, request.start) {
+                    request.length = content_length;
+                }
+            }
+            UploadProtocol::Plain => {
+                if is_part {
+                    return Err(TicketProblem::Invalid("`Upload-Offset` is missing"));
+                }
+                request.media_type = content_type;
+                request.length = content_length;
+            }
+        }
+        // What clients send when nobody set a type: it says nothing about the content.
+        request.media_type = request.media_type.filter(|media_type| {
+            ![
+                "application/octet-stream",
+                "application/x-www-form-urlencoded",
+            ]
+            .contains(&media_type.as_str())
+        });
+        Ok(request)
+    }
+}
+
+fn check_part_type(found: Option<&str>, expected: &'static str) -> Result<(), TicketProblem> {
+    if found == Some(expected) {
+        return Ok(());
+    }
+    Err(TicketProblem::WrongType {
+        expected: expected.to_owned(),
+        found: found.unwrap_or_default().to_owned(),
+    })
+}

@@ -1,0 +1,338 @@
+//! Takes the body of an upload: bytes become segments, and the record says how many there are.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use dray_store::MAX_SEGMENT_BYTES;
+use dray_types::Sha256Digest;
+use http_body_util::BodyExt as _;
+use sha2::{Digest as _, Sha256};
+
+use crate::TicketService;
+use crate::problem::TicketProblem;
+use crate::protocol::{UploadRequest, UploadStart};
+use crate::record::{
+    MAX_SEGMENTS, SegmentRecord, TicketDirection, TicketLease, TicketRecord, TicketState,
+};
+use crate::service::LoadedTicket;
+
+/// Time for which a request holds a ticket without a sign of life.
+pub(crate) const LEASE_TIME: Duration = Duration::from_secs(60);
+/// Longest time that bytes stay in memory only.
+const MAX_BUFFER_TIME: Duration = Duration::from_secs(10);
+
+/// How the body of a request ended.
+#[derive(Debug)]
+pub(crate) struct ReceivedBody {
+    pub(crate) ticket: LoadedTicket,
+    /// Whether all of the content is there.
+    pub(crate) complete: bool,
+}
+
+/// One request on its way in.
+#[derive(Debug)]
+struct BodyReceiver<'a> {
+    service: &'a TicketService,
+    ticket: LoadedTicket,
+    request: UploadRequest,
+    buffer: BytesMut,
+    hasher: Sha256,
+    saved_ms: u64,
+    /// What the ticket had when the request began.
+    first_segment: usize,
+    first_byte: u64,
+}
+
+impl TicketService {
+    /// Takes the body for a ticket. What came before a connection broke is kept; what breaks a rule of the ticket is
+    /// removed, back to the start of the request.
+    ///
+    /// It must not be dropped half-way, so it runs in a task of its own.
+    pub(crate) async fn receive(
+        &self,
+        ticket: LoadedTicket,
+        request: UploadRequest,
+        body: Body,
+    ) -> Result<ReceivedBody, TicketProblem> {
+        check_request(&ticket.record, &request)?;
+        let ticket = self.lease_upload(ticket, &request).await?;
+        let mut receiver = BodyReceiver {
+            service: self,
+            first_segment: ticket.record.segments.len(),
+            first_byte: ticket.record.moved,
+            ticket,
+            request,
+            buffer: BytesMut::new(),
+            hasher: Sha256::new(),
+            saved_ms: self.inner.clock.now_ms(),
+        };
+        match receiver.take(body).await {
+            Ok(()) => receiver.close_body().await,
+            Err(problem) => Err(receiver.give_up(problem).await),
+        }
+    }
+
+    /// Marks the ticket as used by this request.
+    async fn lease_upload(
+        &self,
+        mut ticket: LoadedTicket,
+        request: &UploadRequest,
+    ) -> Result<LoadedTicket, TicketProblem> {
+        let now_ms = self.inner.clock.now_ms();
+        let record = &mut ticket.record;
+        let dropped = match request.start {
+            // A second sender of the whole content; one that continues knows the offset and takes over.
+            UploadStart::Whole if record.is_leased(now_ms) => return Err(TicketProblem::InUse),
+            UploadStart::Whole => {
+                record.moved = 0;
+                record.announced = None;
+                record.announced_sha256 = None;
+                std::mem::take(&mut record.segments)
+            }
+            UploadStart::Offset(provided) if provided != record.moved => {
+                return Err(TicketProblem::OffsetMismatch {
+                    expected: record.moved,
+                    provided,
+                });
+            }
+            UploadStart::Offset(_) => Vec::new(),
+        };
+        record.state = TicketState::Active;
+        record.announced = request.length.or(record.announced);
+        let announced = request.whole_sha256.map(Sha256Digest::to_hex);
+        record.announced_sha256 = announced.or(record.announced_sha256.take());
+        record.lease = Some(new_lease(now_ms));
+        match self.save(&mut ticket).await {
+            // Two requests began together; the other one was faster.
+            Err(TicketProblem::Superseded) => return Err(TicketProblem::InUse),
+            other => other?,
+        }
+        self.remove_segments(&ticket.record, &dropped).await;
+        Ok(ticket)
+    }
+}
+
+impl BodyReceiver<'_> {
+    async fn take(&mut self, mut body: Body) -> Result<(), TicketProblem> {
+        let idle_timeout = self.service.inner.limits.idle_timeout;
+        loop {
+            let frame = tokio::time::timeout(idle_timeout, body.frame()).await;
+            let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
+            let Ok(bytes) = frame.into_data() else {
+                continue;
+            };
+            self.take_bytes(&bytes).await?;
+        }
+        if let Some(expected) = self.request.body_sha256
+            && expected.as_bytes().as_slice() != self.hasher.clone().finalize().as_slice()
+        {
+            return Err(TicketProblem::WrongDigest);
+        }
+        Ok(())
+    }
+
+    async fn take_bytes(&mut self, bytes: &[u8]) -> Result<(), TicketProblem> {
+        let total = self.held() + bytes.len() as u64;
+        let record = &self.ticket.record;
+        if record.size.is_none() && total > record.max_bytes {
+            return Err(TicketProblem::TooLarge {
+                limit: record.max_bytes,
+            });
+        }
+        if record.length().is_some_and(|length| total > length) {
+            return Err(TicketProblem::InconsistentLength);
+        }
+        if self.request.body_sha256.is_some() {
+            self.hasher.update(bytes);
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = MAX_SEGMENT_BYTES - self.buffer.len();
+            let (now, later) = rest.split_at(rest.len().min(room));
+            self.buffer.extend_from_slice(now);
+            rest = later;
+            if self.buffer.len() == MAX_SEGMENT_BYTES {
+                self.store_buffer().await?;
+            }
+        }
+        let waited_ms = self
+            .service
+            .inner
+            .clock
+            .now_ms()
+            .saturating_sub(self.saved_ms);
+        // A slow sender must not lose minutes of work, nor the lease.
+        if u128::from(waited_ms) >= MAX_BUFFER_TIME.as_millis() {
+            self.store_buffer().await?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that are stored or in memory.
+    fn held(&self) -> u64 {
+        self.ticket.record.moved + self.buffer.len() as u64
+    }
+
+    /// Stores what is in memory as one segment.
+    async fn store_buffer(&mut self) -> Result<(), TicketProblem> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        if self.ticket.record.segments.len() >= MAX_SEGMENTS {
+            return Err(TicketProblem::TooManyParts);
+        }
+        let operation = self.ticket.record.operation();
+        let operation = operation.ok_or(TicketProblem::Unavailable)?;
+        let bytes: Bytes = std::mem::take(&mut self.buffer).freeze();
+        let store = &self.service.inner.store;
+        let segment = store.stage_segment(&operation, bytes).await?;
+        let now_ms = self.service.inner.clock.now_ms();
+        let record = &mut self.ticket.record;
+        record.moved += segment.size;
+        record.segments.push(SegmentRecord::new(&segment));
+        if let Some(lease) = &mut record.lease {
+            lease.until_ms = lease_end(now_ms);
+        }
+        self.saved_ms = now_ms;
+        let saved = self.service.save(&mut self.ticket).await;
+        if saved.is_err() {
+            // Not counted: another request continued, or the records failed. The next request finds the offset.
+            let record = &mut self.ticket.record;
+            record.moved -= segment.size;
+            let lost: Vec<SegmentRecord> = record.segments.pop().into_iter().collect();
+            self.service
+                .remove_segments(&self.ticket.record, &lost)
+                .await;
+        }
+        saved
+    }
+
+    /// Stores the rest of a body that ended as it should.
+    async fn close_body(mut self) -> Result<ReceivedBody, TicketProblem> {
+        if let Err(problem) = self.store_buffer().await {
+            return Err(self.give_up(problem).await);
+        }
+        let record = &self.ticket.record;
+        let complete = match self.request.completes {
+            Some(complete) => complete,
+            None => record.length() == Some(record.moved),
+        };
+        if complete
+            && record
+                .announced
+                .is_some_and(|length| length != record.moved)
+        {
+            return Err(self.give_up(TicketProblem::InconsistentLength).await);
+        }
+        if !complete {
+            self.release().await?;
+        }
+        Ok(ReceivedBody {
+            ticket: self.ticket,
+            complete,
+        })
+    }
+
+    /// Ends a request that failed, and says why.
+    async fn give_up(&mut self, problem: TicketProblem) -> TicketProblem {
+        let kept = match &problem {
+            // The record belongs to another request now.
+            TicketProblem::Superseded => return problem,
+            TicketProblem::Interrupted => self.store_buffer().await,
+            TicketProblem::StorageFull | TicketProblem::Unavailable => Ok(()),
+            _ => {
+                self.roll_back();
+                Ok(())
+            }
+        };
+        let dropped = self.cut_segments();
+        let released = self.release().await;
+        if let Err(error) = kept.and(released) {
+            tracing::warn!(%error, "could not record the end of an upload request");
+        } else {
+            let record = &self.ticket.record;
+            self.service.remove_segments(record, &dropped).await;
+        }
+        problem
+    }
+
+    /// Forgets what this request brought.
+    fn roll_back(&mut self) {
+        self.ticket.record.moved = self.first_byte;
+        if self.first_byte == 0 {
+            self.ticket.record.state = TicketState::Open;
+            self.ticket.record.announced = None;
+            self.ticket.record.announced_sha256 = None;
+        }
+    }
+
+    /// Takes the segments out of the record that are not counted any more.
+    fn cut_segments(&mut self) -> Vec<SegmentRecord> {
+        let record = &mut self.ticket.record;
+        if record.moved == self.first_byte && record.segments.len() > self.first_segment {
+            return record.segments.split_off(self.first_segment);
+        }
+        Vec::new()
+    }
+
+    async fn release(&mut self) -> Result<(), TicketProblem> {
+        self.ticket.record.lease = None;
+        self.service.save(&mut self.ticket).await
+    }
+}
+
+pub(crate) fn lease_end(now_ms: u64) -> u64 {
+    let lease_ms = u64::try_from(LEASE_TIME.as_millis()).unwrap_or(u64::MAX);
+    now_ms.saturating_add(lease_ms)
+}
+
+pub(crate) fn new_lease(now_ms: u64) -> TicketLease {
+    TicketLease {
+        holder: format!("{:016x}", rand::random::<u64>()),
+        until_ms: lease_end(now_ms),
+    }
+}
+
+/// Checks what the header fields announce, before a byte of the body is read.
+fn check_request(record: &TicketRecord, request: &UploadRequest) -> Result<(), TicketProblem> {
+    if record.direction != TicketDirection::Upload {
+        return Err(TicketProblem::MethodNotAllowed);
+    }
+    if let (Some(expected), Some(found)) = (&record.media_type, &request.media_type)
+        && !dray_media_type::matches_pattern(Some(found), expected)
+    {
+        return Err(TicketProblem::WrongType {
+            expected: expected.clone(),
+            found: found.clone(),
+        });
+    }
+    if let Some(length) = request.length {
+        if length > record.max_bytes {
+            return Err(TicketProblem::TooLarge {
+                limit: record.max_bytes,
+            });
+        }
+        if let Some(expected) = record.size.filter(|size| *size != length) {
+            return Err(TicketProblem::WrongSize {
+                expected,
+                actual: length,
+            });
+        }
+        let continues = request.start != UploadStart::Whole;
+        if continues && record.announced.is_some_and(|before| before != length) {
+            return Err(TicketProblem::InconsistentLength);
+        }
+    }
+    if let Some(whole) = request.whole_sha256
+        && record
+            .sha256
+            .as_ref()
+            .is_some_and(|sha256| *sha256 != whole.to_hex())
+    {
+        return Err(TicketProblem::WrongDigest);
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Where records are kept: values with revisions, changed by compare-and-set.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use dray_bus::{KeyError, KeyValue};
+
+/// Bytes of the revision before the value in a file.
+const REVISION_BYTES: usize = 8;
+
+/// The records of all tickets of a system. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct TicketRecords(RecordBackend);
+
+#[derive(Clone, Debug)]
+enum RecordBackend {
+    KeyValue(KeyValue),
+    Directory(Arc<RecordDirectory>),
+}
+
+/// Files of this machine, one for each record. Only one process may use the directory.
+#[derive(Debug)]
+struct RecordDirectory {
+    path: PathBuf,
+    /// Held while a record is compared and replaced.
+    changes: Mutex<()>,
+}
+
+/// A record was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Another request changed the record since it was read.
+    #[error("the record was changed by another request")]
+    Stale,
+    /// The bus failed.
+    #[error("could not reach the records of tickets")]
+    Bus(#[source] KeyError),
+    /// The directory failed.
+    #[error("could not access the directory of tickets")]
+    Directory(#[source] io::Error),
+}
+
+impl From<KeyError> for RecordError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Stale | KeyError::Exists => Self::Stale,
+            other => Self::Bus(other),
+        }
+    }
+}
+
+impl TicketRecords {
+    /// Records in a bucket of the bus, which all replicas share.
+    pub const fn key_value(keys: KeyValue) -> Self {
+        Self(RecordBackend::KeyValue(keys))
+    }
+
+    /// Records in a directory, which is created. They survive the death of the process; not for certain the loss of
+    /// power, because nothing is synced.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be created.
+    pub fn directory(path: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(path)?;
+        Ok(Self(RecordBackend::Directory(Arc::new(RecordDirectory {
+            path: path.to_owned(),
+            changes: Mutex::new(()),
+        }))))
+    }
+
+    /// The value of a key and its revision.
+    pub(crate) async fn get(&self, key: &str) -> Result<Option<(Bytes, u64)>, RecordError> {
+        match &self.0 {
+            RecordBackend::KeyValue(keys) => {
+                let entry = keys.get(key).await?;
+                Ok(entry.map(|entry| (entry.value, entry.revision)))
+            }
+            RecordBackend::Directory(directory) => {
+                directory.run(key, |_, file| read_record(file)).await
+            }
+        }
+    }
+
+    /// Writes a key at `revision`; 0 for one that has no value. Returns the new revision.
+    pub(crate) async fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        revision: u64,
+    ) -> Result<u64, RecordError> {
+        match &self.0 {
+            RecordBackend::KeyValue(keys) if revision == 0 => Ok(keys.create(key, value).await?),
+            RecordBackend::KeyValue(keys) => Ok(keys.update(key, value, revision).await?),
+            RecordBackend::Directory(directory) => {
+                let replaced = directory.run(key, move |path, file| {
+                    let current = read_record(file)?.map_or(0, |(_, revision)| revision);
+                    if current != revision {
+                        return Ok(None);
+                    }
+                    write_record(path, file, &value, revision + 1)?;
+                    Ok(Some(revision + 1))
+                });
+                replaced.await?.ok_or(RecordError::Stale)
+            }
+        }
+    }
+
+    /// Deletes a key of exactly this revision.
+    pub(crate) async fn delete(&self, key: &str, revision: u64) -> Result<(), RecordError> {
+        match &self.0 {
+            RecordBackend::KeyValue(keys) => Ok(keys.delete(key, revision).await?),
+            RecordBackend::Directory(directory) => {
+                let deleted = directory.run(key, move |_, file| {
+                    let current = read_record(file)?.map_or(0, |(_, revision)| revision);
+                    if current != revision {
+                        return Ok(false);
+                    }
+                    std::fs::remove_file(file)?;
+                    Ok(true)
+                });
+                if deleted.await? {
+                    Ok(())
+                } else {
+                    Err(RecordError::Stale)
+                }
+            }
+        }
+    }
+
+    /// Keys that begin with `prefix` and a dot, at most `limit`.
+    pub(crate) async fn keys(
+        &self,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<String>, RecordError> {
+        match &self.0 {
+            RecordBackend::KeyValue(keys) => {
+                let listing = keys.list(prefix, limit).await?;
+                Ok(listing.entries.into_iter().map(|(key, _)| key).collect())
+            }
+            RecordBackend::Directory(directory) => {
+                let start = format!("{prefix}.");
+                let list = directory.run("", move |path, _| {
+                    let mut keys = Vec::new();
+                    for entry in std::fs::read_dir(path)? {
+                        let name = entry?.file_name().to_string_lossy().into_owned();
+                        if name.starts_with(&start) && keys.len() < limit {
+                            keys.push(name);
+                        }
+                    }
+                    Ok(keys)
+                });
+                list.await
+            }
+        }
+    }
+}
+
+impl RecordDirectory {
+    /// Runs blocking work with the directory and the file of a key, one at a time.
+    async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        key: &str,
+        work: impl FnOnce(&Path, &Path) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, RecordError> {
+        let directory = Arc::clone(self);
+        // Keys have letters, digits, `-`, `_` and dots between them, so they are names of files.
+        let file = self.path.join(key);
+        let joined = tokio::task::spawn_blocking(move || {
+            let _changing = directory
+                .changes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            work(&directory.path, &file)
+        });
+        joined
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(RecordError::Directory)
+    }
+}
+
+fn read_record(file: &Path) -> io::Result<Option<(Bytes, u64)>> {
+    let mut content = match std::fs::read(file) {
+        Ok(content) => Bytes::from(content),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if content.len() < REVISION_BYTES {
+        return Err(io::Error::from(io::ErrorKind::InvalidData));
+    }
+    let mut revision = [0; REVISION_BYTES];
+    revision.copy_from_slice(&content.split_to(REVISION_BYTES));
+    Ok(Some((content, u64::from_be_bytes(revision))))
+}
+
+/// Replaces a file with one rename, so that a reader and a crash see the old or the new value.
+fn write_record(directory: &Path, file: &Path, value: &[u8], revision: u64) -> io::Result<()> {
+    let mut draft = tempfile::NamedTempFile::new_in(directory)?;
+    draft.write_all(&revision.to_be_bytes())?;
+    draft.write_all(value)?;
+    draft.persist(file)?;
+    Ok(())
+}

@@ -1,0 +1,348 @@
+//! Makes, finds, revokes and sweeps tickets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_presentation::name;
+use dray_store::Store;
+use dray_types::{Clock, OperationId, Sha256Digest};
+use tokio_util::task::TaskTracker;
+
+use crate::issue::{IssuedTicket, TicketRequest};
+use crate::principal::Principal;
+use crate::problem::TicketProblem;
+use crate::record::{SegmentRecord, TicketRecord, TicketState};
+use crate::records::{RecordError, TicketRecords};
+use crate::usage::PrincipalUsage;
+
+/// Random bytes of a URL.
+const SECRET_BYTES: usize = 32;
+/// Attempts to change a record that others change too.
+const MAX_CHANGE_ATTEMPTS: u32 = 16;
+/// Time for which the record of an ended ticket is kept, so that its URL says why it does not work.
+const ENDED_RECORD_MS: u64 = 24 * 60 * 60 * 1000;
+/// Most tickets of one sweep.
+const MAX_SWEPT_TICKETS: usize = 10_000;
+
+/// What tickets may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TicketLimits {
+    /// Most bytes of one ticket.
+    pub max_bytes: u64,
+    /// Most open tickets of one principal.
+    pub max_open_tickets: usize,
+    /// Most bytes of one principal: those of its open tickets and those that moved within a day.
+    pub quota_bytes: u64,
+    /// Longest lifetime; segments live at least a day.
+    pub max_lifetime: Duration,
+    /// Longest time without a byte before a connection counts as broken.
+    pub idle_timeout: Duration,
+}
+
+impl Default for TicketLimits {
+    fn default() -> Self {
+        Self {
+            max_bytes: dray_store::MAX_OBJECT,
+            max_open_tickets: 32,
+            quota_bytes: 32 << 30,
+            max_lifetime: Duration::from_hours(12),
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The tickets of a system. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct TicketService {
+    pub(crate) inner: Arc<ServiceState>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ServiceState {
+    pub(crate) records: TicketRecords,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) limits: TicketLimits,
+    /// Owner of transfers: they end in order when their connection breaks.
+    pub(crate) tasks: TaskTracker,
+}
+
+/// A record with the revision by which it is changed.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadedTicket {
+    pub(crate) key: String,
+    pub(crate) record: TicketRecord,
+    pub(crate) revision: u64,
+}
+
+impl TicketService {
+    /// Tickets over these records and this store.
+    pub fn new(records: TicketRecords, store: Store, clock: Clock, limits: TicketLimits) -> Self {
+        Self {
+            inner: Arc::new(ServiceState {
+                records,
+                store,
+                clock,
+                limits,
+                tasks: TaskTracker::new(),
+            }),
+        }
+    }
+
+    /// Makes a ticket.
+    ///
+    /// # Errors
+    ///
+    /// The request is not valid, a limit of the principal is reached, or the records are not available.
+    pub async fn issue(
+        &self,
+        principal: &Principal,
+        request: TicketRequest,
+    ) -> Result<IssuedTicket, TicketProblem> {
+        let inner = &self.inner;
+        request.check(&inner.limits)?;
+        let now_ms = inner.clock.now_ms();
+        let lifetime_ms = u64::try_from(request.lifetime.as_millis()).unwrap_or(u64::MAX);
+        let expires_at_ms = now_ms.saturating_add(lifetime_ms);
+        let secret = URL_SAFE_NO_PAD.encode(rand::random::<[u8; SECRET_BYTES]>());
+        let key = ticket_key(&secret);
+        // Before the record: a ticket that is not counted must not exist.
+        self.change_usage(&principal.usage_key(), |usage| {
+            usage.reserve(
+                &key,
+                request.max_bytes,
+                expires_at_ms,
+                now_ms,
+                &inner.limits,
+            )
+        })
+        .await?;
+        let name = cleaned_name(&request.name);
+        let record = TicketRecord {
+            tenant: principal.tenant.as_str().to_owned(),
+            session: principal.session.as_str().to_owned(),
+            direction: request.direction,
+            max_bytes: request.max_bytes,
+            size: request.size,
+            media_type: request.media_type,
+            sha256: request.sha256.map(Sha256Digest::to_hex),
+            name: name.clone(),
+            created_at_ms: now_ms,
+            expires_at_ms,
+            state: TicketState::Open,
+            operation: OperationId::mint().as_str().to_owned(),
+            announced: None,
+            announced_sha256: None,
+            segments: Vec::new(),
+            moved: 0,
+            lease: None,
+            content: request.content,
+        };
+        inner.records.put(&key, encoded(&record), 0).await?;
+        Ok(IssuedTicket {
+            secret,
+            direction: request.direction,
+            expires_at_ms,
+            max_bytes: request.max_bytes,
+            name,
+        })
+    }
+
+    /// Ends a ticket and removes what came in so far. A used ticket stays used.
+    ///
+    /// # Errors
+    ///
+    /// There is no such ticket, it is used or expired, or the records are not available.
+    pub async fn revoke(&self, secret: &str) -> Result<(), TicketProblem> {
+        let ticket = self.find_usable(secret).await?;
+        self.end(ticket, TicketState::Revoked).await?;
+        Ok(())
+    }
+
+    /// Finds a ticket by the secret of its URL, in any state.
+    pub(crate) async fn find(&self, secret: &str) -> Result<LoadedTicket, TicketProblem> {
+        // Any other text cannot be a key, and is unknown like a wrong secret.
+        let is_secret = secret.len() == 43
+            && secret
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+        if !is_secret {
+            return Err(TicketProblem::Unknown);
+        }
+        self.load(&ticket_key(secret)).await
+    }
+
+    /// Finds a ticket that still can be used.
+    pub(crate) async fn find_usable(&self, secret: &str) -> Result<LoadedTicket, TicketProblem> {
+        let ticket = self.find(secret).await?;
+        self.check_usable(&ticket.record)?;
+        Ok(ticket)
+    }
+
+    pub(crate) fn check_usable(&self, record: &TicketRecord) -> Result<(), TicketProblem> {
+        match record.state {
+            TicketState::Complete => Err(TicketProblem::Used),
+            TicketState::Failed => Err(TicketProblem::Spent),
+            TicketState::Revoked => Err(TicketProblem::Revoked),
+            TicketState::Open | TicketState::Active
+                if record.is_expired(self.inner.clock.now_ms()) =>
+            {
+                Err(TicketProblem::Expired)
+            }
+            TicketState::Open | TicketState::Active => Ok(()),
+        }
+    }
+
+    pub(crate) async fn load(&self, key: &str) -> Result<LoadedTicket, TicketProblem> {
+        let found = self.inner.records.get(key).await?;
+        let (value, revision) = found.ok_or(TicketProblem::Unknown)?;
+        let record = serde_json::from_slice(&value).map_err(|error| {
+            tracing::error!(%error, "the record of a ticket is damaged");
+            TicketProblem::Unavailable
+        })?;
+        Ok(LoadedTicket {
+            key: key.to_owned(),
+            record,
+            revision,
+        })
+    }
+
+    /// Writes a changed record; fails when another request changed it since.
+    pub(crate) async fn save(&self, ticket: &mut LoadedTicket) -> Result<(), TicketProblem> {
+        let value = encoded(&ticket.record);
+        let records = &self.inner.records;
+        ticket.revision = records.put(&ticket.key, value, ticket.revision).await?;
+        Ok(())
+    }
+
+    /// Brings a ticket into its last state, removes its segments, and gives back what it reserved.
+    pub(crate) async fn end(
+        &self,
+        mut ticket: LoadedTicket,
+        state: TicketState,
+    ) -> Result<TicketRecord, TicketProblem> {
+        let segments = std::mem::take(&mut ticket.record.segments);
+        ticket.record.state = state;
+        ticket.record.lease = None;
+        self.save(&mut ticket).await?;
+        self.remove_segments(&ticket.record, &segments).await;
+        let moved = match (state, &ticket.record.content) {
+            (TicketState::Complete, Some(content)) => content.size,
+            _ => 0,
+        };
+        self.settle_usage(&ticket, moved).await;
+        Ok(ticket.record)
+    }
+
+    async fn settle_usage(&self, ticket: &LoadedTicket, moved: u64) {
+        let (Ok(tenant), Ok(session)) =
+            (ticket.record.tenant.parse(), ticket.record.session.parse())
+        else {
+            return;
+        };
+        let usage_key = Principal { tenant, session }.usage_key();
+        let settled = self.change_usage(&usage_key, |usage| {
+            usage.settle(&ticket.key, moved);
+            Ok(())
+        });
+        // The reservation ends with the ticket's time in any case.
+        if let Err(problem) = settled.await {
+            tracing::warn!(%problem, "could not count a used ticket");
+        }
+    }
+
+    /// Removes segments that no record names any more. What is left is swept with the staging area.
+    pub(crate) async fn remove_segments(&self, record: &TicketRecord, segments: &[SegmentRecord]) {
+        let Some(operation) = record.operation() else {
+            return;
+        };
+        for segment in segments.iter().filter_map(SegmentRecord::to_staged) {
+            let removed = self.inner.store.remove_segment(&operation, &segment).await;
+            if let Err(error) = removed {
+                tracing::warn!(%error, "could not remove a segment of an upload");
+            }
+        }
+    }
+
+    /// Removes what expired tickets left, and the records of tickets that ended a day ago.
+    ///
+    /// # Errors
+    ///
+    /// The records are not available.
+    pub async fn sweep(&self) -> Result<(), TicketProblem> {
+        let keys = self.inner.records.keys("ticket", MAX_SWEPT_TICKETS).await?;
+        for key in keys {
+            let swept = match self.load(&key).await {
+                Ok(ticket) => self.sweep_ticket(ticket).await,
+                Err(problem) => Err(problem),
+            };
+            match swept {
+                // Another request changed or removed the record meanwhile; the next sweep sees it.
+                Ok(()) | Err(TicketProblem::Superseded | TicketProblem::Unknown) => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        Ok(())
+    }
+
+    async fn sweep_ticket(&self, mut ticket: LoadedTicket) -> Result<(), TicketProblem> {
+        let now_ms = self.inner.clock.now_ms();
+        if !ticket.record.is_expired(now_ms) || ticket.record.is_leased(now_ms) {
+            return Ok(());
+        }
+        if !ticket.record.segments.is_empty() {
+            let segments = std::mem::take(&mut ticket.record.segments);
+            ticket.record.moved = 0;
+            self.save(&mut ticket).await?;
+            self.remove_segments(&ticket.record, &segments).await;
+        }
+        if now_ms >= ticket.record.expires_at_ms.saturating_add(ENDED_RECORD_MS) {
+            let records = &self.inner.records;
+            records.delete(&ticket.key, ticket.revision).await?;
+        }
+        Ok(())
+    }
+
+    async fn change_usage(
+        &self,
+        key: &str,
+        change: impl Fn(&mut PrincipalUsage) -> Result<(), TicketProblem>,
+    ) -> Result<(), TicketProblem> {
+        let records = &self.inner.records;
+        for _ in 0..MAX_CHANGE_ATTEMPTS {
+            let (mut usage, revision) = match records.get(key).await? {
+                Some((value, revision)) => (
+                    serde_json::from_slice(&value).map_err(|_| TicketProblem::Unavailable)?,
+                    revision,
+                ),
+                None => (PrincipalUsage::default(), 0),
+            };
+            change(&mut usage)?;
+            match records.put(key, encoded(&usage), revision).await {
+                Ok(_) => return Ok(()),
+                Err(RecordError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(TicketProblem::Unavailable)
+    }
+}
+
+/// The key of a ticket's record: the secret itself is in no record.
+fn ticket_key(secret: &str) -> String {
+    format!("ticket.{}", Sha256Digest::of(secret.as_bytes()))
+}
+
+fn cleaned_name(given: &str) -> String {
+    if given.is_empty() {
+        return String::new();
+    }
+    name::clean_name(given)
+}
+
+fn encoded(value: &impl serde::Serialize) -> bytes::Bytes {
+    // Never fails: the types have no maps with other keys than strings.
+    serde_json::to_vec(value).unwrap_or_default().into()
+}

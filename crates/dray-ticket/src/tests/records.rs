@@ -1,0 +1,64 @@
+//! Records in a directory and in a bucket behave the same.
+
+use bytes::Bytes;
+use dray_bus::{Bus, Topology};
+use dray_types::Clock;
+use opentelemetry::metrics::MeterProvider as _;
+
+use crate::records::{RecordError, TicketRecords};
+
+async fn check_records(records: &TicketRecords) {
+    assert!(records.get("ticket.a").await.unwrap().is_none());
+    let value = Bytes::from_static(b"1");
+    let first = records.put("ticket.a", value.clone(), 0).await.unwrap();
+    assert!(matches!(
+        records.put("ticket.a", value.clone(), 0).await,
+        Err(RecordError::Stale)
+    ));
+    let second = Bytes::from_static(b"2");
+    let next = records
+        .put("ticket.a", second.clone(), first)
+        .await
+        .unwrap();
+    assert!(matches!(
+        records.put("ticket.a", value.clone(), first).await,
+        Err(RecordError::Stale)
+    ));
+    assert_eq!(records.get("ticket.a").await.unwrap(), Some((second, next)));
+    records.put("usage.a", value, 0).await.unwrap();
+    assert_eq!(records.keys("ticket", 10).await.unwrap(), ["ticket.a"]);
+    assert!(matches!(
+        records.delete("ticket.a", first).await,
+        Err(RecordError::Stale)
+    ));
+    records.delete("ticket.a", next).await.unwrap();
+    assert!(records.get("ticket.a").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_directory_compares_and_sets() {
+    let folder = tempfile::tempdir().unwrap();
+    check_records(&TicketRecords::directory(folder.path()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_bucket_compares_and_sets() {
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let bus = Bus::in_process(Clock::system(), &meter);
+    bus.apply_topology(&Topology::default()).await.unwrap();
+    check_records(&TicketRecords::key_value(bus.key_value("dray_sessions"))).await;
+}
+
+#[tokio::test]
+async fn records_survive_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = TicketRecords::directory(folder.path()).unwrap();
+    let value = Bytes::from_static(b"1");
+    let revision = before.put("ticket.a", value.clone(), 0).await.unwrap();
+    drop(before);
+    let after = TicketRecords::directory(folder.path()).unwrap();
+    assert_eq!(
+        after.get("ticket.a").await.unwrap(),
+        Some((value, revision))
+    );
+}

@@ -1,0 +1,205 @@
+//! Uploads that continue, as draft-ietf-httpbis-resumable-upload has them.
+
+use std::time::Duration;
+
+use dray_types::Sha256Digest;
+use tokio::io::AsyncWriteExt as _;
+
+use super::{TestEndpoint, connect, noise, send, with_version};
+use crate::fields::digest_value;
+use crate::{TicketLimits, TicketRequest};
+
+const APPEND_MEDIA_TYPE: &str = "content-type: application/partial-upload";
+
+/// Sends the head and a part of the body, and breaks the connection.
+async fn break_after(world: &TestEndpoint, head: &str, part: &[u8]) {
+    let mut stream = connect(world.address).await;
+    let head = with_version(head);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(part).await.unwrap();
+    stream.shutdown().await.unwrap();
+}
+
+async fn wait_for_offset(world: &TestEndpoint, url: &str, offset: usize) {
+    let secret = url.rsplit('/').next().unwrap();
+    super::until(|| async {
+        let record = world.service.find(secret).await.unwrap().record;
+        record.moved == offset as u64 && record.lease.is_none()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn parts_become_one_artifact() {
+    let world = TestEndpoint::new().await;
+    let url = world.issue(TicketRequest::upload(100)).await;
+    let created = world
+        .send(
+            &format!("POST {url}\r\nupload-complete: ?0\r\nupload-length: 6"),
+            b"ab",
+        )
+        .await;
+    assert_eq!(created.status, 201);
+    assert_eq!(created.field("upload-offset"), Some("2"));
+    assert_eq!(created.field("upload-complete"), Some("?0"));
+    assert!(created.field("location").unwrap().ends_with(&url));
+    let limit = created.field("upload-limit").unwrap();
+    assert!(limit.contains("max-size=100") && limit.contains("max-append-size="));
+
+    let head =
+        format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?0");
+    assert_eq!(world.send(&head, b"cd").await.status, 204);
+    assert!(!world.is_stored(b"abcd").await);
+
+    let offset = world.ask(&format!("HEAD {url}")).await;
+    assert_eq!(offset.status, 204);
+    assert_eq!(offset.field("upload-offset"), Some("4"));
+    assert_eq!(offset.field("upload-length"), Some("6"));
+    assert_eq!(offset.field("cache-control"), Some("no-store"));
+
+    let head =
+        format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 4\r\nupload-complete: ?1");
+    let done = world.send(&head, b"ef").await;
+    assert_eq!(done.status, 201);
+    assert_eq!(done.field("upload-complete"), Some("?1"));
+    assert_eq!(done.json()["sha256"], Sha256Digest::of(b"abcdef").to_hex());
+    let after = world.ask(&format!("HEAD {url}")).await;
+    assert_eq!(after.field("upload-complete"), Some("?1"));
+    assert_eq!(world.count_files("segments"), 0);
+}
+
+#[tokio::test]
+async fn a_wrong_offset_is_refused_with_the_right_one() {
+    let world = TestEndpoint::new().await;
+    let url = world.issue(TicketRequest::upload(100)).await;
+    world
+        .send(&format!("POST {url}\r\nupload-complete: ?0"), b"abc")
+        .await;
+    for offset in [0, 2, 4] {
+        let head = format!(
+            "PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: {offset}\r\nupload-complete: ?1"
+        );
+        let response = world.send(&head, b"xx").await;
+        assert_eq!(response.status, 409);
+        assert_eq!(response.problem(), "mismatching-upload-offset");
+        assert_eq!(response.field("upload-offset"), Some("3"));
+        assert_eq!(response.json()["expected-offset"], 3);
+        assert_eq!(response.json()["provided-offset"], offset);
+    }
+}
+
+#[tokio::test]
+async fn a_broken_upload_continues_in_another_process() {
+    let world = TestEndpoint::new().await;
+    let bytes = noise(10 << 20);
+    let url = world.issue(TicketRequest::upload(16 << 20)).await;
+    let sent = 7 << 20;
+    let head = format!("PUT {url}\r\ncontent-length: {}", bytes.len());
+    break_after(&world, &head, &bytes[..sent]).await;
+    wait_for_offset(&world, &url, sent).await;
+    assert!(world.count_files("segments") > 0);
+
+    let (replica, _stop) = world.replica(TicketLimits::default()).await;
+    let offset = super::send_raw(replica, &format!("HEAD {url}"), b"").await;
+    assert_eq!(
+        offset.field("upload-offset"),
+        Some(sent.to_string().as_str())
+    );
+    let head = format!(
+        "PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: {sent}\r\nupload-complete: ?1"
+    );
+    let done = send(replica, &head, &bytes[sent..]).await;
+    assert_eq!(done.status, 201, "{done:?}");
+    assert_eq!(done.json()["sha256"], Sha256Digest::of(&bytes).to_hex());
+    assert!(world.is_stored(&bytes).await);
+    assert_eq!(world.count_files("segments"), 0);
+}
+
+#[tokio::test]
+async fn a_sender_that_continues_takes_over_from_one_that_hangs() {
+    let world = TestEndpoint::new().await;
+    let url = world.issue(TicketRequest::upload(100)).await;
+    world
+        .send(&format!("POST {url}\r\nupload-complete: ?0"), b"ab")
+        .await;
+    let head =
+        format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?1");
+    let mut hanging = connect(world.address).await;
+    let hanging_head = with_version(&format!("{head}\r\ncontent-length: 2"));
+    hanging.write_all(hanging_head.as_bytes()).await.unwrap();
+    hanging.write_all(b"X").await.unwrap();
+    let secret = url.rsplit('/').next().unwrap();
+    super::until(|| async {
+        let ticket = world.service.find(secret).await.unwrap();
+        ticket.record.lease.is_some()
+    })
+    .await;
+
+    assert_eq!(world.send(&head, b"cd").await.status, 201);
+    hanging.write_all(b"X").await.unwrap();
+    let late = super::read_response(&mut hanging).await;
+    assert_eq!(
+        (late.status, late.problem().as_str()),
+        (409, "upload-superseded")
+    );
+    assert!(world.is_stored(b"abcd").await);
+    assert_eq!(world.count_files("segments"), 0);
+}
+
+#[tokio::test]
+async fn a_part_with_a_wrong_digest_is_forgotten() {
+    let world = TestEndpoint::new().await;
+    let url = world.issue(TicketRequest::upload(100)).await;
+    world
+        .send(&format!("POST {url}\r\nupload-complete: ?0"), b"ab")
+        .await;
+    let digest = digest_value(Sha256Digest::of(b"cd"));
+    let head = format!(
+        "PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?1\r\ncontent-digest: {digest}"
+    );
+    let damaged = world.send(&head, b"cX").await;
+    assert_eq!(
+        (damaged.status, damaged.problem().as_str()),
+        (422, "wrong-digest")
+    );
+    assert_eq!(world.send(&head, b"cd").await.status, 201);
+    assert!(world.is_stored(b"abcd").await);
+}
+
+#[tokio::test]
+async fn a_length_that_is_not_kept_is_refused() {
+    let world = TestEndpoint::new().await;
+    let url = world.issue(TicketRequest::upload(100)).await;
+    let create = format!("POST {url}\r\nupload-complete: ?0\r\nupload-length: 4");
+    world.send(&create, b"ab").await;
+    let head =
+        format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?1");
+    for body in [&b"c"[..], b"cde"] {
+        let response = world.send(&head, body).await;
+        assert_eq!(response.status, 400);
+        assert_eq!(response.problem(), "inconsistent-upload-length");
+    }
+    let other = format!("{head}\r\nupload-length: 5");
+    assert_eq!(
+        world.send(&other, b"cde").await.problem(),
+        "inconsistent-upload-length"
+    );
+    assert_eq!(world.send(&head, b"cd").await.status, 201);
+}
+
+#[tokio::test]
+async fn a_silent_connection_counts_as_broken() {
+    let limits = TicketLimits {
+        idle_timeout: Duration::from_millis(50),
+        ..TicketLimits::default()
+    };
+    let world = TestEndpoint::with(limits, u64::MAX).await;
+    let url = world.issue(TicketRequest::upload(100)).await;
+    let mut stream = connect(world.address).await;
+    let head = with_version(&format!("PUT {url}\r\ncontent-length: 9"));
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(b"abc").await.unwrap();
+    wait_for_offset(&world, &url, 3).await;
+    let response = super::read_response(&mut stream).await;
+    assert_eq!(response.problem(), "upload-interrupted");
+}

@@ -1,0 +1,124 @@
+//! How much a principal uses: open tickets and bytes of the last day.
+
+use serde::{Deserialize, Serialize};
+
+use crate::TicketLimits;
+use crate::problem::TicketProblem;
+
+/// Time for which the bytes of a ticket count after it was made.
+pub(crate) const QUOTA_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The use of one principal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PrincipalUsage {
+    entries: Vec<UsageEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct UsageEntry {
+    ticket: String,
+    /// Bytes that are reserved while the ticket is open, and those that came afterwards.
+    bytes: u64,
+    /// Unix milliseconds at which an open ticket ends; nothing once it was used.
+    open_until_ms: Option<u64>,
+    created_at_ms: u64,
+}
+
+impl PrincipalUsage {
+    /// Reserves the bytes of a new ticket.
+    pub(crate) fn reserve(
+        &mut self,
+        ticket: &str,
+        bytes: u64,
+        expires_at_ms: u64,
+        now_ms: u64,
+        limits: &TicketLimits,
+    ) -> Result<(), TicketProblem> {
+        self.entries.retain(|entry| {
+            entry
+                .open_until_ms
+                .is_some_and(|until_ms| now_ms < until_ms)
+                || (entry.open_until_ms.is_none()
+                    && now_ms < entry.created_at_ms.saturating_add(QUOTA_WINDOW_MS))
+        });
+        let open = self.entries.iter();
+        let open = open.filter(|entry| entry.open_until_ms.is_some()).count();
+        if open >= limits.max_open_tickets {
+            return Err(TicketProblem::TooManyOpen {
+                limit: limits.max_open_tickets,
+            });
+        }
+        let used: u64 = self.entries.iter().map(|entry| entry.bytes).sum();
+        let free = limits.quota_bytes.saturating_sub(used);
+        if bytes > free {
+            return Err(TicketProblem::QuotaExceeded {
+                free,
+                quota: limits.quota_bytes,
+            });
+        }
+        self.entries.push(UsageEntry {
+            ticket: ticket.to_owned(),
+            bytes,
+            open_until_ms: Some(expires_at_ms),
+            created_at_ms: now_ms,
+        });
+        Ok(())
+    }
+
+    /// Closes the entry of a ticket that moved this many bytes in the end.
+    pub(crate) fn settle(&mut self, ticket: &str, bytes: u64) {
+        if bytes == 0 {
+            self.entries.retain(|entry| entry.ticket != ticket);
+        }
+        for entry in &mut self.entries {
+            if entry.ticket == ticket {
+                entry.bytes = bytes;
+                entry.open_until_ms = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> TicketLimits {
+        TicketLimits {
+            max_open_tickets: 2,
+            quota_bytes: 100,
+            ..TicketLimits::default()
+        }
+    }
+
+    #[test]
+    fn open_tickets_are_limited_until_they_expire_or_are_used() {
+        let mut usage = PrincipalUsage::default();
+        usage.reserve("a", 1, 50, 0, &limits()).unwrap();
+        usage.reserve("b", 1, 90, 0, &limits()).unwrap();
+        let third = usage.reserve("c", 1, 90, 0, &limits());
+        assert!(matches!(
+            third,
+            Err(TicketProblem::TooManyOpen { limit: 2 })
+        ));
+        usage.reserve("c", 1, 90, 50, &limits()).unwrap();
+        usage.settle("b", 1);
+        usage.reserve("d", 1, 90, 50, &limits()).unwrap();
+    }
+
+    #[test]
+    fn bytes_count_while_reserved_and_a_day_after_they_came() {
+        let mut usage = PrincipalUsage::default();
+        usage.reserve("a", 80, 50, 0, &limits()).unwrap();
+        let second = usage.reserve("b", 30, 50, 0, &limits());
+        assert!(matches!(
+            second,
+            Err(TicketProblem::QuotaExceeded { free: 20, .. })
+        ));
+        usage.settle("a", 40);
+        usage.reserve("b", 60, 50, 0, &limits()).unwrap();
+        usage
+            .reserve("c", 100, u64::MAX, QUOTA_WINDOW_MS, &limits())
+            .unwrap();
+    }
+}

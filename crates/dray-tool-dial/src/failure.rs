@@ -1,0 +1,29 @@
+//! What a failed call of DIAL Core means for a tool that calls a deployment (quickapps 22.3).
+
+use dray_dial::{Error, ErrorKind};
+use dray_tool::{HandledFailure, ToolFailure};
+
+/// Shown when the service gave no message.
+pub(crate) const GENERAL_MESSAGE: &str =
+    "> #### Exception:\nGeneral exception occurred while calling other DIAL deployment\n";
+
+/// The failure of a call of another deployment.
+pub(crate) fn deployment_failure(error: Error) -> ToolFailure {
+    // Before the status: timeouts have rules of their own (quickapps 21).
+    if error.kind == ErrorKind::Timeout {
+        return ToolFailure::TimedOut;
+    }
+    let said = error.peer_message().map(str::to_owned);
+    let failed = match error.status {
+        Some(status) => {
+            let text = said.unwrap_or_else(|| format!("The deployment answered HTTP {status}."));
+            let shown = format!("> #### Error:\n{text}\n> #### Status Code:\n{status}\n");
+            HandledFailure::new(text).status(status).shown(shown)
+        }
+        None => HandledFailure::new(said.unwrap_or_else(|| {
+            "The connection to the deployment failed before its answer was complete.".to_owned()
+        }))
+        .shown(GENERAL_MESSAGE),
+    };
+    failed.because(error).into()
+}

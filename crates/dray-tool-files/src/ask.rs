@@ -1,0 +1,174 @@
+//! Asking the other services, and what is said when they do not answer.
+
+use dray_bus::CallError;
+use dray_proto::export::ExportError;
+use dray_tool::{HandledFailure, ToolFailure};
+use dray_types::{Fault, FaultCode};
+use thiserror::Error;
+
+/// Another service of the platform, as agents know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerService {
+    /// The file-resolver, which also reads documents.
+    Documents,
+    /// The egress-fetcher, for addresses of the web.
+    Web,
+    /// The service sandbox-transfer, for files of sandboxes.
+    Sandbox,
+    /// The service platform-delivery, for files to a person's chat.
+    Delivery,
+    /// The artifact store that all services share.
+    Store,
+    /// The file API of DIAL Core.
+    Drive,
+}
+
+impl PeerService {
+    /// Its name for agents.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Documents => "The service that reads files",
+            Self::Web => "The service that fetches from the web",
+            Self::Sandbox => "The sandbox service",
+            Self::Delivery => "The service that delivers files",
+            Self::Store => "The file store",
+            Self::Drive => "The file storage",
+        }
+    }
+}
+
+/// Why a service gave no answer that can be used. What it prints is for the agent.
+#[derive(Debug, Error)]
+pub enum CallFailure {
+    /// The service refused the call, with its own message.
+    #[error("{}", fault_text(.0))]
+    Refused(Fault),
+    /// No service is listening.
+    #[error("{} is not reachable at the moment; try again later.", .0.title())]
+    Away(
+        PeerService,
+        #[source] Option<Box<dyn std::error::Error + Send + Sync>>,
+    ),
+    /// The service did not answer in time.
+    #[error("{} did not answer in time; try again later.", .0.title())]
+    Late(PeerService),
+    /// Its answer is not what it must be.
+    #[error("{} gave an answer that cannot be used; try again later.", .0.title())]
+    Garbled(PeerService),
+    /// The copy came without proof that it is whole.
+    #[error("The copy out of the sandbox is not proved to be whole; try again.")]
+    Unproven,
+}
+
+impl From<ExportError> for CallFailure {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::NotExportable => Self::Refused(error.into()),
+            ExportError::Reply(_) => Self::Garbled(PeerService::Sandbox),
+            ExportError::Unproven => Self::Unproven,
+        }
+    }
+}
+
+impl CallFailure {
+    /// The failure behind an error of the bus.
+    pub(crate) fn of(peer: PeerService, error: CallError) -> Self {
+        match error {
+            CallError::Fault(fault) => Self::fault(peer, fault),
+            CallError::Timeout(_) => Self::Late(peer),
+            CallError::Reply(_) => Self::Garbled(peer),
+            CallError::TooLarge { .. } => Self::Refused(Fault::from(error)),
+            CallError::NoResponder(_) | CallError::CircuitOpen(_) | CallError::Transport(_) => {
+                Self::Away(peer, Some(Box::new(error)))
+            }
+        }
+    }
+
+    /// A fault; one that says that the service cannot work now is its absence.
+    pub(crate) fn fault(peer: PeerService, fault: Fault) -> Self {
+        if fault.code == FaultCode::Unavailable
+            && matches!(
+                fault.detail.as_str(),
+                "no_responder" | "bus_unavailable" | "draining"
+            )
+        {
+            return Self::Away(peer, Some(Box::new(fault)));
+        }
+        Self::Refused(fault)
+    }
+
+    /// The failure of the store.
+    pub(crate) fn store(error: impl Into<Fault>) -> Self {
+        let fault = error.into();
+        if fault.code == FaultCode::Unavailable {
+            return Self::Away(PeerService::Store, Some(Box::new(fault)));
+        }
+        Self::Refused(fault)
+    }
+
+    /// The fault, when the service refused.
+    pub const fn refusal(&self) -> Option<&Fault> {
+        match self {
+            Self::Refused(fault) => Some(fault),
+            Self::Away(..) | Self::Late(_) | Self::Garbled(_) | Self::Unproven => None,
+        }
+    }
+}
+
+/// The two sentences of a fault.
+fn fault_text(fault: &Fault) -> String {
+    if fault.advice.is_empty() {
+        fault.message.clone()
+    } else {
+        format!("{} {}", fault.message, fault.advice)
+    }
+}
+
+impl From<CallFailure> for ToolFailure {
+    fn from(unanswered: CallFailure) -> Self {
+        HandledFailure::new(unanswered.to_string())
+            .because(unanswered)
+            .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absent_service_is_told_of_in_a_sentence_that_invites_to_try_again() {
+        let away = CallError::NoResponder("dray.egress.v1.fetch".to_owned());
+        assert_eq!(
+            CallFailure::of(PeerService::Web, away).to_string(),
+            "The service that fetches from the web is not reachable at the moment; try again later."
+        );
+        let open = CallError::CircuitOpen("sandbox".to_owned());
+        assert_eq!(
+            CallFailure::of(PeerService::Sandbox, open).to_string(),
+            "The sandbox service is not reachable at the moment; try again later."
+        );
+        let late = CallError::Timeout("dray.sandbox.v1.get".to_owned());
+        assert_eq!(
+            CallFailure::of(PeerService::Sandbox, late).to_string(),
+            "The sandbox service did not answer in time; try again later."
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_passed_on_in_the_words_of_the_service() {
+        let fault = Fault::new(FaultCode::NotFound, "There is no such file.").advice("List first.");
+        let failure = ToolFailure::from(CallFailure::of(
+            PeerService::Sandbox,
+            CallError::Fault(fault),
+        ));
+        assert_eq!(failure.to_string(), "There is no such file. List first.");
+    }
+
+    #[test]
+    fn no_sentence_names_a_subject_or_a_cause() {
+        let error = CallError::NoResponder("dray.secret.v1.verb".to_owned());
+        let failure = ToolFailure::from(CallFailure::of(PeerService::Store, error));
+        assert!(!failure.to_string().contains("dray."), "{failure}");
+    }
+}

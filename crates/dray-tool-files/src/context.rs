@@ -1,0 +1,303 @@
+//! The files of a conversation as the model knows them (docs/file-context.md): one id for each, for as long as the
+//! conversation lasts.
+
+use std::sync::Arc;
+
+use dray_agent::message::{Attachment, Message, Role};
+use dray_proto::v1;
+use dray_tool::{ToolFailure, UrlClass};
+use dray_types::ByteSize;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::ask::{CallFailure, PeerService};
+use super::catalog::{ConversationCatalog, FileCatalog};
+use super::loader::FileLoader;
+use super::name_key::{NAME_PREFIX, key_of, key_of_artifact};
+use super::scope::TurnScope;
+use super::storage::STORED_NAME_FIELD;
+use super::stored_names::StoredNames;
+
+/// Longest context that is taken.
+const MAX_CONTEXT_BYTES: ByteSize = ByteSize::mib(16);
+/// Messages that are seen: all of them.
+const ALL_MESSAGES: u64 = 1 << 20;
+/// How the model reaches files above the limit of one message.
+const TOO_MANY_FILES_ADVICE: &str =
+    "call read_attachment with the url that the list of attachments gives for them.";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BuiltContext {
+    #[serde(default)]
+    rewritten_histories: Vec<Value>,
+    current_user_message: Value,
+    catalog: Value,
+}
+
+/// Gives ids to the files of a conversation, by way of the service that reads files.
+#[derive(Debug)]
+pub struct ContextBuilder {
+    pub(super) scope: Arc<TurnScope>,
+    pub(super) names: Arc<StoredNames>,
+    pub(super) loader: Arc<FileLoader>,
+    pub(super) catalog: Arc<ConversationCatalog>,
+}
+
+impl ContextBuilder {
+    /// Gives ids to the files of a conversation, and keeps what the model is to be reminded of in its messages where
+    /// that is switched on. Without files no request is made. When the context cannot be built, files have no ids.
+    pub async fn prepare(&self, messages: &[Message]) {
+        if !messages
+            .iter()
+            .any(|message| !message_attachments(message).is_empty())
+        {
+            return;
+        }
+        match self.build(messages).await {
+            Ok(built) => {
+                self.catalog.set(FileCatalog::read(&built.catalog));
+                if self.scope.services.config.reminder {
+                    self.catalog.set_reminders(file_reminders(messages, &built));
+                }
+            }
+            Err(failure) => tracing::warn!(
+                error = &failure as &dyn std::error::Error,
+                "the files of a conversation got no ids"
+            ),
+        }
+    }
+
+    async fn build(&self, messages: &[Message]) -> Result<BuiltContext, ToolFailure> {
+        let mut items = Vec::new();
+        let mut turn = 0;
+        for message in messages {
+            let obj = match message.role {
+                Role::User => {
+                    turn += 1;
+                    ("Human", format!("q{turn}"))
+                }
+                Role::Assistant if message.calls().is_empty() => ("AI", format!("a{turn}")),
+                _ => continue,
+            };
+            // Without their texts: what is written for them is the reminder alone.
+            let mut value = Vec::new();
+            for attachment in message_attachments(message) {
+                value.push(json!({ "file": self.part(attachment).await }));
+            }
+            items.push(json!({"obj": obj.0, "dataId": obj.1, "value": value}));
+        }
+        let current = items
+            .iter()
+            .rposition(|item| item.get("obj") == Some(&json!("Human")));
+        let current = current
+            .map(|at| items.split_off(at))
+            .and_then(|tail| tail.into_iter().next());
+        let config = &self.scope.services.config;
+        let conversation = json!({
+            "histories": items,
+            "history": ALL_MESSAGES,
+            "userMessage": current,
+            "responseChatItemId": format!("a{turn}"),
+            "language": config.reminder_language,
+            // The message's own list of attachments names each file already, and a link would differ each time.
+            "hideUrls": true,
+            // The list of attachments is all that most models get of media.
+            "keepMedia": false,
+            "maxFiles": config.message_files,
+            "reach": TOO_MANY_FILES_ADVICE,
+        });
+        let services = &self.scope.services;
+        let request = v1::BuildContextRequest {
+            request: Some(
+                services
+                    .content(conversation.to_string().into(), "application/json")
+                    .await?,
+            ),
+            scope: Vec::new(),
+            allowed_hosts: Vec::new(),
+            link_seconds: 0,
+        };
+        let time = services.config.call_timeout.as_duration();
+        let reply = services
+            .ask(PeerService::Documents, &self.scope.meta(time), &request)
+            .await?;
+        let built = services
+            .read(PeerService::Documents, reply.built, MAX_CONTEXT_BYTES, time)
+            .await?;
+        serde_json::from_slice(&built)
+            .map_err(|_| CallFailure::Garbled(PeerService::Documents).into())
+    }
+
+    /// A file as the context takes it. What cannot be opened keeps its name, so that the model sees it.
+    async fn part(&self, attachment: &Attachment) -> Value {
+        let kind = attachment.kind.as_deref().unwrap_or_default();
+        let (key, url) = self.place_of(attachment).await;
+        let url = Some(url).filter(|url| !url.starts_with(NAME_PREFIX));
+        let last = url
+            .as_deref()
+            .unwrap_or_default()
+            .split(['?', '#'])
+            .next()
+            .and_then(|path| path.rsplit('/').next());
+        let name = attachment.title.clone().or_else(|| last.map(str::to_owned));
+        let mut part = Map::new();
+        let media = ["image", "audio", "video"];
+        let file_type = media
+            .into_iter()
+            .find(|media| kind.split('/').next() == Some(media));
+        part.insert("type".to_owned(), json!(file_type.unwrap_or("file")));
+        part.insert("name".to_owned(), json!(name.unwrap_or_default()));
+        // A stored file goes by its key alone: the reader signs a link where one is needed.
+        if let Some(url) = url {
+            part.insert("url".to_owned(), json!(url));
+        }
+        if let Some(key) = key {
+            part.insert("key".to_owned(), json!(key));
+        }
+        Value::Object(part)
+    }
+
+    /// The key and the URL of an attachment. A name of a stored file counts when it is one of this conversation.
+    async fn place_of(&self, attachment: &Attachment) -> (Option<String>, String) {
+        let url = attachment.url.clone().unwrap_or_default();
+        let named = attachment
+            .rest
+            .get(STORED_NAME_FIELD)
+            .and_then(Value::as_str);
+        if let Some((sha256, size)) = named.and_then(|name| self.names.checked_name(name)) {
+            return (Some(key_of(&sha256, size)), url);
+        }
+        match self.scope.services.classify(&url) {
+            UrlClass::Dial => match self.scope.services.dial_path(&url) {
+                Some(path) => {
+                    let url = format!("/v1/{path}");
+                    (Some(path), url)
+                }
+                None => (None, url),
+            },
+            UrlClass::External => (None, url),
+            class @ (UrlClass::Data | UrlClass::Unsupported) => {
+                let link = match self.loader.attached_claim(attachment).await {
+                    Ok((claim, _)) => {
+                        let link = self.scope.services.link(&claim).await;
+                        link.ok()
+                            .map(|link| (key_of_artifact(&claim.artifact), link))
+                    }
+                    Err(_) => None,
+                };
+                match link {
+                    Some((key, link)) => (Some(key), link.url.expose().to_owned()),
+                    // Bytes are not a name.
+                    None if class == UrlClass::Data => (None, String::new()),
+                    None => (None, url),
+                }
+            }
+        }
+    }
+
+    /// Puts fresh URLs in the place of ids in the arguments of a tool that takes URLs. No request is made where no
+    /// argument is an id.
+    ///
+    /// # Errors
+    ///
+    /// The reader cannot be asked.
+    pub async fn substitute(
+        &self,
+        mut arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, ToolFailure> {
+        arguments
+            .values_mut()
+            .for_each(|value| self.replace_names_by_ids(value));
+        if !self.catalog.has_files() || !arguments.values().any(|value| self.names_a_file(value)) {
+            return Ok(arguments);
+        }
+        let services = &self.scope.services;
+        let bytes = Value::Object(arguments).to_string();
+        let request = v1::SubstituteIdsRequest {
+            catalog: Some(
+                services
+                    .content(self.catalog.json(), "application/json")
+                    .await?,
+            ),
+            arguments: Some(services.content(bytes.into(), "application/json").await?),
+            // 0 stands for two hours, longer than any call of a tool.
+            link_seconds: 0,
+        };
+        let time = services.config.call_timeout.as_duration();
+        let reply = services
+            .ask(PeerService::Documents, &self.scope.meta(time), &request)
+            .await?;
+        let done = services
+            .read(
+                PeerService::Documents,
+                reply.arguments,
+                MAX_CONTEXT_BYTES,
+                time,
+            )
+            .await?;
+        serde_json::from_slice(&done)
+            .map_err(|_| CallFailure::Garbled(PeerService::Documents).into())
+    }
+
+    /// Puts the id of a file in the place of its stable name, by which the model knows stored files. A name that is not
+    /// one of this conversation stays as it is.
+    fn replace_names_by_ids(&self, value: &mut Value) {
+        match value {
+            Value::String(text) if text.starts_with(NAME_PREFIX) => {
+                let Some((sha256, size)) = self.names.checked_name(text) else {
+                    return;
+                };
+                let key = key_of(&sha256, size);
+                if let Some(id) = self.catalog.id_of_key(&key) {
+                    *text = id;
+                }
+            }
+            Value::Array(items) => items
+                .iter_mut()
+                .for_each(|item| self.replace_names_by_ids(item)),
+            Value::Object(members) => members
+                .values_mut()
+                .for_each(|member| self.replace_names_by_ids(member)),
+            _ => {}
+        }
+    }
+
+    fn names_a_file(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.catalog.entry(text).is_some(),
+            Value::Array(items) => items.iter().any(|item| self.names_a_file(item)),
+            Value::Object(members) => members.values().any(|member| self.names_a_file(member)),
+            _ => false,
+        }
+    }
+}
+
+fn message_attachments(message: &Message) -> &[Attachment] {
+    let custom = message.custom_content.as_ref();
+    let given = custom.and_then(|custom| custom.attachments.as_deref());
+    given.unwrap_or_default()
+}
+
+/// The reminder for each message of the user; `None` for one without files.
+fn file_reminders(messages: &[Message], built: &BuiltContext) -> Vec<Option<String>> {
+    let humans = built.rewritten_histories.iter();
+    let humans = humans.filter(|item| item.get("obj") == Some(&json!("Human")));
+    let texts = humans
+        .chain([&built.current_user_message])
+        .map(rewritten_text);
+    let users = messages.iter().filter(|message| message.role == Role::User);
+    users
+        .zip(texts)
+        .map(|(message, text)| text.filter(|_| !message_attachments(message).is_empty()))
+        .collect()
+}
+
+fn rewritten_text(item: &Value) -> Option<String> {
+    let parts = item.get("value")?.as_array()?;
+    let texts: Vec<_> = parts
+        .iter()
+        .filter_map(|part| part.get("text")?.get("content")?.as_str())
+        .collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
+}

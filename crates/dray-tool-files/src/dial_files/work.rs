@@ -1,0 +1,428 @@
+//! The work of the tools over the files of DIAL.
+
+use std::fmt::Write as _;
+
+use bytes::BytesMut;
+use dray_dial::files::{FileMetadata, UploadCondition};
+use dray_presentation::size;
+use dray_tool::{HandledFailure, ToolCall, ToolFailure};
+use futures_util::StreamExt as _;
+
+use super::super::drive::{Drive, DriveError, UploadBody};
+use super::super::storage::{drive_failure, storage_failure};
+use super::super::tools::{is_on, required_argument};
+use super::super::turn::{TurnFiles, text_argument};
+use super::{number_argument, path};
+
+/// Largest file that is read as text.
+const MAX_TEXT_BYTES: u64 = 4 << 20;
+/// Lines that are read when the model gives no number, and bytes of one answer.
+const DEFAULT_LINES: usize = 200;
+const MAX_ANSWER_BYTES: usize = 48 * 1024;
+/// Folders and files that one search looks at, and hits that it returns.
+const MAX_SEARCHED_FOLDERS: usize = 200;
+const MAX_SEARCHED_FILES: usize = 500;
+const MAX_HITS: usize = 100;
+
+/// One call of a tool, with the app's own folder of the caller.
+pub(super) struct DialFileCall<'a> {
+    files: &'a TurnFiles,
+    drive: &'a Drive,
+    home: &'a str,
+    call: &'a ToolCall,
+}
+
+impl<'a> DialFileCall<'a> {
+    pub(super) async fn of(files: &'a TurnFiles, call: &'a ToolCall) -> Result<Self, ToolFailure> {
+        let Some(drive) = files.scope.services.drive.as_ref() else {
+            return Err(HandledFailure::new("There are no files of DIAL here.").into());
+        };
+        let home = files
+            .storage
+            .home_url(drive)
+            .await
+            .map_err(storage_failure)?;
+        Ok(Self {
+            files,
+            drive,
+            home,
+            call,
+        })
+    }
+
+    fn file(&self, name: &str) -> Result<String, ToolFailure> {
+        let given = required_argument(self.call, name)?;
+        let url = path::relative_path(given, false).ok_or_else(|| refused_parameter(name))?;
+        Ok(format!("{}{url}", self.home))
+    }
+
+    fn folder(&self) -> Result<String, ToolFailure> {
+        let given = text_argument(&self.call.arguments, "path").unwrap_or_default();
+        let url = path::relative_path(given, true).ok_or_else(|| refused_parameter("path"))?;
+        Ok(format!("{}{url}", self.home))
+    }
+
+    /// A path as the model writes it.
+    fn shown(&self, url: &str) -> String {
+        path::shown_path(url.strip_prefix(self.home).unwrap_or(url))
+    }
+
+    pub(super) async fn list(&self) -> Result<String, ToolFailure> {
+        let folder = self.folder()?;
+        let listing = match self.drive.list(&self.files.scope.caller, &folder).await {
+            // Nothing was ever written there.
+            Err(DriveError::NotFound) if folder == self.home => {
+                return Ok(EMPTY_FOLDER_MESSAGE.to_owned());
+            }
+            listing => listing.map_err(|error| drive_failure("path", error))?,
+        };
+        let mut lines: Vec<_> = listing.items.iter().map(|item| self.line(item)).collect();
+        if lines.is_empty() {
+            lines.push(EMPTY_FOLDER_MESSAGE.to_owned());
+        }
+        if listing.is_truncated {
+            lines.push("There is more.".to_owned());
+        }
+        Ok(lines.join("\n"))
+    }
+
+    fn line(&self, item: &FileMetadata) -> String {
+        let path = self.shown(&item.url);
+        match item.content_length {
+            _ if item.is_folder() => path,
+            Some(bytes) => format!("{path} ({})", size::human_size(bytes)),
+            None => path,
+        }
+    }
+
+    pub(super) async fn read_lines(&self) -> Result<String, ToolFailure> {
+        let url = self.file("path")?;
+        let (start, count) = (
+            number_argument(self.call, "start", 1)?,
+            number_argument(self.call, "count", DEFAULT_LINES)?,
+        );
+        let (content, _) = self.text_of("path", &url).await?;
+        let all = content.lines().count();
+        if start > all {
+            return Ok(format!("The file has {all} lines."));
+        }
+        let mut told = String::new();
+        let mut next = start;
+        for (at, line) in content.lines().enumerate().skip(start - 1).take(count) {
+            // The first line is always given, so that a call makes progress; it is cut below.
+            if told.len() + line.len() > MAX_ANSWER_BYTES && at + 1 > start {
+                break;
+            }
+            let shown = line
+                .get(..line.floor_char_boundary(MAX_ANSWER_BYTES))
+                .unwrap_or_default();
+            let _ = writeln!(told, "{}\t{shown}", at + 1);
+            next = at + 2;
+        }
+        if next <= all {
+            let _ = writeln!(told, "The file has {all} lines; go on with start {next}.");
+        }
+        Ok(told)
+    }
+
+    pub(super) async fn search(&self) -> Result<String, ToolFailure> {
+        let query = required_argument(self.call, "query")?.to_lowercase();
+        let (found, whole) = self.walk().await?;
+        let mut hits = Vec::new();
+        for item in &found {
+            if item
+                .content_length
+                .is_some_and(|size| size > MAX_TEXT_BYTES)
+            {
+                continue;
+            }
+            // What is not text, or went away meanwhile, is skipped.
+            let Ok((content, _)) = self.text_of("path", &item.url).await else {
+                continue;
+            };
+            let path = self.shown(&item.url);
+            for (at, line) in content.lines().enumerate() {
+                if line.to_lowercase().contains(&query) {
+                    hits.push(format!(
+                        "{path}:{}: {}",
+                        at + 1,
+                        dray_presentation::name::shown_text(line, 300)
+                    ));
+                }
+                if hits.len() >= MAX_HITS {
+                    hits.push("There is more; search in a folder or for a longer text.".to_owned());
+                    return Ok(hits.join("\n"));
+                }
+            }
+        }
+        Ok(search_result(hits, whole))
+    }
+
+    pub(super) async fn find(&self) -> Result<String, ToolFailure> {
+        let pattern = required_argument(self.call, "pattern")?;
+        let (found, whole) = self.walk().await?;
+        let hits = found
+            .iter()
+            .filter(|item| path::matches_pattern(pattern, &item.name))
+            .map(|item| self.line(item))
+            .collect();
+        Ok(search_result(hits, whole))
+    }
+
+    /// All files below a folder, and whether that is all.
+    async fn walk(&self) -> Result<(Vec<FileMetadata>, bool), ToolFailure> {
+        let mut folders = vec![self.folder()?];
+        let (mut found, mut whole, mut looked) = (Vec::new(), true, 0);
+        while let Some(folder) = folders.pop() {
+            looked += 1;
+            let listing = match self.drive.list(&self.files.scope.caller, &folder).await {
+                // A folder may be deleted during the walk, and the home exists only from the first write on.
+                Err(DriveError::NotFound) if looked > 1 || folder == self.home => continue,
+                listing => listing.map_err(|error| drive_failure("path", error))?,
+            };
+            whole &= !listing.is_truncated;
+            for item in listing.items {
+                // A listing that names something outside of its folder is not followed.
+                if !item.url.starts_with(&folder) || item.url == folder {
+                    continue;
+                }
+                if !item.is_folder() {
+                    found.push(item);
+                } else if looked + folders.len() < MAX_SEARCHED_FOLDERS {
+                    folders.push(item.url);
+                } else {
+                    whole = false;
+                }
+            }
+            if found.len() >= MAX_SEARCHED_FILES {
+                found.truncate(MAX_SEARCHED_FILES);
+                return Ok((found, false));
+            }
+        }
+        found.sort_by(|one, other| one.url.cmp(&other.url));
+        Ok((found, whole))
+    }
+
+    pub(super) async fn write(&self) -> Result<String, ToolFailure> {
+        let url = self.file("path")?;
+        let content = self
+            .call
+            .arguments
+            .get("content")
+            .and_then(serde_json::Value::as_str);
+        let content =
+            content.ok_or_else(|| ToolFailure::parameter("content", "It must be a text."))?;
+        let body = UploadBody::Bytes(bytes::Bytes::copy_from_slice(content.as_bytes()));
+        self.put("path", &url, body, &self.condition()).await?;
+        Ok(format!(
+            "{} is written ({}).",
+            self.shown(&url),
+            human_size(content.len())
+        ))
+    }
+
+    fn condition(&self) -> UploadCondition {
+        if is_on(self.call, "overwrite") {
+            UploadCondition::Any
+        } else {
+            UploadCondition::NoneMatch
+        }
+    }
+
+    async fn put(
+        &self,
+        parameter: &str,
+        url: &str,
+        body: UploadBody,
+        condition: &UploadCondition,
+    ) -> Result<(), ToolFailure> {
+        let is_new = *condition == UploadCondition::NoneMatch;
+        let size = body.size();
+        let media_type = dray_media_type::type_of_name(&path::shown_path(url))
+            .unwrap_or(dray_media_type::names::OCTET_STREAM);
+        let put = self
+            .drive
+            .put(&self.files.scope.caller, url, media_type, body, condition)
+            .await;
+        match put {
+            // Another size means that the upload was cut short.
+            Ok(item) if item.content_length.is_none_or(|told| told == size) => Ok(()),
+            Ok(_) => Err(HandledFailure::new(
+                "The file storage has not kept the whole file; try again later.",
+            )
+            .into()),
+            Err(DriveError::Conflict) if is_new => Err(ToolFailure::parameter(
+                parameter,
+                "There is such a file already. Take another name, or set overwrite.",
+            )),
+            Err(DriveError::Conflict) => Err(HandledFailure::new(
+                "The file has changed since it was read. Read it again before you edit it.",
+            )
+            .into()),
+            Err(error) => Err(drive_failure(parameter, error)),
+        }
+    }
+
+    pub(super) async fn edit(&self) -> Result<String, ToolFailure> {
+        let url = self.file("path")?;
+        let old = self
+            .call
+            .arguments
+            .get("old_text")
+            .and_then(serde_json::Value::as_str);
+        let old = old.filter(|old| !old.is_empty()).ok_or_else(|| {
+            ToolFailure::parameter("old_text", "It must be a text that is not empty.")
+        })?;
+        let new = self
+            .call
+            .arguments
+            .get("new_text")
+            .and_then(serde_json::Value::as_str);
+        let new = new.ok_or_else(|| ToolFailure::parameter("new_text", "It must be a text."))?;
+        let (content, item) = self.text_of("path", &url).await?;
+        let times = content.matches(old).count();
+        let all = is_on(self.call, "replace_all");
+        match times {
+            0 => {
+                return Err(ToolFailure::parameter(
+                    "old_text",
+                    "It does not occur in the file.",
+                ));
+            }
+            2.. if !all => {
+                let sentence = format!(
+                    "It occurs {times} times. Take more of the text around it, or set replace_all."
+                );
+                return Err(ToolFailure::parameter("old_text", sentence));
+            }
+            _ => {}
+        }
+        let Some(etag) = item.etag else {
+            return Err(HandledFailure::new("The file storage does not tell the state of the file, so it cannot be edited safely.").into());
+        };
+        let edited = content.replace(old, new);
+        self.put(
+            "path",
+            &url,
+            UploadBody::Bytes(edited.into()),
+            &UploadCondition::Match(etag),
+        )
+        .await?;
+        Ok(format!("{} is edited: {times} replaced.", self.shown(&url)))
+    }
+
+    pub(super) async fn delete(&self) -> Result<String, ToolFailure> {
+        let url = self.file("path")?;
+        let deleted = self.drive.delete(&self.files.scope.caller, &url).await;
+        deleted.map_err(|error| drive_failure("path", error))?;
+        Ok(format!("{} is deleted.", self.shown(&url)))
+    }
+
+    /// Copies piece by piece. A move deletes the source after its copy was stored.
+    pub(super) async fn copy(&self, moves: bool) -> Result<String, ToolFailure> {
+        let (source, target) = (self.file("source")?, self.file("target")?);
+        if source == target {
+            return Err(ToolFailure::parameter("target", "It is the same file."));
+        }
+        let caller = &self.files.scope.caller;
+        let failed = |error| drive_failure("source", error);
+        let item = self.drive.metadata(caller, &source).await.map_err(failed)?;
+        let limit = self.files.scope.services.config.upload_limit.as_u64();
+        let bytes = match item.content_length {
+            Some(size) if size > limit => return Err(failed(DriveError::TooLarge { size, limit })),
+            Some(size) => UploadBody::Stream(
+                self.drive
+                    .open(caller, &source, limit)
+                    .await
+                    .map_err(failed)?,
+                size,
+            ),
+            // An upload needs its size before, so a file of unknown size is read into memory within a small limit.
+            None => UploadBody::Bytes(self.bytes("source", &source, MAX_TEXT_BYTES).await?),
+        };
+        self.put("target", &target, bytes, &self.condition())
+            .await?;
+        let (from, to) = (self.shown(&source), self.shown(&target));
+        if !moves {
+            return Ok(format!("{from} is copied to {to}."));
+        }
+        match self.drive.delete(caller, &source).await {
+            Ok(()) => Ok(format!("{from} is moved to {to}.")),
+            Err(error) => Err(HandledFailure::new(format!(
+                "{from} is copied to {to}, but could not be deleted."
+            ))
+            .because(error)
+            .into()),
+        }
+    }
+
+    /// The text of a file, with the state that it was read in.
+    async fn text_of(
+        &self,
+        parameter: &str,
+        url: &str,
+    ) -> Result<(String, FileMetadata), ToolFailure> {
+        // The state first: what changes in between makes the edit fail, and never goes lost.
+        let item = self.drive.metadata(&self.files.scope.caller, url).await;
+        let item = item.map_err(|error| drive_failure(parameter, error))?;
+        if item.is_folder() {
+            return Err(ToolFailure::parameter(parameter, "It is a folder."));
+        }
+        let bytes = self.bytes(parameter, url, MAX_TEXT_BYTES).await?;
+        match String::from_utf8(bytes.into()) {
+            Ok(content) if !content.contains('\0') => Ok((content, item)),
+            _ => Err(ToolFailure::parameter(
+                parameter,
+                "It is no text. read_attachment reads documents.",
+            )),
+        }
+    }
+
+    async fn bytes(
+        &self,
+        parameter: &str,
+        url: &str,
+        limit: u64,
+    ) -> Result<bytes::Bytes, ToolFailure> {
+        let failed = |error| drive_failure(parameter, error);
+        let mut pieces = self
+            .drive
+            .open(&self.files.scope.caller, url, limit)
+            .await
+            .map_err(failed)?;
+        let mut all = BytesMut::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|cause| failed(DriveError::of_download(cause, limit)))?;
+            let size = u64::try_from(all.len() + piece.len()).unwrap_or(u64::MAX);
+            if size > limit {
+                return Err(failed(DriveError::TooLarge { size, limit }));
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.freeze())
+    }
+}
+
+/// The answer for a folder without files.
+const EMPTY_FOLDER_MESSAGE: &str = "There are no files.";
+
+fn refused_parameter(parameter: &str) -> ToolFailure {
+    ToolFailure::parameter(
+        parameter,
+        "It must be a path relative to the files of this app, without .., a leading /, or any of : ; , = { } % & \" \\.",
+    )
+}
+
+fn search_result(mut hits: Vec<String>, whole: bool) -> String {
+    if hits.is_empty() {
+        hits.push("Nothing was found.".to_owned());
+    }
+    if !whole {
+        hits.push("Not everything was looked at; search in a folder.".to_owned());
+    }
+    hits.join("\n")
+}
+
+fn human_size(bytes: usize) -> String {
+    size::human_size(u64::try_from(bytes).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,64 @@
+//! Files that messages bring along as `data:` URLs.
+
+use dray_agent::message::{Attachment, Message, Role};
+use dray_tool::{FileStorage, UrlClass};
+use serde_json::Value;
+
+use super::storage::STORED_NAME_FIELD;
+
+/// Key of an attachment under which the bytes of an inline image stay, for models that take images in messages.
+pub const INLINE_KEY: &str = "inline";
+
+/// Keeps what users' messages bring along as `data:` URLs, and puts the stable name of the kept file in its place:
+/// nothing that is said of the file later repeats its bytes or holds a link to them. What cannot be kept loses its
+/// address, and says why in its title.
+pub async fn keep_inline(storage: &dyn FileStorage, messages: &mut [Message]) {
+    for message in messages
+        .iter_mut()
+        .filter(|message| message.role == Role::User)
+    {
+        let custom = message.custom_content.as_mut();
+        let attachments = custom.and_then(|custom| custom.attachments.as_mut());
+        for attachment in attachments.into_iter().flatten() {
+            keep_one(storage, attachment).await;
+        }
+    }
+}
+
+async fn keep_one(storage: &dyn FileStorage, attachment: &mut Attachment) {
+    let Some(url) = attachment
+        .url
+        // Taken out even if it cannot be kept: its bytes must not reach the model or the state.
+        .take_if(|url| storage.classify(url) == UrlClass::Data)
+    else {
+        return;
+    };
+    match storage.durable("attachments", &url).await {
+        Ok(kept) => {
+            let key = kept.rest.get(STORED_NAME_FIELD).and_then(Value::as_str);
+            attachment.url = key.map(str::to_owned).or(kept.url);
+            if attachment.kind.is_none() {
+                attachment.kind = kept.kind;
+            }
+            if attachment.title.is_none() {
+                attachment.title = kept.title;
+            }
+            attachment.rest.extend(kept.rest);
+            let kind = attachment.kind.as_deref().unwrap_or_default();
+            // Beside the name, for models that take images as parts of a message; it is removed before DIAL sees
+            // it.
+            if kind.starts_with("image/") {
+                attachment
+                    .rest
+                    .insert(INLINE_KEY.to_owned(), Value::from(url));
+            }
+        }
+        Err(failure) => {
+            let name = attachment
+                .title
+                .take()
+                .unwrap_or_else(|| "A file".to_owned());
+            attachment.title = Some(format!("{name} (not available: {failure})"));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Tools by which an agent reads, sends, lists and fetches files, and the files of one turn (quickapps 25.3, 30, 32, 43).
+//!
+//! The crate calls the other services over the bus: the file-resolver for references and documents, the egress-fetcher
+//! for addresses of the web, sandbox-transfer for files of sandboxes, and platform-delivery for what a person sees.
+//!
+//! - [`FileServices`]: what all turns share.
+//! - [`TurnFiles`]: the parts of one turn, on behalf of one caller: its scope, its session, the catalog of the
+//!   conversation, storage, loading, delivery.
+//! - [`tools`]: what the model can call.
+//! - [`dial_files`]: tools over the files of DIAL.
+//! - [`uploads`], [`context`]: a person's files on their way in; [`catalog`]: their ids.
+//! - [`media`]: tags of the final answer on their way out.
+//! - [`offload`]: large results of tools.
+//! - `name_key`: names of stored files, bound to the conversation that brought them.
+//!
+//! What it does not do: it puts no content of a file into a message of the bus above the inline limit, and it connects to
+//! no address that an agent chose.
+//!
+//! ```
+//! use dray_tool_files::data::decode_data_url;
+//!
+//! let inline = decode_data_url("data:text/csv;base64,YSxi", 100).unwrap();
+//! assert_eq!((inline.media_type.as_str(), &*inline.bytes), ("text/csv", &b"a,b"[..]));
+//! ```
+
+mod ask;
+pub mod catalog;
+pub mod config;
+pub mod context;
+pub mod data;
+pub mod dial_files;
+pub mod drive;
+mod export;
+mod fetched;
+pub mod inline;
+mod loader;
+pub mod media;
+mod name_key;
+pub mod offload;
+mod once;
+mod outgoing;
+mod resolve;
+mod scope;
+mod services;
+mod session;
+mod storage;
+mod stored_names;
+#[cfg(test)]
+mod tests;
+pub mod tools;
+mod turn;
+pub mod uploads;
+mod url_class;
+
+pub use ask::{CallFailure, PeerService};
+pub use config::Config;
+pub use outgoing::FileDelivery;
+pub use resolve::ReferenceResolver;
+pub use scope::TurnScope;
+pub use services::FileServices;
+pub use session::SessionBinding;
+pub use storage::TurnStorage;
+pub use turn::{TurnFiles, TurnStart};

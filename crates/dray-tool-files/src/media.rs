@@ -1,0 +1,202 @@
+//! `MEDIA:` tags in the final answer (platform-delivery 3): text passes as it comes, half a tag never shows, and what
+//! the tags name is sent when the answer ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dray_agent::message::Attachment;
+use dray_presentation::media::{HoldBack, MediaExtraction};
+use dray_proto::tagged::{self, MAX_LOOKUPS, MAX_TAGGED_PATHS};
+use dray_proto::v1;
+use futures_util::StreamExt as _;
+use tokio::time::Instant;
+
+use super::ask::{CallFailure, PeerService};
+use super::outgoing::{FileDelivery, OutgoingFile};
+use super::scope::TurnScope;
+use super::session::SessionBinding;
+use super::turn::TurnFiles;
+
+/// The filter of one answer.
+#[derive(Debug)]
+pub struct MediaTagFilter {
+    scope: Arc<TurnScope>,
+    session: Arc<SessionBinding>,
+    delivery: Arc<FileDelivery>,
+    hold: HoldBack,
+    /// Paths that were looked up, with the real path; `None` for a path that leads nowhere.
+    known: BTreeMap<String, Option<String>>,
+    /// Why the sandbox could not be asked.
+    away: Option<String>,
+}
+
+/// The end of an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FilteredRest {
+    /// Text that was held back, and what is to be said about files that did not go.
+    pub text: String,
+    /// Files for the answer, where the session has no chat.
+    pub attachments: Vec<Attachment>,
+}
+
+impl MediaTagFilter {
+    /// A filter; nothing without a sandbox whose files tags could name.
+    pub async fn new(files: &Arc<TurnFiles>) -> Option<Self> {
+        files.session.has_sandbox().await.then(|| Self {
+            scope: Arc::clone(&files.scope),
+            session: Arc::clone(&files.session),
+            delivery: Arc::clone(&files.delivery),
+            hold: HoldBack::new(),
+            known: BTreeMap::new(),
+            away: None,
+        })
+    }
+
+    /// Takes the next piece and gives what can be shown.
+    pub async fn push(&mut self, piece: &str) -> String {
+        self.hold.feed(piece);
+        // A path may grow until its line ends; before that the question would be for half of it.
+        if piece.contains('\n') {
+            let paths = self.hold.undecided();
+            self.look(paths).await;
+        }
+        let known = &self.known;
+        self.hold.take(|path| known.get(path).cloned().flatten())
+    }
+
+    /// Ends the answer: sends what its tags name, once, and not what a tool of this turn has sent.
+    pub async fn finish(mut self) -> FilteredRest {
+        let paths = self.hold.undecided_at_end();
+        self.look(paths).await;
+        let known = self.known;
+        let MediaExtraction {
+            mut files,
+            text,
+            notices,
+            directives,
+        } = self.hold.finish(|path| known.get(path).cloned().flatten());
+        if !files.is_empty() {
+            note_real_paths(&self.scope, &self.session, &self.delivery).await;
+        }
+        files.retain(|path| !self.delivery.was_sent(path.as_bytes()));
+        let mut rest = FilteredRest {
+            text,
+            attachments: Vec::new(),
+        };
+        if let Some(away) = self.away {
+            append_paragraph(&mut rest.text, &away);
+        } else if !notices.is_empty() {
+            append_paragraph(
+                &mut rest.text,
+                &format!("Could not be attached: {}.", notices.join(", ")),
+            );
+        }
+        if files.is_empty() {
+            return rest;
+        }
+        let parcel = OutgoingFile {
+            paths: files.into_iter().map(String::into_bytes).collect(),
+            flags: v1::DeliveryFlags {
+                as_voice: directives.audio_as_voice,
+                as_document: directives.as_document,
+                spoiler: false,
+            },
+            ..OutgoingFile::default()
+        };
+        // The tags belong to no call of a tool, so no tool's timeout applies.
+        let end = Instant::now() + self.scope.services.config.transfer_timeout.as_duration();
+        match Box::pin(self.delivery.dispatch("media", parcel, end)).await {
+            Ok(sent) => {
+                rest.attachments = sent.attachments;
+                if !sent.notice.is_empty() {
+                    append_paragraph(&mut rest.text, &sent.notice);
+                }
+            }
+            Err(failure) => append_paragraph(
+                &mut rest.text,
+                &format!("The files could not be delivered. {failure}"),
+            ),
+        }
+        rest
+    }
+
+    /// Asks the sandbox for the paths that are not known yet.
+    async fn look(&mut self, paths: Vec<String>) {
+        let room = MAX_TAGGED_PATHS.saturating_sub(self.known.len());
+        let wanted: Vec<_> = paths
+            .into_iter()
+            .filter(|path| !self.known.contains_key(path))
+            .take(room)
+            .collect();
+        // After one failure the others would fail as well, each after its timeout.
+        if wanted.is_empty() || self.away.is_some() {
+            return;
+        }
+        let jobs: Vec<_> = wanted
+            .into_iter()
+            .map(|path| lookup_path(&self.scope, &self.session, path))
+            .collect();
+        let answers: Vec<_> = futures_util::stream::iter(jobs)
+            .buffered(MAX_LOOKUPS)
+            .collect()
+            .await;
+        for answer in answers {
+            match answer {
+                Ok((path, real)) => {
+                    self.known.insert(path, real);
+                }
+                Err(away) => self.away = Some(away),
+            }
+        }
+    }
+}
+
+/// Notes where the paths lead that went to the person: tools name them as they like, tags by the path itself. One that
+/// no longer exists does not cause a wait.
+async fn note_real_paths(scope: &TurnScope, session: &SessionBinding, delivery: &FileDelivery) {
+    let jobs: Vec<_> = delivery
+        .sent_paths()
+        .into_iter()
+        .filter_map(|path| String::from_utf8(path).ok())
+        .take(MAX_TAGGED_PATHS)
+        .map(|path| lookup_path(scope, session, path))
+        .collect();
+    let answers: Vec<_> = futures_util::stream::iter(jobs)
+        .buffered(MAX_LOOKUPS)
+        .collect()
+        .await;
+    let real = answers.into_iter().flatten().filter_map(|(_, real)| real);
+    delivery.note_sent(real.map(String::into_bytes));
+}
+
+/// The real path behind a path; `None` when it does not exist or is not allowed.
+async fn lookup_path(
+    scope: &TurnScope,
+    session: &SessionBinding,
+    path: String,
+) -> Result<(String, Option<String>), String> {
+    let sandbox = session
+        .sandbox()
+        .await
+        .map_err(|failure| failure.to_string())?;
+    let request = tagged::lookup_request(sandbox, &path);
+    let meta = scope.meta(scope.services.config.call_timeout.as_duration());
+    let services = &scope.services;
+    match services.ask(PeerService::Sandbox, &meta, &request).await {
+        Ok(entry) => {
+            let real = tagged::real_path(&path, entry);
+            Ok((path, real))
+        }
+        Err(CallFailure::Refused(fault)) if tagged::is_missing(&fault) => Ok((path, None)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Adds a paragraph.
+fn append_paragraph(text: &mut String, words: &str) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push_str("\n\n");
+    }
+    text.push_str("⚠️ ");
+    text.push_str(words.trim_start_matches("⚠️ "));
+}

@@ -1,0 +1,141 @@
+//! Large results of tools go into a file, and the model gets a notice with the beginning (quickapps 43.3). When the
+//! file cannot be written, the result stays as it is.
+
+use bytes::Bytes;
+use dray_agent::message::Attachment;
+use dray_presentation::name;
+use dray_tool::FileStorage as _;
+use dray_types::Sha256Digest;
+
+use super::scope::TurnScope;
+use super::storage::{STORED_NAME_FIELD, TurnStorage};
+
+/// Folder for results that were offloaded.
+pub const OFFLOAD_DIRECTORY: &str = "offloaded-responses";
+/// Bytes of the beginning that the model sees all the same.
+const SHOWN_BYTES: usize = 2000;
+/// Tools that read back what was offloaded: their results stay.
+const READ_BACK: [&str; 4] = ["read_attachment", "read_files", "sandbox_get", "fetch_url"];
+
+/// A result in a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OffloadedResult {
+    /// The text for the model in place of the result.
+    pub notice: String,
+    /// The file with the whole result.
+    pub attachment: Attachment,
+}
+
+/// Puts large results of tools into files.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultOffloader<'a> {
+    pub(super) scope: &'a TurnScope,
+    pub(super) storage: &'a TurnStorage,
+}
+
+impl ResultOffloader<'_> {
+    /// Whether results of tools are offloaded, and from how many bytes on.
+    pub fn offload_threshold(&self) -> Option<u64> {
+        let default = self.scope.services.config.offload_threshold.as_u64();
+        let said = self.scope.features.dial_files.as_ref();
+        match said.and_then(|files| files.tool_call_result_offload.as_ref()) {
+            Some(offload) => offload
+                .enabled
+                .unwrap_or(true)
+                .then(|| offload.size_threshold.unwrap_or(default)),
+            None => self.scope.services.config.offload.then_some(default),
+        }
+    }
+
+    /// Puts the result of `tool` into a file when it is large; nothing when it stays.
+    pub async fn offload(
+        &self,
+        tool: &str,
+        media_type: &str,
+        result: &str,
+    ) -> Option<OffloadedResult> {
+        let threshold = self.offload_threshold()?;
+        let size = u64::try_from(result.len()).unwrap_or(u64::MAX);
+        if size < threshold || self.is_excluded(tool) {
+            return None;
+        }
+        // Named by the content: the same result has the same name in a repeated turn (R16).
+        let digest = Sha256Digest::of(result.as_bytes()).to_hex();
+        let extension = if media_type.contains("json") {
+            "json"
+        } else {
+            "txt"
+        };
+        let tool_name = name::ascii_safe(tool);
+        let file = format!(
+            "{OFFLOAD_DIRECTORY}/{tool_name}-{}.{extension}",
+            digest.get(..12).unwrap_or_default()
+        );
+        let bytes = Bytes::copy_from_slice(result.as_bytes());
+        match self.storage.keep(&file, media_type, bytes).await {
+            Ok(attachment) => {
+                let at = self.named(&file, &attachment);
+                let shown = result
+                    .get(..result.floor_char_boundary(SHOWN_BYTES))
+                    .unwrap_or_default();
+                let notice = format!(
+                    "The result of {tool} has {size} bytes, which is too long to show here. All of it is kept as {at}; read \
+                     parts of it with {}. It begins with:\n{shown}\n…",
+                    self.reader()
+                );
+                Some(OffloadedResult { notice, attachment })
+            }
+            Err(failure) => {
+                tracing::warn!(
+                    error = &failure as &dyn std::error::Error,
+                    tool,
+                    "a large result stays in the conversation"
+                );
+                None
+            }
+        }
+    }
+
+    fn is_excluded(&self, tool: &str) -> bool {
+        let said = self.scope.features.dial_files.as_ref();
+        let said = said.and_then(|files| files.tool_call_result_offload.as_ref());
+        let said = said.and_then(|offload| offload.excluded_tools.as_ref());
+        READ_BACK.contains(&tool)
+            || tool.starts_with("internal_file_")
+            || self
+                .scope
+                .services
+                .config
+                .offload_excluded
+                .iter()
+                .any(|name| name == tool)
+            || said.is_some_and(|names| names.iter().any(|name| name == tool))
+    }
+
+    /// How the model names the file: as it really is called, in the words of the tool that reads it.
+    fn named(&self, asked: &str, attachment: &Attachment) -> String {
+        if let Some(key) = attachment
+            .rest
+            .get(STORED_NAME_FIELD)
+            .and_then(serde_json::Value::as_str)
+        {
+            return key.to_owned();
+        }
+        let title = attachment
+            .title
+            .as_deref()
+            .and_then(|title| title.rsplit('/').next());
+        match (self.scope.reads_drive(), title) {
+            (true, Some(title)) => format!("{OFFLOAD_DIRECTORY}/{title}"),
+            _ => attachment.url.clone().unwrap_or_else(|| asked.to_owned()),
+        }
+    }
+
+    fn reader(&self) -> &'static str {
+        if self.scope.reads_drive() {
+            "internal_file_read_lines"
+        } else {
+            "read_attachment"
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Files on their way to a person: through platform-delivery where the session has a chat, else attached to the answer.
+//!
+//! Only what is proved counts as delivered: size and SHA-256 of what left the sandbox are those of what is kept.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dray_agent::message::Attachment;
+use dray_media_type::kind;
+use dray_proto::NamedCode as _;
+use dray_proto::v1::{self, FileState};
+use dray_tool::{HandledFailure, ToolFailure};
+use dray_types::Claim;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::ask::PeerService;
+use super::export::take_out;
+use super::scope::TurnScope;
+use super::session::SessionBinding;
+use super::storage::{TurnStorage, media_type};
+
+/// Longest wait for the end of a delivery in one question.
+const MAX_OUTCOME_WAIT: Duration = Duration::from_secs(10);
+/// Answer time beyond that wait.
+const RESPONSE_GRACE: Duration = Duration::from_secs(3);
+
+/// The arguments of a call that sends files.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OutgoingFile {
+    /// Paths in the sandbox.
+    pub(super) paths: Vec<Vec<u8>>,
+    /// Stored files with their names.
+    pub(super) claims: Vec<(Claim, String)>,
+    /// Text that is shown with the files.
+    pub(super) message: String,
+    /// How they are shown.
+    pub(super) flags: v1::DeliveryFlags,
+}
+
+/// The outcome of sending files.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SendOutcome {
+    /// The result for the model: JSON of platform-delivery 2.3, or a sentence.
+    pub(super) told: String,
+    /// Files for the answer, without a chat.
+    pub(super) attachments: Vec<Attachment>,
+    /// Whether anything arrived or may still arrive.
+    pub(super) any: bool,
+    /// Notice for the person; empty when there is nothing to say.
+    pub(super) notice: String,
+}
+
+/// Sends files to the person of one turn, and knows which have arrived.
+#[derive(Debug)]
+pub struct FileDelivery {
+    scope: Arc<TurnScope>,
+    session: Arc<SessionBinding>,
+    storage: Arc<TurnStorage>,
+    /// Paths that went to the person in this turn, as the model wrote them and as the sandbox resolved them.
+    sent: Mutex<BTreeSet<Vec<u8>>>,
+}
+
+impl FileDelivery {
+    /// Nothing is sent yet.
+    pub(super) fn new(
+        scope: Arc<TurnScope>,
+        session: Arc<SessionBinding>,
+        storage: Arc<TurnStorage>,
+    ) -> Self {
+        Self {
+            scope,
+            session,
+            storage,
+            sent: Mutex::default(),
+        }
+    }
+
+    /// Notes paths that a person has got.
+    pub(super) fn note_sent(&self, paths: impl IntoIterator<Item = Vec<u8>>) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        // Stored files have no path in the sandbox.
+        sent.extend(paths.into_iter().filter(|path| !path.is_empty()));
+    }
+
+    /// Paths that a person has got in this turn.
+    pub(super) fn sent_paths(&self) -> BTreeSet<Vec<u8>> {
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.clone()
+    }
+
+    /// Whether a person has got this path in this turn.
+    pub(super) fn was_sent(&self, path: &[u8]) -> bool {
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.contains(path)
+    }
+
+    /// Sends files. `what` names this sending within the turn: a repeat sends nothing twice.
+    pub(super) async fn dispatch(
+        &self,
+        what: &str,
+        parcel: OutgoingFile,
+        end: Instant,
+    ) -> Result<SendOutcome, ToolFailure> {
+        if self.session.has_chat().await {
+            self.deliver(what, parcel, end).await
+        } else {
+            self.attach(what, parcel, end).await
+        }
+    }
+
+    /// Hands files to the session's chat and waits for the platform's word.
+    async fn deliver(
+        &self,
+        what: &str,
+        parcel: OutgoingFile,
+        end: Instant,
+    ) -> Result<SendOutcome, ToolFailure> {
+        let services = &self.scope.services;
+        let operation = self.scope.operation(what);
+        let claims = parcel.claims.into_iter().map(|(mut claim, name)| {
+            claim.artifact.name = name;
+            claim.into()
+        });
+        let request = v1::SendFileRequested {
+            session: self.scope.session_text(),
+            paths: parcel.paths,
+            message: parcel.message,
+            flags: Some(parcel.flags),
+            claims: claims.collect(),
+            turn: self.scope.turn.clone(),
+            ..v1::SendFileRequested::default()
+        };
+        let left = || end.saturating_duration_since(Instant::now());
+        let short = services.config.call_timeout.as_duration();
+        // By this id a repeated turn finds its first delivery and does not make a second one.
+        let meta = self.scope.meta(left().min(short)).with_operation(operation);
+        let accepted = services.ask(PeerService::Delivery, &meta, &request).await?;
+        let id = accepted.delivery_id;
+        loop {
+            let wait = left().saturating_sub(RESPONSE_GRACE).min(MAX_OUTCOME_WAIT);
+            let request = v1::DeliveryOutcomeRequest {
+                delivery_id: id.clone(),
+                wait_ms: u64::try_from(wait.as_millis()).unwrap_or(0),
+            };
+            let meta = self.scope.meta((wait + RESPONSE_GRACE).min(left()));
+            let asked = services.ask(PeerService::Delivery, &meta, &request);
+            match asked.await {
+                Ok(report) if report.finished => return self.reported(&report),
+                Ok(_) if left() > RESPONSE_GRACE => {}
+                // Not knowing is not failing: the work is in the stream and goes on.
+                Ok(_) | Err(_) => {
+                    return Ok(SendOutcome {
+                        told: under_way(&id),
+                        any: true,
+                        ..SendOutcome::default()
+                    });
+                }
+            }
+        }
+    }
+
+    /// The outcome that platform-delivery reports, after its proof was checked.
+    fn reported(&self, report: &v1::DeliveryReport) -> Result<SendOutcome, ToolFailure> {
+        let shown = |file: &&v1::DeliveredFile| file.file_state().is_shown();
+        let unproven: Vec<_> = report
+            .files
+            .iter()
+            .filter(shown)
+            .filter(|file| !is_proven_delivery(file))
+            .map(|file| dray_presentation::name::shown_name(&file.name))
+            .collect();
+        // An error, not a report: the model must not say that an unproven file arrived.
+        if !unproven.is_empty() {
+            return Err(HandledFailure::new(format!(
+                "The delivery cannot be proved for {}; ask the user whether it arrived before you send it again.",
+                unproven.join(", ")
+            ))
+            .into());
+        }
+        self.note_sent(
+            report
+                .files
+                .iter()
+                .filter(shown)
+                .map(|file| file.path.clone()),
+        );
+        let may_have_come = |file: &v1::DeliveredFile| file.file_state() == FileState::Unknown;
+        Ok(SendOutcome {
+            told: report.result_json.clone(),
+            any: report
+                .files
+                .iter()
+                .any(|file| shown(&file) || may_have_come(file)),
+            notice: report.notice.clone(),
+            attachments: Vec::new(),
+        })
+    }
+
+    /// Attaches files to the answer. One that is not available does not stop the others.
+    async fn attach(
+        &self,
+        what: &str,
+        parcel: OutgoingFile,
+        end: Instant,
+    ) -> Result<SendOutcome, ToolFailure> {
+        let mut sent = SendOutcome::default();
+        let (mut lines, mut lost) = (Vec::new(), Vec::new());
+        for path in &parcel.paths {
+            let left = end.saturating_duration_since(Instant::now());
+            let outcome = match take_out(&self.scope, &self.session, path, left).await {
+                Ok(taken) => {
+                    let kept = self.attached(&taken.claim, &taken.name, path).await;
+                    if kept.is_ok() {
+                        self.note_sent([path.clone(), taken.real_path]);
+                    }
+                    kept
+                }
+                Err(failure) => Err(failure),
+            };
+            collect_outcome(outcome, path, &mut sent, &mut lines, &mut lost);
+        }
+        for (claim, name) in &parcel.claims {
+            let outcome = self.attached(claim, name, b"").await;
+            collect_outcome(outcome, name.as_bytes(), &mut sent, &mut lines, &mut lost);
+        }
+        sent.any = !sent.attachments.is_empty();
+        if !lost.is_empty() {
+            sent.notice = format!("Could not be attached: {}.", lost.join(", "));
+        }
+        let result = json!({
+            "success": lost.is_empty(),
+            "delivery_id": self.scope.operation(what).as_str(),
+            "files": lines,
+        });
+        sent.told = result.to_string();
+        Ok(sent)
+    }
+
+    /// Keeps a stored file as an attachment, and says so.
+    async fn attached(
+        &self,
+        claim: &Claim,
+        name: &str,
+        path: &[u8],
+    ) -> Result<(Attachment, Value), ToolFailure> {
+        let head = self.scope.services.head(claim, kind::HEAD_BYTES).await?;
+        let media_type = media_type(&head, name, claim.artifact.size);
+        let kept = self.storage.keep_claim(claim, name, media_type).await?;
+        let mut line = json!({
+            "path": String::from_utf8_lossy(path),
+            "name": kept.attachment.title,
+            "size": claim.artifact.size,
+            "mime": media_type,
+            "sha256": claim.artifact.sha256.to_hex(),
+            "state": attached_state(kept.ends_at_ms.is_some()).name(),
+            "route": "attachment",
+        });
+        if let (Some(ends), Some(line)) = (kept.ends_at_ms, line.as_object_mut()) {
+            line.insert("url_expires_at_ms".to_owned(), ends.into());
+        }
+        Ok((kept.attachment, line))
+    }
+}
+
+/// Adds the outcome of one file.
+fn collect_outcome(
+    outcome: Result<(Attachment, Value), ToolFailure>,
+    asked: &[u8],
+    sent: &mut SendOutcome,
+    lines: &mut Vec<Value>,
+    lost: &mut Vec<String>,
+) {
+    match outcome {
+        Ok((attachment, line)) => {
+            sent.attachments.push(attachment);
+            lines.push(line);
+        }
+        Err(failure) => {
+            let name = dray_presentation::name::shown_name(asked);
+            lines.push(json!({
+                "path": String::from_utf8_lossy(asked),
+                "name": name,
+                "state": FileState::Failed.name(),
+                "error": {"message": failure.to_string()},
+            }));
+            lost.push(name);
+        }
+    }
+}
+
+/// The state of a file that the response carries.
+const fn attached_state(is_link: bool) -> FileState {
+    if is_link {
+        FileState::DeliveredAsLink
+    } else {
+        FileState::Delivered
+    }
+}
+
+/// Whether a file that is said to be shown has a digest, and what left the sandbox is what was sent.
+fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
+    let copied = file.transfer.as_ref().is_none_or(|receipt| {
+        receipt.error.is_empty()
+            // The receipt of a tree counts the files, not the archive that was sent.
+            && (receipt.operation == "get_tree"
+                || (receipt.bytes == file.size && receipt.sha256 == file.sha256))
+    });
+    let stored = file
+        .claim
+        .as_ref()
+        .and_then(|claim| claim.artifact.as_ref());
+    let stored =
+        stored.is_none_or(|stored| stored.size == file.size && stored.sha256 == file.sha256);
+    file.sha256.len() == 32 && copied && stored
+}
+
+fn under_way(id: &str) -> String {
+    json!({
+        "success": false,
+        "delivery_id": id,
+        "state": FileState::Sending.name(),
+        "message": "The files are on their way and not confirmed yet. They are not lost: do not send them again, and do not \
+                    say that they have arrived.",
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Sha256Digest;
+
+    use super::*;
+
+    fn delivered() -> v1::DeliveredFile {
+        let sha256 = Sha256Digest::of(b"abc").as_bytes().to_vec();
+        v1::DeliveredFile {
+            size: 3,
+            sha256: sha256.clone(),
+            state_code: FileState::Delivered.into(),
+            transfer: Some(v1::TransferReceipt {
+                operation: "get".to_owned(),
+                bytes: 3,
+                sha256,
+                ..v1::TransferReceipt::default()
+            }),
+            ..v1::DeliveredFile::default()
+        }
+    }
+
+    #[test]
+    fn only_equal_digests_and_sizes_are_proof() {
+        assert!(is_proven_delivery(&delivered()));
+        let mut other = delivered();
+        other.sha256 = Sha256Digest::of(b"abd").as_bytes().to_vec();
+        assert!(!is_proven_delivery(&other), "another digest");
+        let mut shorter = delivered();
+        shorter.size = 2;
+        assert!(!is_proven_delivery(&shorter), "another size");
+        let mut bare = delivered();
+        bare.sha256.clear();
+        bare.transfer = None;
+        assert!(!is_proven_delivery(&bare), "no digest at all");
+    }
+}

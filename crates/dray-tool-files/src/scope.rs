@@ -1,0 +1,98 @@
+//! Who asks in a turn, and what every request to another service on its behalf carries.
+
+use std::time::Duration;
+
+use dray_agent::caller::Caller;
+use dray_agent::manifest::feature::{ExternalUrlFetch, Features};
+use dray_bus::Meta;
+use dray_proto::v1;
+use dray_tool::ToolCall;
+use dray_types::{OperationId, SessionId, Sha256Digest};
+use tokio::time::Instant;
+
+use super::services::FileServices;
+
+/// Time that is kept for saying what went wrong, before the caller of the tool gives up.
+const REPORT_MARGIN: Duration = Duration::from_millis(300);
+
+/// The caller, the session and the features of one turn. It does not change while the turn runs.
+#[derive(Debug)]
+pub struct TurnScope {
+    pub(super) services: FileServices,
+    /// The session; nothing when its id is not valid.
+    pub(super) session: Option<SessionId>,
+    pub(super) turn: String,
+    /// Names this request and no other one, not even a repeat of it: its calls share what they load.
+    pub(super) request: String,
+    pub(super) caller: Caller,
+    pub(super) features: Features,
+}
+
+impl TurnScope {
+    /// Most bytes of one file.
+    pub fn limit(&self) -> u64 {
+        let default = self.services.config.size_limit.as_u64();
+        self.features.file_loading.size_limit.unwrap_or(default)
+    }
+
+    /// The policy of the manifest for addresses of the web; nothing when it says nothing.
+    pub(super) fn policy(&self) -> Option<v1::AppPolicy> {
+        let ExternalUrlFetch {
+            enabled,
+            host_allowlist,
+        } = self.features.external_url_fetch.clone();
+        (enabled.is_some() || host_allowlist.is_some()).then(|| v1::AppPolicy {
+            enabled,
+            host_allowlist: host_allowlist.map(|patterns| v1::HostAllowlist { patterns }),
+        })
+    }
+
+    /// The session's id as requests carry it; empty without a session.
+    pub(super) fn session_text(&self) -> String {
+        let session = self.session.as_ref();
+        session.map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// The envelope of a question within a call.
+    pub(super) fn meta(&self, time: Duration) -> Meta {
+        self.services.meta(time, self.session.as_ref())
+    }
+
+    /// The envelope of a short question within a call.
+    pub(super) fn short(&self, call: &ToolCall) -> Meta {
+        let most = self.services.config.call_timeout.as_duration();
+        self.meta(time_left(call).min(most))
+    }
+
+    /// The id of something that a call does, the same when the call is repeated.
+    pub(super) fn operation(&self, what: &str) -> OperationId {
+        let session = self.session.as_ref().map_or("", SessionId::as_str);
+        let digest = Sha256Digest::of(format!("{session}\0{}\0{what}", self.turn).as_bytes());
+        let hex = digest.to_hex();
+        OperationId::new(format!("turn-{}", hex.get(..40).unwrap_or_default()))
+            .unwrap_or_else(|_| OperationId::mint())
+    }
+
+    /// The caller's credentials for DIAL, for services that load DIAL's files.
+    pub(super) fn credentials(&self) -> v1::DialCredentials {
+        let text = |secret: &Option<dray_types::Secret>| {
+            let secret = secret.as_ref().map(|secret| secret.expose().to_owned());
+            secret.unwrap_or_default()
+        };
+        v1::DialCredentials {
+            api_key: text(&self.caller.api_key),
+            authorization: text(&self.caller.authorization),
+        }
+    }
+
+    /// Whether the model has the tools over the files of DIAL.
+    pub(super) fn reads_drive(&self) -> bool {
+        self.services.drive.is_some() && self.features.dial_files.is_some()
+    }
+}
+
+/// Time left for a call, less what it takes to say that it failed.
+pub(super) fn time_left(call: &ToolCall) -> Duration {
+    let left = call.deadline.saturating_duration_since(Instant::now());
+    left.saturating_sub(REPORT_MARGIN.min(left / 10))
+}

@@ -1,0 +1,129 @@
+//! Large results of tools.
+
+use dray_agent::manifest::feature::{DialFiles, Features, Offload};
+use dray_proto::v1::{self, document_source};
+use serde_json::json;
+
+use super::reading::inline;
+use super::world::{FilesFixture, call, lock};
+use crate::{Config, TurnStart};
+
+fn offloading(enabled: Option<bool>) -> TurnStart {
+    TurnStart {
+        features: Features {
+            dial_files: Some(DialFiles {
+                tool_call_result_offload: Some(Offload {
+                    enabled,
+                    size_threshold: Some(10),
+                    excluded_tools: Some(vec!["quiet".to_owned()]),
+                }),
+                enabled_tools: None,
+            }),
+            ..Features::default()
+        },
+        ..TurnStart::default()
+    }
+}
+
+#[tokio::test]
+async fn a_large_result_goes_into_a_file_and_the_model_is_told_where() {
+    let mut world = FilesFixture::new().await;
+    let drive = world.drive();
+    let files = world.opened(offloading(None));
+    assert_eq!(
+        files
+            .offloader()
+            .offload("t", "text/plain", "012345678")
+            .await,
+        None,
+        "below the threshold"
+    );
+    let text = "0123456789".repeat(1000);
+    let offloaded = files
+        .offloader()
+        .offload("my tool", "text/plain", &text)
+        .await
+        .unwrap();
+    let url = offloaded.attachment.url.unwrap();
+    assert!(
+        url.starts_with("files/b/appdata/app/offloaded-responses/my_tool-"),
+        "{url}"
+    );
+    assert_eq!(lock(&drive.files)[&url], text);
+    let at = url.strip_prefix("files/b/appdata/app/").unwrap();
+    assert!(offloaded.notice.contains(at) && offloaded.notice.contains("internal_file_read_lines"));
+    assert!(offloaded.notice.len() < 3000);
+    for tool in ["quiet", "read_files", "internal_file_read_lines"] {
+        assert_eq!(
+            files.offloader().offload(tool, "text/plain", &text).await,
+            None,
+            "{tool}"
+        );
+    }
+    let off = world.opened(offloading(Some(false)));
+    assert_eq!(
+        off.offloader().offload("t", "text/plain", &text).await,
+        None
+    );
+}
+
+#[tokio::test]
+async fn a_result_stays_whole_when_its_file_cannot_be_written() {
+    let mut world = FilesFixture::new().await;
+    let drive = world.drive();
+    *lock(&drive.unreported_bytes) = 1;
+    let files = world.opened(offloading(None));
+    assert_eq!(
+        files
+            .offloader()
+            .offload("t", "text/plain", "0123456789")
+            .await,
+        None
+    );
+}
+
+#[tokio::test]
+async fn without_dial_a_large_result_is_read_back_by_its_key() {
+    let mut world = FilesFixture::with(Config {
+        offload: true,
+        ..Config::default()
+    })
+    .await;
+    let asked = world
+        .serve(|_: &v1::ReadAttachmentRequest| {
+            Ok(v1::ReadAttachmentReply {
+                output: Some(inline("part")),
+                ..v1::ReadAttachmentReply::default()
+            })
+        })
+        .await;
+    let files = world.turn();
+    let text = "é".repeat(30_000);
+    let offloaded = files
+        .offloader()
+        .offload("t", "text/plain", &text)
+        .await
+        .unwrap();
+    let key = offloaded.attachment.rest["key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        offloaded.notice.contains(&key) && !offloaded.notice.contains("http"),
+        "{}",
+        offloaded.notice
+    );
+    let output = call(
+        &files,
+        "read_attachment",
+        json!({"file_path": key, "range": "lines 1-2"}),
+    )
+    .await
+    .unwrap();
+    assert_eq!(output.content, "part");
+    let source = lock(&asked)[0].1.source.clone().unwrap().source.unwrap();
+    let document_source::Source::Claim(claim) = source else {
+        panic!("not a claim: {source:?}")
+    };
+    assert_eq!(claim.artifact.unwrap().size, 60_000);
+}

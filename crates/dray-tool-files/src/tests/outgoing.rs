@@ -1,0 +1,294 @@
+//! Files on their way to a person, and tags of answers.
+
+use dray_proto::v1;
+use dray_tool::ToolFailure;
+use dray_types::{Fault, FaultCode, Period, Sha256Digest};
+use serde_json::{Value, json};
+
+use super::world::{FilesFixture, PDF_BYTES, call, lock};
+use crate::Config;
+use crate::media::MediaTagFilter;
+
+fn honest(_: &mut v1::TransferReceipt) {}
+
+fn delivered(id: &str, bytes: &[u8]) -> v1::DeliveryReport {
+    v1::DeliveryReport {
+        delivery_id: id.to_owned(),
+        finished: true,
+        success: true,
+        result_json: r#"{"success":true}"#.to_owned(),
+        files: vec![v1::DeliveredFile {
+            path: b"/w/a.pdf".to_vec(),
+            name: "a.pdf".to_owned(),
+            size: bytes.len() as u64,
+            sha256: Sha256Digest::of(bytes).as_bytes().to_vec(),
+            state_code: v1::FileState::Delivered.into(),
+            ..v1::DeliveredFile::default()
+        }],
+        ..v1::DeliveryReport::default()
+    }
+}
+
+async fn platform(
+    world: &mut FilesFixture,
+    report: fn(&str) -> v1::DeliveryReport,
+) -> super::world::Asked<v1::SendFileRequested> {
+    let asked = world
+        .serve(|_: &v1::SendFileRequested| {
+            Ok(v1::DeliveryAccepted {
+                delivery_id: "d".to_owned(),
+                duplicate: false,
+            })
+        })
+        .await;
+    world
+        .serve(move |request: &v1::DeliveryOutcomeRequest| Ok(report(&request.delivery_id)))
+        .await;
+    asked
+}
+
+#[tokio::test]
+async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
+    let mut world = FilesFixture::new().await;
+    let drive = world.drive();
+    world.bind(false).await;
+    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    let files = world.turn();
+    let output = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
+        .await
+        .unwrap();
+    let told: Value = serde_json::from_str(&output.content).unwrap();
+    assert_eq!(told["success"], true);
+    assert_eq!(told["files"][0]["state"], "delivered");
+    assert_eq!(
+        told["files"][0]["sha256"],
+        Sha256Digest::of(PDF_BYTES).to_hex()
+    );
+    assert_eq!(
+        output.attachments[0].kind.as_deref(),
+        Some("application/pdf")
+    );
+    let url = output.attachments[0].url.clone().unwrap();
+    assert_eq!(lock(&drive.files)[&url], PDF_BYTES);
+    // The model repeats itself: the same file is not kept twice.
+    let again = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
+        .await
+        .unwrap();
+    assert_eq!(again.attachments, output.attachments);
+    assert_eq!(lock(&drive.files).len(), 1);
+}
+
+#[tokio::test]
+async fn a_copy_whose_receipt_lies_is_not_called_delivered() {
+    let mut world = FilesFixture::new().await;
+    world.bind(false).await;
+    world
+        .holds("/w/a.pdf", PDF_BYTES, |receipt| receipt.bytes += 1)
+        .await;
+    let failure = call(&world.turn(), "send_file", json!({"path": "/w/a.pdf"}))
+        .await
+        .unwrap_err();
+    let told: Value = serde_json::from_str(&failure.to_string()).unwrap();
+    assert_eq!(told["success"], false);
+    assert_eq!(told["files"][0]["state"], "failed");
+}
+
+#[tokio::test]
+async fn one_missing_file_stops_no_other() {
+    let mut world = FilesFixture::new().await;
+    world.bind(false).await;
+    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    let arguments = json!({"paths": ["/w/none", "/w/a.pdf"]});
+    let output = call(&world.turn(), "send_file", arguments).await.unwrap();
+    let told: Value = serde_json::from_str(&output.content).unwrap();
+    assert_eq!(told["success"], false);
+    assert_eq!(
+        told["files"][0]["error"]["message"],
+        "There is no such file."
+    );
+    assert_eq!(told["files"][1]["state"], "delivered_as_link");
+    assert!(
+        !output.content.contains("http"),
+        "no link in the text: {}",
+        output.content
+    );
+    assert_eq!(output.attachments.len(), 1);
+}
+
+#[tokio::test]
+async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
+    let mut world = FilesFixture::new().await;
+    world.bind(true).await;
+    let asked = platform(&mut world, |id| delivered(id, PDF_BYTES)).await;
+    for _ in 0..2 {
+        let output = call(
+            &world.turn(),
+            "send_file",
+            json!({"path": "/w/a.pdf", "message": "Here"}),
+        )
+        .await;
+        assert_eq!(output.unwrap().content, r#"{"success":true}"#);
+    }
+    let asked = lock(&asked);
+    assert_eq!(asked[0].0.operation, asked[1].0.operation);
+    assert_eq!(asked[0].1.paths, [b"/w/a.pdf".to_vec()]);
+    assert_eq!(
+        (asked[0].1.message.as_str(), asked[0].1.turn.as_str()),
+        ("Here", "t1")
+    );
+}
+
+#[tokio::test]
+async fn a_delivery_without_a_digest_is_not_believed() {
+    let mut world = FilesFixture::new().await;
+    world.bind(true).await;
+    platform(&mut world, |id| {
+        let mut report = delivered(id, PDF_BYTES);
+        report.files[0].sha256.clear();
+        report
+    })
+    .await;
+    let failure = call(&world.turn(), "send_file", json!({"path": "/w/a.pdf"}))
+        .await
+        .unwrap_err();
+    assert!(
+        failure
+            .to_string()
+            .starts_with("The delivery cannot be proved for a.pdf"),
+        "{failure}"
+    );
+}
+
+#[tokio::test]
+async fn a_platform_service_that_is_down_is_told_of_in_a_sentence() {
+    let mut world = FilesFixture::with(Config {
+        call_timeout: Period::millis(300),
+        ..Config::default()
+    })
+    .await;
+    world.bind(true).await;
+    let failure = call(&world.turn(), "send_file", json!({"path": "/w/a.pdf"}))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "The service that delivers files is not reachable at the moment; try again later."
+    );
+}
+
+#[tokio::test]
+async fn nothing_to_send_is_a_mistake_of_the_model() {
+    let mut world = FilesFixture::new().await;
+    world.bind(false).await;
+    let failure = call(&world.turn(), "send_file", json!({"path": " "}))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(failure, ToolFailure::Parameter { .. }),
+        "{failure}"
+    );
+}
+
+/// Says an answer in pieces of this many bytes.
+async fn say(media: &mut MediaTagFilter, text: &str, size: usize) -> String {
+    let mut shown = String::new();
+    for piece in text.as_bytes().chunks(size) {
+        shown.push_str(&media.push(str::from_utf8(piece).unwrap()).await);
+    }
+    shown
+}
+
+#[tokio::test]
+async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_cut() {
+    for size in [1, 3, 7, 100] {
+        let mut world = FilesFixture::new().await;
+        world.bind(false).await;
+        world.holds("/w/a.pdf", PDF_BYTES, honest).await;
+        let files = world.turn();
+        let mut media = MediaTagFilter::new(&files).await.unwrap();
+        let mut shown = say(&mut media, "Here it is:\nMEDIA:/w/a.pdf\nBye", size).await;
+        assert!(!shown.contains("MEDIA"), "{shown}");
+        let rest = media.finish().await;
+        shown.push_str(&rest.text);
+        assert!(
+            !shown.contains("MEDIA") && shown.ends_with("Bye"),
+            "{size}: {shown:?}"
+        );
+        assert_eq!(rest.attachments.len(), 1, "{size}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
+    let mut world = FilesFixture::new().await;
+    world.bind(false).await;
+    world.holds("/w/a.pdf", PDF_BYTES, honest).await;
+    let files = world.turn();
+    call(&files, "send_file", json!({"path": "/w/a.pdf"}))
+        .await
+        .unwrap();
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
+    say(&mut media, "MEDIA:/w/a.pdf", 100).await;
+    let rest = media.finish().await;
+    assert_eq!((rest.text.as_str(), rest.attachments), ("", Vec::new()));
+}
+
+#[tokio::test]
+async fn a_tag_for_nothing_and_a_file_that_cannot_be_had_are_told_of() {
+    let mut world = FilesFixture::new().await;
+    world.bind(false).await;
+    world
+        .holds("/w/a.pdf", PDF_BYTES, |receipt| {
+            receipt.error = "changed".to_owned();
+        })
+        .await;
+    let files = world.turn();
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
+    say(&mut media, "MEDIA:/w/none.pdf", 100).await;
+    let rest = media.finish().await;
+    assert!(
+        rest.text.contains("Could not be attached: none.pdf."),
+        "{}",
+        rest.text
+    );
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
+    say(&mut media, "MEDIA:/w/a.pdf", 100).await;
+    let rest = media.finish().await;
+    assert!(
+        rest.text.contains("Could not be attached: a.pdf."),
+        "{}",
+        rest.text
+    );
+    assert_eq!(rest.attachments, []);
+}
+
+#[tokio::test]
+async fn a_sandbox_service_that_goes_away_makes_an_honest_line_and_not_a_lost_answer() {
+    let mut world = FilesFixture::with(Config {
+        call_timeout: Period::millis(300),
+        ..Config::default()
+    })
+    .await;
+    world.bind(false).await;
+    let files = world.turn();
+    let mut media = MediaTagFilter::new(&files).await.unwrap();
+    let shown = say(&mut media, "Done.\nMEDIA:/w/a.pdf\n", 100).await;
+    let rest = media.finish().await;
+    let all = format!("{shown}{}", rest.text);
+    assert!(all.starts_with("Done."), "{all}");
+    assert!(
+        all.contains("The sandbox service is not reachable at the moment; try again later."),
+        "{all}"
+    );
+}
+
+#[tokio::test]
+async fn answers_of_sessions_without_a_sandbox_are_not_held_back() {
+    let mut world = FilesFixture::new().await;
+    world
+        .serve(|_: &v1::ShowSessionRequest| {
+            Err(Fault::new(FaultCode::NotFound, "There is no such session."))
+        })
+        .await;
+    assert!(MediaTagFilter::new(&world.turn()).await.is_none());
+}

@@ -1,0 +1,140 @@
+//! File operations of one turn, on behalf of one caller.
+
+use std::sync::Arc;
+
+use dray_agent::caller::Caller;
+use dray_agent::manifest::feature::Features;
+use dray_types::SessionId;
+use serde_json::{Map, Value};
+
+use super::catalog::ConversationCatalog;
+use super::context::ContextBuilder;
+use super::loader::FileLoader;
+use super::offload::ResultOffloader;
+use super::outgoing::FileDelivery;
+use super::resolve::ReferenceResolver;
+use super::scope::TurnScope;
+use super::services::FileServices;
+use super::session::SessionBinding;
+use super::storage::TurnStorage;
+use super::stored_names::StoredNames;
+use super::uploads::UploadPlacer;
+
+/// Who asks, in which conversation, and which features the manifest switches on.
+#[derive(Clone, Debug, Default)]
+pub struct TurnStart {
+    /// Session whose sandbox and chat are used; one with an invalid id has neither.
+    pub session: String,
+    /// Whether the session is new: nothing is bound to it, so no request is needed.
+    pub is_new: bool,
+    /// Id of the turn: the same for a repeat of the same request, so that nothing is delivered twice.
+    pub turn: String,
+    /// Credentials and headers of the caller, for requests on its behalf.
+    pub caller: Caller,
+    /// The conversation, to which names of stored files are bound; empty for the session.
+    pub conversation: String,
+    /// Features that the manifest switches on.
+    pub features: Features,
+}
+
+/// The parts of one turn's file handling. Each holds the handles that it needs; this type connects them.
+#[derive(Debug)]
+pub struct TurnFiles {
+    /// The caller, the session and the features.
+    pub scope: Arc<TurnScope>,
+    /// The session's sandbox and chat.
+    pub session: Arc<SessionBinding>,
+    /// The files of the conversation by their ids.
+    pub catalog: Arc<ConversationCatalog>,
+    /// Gives ids to the files of the conversation.
+    pub context: ContextBuilder,
+    /// Keeps files where the client can fetch them.
+    pub storage: Arc<TurnStorage>,
+    /// Sends files to the person.
+    pub delivery: Arc<FileDelivery>,
+    /// Reads files that clients and models name.
+    pub(super) loader: Arc<FileLoader>,
+}
+
+impl TurnFiles {
+    /// The files of a turn.
+    pub fn new(services: FileServices, opening: TurnStart) -> Self {
+        let TurnStart {
+            session,
+            is_new,
+            turn,
+            caller,
+            conversation,
+            features,
+        } = opening;
+        let conversation = [conversation, session.clone(), turn.clone()]
+            .into_iter()
+            .find(|id| !id.is_empty())
+            .unwrap_or_default();
+        let names = Arc::new(StoredNames::new(services.clone(), conversation));
+        let scope = Arc::new(TurnScope {
+            services,
+            session: SessionId::new(session).ok(),
+            turn,
+            request: uuid::Uuid::new_v4().simple().to_string(),
+            caller,
+            features,
+        });
+        let session = Arc::new(SessionBinding::new(Arc::clone(&scope), is_new));
+        let catalog = Arc::new(ConversationCatalog::default());
+        let loader = Arc::new(FileLoader {
+            scope: Arc::clone(&scope),
+            names: Arc::clone(&names),
+            catalog: Arc::clone(&catalog),
+        });
+        let context = ContextBuilder {
+            scope: Arc::clone(&scope),
+            names: Arc::clone(&names),
+            loader: Arc::clone(&loader),
+            catalog: Arc::clone(&catalog),
+        };
+        let storage = Arc::new(TurnStorage::new(Arc::clone(&scope), names));
+        let delivery = FileDelivery::new(
+            Arc::clone(&scope),
+            Arc::clone(&session),
+            Arc::clone(&storage),
+        );
+        Self {
+            scope,
+            session,
+            catalog,
+            context,
+            storage,
+            delivery: Arc::new(delivery),
+            loader,
+        }
+    }
+
+    /// Puts the user's files into the sandbox.
+    pub fn uploads(&self) -> UploadPlacer<'_> {
+        UploadPlacer {
+            scope: &self.scope,
+            session: &self.session,
+            loader: &self.loader,
+        }
+    }
+
+    /// Puts large results of tools into files.
+    pub fn offloader(&self) -> ResultOffloader<'_> {
+        ResultOffloader {
+            scope: &self.scope,
+            storage: &self.storage,
+        }
+    }
+
+    /// Resolves references to files in arguments.
+    pub fn resolver(&self) -> ReferenceResolver<'_> {
+        ReferenceResolver { scope: &self.scope }
+    }
+}
+
+/// The text of an argument; nothing when it is absent, `null` or empty.
+pub(super) fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    let text = arguments.get(name)?.as_str()?;
+    Some(text).filter(|text| !text.trim().is_empty())
+}

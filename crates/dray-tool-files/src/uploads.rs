@@ -1,0 +1,170 @@
+//! Files of a person on their way into the session's sandbox, before the first call of a tool (platform-delivery 11).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dray_agent::message::{Attachment, Message};
+use dray_presentation::line;
+use dray_proto::v1;
+use dray_tool::ToolFailure;
+use dray_types::Sha256Digest;
+use futures_util::StreamExt as _;
+use tokio::time::Instant;
+
+use super::ask::PeerService;
+use super::loader::FileLoader;
+use super::scope::TurnScope;
+use super::session::SessionBinding;
+
+/// Files that are fetched at one time.
+const AT_ONCE: usize = 4;
+/// Most files of one message.
+const MAX_FILES: usize = 50;
+/// Pauses between two looks, the first and the longest.
+const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// Puts a person's files into the session's sandbox.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadPlacer<'a> {
+    pub(super) scope: &'a TurnScope,
+    pub(super) session: &'a SessionBinding,
+    pub(super) loader: &'a FileLoader,
+}
+
+impl UploadPlacer<'_> {
+    /// Puts the attachments of a message into the session's sandbox, waits for them within bounds, and gives one line
+    /// for each file that the model has not seen yet: those of this message, and those that came by the session's chat.
+    /// Without a sandbox this does nothing. What is not available is reported; nothing here ends the turn.
+    pub async fn place_uploads(&self, message: &Message) -> Vec<String> {
+        if !self.session.has_sandbox().await {
+            return Vec::new();
+        }
+        let attachments = message.custom_content.as_ref();
+        let attachments = attachments.and_then(|custom| custom.attachments.as_deref());
+        let attachments = attachments.unwrap_or_default();
+        let jobs: Vec<_> = attachments
+            .iter()
+            .take(MAX_FILES)
+            .enumerate()
+            .map(|(position, attachment)| self.place(position, attachment))
+            .collect();
+        let placed: Vec<_> = futures_util::stream::iter(jobs)
+            // In contrast to `buffer_unordered` it keeps the order of the message.
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        let (mut pending, mut lines) = (BTreeMap::new(), Vec::new());
+        for outcome in placed {
+            match outcome {
+                Ok((operation, name)) => {
+                    pending.insert(operation, name);
+                }
+                Err(line) => lines.push(line),
+            }
+        }
+        lines.extend(self.settle(pending).await);
+        lines
+    }
+
+    /// Publishes the work on one file; gives its operation and name, or the line on what went wrong.
+    async fn place(
+        &self,
+        position: usize,
+        attachment: &Attachment,
+    ) -> Result<(String, String), String> {
+        let mut name = attachment.title.clone().unwrap_or_default();
+        let source = self.loader.attached_claim(attachment).await;
+        let (claim, unavailable) = match source {
+            Ok((claim, found)) => {
+                if name.is_empty() {
+                    name = found;
+                }
+                (Some(claim), String::new())
+            }
+            Err(ToolFailure::Parameter { message, .. }) => (None, message),
+            Err(failure) => (None, failure.to_string()),
+        };
+        let content = match &claim {
+            Some(claim) => claim.artifact.sha256.to_hex(),
+            None => Sha256Digest::of(unavailable.as_bytes()).to_hex(),
+        };
+        // By position and content: a repeated turn publishes the same operation, which is done once.
+        let operation = self
+            .scope
+            .operation(&format!("upload/{position}/{content}"));
+        let work = v1::PlaceUpload {
+            session: self.scope.session_text(),
+            // Published without a claim as well: the service then writes the line on the missing file.
+            claim: claim.map(Into::into),
+            name: name.clone(),
+            position: u32::try_from(position).unwrap_or(u32::MAX),
+            unavailable,
+            ..v1::PlaceUpload::default()
+        };
+        let time = self.scope.services.config.upload_wait.as_duration();
+        let meta = self.scope.meta(time).with_operation(operation.clone());
+        match self.scope.services.bus.publish_work(&meta, &work).await {
+            Ok(_) => Ok((operation.to_string(), name)),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "an upload was not published"
+                );
+                Err(line::not_available(
+                    &name,
+                    None,
+                    "the sandbox service is not reachable",
+                ))
+            }
+        }
+    }
+
+    /// Waits until all of `pending` are settled, at most for the configured time.
+    async fn settle(&self, mut pending: BTreeMap<String, String>) -> Vec<String> {
+        let config = &self.scope.services.config;
+        let end = Instant::now() + config.upload_wait.as_duration();
+        let session = self.scope.session_text();
+        let (mut told, mut pause) = (Vec::new(), POLL_DELAYS.0);
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let request = v1::SettleUploadsRequest {
+                session: session.clone(),
+                all: false,
+            };
+            let reply = self
+                .scope
+                .services
+                .ask_watched(PeerService::Sandbox, &self.scope.meta(left), &request)
+                .await;
+            match reply {
+                Ok(reply) => {
+                    for upload in reply.uploads {
+                        // Not only this message's: files that came by the session's chat are settled here too.
+                        pending.remove(&upload.operation_id);
+                        told.push((upload.position, upload.context_line));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "uploads were not settled"
+                    );
+                    break;
+                }
+            }
+            if pending.is_empty() || Instant::now() + pause >= end {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(POLL_DELAYS.1);
+        }
+        // In the order of the message, not in the order of arrival.
+        told.sort_by_key(|(position, _)| *position);
+        let mut lines: Vec<_> = told.into_iter().map(|(_, line)| line).collect();
+        let late = pending.into_values();
+        lines.extend(
+            late.map(|name| line::not_available(&name, None, "it is not in the sandbox yet")),
+        );
+        lines
+    }
+}

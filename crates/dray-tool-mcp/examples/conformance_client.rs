@@ -1,0 +1,153 @@
+//! The client that the official conformance suite of MCP starts: `cargo xtask conformance`.
+//!
+//! It connects to the server as an agent's tool set, lists the tools, and calls each of them. Arguments are those that
+//! the scenario gives, or values that the tool's schema allows. It has no person, no model and no OAuth.
+#![expect(
+    clippy::print_stderr,
+    reason = "the suite shows the errors of a client that failed"
+)]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_agent::caller::Caller;
+use dray_agent::manifest::toolset::Mcp;
+use dray_agent::message::Attachment;
+use dray_http::{HttpClient, HttpTimeouts};
+use dray_tool::{
+    FileStorage, StageWriter, Tool, ToolCall, ToolFailure, ToolsetResult, Turn, UrlClass,
+};
+use dray_tool_mcp::{McpOptions, McpToolset, connect_set};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+/// Name of the tool set, which every tool's name begins with.
+const SET_NAME: &str = "suite";
+/// Timeout of one call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Largest file of a call, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Files of results go nowhere: scenarios look at requests.
+#[derive(Debug)]
+struct DiscardingStorage;
+
+#[async_trait]
+impl FileStorage for DiscardingStorage {
+    fn classify(&self, _url: &str) -> UrlClass {
+        UrlClass::Unsupported
+    }
+
+    async fn durable(&self, parameter: &str, _url: &str) -> Result<Attachment, ToolFailure> {
+        Err(ToolFailure::parameter(parameter, "there are no files"))
+    }
+
+    async fn keep(&self, name: &str, kind: &str, _bytes: Bytes) -> Result<Attachment, ToolFailure> {
+        Ok(Attachment {
+            kind: Some(kind.to_owned()),
+            url: Some(format!("discarded/{name}")),
+            ..Attachment::default()
+        })
+    }
+}
+
+/// Arguments: the context of the scenario as JSON, or an empty text; the URL of the server.
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [context, url] = arguments.as_slice() else {
+        eprintln!("usage: conformance_client CONTEXT URL");
+        return ExitCode::FAILURE;
+    };
+    match run_scenario(context, url).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run_scenario(context: &str, url: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let context: Value = match context {
+        "" => Value::Null,
+        context => serde_json::from_str(context)?,
+    };
+    let info = json!({"url": url, "protocol": "streamable_http"});
+    let set: Mcp = serde_json::from_value(json!({"name": SET_NAME, "mcp_server_info": info}))?;
+    let options = McpOptions::new(HttpClient::new(HttpTimeouts::default(), None)?);
+    let caller = Caller::default();
+    let connecting = connect_set(McpToolset::Mcp(&set), &caller, &options);
+    let connected: ToolsetResult = Box::pin(connecting).await;
+    for issue in &connected.issues {
+        eprintln!("{}", issue.message);
+    }
+    let turn = Turn::new(
+        Caller::default(),
+        "conformance",
+        Vec::new(),
+        Arc::new(DiscardingStorage),
+        MAX_FILE_BYTES,
+    );
+    for (tool, arguments) in planned_calls(&connected.tools, &context) {
+        let call = ToolCall {
+            id: "1".to_owned(),
+            written: arguments.clone(),
+            arguments,
+            stage: StageWriter::hidden(),
+            deadline: Instant::now() + CALL_TIMEOUT,
+        };
+        let name = &tool.declaration().name;
+        // A tool that fails is not a client that fails.
+        match tool.call(call, &turn).await {
+            Ok(output) => eprintln!("{name}: {}", output.content),
+            Err(failure) => eprintln!("{name}: {failure:?}"),
+        }
+    }
+    if connected.tools.is_empty() {
+        return Err("there are no tools".into());
+    }
+    Ok(())
+}
+
+type PlannedCall<'a> = (&'a Arc<dyn Tool>, Map<String, Value>);
+
+/// The calls of the scenario, or one of each tool.
+fn planned_calls<'a>(tools: &'a [Arc<dyn Tool>], context: &Value) -> Vec<PlannedCall<'a>> {
+    let Some(calls) = context["toolCalls"].as_array() else {
+        let of_schema = tools.iter().map(|tool| {
+            let arguments = sample_arguments(&tool.declaration().parameters);
+            (tool, arguments)
+        });
+        return of_schema.collect();
+    };
+    calls
+        .iter()
+        .filter_map(|call| {
+            let name = format!("{SET_NAME}_{}", call["name"].as_str()?);
+            let tool = tools.iter().find(|tool| tool.declaration().name == name)?;
+            Some((tool, call["arguments"].as_object()?.clone()))
+        })
+        .collect()
+}
+
+/// A value for each property of a schema.
+fn sample_arguments(schema: &Value) -> Map<String, Value> {
+    let properties = schema["properties"].as_object();
+    let properties = properties.into_iter().flatten();
+    properties
+        .map(|(name, property)| {
+            let value = match property["type"].as_str() {
+                Some("number" | "integer") => json!(2),
+                Some("boolean") => json!(true),
+                Some("array") => json!([]),
+                Some("object") => json!({}),
+                _ => json!("text"),
+            };
+            (name.clone(), value)
+        })
+        .collect()
+}

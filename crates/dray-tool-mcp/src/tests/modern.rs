@@ -1,0 +1,192 @@
+//! Servers that speak MCP 2026-07-28 and nothing older.
+
+use std::sync::Arc;
+
+use dray_agent::caller::Caller;
+use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_tool::{ToolFailure, ToolsetResult};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::support::{MemoryStorage, call, call_as, messages, named, options, streamable};
+use crate::{McpToolset, connect_set};
+
+const VERSION: &str = "2026-07-28";
+
+/// A server without `initialize` and sessions.
+#[derive(Debug, Default)]
+struct ModernServer {
+    /// The methods that were accepted, in order.
+    methods: Vec<String>,
+    /// Requests that are refused at first, with the version that the server speaks.
+    refuse: usize,
+    /// The result of the next call; an echo if absent.
+    result: Option<Value>,
+}
+
+async fn modern_server(result: Option<Value>) -> FakeServer<ModernServer> {
+    let answer = |shared: Arc<SharedState<ModernServer>>,
+                  request: ReceivedRequest|
+     -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
+        answer(shared, request).boxed()
+    };
+    let state = ModernServer {
+        result,
+        ..ModernServer::default()
+    };
+    FakeServer::start(state, answer).await.unwrap()
+}
+
+const REQUIRED_HEADERS: [&str; 3] = ["mcp-protocol-version", "mcp-method", "mcp-name"];
+
+/// Whether the headers that 2026-07-28 requires are there and agree with the body.
+fn has_headers([version, method, name]: &[Option<String>; 3], message: &Value) -> bool {
+    let in_body = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
+    let params = &message["params"];
+    let of = params
+        .get("name")
+        .or(params.get("uri"))
+        .unwrap_or(&Value::Null);
+    version.as_deref() == Some(VERSION)
+        && message.pointer(in_body) == Some(&json!(VERSION))
+        && method.as_deref() == message["method"].as_str()
+        && name.as_deref() == of.as_str()
+}
+
+async fn answer(
+    shared: Arc<SharedState<ModernServer>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let headers = REQUIRED_HEADERS.map(|name| request.header(name).map(str::to_owned));
+    let message = request.json().await?;
+    let id = message["id"].clone();
+    let method = message["method"].as_str().unwrap_or_default().to_owned();
+    let is_refused = {
+        let mut state = shared.lock();
+        let is_refused = state.refuse > 0;
+        state.refuse = state.refuse.saturating_sub(1);
+        is_refused
+    };
+    if is_refused || method == "initialize" || !has_headers(&headers, &message) {
+        let error =
+            json!({"code": -32022, "message": "unsupported", "data": {"supported": [VERSION]}});
+        let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
+        return Ok(double::json_reply(400, &body));
+    }
+    let mut state = shared.lock();
+    state.methods.push(method.clone());
+    let result = match method.as_str() {
+        "server/discover" => json!({
+            "resultType": "complete", "supportedVersions": [VERSION], "capabilities": {"tools": {}},
+            "ttlMs": 0, "cacheScope": "private",
+        }),
+        "tools/list" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
+        }),
+        "tools/call" => state.result.take().unwrap_or_else(|| {
+            let text = message["params"]["arguments"].to_string();
+            json!({"resultType": "complete", "content": [{"type": "text", "text": text}]})
+        }),
+        "resources/read" if message["params"]["uri"] == "notes://1" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "contents": [{"uri": "notes://1", "mimeType": "text/plain", "text": "the note"}],
+        }),
+        _ => {
+            let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "unknown"}});
+            return Ok(double::json_reply(400, &body));
+        }
+    };
+    let body = json!({"jsonrpc": "2.0", "id": id, "result": result});
+    Ok(double::json_reply(200, &body))
+}
+
+async fn tools_of(server: &FakeServer<ModernServer>) -> ToolsetResult {
+    let set = streamable(&server.shared().url());
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
+    assert_eq!(messages(&built), [""; 0]);
+    built
+}
+
+#[tokio::test]
+async fn a_server_of_2026_07_28_alone_is_connected_and_called() {
+    let server = modern_server(None).await;
+    let built = tools_of(&server).await;
+    let output = call(&named(&built, "s_echo"), json!({"a": 1})).await;
+    assert_eq!(output.unwrap().content, r#"{"a":1}"#);
+    let expected = ["server/discover", "tools/list", "tools/call"];
+    assert_eq!(server.shared().lock().methods, expected);
+}
+
+#[tokio::test]
+async fn a_server_that_names_its_version_in_a_refusal_is_asked_again() {
+    let server = modern_server(None).await;
+    server.shared().lock().refuse = 1;
+    assert_eq!(tools_of(&server).await.tools.len(), 1);
+}
+
+#[tokio::test]
+async fn a_tool_that_wants_input_says_which() {
+    let form = json!({
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": "Which account?", "requestedSchema": {
+            "type": "object", "required": ["account"],
+            "properties": {"account": {"type": "string"}, "note": {"type": "string"}},
+        }},
+    });
+    let page = json!({
+        "method": "elicitation/create",
+        "params": {"mode": "url", "message": "Please agree.", "url": "https://x.example/terms"},
+    });
+    let wanted = json!({
+        "resultType": "input_required", "requestState": "sealed",
+        "inputRequests": {"a": form, "b": page},
+    });
+    let server = modern_server(Some(wanted)).await;
+    let built = tools_of(&server).await;
+    let outcome = call(&named(&built, "s_echo"), json!({})).await;
+    let Err(ToolFailure::Failed(failed)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let expected = "Error calling MCP tool 'echo': the tool did not run, since it wants input:\n\
+         - Which account?: `account`, `note` (optional)\n\
+         - Please agree. (the user does this at https://x.example/terms)\n\
+         It cannot be given during the call. Ask the user, and call the tool again with arguments that contain it, if \
+         it has such arguments.";
+    assert_eq!(failed.text, expected);
+}
+
+#[tokio::test]
+async fn a_linked_resource_of_the_server_becomes_a_file() {
+    let links = json!({"resultType": "complete", "content": [
+        {"type": "resource_link", "uri": "notes://1", "name": "one", "mimeType": "text/plain"},
+        {"type": "resource_link", "uri": "notes://gone", "name": "two"},
+        {"type": "resource_link", "uri": "https://x.example/page", "name": "three"},
+        {"type": "resource_link", "uri": "notes://big", "name": "four", "size": 100_000_000},
+    ]});
+    let server = modern_server(Some(links)).await;
+    let built = tools_of(&server).await;
+    let storage = Arc::<MemoryStorage>::default();
+    let tool = named(&built, "s_echo");
+    let output = call_as(&tool, json!({}), Caller::default(), &storage).await;
+    let output = output.unwrap();
+    assert_eq!(
+        output.content,
+        "one: notes://1\n\ntwo: notes://gone\n\nthree: https://x.example/page\n\nfour: notes://big"
+    );
+    assert_eq!(output.attachments.len(), 1);
+    let kept = storage.0.lock().unwrap().clone();
+    let expected = ("echo-1700000000000.txt", "text/plain", "the note");
+    let expected = (
+        expected.0.to_owned(),
+        expected.1.to_owned(),
+        expected.2.into(),
+    );
+    assert_eq!(kept, [expected]);
+    let methods = server.shared().lock().methods.clone();
+    assert_eq!(
+        methods.get(3..),
+        Some(&["resources/read".to_owned(), "resources/read".to_owned()][..])
+    );
+}

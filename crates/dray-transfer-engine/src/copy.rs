@@ -1,0 +1,230 @@
+//! One stream out of a sandbox into a sink: counted, hashed and watched.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::Fingerprint;
+use dray_types::Sha256Digest;
+use futures_util::future::{Either, select};
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::peer::{Progress, Sink};
+use super::queue::{Queue, Spool};
+use super::schedule::Trouble;
+use crate::policy::{Finding, Policy, SCANNED, Scanner};
+
+/// Longest chunk that is digested and passed on in one step.
+const DIGEST_STEP_BYTES: usize = 256 << 10;
+
+/// Counts and digests of the bytes that the sink has.
+pub(super) struct Seen {
+    sha256: Sums,
+    cksum: crc_fast::Digest,
+    /// Number of bytes so far.
+    pub(super) bytes: u64,
+    /// The first [`Policy::HEAD`] bytes, for the check of key files.
+    pub(super) head: Vec<u8>,
+    scanner: Option<Scanner>,
+    /// Whether the sink has exactly these bytes. `false` while a chunk is being written, because a failure then
+    /// leaves its part unknown.
+    pub(super) settled: bool,
+}
+
+/// The source of the SHA-256.
+enum Sums {
+    /// Computed here from the bytes.
+    Ours(Sha256),
+    /// Reported by the sink, as of its last flush.
+    Sinks(Sha256Digest),
+}
+
+impl Seen {
+    /// Starts without bytes; a file of more than [`SCANNED`] bytes is not scanned for secrets.
+    pub(super) fn new(size: u64) -> Self {
+        Self {
+            sha256: Sums::Ours(Sha256::new()),
+            cksum: crc_fast::Digest::new(CrcAlgorithm::Crc32Cksum),
+            bytes: 0,
+            head: Vec::new(),
+            scanner: (size <= SCANNED).then(Scanner::new),
+            settled: true,
+        }
+    }
+
+    pub(super) fn update(&mut self, piece: &[u8]) {
+        if let Sums::Ours(sha256) = &mut self.sha256 {
+            sha256.update(piece);
+        }
+        self.cksum.update(piece);
+        self.bytes += piece.len() as u64;
+        let missing = Policy::HEAD.saturating_sub(self.head.len());
+        self.head.extend(piece.iter().take(missing));
+        if let Some(scanner) = &mut self.scanner {
+            scanner.push(piece);
+        }
+    }
+
+    /// Leaves the digest to the sink, if it computes one, and takes its digest of the bytes that it has.
+    pub(super) fn ask(&mut self, sink: &dyn Sink) {
+        if let Some(sha256) = sink.sha256() {
+            self.sha256 = Sums::Sinks(sha256);
+        }
+    }
+
+    /// SHA-256 of the bytes so far; where the sink computes it, as of the last call of [`Self::ask`].
+    pub(super) fn sha256(&self) -> Sha256Digest {
+        match &self.sha256 {
+            Sums::Ours(sha256) => Sha256Digest::from_bytes(sha256.clone().finalize().into()),
+            Sums::Sinks(sha256) => *sha256,
+        }
+    }
+
+    /// Whether a digest of the sandbox is that of these bytes.
+    pub(super) fn agrees(&self, print: &Fingerprint) -> bool {
+        match print {
+            Fingerprint::Sha256(sha256, size) => *size == self.bytes && *sha256 == self.sha256(),
+            Fingerprint::Cksum(cksum, size) => *size == self.bytes && *cksum == self.cksum(),
+        }
+    }
+
+    /// CRC of POSIX `cksum`: the length follows the content, low byte first, no longer than needed.
+    fn cksum(&self) -> u32 {
+        let mut cksum = self.cksum;
+        let length = self.bytes.to_le_bytes();
+        let used = 8 - self.bytes.leading_zeros() as usize / 8;
+        cksum.update(length.get(..used).unwrap_or_default());
+        u32::try_from(cksum.finalize()).unwrap_or_default()
+    }
+
+    /// Whether a private key begins anywhere in the bytes, where they are few enough to be scanned.
+    pub(super) fn has_private_key(&self) -> bool {
+        self.scanner.as_ref().is_some_and(Scanner::has_private_key)
+    }
+
+    /// The secret that the content suggests. The scanner is used up.
+    pub(super) fn finding(&mut self) -> Option<Finding> {
+        self.scanner.take().and_then(Scanner::finish)
+    }
+}
+
+/// Limits of one copy.
+pub(super) struct Limits {
+    /// Bytes that the file has; `None` when only its end decides.
+    pub(super) size: Option<u64>,
+    /// Longest time without a byte before the copy fails.
+    pub(super) idle: Duration,
+    /// The time by which the copy must be complete.
+    pub(super) deadline: Instant,
+    /// The file to which the stream is drained, when it must be.
+    pub(super) spool: Option<Spool>,
+}
+
+/// Copies a stream to its end into the sink. Afterwards `seen` describes what the sink has, also after a failure.
+pub(super) async fn copy(
+    body: Body,
+    seen: &mut Seen,
+    sink: &mut dyn Sink,
+    limits: Limits,
+    progress: &dyn Progress,
+) -> Result<(), Trouble> {
+    let queue = Queue::new(limits.spool);
+    let left = limits.size.map(|size| size.saturating_sub(seen.bytes));
+    let fill = Box::pin(fill(body, &queue, left, limits.idle));
+    let empty = Box::pin(empty(
+        &queue,
+        seen,
+        sink,
+        limits.size.unwrap_or(0),
+        progress,
+    ));
+    // Both run in this task: a dropped copy drops the stream, and with it the remote process.
+    let both = async {
+        match select(fill, empty).await {
+            // The stream has ended, but the sink may still have the rest of the queue to take.
+            Either::Left(((), empty)) => empty.await,
+            Either::Right((emptied, _)) => emptied,
+        }
+    };
+    timeout_at(limits.deadline, both).await.unwrap_or_else(|_| {
+        let error = Error::new(ErrorKind::Timeout, "the whole took too long for its size");
+        Err(Trouble::transport(error))
+    })
+}
+
+/// Fills the queue with exactly `left` bytes, or with all of them for `None`. The stream is closed on return.
+pub(super) async fn fill(mut body: Body, queue: &Queue, left: Option<u64>, idle: Duration) {
+    let mut come: u64 = 0;
+    let result = loop {
+        match timeout(idle, some(&mut body)).await {
+            Err(_) => {
+                break Err(Error::new(
+                    ErrorKind::Timeout,
+                    "no byte within the idle window",
+                ));
+            }
+            Ok(Some(Err(error))) => break Err(error),
+            Ok(Some(Ok(piece))) => {
+                come = come.saturating_add(piece.len() as u64);
+                // A longer stream is a file that grew since its size was read (sandbox-transfer 1.4, rule 3).
+                if left.is_some_and(|left| come > left) {
+                    let error = "more bytes than the file had";
+                    break Err(Error::new(ErrorKind::ChangedDuringTransfer, error));
+                }
+                if let Err(error) = queue.push(piece).await {
+                    break Err(error);
+                }
+            }
+            Ok(None) if left.is_some_and(|left| come < left) => {
+                break Err(Error::new(
+                    ErrorKind::Truncated,
+                    format!("only {come} bytes came"),
+                ));
+            }
+            Ok(None) => break Ok(()),
+        }
+    };
+    // Closed before the end is reported: the sandbox is free again while the sink still works.
+    drop(body);
+    queue.end(result);
+}
+
+/// Waits for the next piece with bytes in it: empty ones are not progress.
+async fn some(body: &mut Body) -> Option<Result<Bytes, Error>> {
+    loop {
+        match body.next().await {
+            // A stream of empty pieces must not keep the timer of the idle window from firing.
+            Some(Ok(piece)) if piece.is_empty() => tokio::task::yield_now().await,
+            next => return next,
+        }
+    }
+}
+
+/// Writes what is in the queue to the sink.
+async fn empty(
+    queue: &Queue,
+    seen: &mut Seen,
+    sink: &mut dyn Sink,
+    size: u64,
+    progress: &dyn Progress,
+) -> Result<(), Trouble> {
+    while let Some(mut rest) = queue.pop().await.map_err(Trouble::transport)? {
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(DIGEST_STEP_BYTES));
+            // Cleared first: a write that fails or is dropped leaves a digest that counts too much.
+            seen.settled = false;
+            seen.update(&piece);
+            sink.write(piece).await.map_err(Trouble::host)?;
+            seen.settled = true;
+            progress.moved(seen.bytes, size);
+            // Hashing is work of the CPU; other tasks of this thread have their turn between two chunks.
+            if !rest.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,481 @@
+//! Files of this host as the ends of a transfer. They are hashed and written on another thread than the one that
+//! moves the bytes, so that the host's digest costs no time of its own.
+
+mod partial;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, Permissions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::Metadata;
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempPath;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use self::partial::Partial;
+use super::peer::{Sink, Source};
+
+/// Bytes that are gathered before they are hashed and written; as many may be on their way to the disk meanwhile.
+const BATCH_BYTES: usize = 512 << 10;
+/// Longest read of a source, in bytes.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// State of the writing thread: the file and the digest of its bytes.
+struct Output {
+    file: Arc<File>,
+    sha256: Sha256,
+}
+
+impl Output {
+    fn write(&mut self, batch: &[Bytes]) -> io::Result<()> {
+        for piece in batch {
+            (&*self.file).write_all(piece)?;
+            self.sha256.update(piece);
+        }
+        Ok(())
+    }
+}
+
+/// The name that content has until all of it is proved.
+enum Temporary {
+    /// The name is removed with the sink.
+    Dropped(TempPath),
+    /// The name stays when the transfer is interrupted.
+    Kept(PathBuf),
+}
+
+impl Temporary {
+    fn persist(self, target: &Path) -> io::Result<()> {
+        match self {
+            Self::Dropped(path) => path.persist(target).map_err(|error| error.error),
+            Self::Kept(path) => std::fs::rename(path, target),
+        }
+    }
+
+    /// Gives the final name, unless it is taken.
+    fn persist_new(self, target: &Path) -> io::Result<()> {
+        match self {
+            Self::Dropped(path) => path.persist_noclobber(target).map_err(|error| error.error),
+            Self::Kept(path) => {
+                // A link fails when the target exists; a rename would replace it.
+                let linked = std::fs::hard_link(&path, target);
+                std::fs::remove_file(path)?;
+                linked
+            }
+        }
+    }
+}
+
+/// A file of this host that gets its name when all of it is proved. Until then it has a temporary name in the same
+/// directory and mode 0600; the temporary file is removed on drop. In the end its owner may execute it if the owner
+/// of the source may. It is not synced to the disk, like the output of `cp`.
+pub struct FileSink {
+    target: PathBuf,
+    /// `None` before the first byte of a resumable file, and once it has its name or was removed.
+    temporary: Option<Temporary>,
+    file: Option<Arc<File>>,
+    /// Identity of the content of a resumable file; `None` for one that does not stay.
+    origin: Option<Vec<u8>>,
+    /// The reason for which the part of an earlier transfer was thrown away.
+    restarted: Option<&'static str>,
+    replace: bool,
+    /// Whether the owner may execute the file in the sandbox.
+    executable: bool,
+    batch: Vec<Bytes>,
+    gathered: usize,
+    /// The last batch; `None` before the first byte and after a failure.
+    writing: Option<JoinHandle<io::Result<Output>>>,
+    sha256: Sha256Digest,
+}
+
+impl std::fmt::Debug for FileSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSink").finish_non_exhaustive()
+    }
+}
+
+impl FileSink {
+    /// Makes a sink for the file of this name. An existing file is replaced in the end.
+    ///
+    /// # Errors
+    ///
+    /// The failure to create a file beside it.
+    pub fn create(target: impl Into<PathBuf>) -> io::Result<Self> {
+        let target = target.into();
+        let directory = match target.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory,
+            _ => Path::new("."),
+        };
+        let named = tempfile::Builder::new()
+            .prefix(".dray-")
+            .tempfile_in(directory)?;
+        let (file, temporary) = named.into_parts();
+        Ok(Self {
+            temporary: Some(Temporary::Dropped(temporary)),
+            file: Some(Arc::new(file)),
+            origin: None,
+            ..Self::resumable(target, Vec::new())
+        })
+    }
+
+    /// Makes a sink that keeps its part beside the target when the transfer is interrupted, for the next one to
+    /// continue. `origin` identifies what is copied, for instance the sandbox and the path in it.
+    pub fn resumable(target: impl Into<PathBuf>, origin: impl Into<Vec<u8>>) -> Self {
+        Self {
+            target: target.into(),
+            temporary: None,
+            file: None,
+            origin: Some(origin.into()),
+            restarted: None,
+            replace: true,
+            executable: false,
+            batch: Vec::new(),
+            gathered: 0,
+            writing: None,
+            sha256: Sha256Digest::of(b""),
+        }
+    }
+
+    /// Changes the sink so that a file which has the name by the end is [`ErrorKind::Exists`] and stays.
+    #[must_use]
+    pub const fn exclusive(mut self) -> Self {
+        self.replace = false;
+        self
+    }
+
+    /// The reason for which the part of an earlier transfer was thrown away and everything is copied again; `None`
+    /// when it was not.
+    pub const fn restarted(&self) -> Option<&'static str> {
+        self.restarted
+    }
+
+    /// Opens the partial file of a resumable sink, one time.
+    async fn open_partial(&mut self, of: &Metadata) -> Result<(), Error> {
+        let Some(origin) = self.origin.clone().filter(|_| self.file.is_none()) else {
+            return Ok(());
+        };
+        let (target, of) = (self.target.clone(), of.clone());
+        let opened = spawn_blocking(move || Partial::open(&target, &origin, &of)).await;
+        let opened = opened.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let Partial { path, file, stale } = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                let error = "another transfer writes the same partial file";
+                Error::new(ErrorKind::Exists, error)
+            }
+            _ => failed(&error),
+        })?;
+        self.restarted = stale.then_some("the file changed since the earlier transfer");
+        self.temporary = Some(Temporary::Kept(path));
+        self.file = Some(Arc::new(file));
+        Ok(())
+    }
+
+    fn opened(&self) -> Result<Arc<File>, Error> {
+        let none = || Error::new(ErrorKind::Protocol, "no file on this host was opened");
+        self.file.clone().ok_or_else(none)
+    }
+
+    /// Waits until the last batch is written, and starts the next one.
+    async fn hand_over(&mut self) -> Result<(), Error> {
+        // One batch at a time: the digest must see the bytes in their order.
+        let mut output = self.written().await?;
+        let batch = std::mem::take(&mut self.batch);
+        self.gathered = 0;
+        self.writing = Some(spawn_blocking(move || {
+            output.write(&batch)?;
+            Ok(output)
+        }));
+        Ok(())
+    }
+
+    async fn written(&mut self) -> Result<Output, Error> {
+        let failed = || Error::new(ErrorKind::Unavailable, "nothing was begun on this host");
+        let writing = self.writing.take().ok_or_else(failed)?;
+        blocking_result(writing.await)
+    }
+}
+
+fn blocking_result<T>(joined: Result<io::Result<T>, tokio::task::JoinError>) -> Result<T, Error> {
+    joined
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
+        .map_err(|error| failed(&error))
+}
+
+/// Converts an error of this host. A full disk is distinguished: waiting does not help there, and the sandbox did not
+/// fail.
+fn failed(error: &io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            ErrorKind::NoSpace
+        }
+        io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
+        io::ErrorKind::AlreadyExists => ErrorKind::Exists,
+        io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, format!("a file on this host: {error}"))
+}
+
+#[async_trait]
+impl Sink for FileSink {
+    async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
+        self.open_partial(file).await?;
+        self.executable = file.mode & 0o100 != 0;
+        if self.writing.is_some() {
+            // A batch that is written after the file was cut would leave bytes of the old copy.
+            // Its failure concerns bytes that are void now.
+            drop(self.written().await);
+        }
+        (self.batch, self.gathered) = (Vec::new(), 0);
+        self.sha256 = Sha256Digest::of(b"");
+        let file = self.opened()?;
+        if self.origin.is_some() && file.metadata().is_ok_and(|there| there.len() > 0) {
+            self.restarted = Some("what the earlier transfer left cannot be continued");
+        }
+        self.writing = Some(spawn_blocking(move || {
+            file.set_len(0)?;
+            (&*file).rewind()?;
+            Ok(Output {
+                file,
+                sha256: Sha256::new(),
+            })
+        }));
+        Ok(())
+    }
+
+    async fn resume(&mut self, file: &Metadata) -> Result<Option<Body>, Error> {
+        if self.origin.is_none() {
+            return Ok(None);
+        }
+        self.open_partial(file).await?;
+        self.executable = file.mode & 0o100 != 0;
+        let kept = self.opened()?;
+        let length = kept.metadata().map_err(|error| failed(&error))?.len();
+        if length == 0 || length > file.size {
+            return Ok(None);
+        }
+        // The caller counts these bytes from a stream of its own, and the digest here is the sink's.
+        let body = FileSource::shared(Arc::clone(&kept), length).unhashed();
+        let mut bytes = FileSource::shared(Arc::clone(&kept), length).unhashed();
+        let mut sha256 = Sha256::new();
+        while let Some(piece) = bytes.next().await.transpose()? {
+            sha256.update(&piece);
+        }
+        (&*kept)
+            .seek(SeekFrom::Start(length))
+            .map_err(|error| failed(&error))?;
+        self.sha256 = Sha256Digest::from_bytes(sha256.clone().finalize().into());
+        let output = Output { file: kept, sha256 };
+        self.writing = Some(spawn_blocking(move || Ok(output)));
+        Ok(Some(body))
+    }
+
+    async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
+        self.gathered += piece.len();
+        self.batch.push(piece);
+        if self.gathered < BATCH_BYTES {
+            return Ok(());
+        }
+        self.hand_over().await
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        self.hand_over().await?;
+        let output = self.written().await?;
+        self.sha256 = Sha256Digest::from_bytes(output.sha256.clone().finalize().into());
+        self.writing = Some(spawn_blocking(move || Ok(output)));
+        Ok(())
+    }
+
+    fn sha256(&self) -> Option<Sha256Digest> {
+        Some(self.sha256)
+    }
+
+    async fn finish(&mut self, sha256: Sha256Digest, _size: u64) -> Result<(), Error> {
+        self.flush().await?;
+        if self.sha256 != sha256 {
+            let error = "the file on this host has other bytes";
+            return Err(Error::new(ErrorKind::Corrupted, error));
+        }
+        let Some(temporary) = self.temporary.take() else {
+            return Err(Error::new(ErrorKind::Protocol, "finished twice"));
+        };
+        let (target, replace) = (self.target.clone(), self.replace);
+        let file = self.opened()?;
+        let mode = if self.executable { 0o700 } else { 0o600 };
+        let persisted = spawn_blocking(move || {
+            file.set_permissions(Permissions::from_mode(mode))?;
+            if replace {
+                return temporary.persist(&target);
+            }
+            temporary.persist_new(&target)
+        });
+        blocking_result(persisted.await)
+    }
+
+    async fn abort(&mut self) {
+        if self.writing.is_some() {
+            drop(self.written().await);
+        }
+        if let Some(Temporary::Kept(path)) = self.temporary.take() {
+            // The open file is freed with its last descriptor.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    async fn interrupt(&mut self) -> bool {
+        if self.origin.is_none() || self.file.is_none() {
+            self.abort().await;
+            return false;
+        }
+        // The batches before a failed one are on the disk all the same.
+        let _ = self.flush().await;
+        let kept = self.file.as_ref().and_then(|file| file.metadata().ok());
+        if kept.is_some_and(|kept| kept.len() > 0) {
+            self.temporary = None;
+            return true;
+        }
+        self.abort().await;
+        false
+    }
+}
+
+/// A file of this host as the source of a put. Its digest is computed while it is sent.
+#[derive(Clone, Debug)]
+pub struct FileSource {
+    file: Arc<File>,
+    size: u64,
+    sha256: Arc<Mutex<Option<Sha256Digest>>>,
+}
+
+/// A chunk, and the digest up to its end where one is computed.
+type ReadChunk = (Bytes, Option<Sha256>);
+
+/// A read of a source that is under way.
+struct Reading {
+    source: FileSource,
+    at: u64,
+    /// The digest so far; `None` for a read that does not start at the beginning.
+    sha256: Option<Sha256>,
+    /// The read of the chunk after the one that was returned last.
+    next: Option<JoinHandle<io::Result<ReadChunk>>>,
+}
+
+impl FileSource {
+    /// Wraps an open regular file of this size. Reads use positions of their own, so its cursor does not matter.
+    pub fn new(file: File, size: u64) -> Self {
+        Self::shared(Arc::new(file), size)
+    }
+
+    fn shared(file: Arc<File>, size: u64) -> Self {
+        Self {
+            file,
+            size,
+            sha256: Arc::default(),
+        }
+    }
+
+    /// The whole content, without a digest.
+    fn unhashed(self) -> Body {
+        let mut reading = Reading {
+            source: self,
+            at: 0,
+            sha256: None,
+            next: None,
+        };
+        reading.read_ahead();
+        Body::new(stream::try_unfold(reading, Reading::step))
+    }
+
+    fn known(&self) -> Option<Sha256Digest> {
+        *self.sha256.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the digest of the whole file. It must be the same every time.
+    fn note(&self, sha256: Sha256) -> Result<(), Error> {
+        let sha256 = Sha256Digest::from_bytes(sha256.finalize().into());
+        let mut known = self.sha256.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_some_and(|known| known != sha256) {
+            let error = "the file on this host changed while it was sent";
+            return Err(Error::new(ErrorKind::ChangedDuringTransfer, error));
+        }
+        *known = Some(sha256);
+        Ok(())
+    }
+}
+
+impl Reading {
+    fn read_ahead(&mut self) {
+        let left = self.source.size.saturating_sub(self.at);
+        let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        if length == 0 {
+            return;
+        }
+        let (file, at, mut sha256) = (Arc::clone(&self.source.file), self.at, self.sha256.take());
+        self.at += length as u64;
+        self.next = Some(spawn_blocking(move || {
+            let mut chunk = vec![0; length];
+            file.read_exact_at(&mut chunk, at)?;
+            if let Some(sha256) = &mut sha256 {
+                sha256.update(&chunk);
+            }
+            Ok((chunk.into(), sha256))
+        }));
+    }
+
+    async fn step(mut self) -> Result<Option<(Bytes, Self)>, Error> {
+        let Some(next) = self.next.take() else {
+            if let Some(sha256) = self.sha256.take() {
+                self.source.note(sha256)?;
+            }
+            return Ok(None);
+        };
+        let (chunk, sha256) = blocking_result(next.await).map_err(|error| {
+            Error::new(ErrorKind::Truncated, "the file on this host cannot be read")
+                .caused_by(error)
+        })?;
+        self.sha256 = sha256;
+        // The next read runs while the caller sends this chunk.
+        self.read_ahead();
+        Ok(Some((chunk, self)))
+    }
+}
+
+#[async_trait]
+impl Source for FileSource {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        if let Some(known) = self.known() {
+            return Ok(known);
+        }
+        let mut body = self.open(0).await?;
+        // `note` sets the digest at the end of the stream.
+        while body.next().await.transpose()?.is_some() {}
+        self.known()
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "no digest of the file on this host"))
+    }
+
+    async fn open(&self, offset: u64) -> Result<Body, Error> {
+        let mut reading = Reading {
+            source: self.clone(),
+            at: offset,
+            sha256: (offset == 0).then(Sha256::new),
+            next: None,
+        };
+        reading.read_ahead();
+        Ok(Body::new(stream::try_unfold(reading, Reading::step)))
+    }
+}

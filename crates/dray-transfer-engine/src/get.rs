@@ -1,0 +1,413 @@
+//! Copies of files out of a sandbox (sandbox-transfer 1.4, 12).
+
+mod fetch;
+
+use std::future::Future;
+use std::time::Duration;
+
+use dray_sandbox::backend::Follow;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Fingerprint, Integrity, Metadata, Transport};
+use dray_sandbox::path::SandboxPath;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::copy::Seen;
+use super::engine::Engine;
+use super::options::GetOptions;
+use super::peer::{Progress, Sink};
+use super::schedule::{Schedule, Trouble};
+use super::witness::Before;
+use super::{Failed, Got, prove};
+use crate::policy::{Finding, Verdict, Way};
+use crate::receipt::Receipt;
+
+/// Files of fewer bytes are transferred before the remaining life of a sandbox matters.
+const SHORT_FILE_BYTES: u64 = 8 << 20;
+/// Bytes per second that any transfer may be expected to reach when life is reserved for it.
+const LIKELY_RATE: u64 = 8 << 20;
+/// Bytes per second below which a transfer is given up (sandbox-transfer 1.6).
+const LEAST_RATE: u64 = 256 << 10;
+
+impl Engine {
+    /// Copies a regular file into a sink, with proof. Policy is checked before and after the sandbox resolved the
+    /// path, size and kind before the file is opened; the digest in the sandbox, before and after, must be that of
+    /// the bytes that arrived. The copy is retried, resumed and moved to another transport as sandbox-transfer 1.3
+    /// says.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] with the kind of the last failure; the sink was aborted or, where it can resume, interrupted. A
+    /// dropped future leaves the sink as it is; cancelling does not.
+    pub async fn get(
+        &self,
+        path: &SandboxPath,
+        options: &GetOptions<'_>,
+        sink: &mut dyn Sink,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Got, Failed> {
+        let mut receipt = Receipt::default();
+        let started = Instant::now();
+        let outcome = {
+            let mut getting = Getting {
+                engine: self,
+                path,
+                options,
+                sink,
+                progress,
+                receipt: &mut receipt,
+                schedule: Schedule::new(self, Way::Out),
+                partial: None,
+                may_continue: true,
+            };
+            // The future ends before the sink is asked to clean up: both need the sink.
+            let run = Box::pin(getting.run());
+            cancel.run_until_cancelled(run).await
+        };
+        receipt.milliseconds = milliseconds(started);
+        let (error, cancelled) = match outcome {
+            Some(Ok(done)) => return Ok(done.into_got(receipt)),
+            Some(Err(error)) => (error, false),
+            None => (cancelled(), true),
+        };
+        let ended = async {
+            if cancelled || is_continuable(error.kind()) {
+                return sink.interrupt().await;
+            }
+            sink.abort().await;
+            false
+        };
+        let kept = timeout(self.options.answer, ended).await;
+        Err(Failed {
+            error,
+            cancelled,
+            left: Vec::new(),
+            kept: kept.unwrap_or(false),
+            receipt,
+        })
+    }
+
+    /// The longest time for an operation that touches so many bytes.
+    pub(super) fn total(size: u64) -> Duration {
+        Duration::from_mins(1) + Duration::from_secs(size / LEAST_RATE)
+    }
+
+    /// Reserves life for moving so many bytes. Fails only for a sandbox that will be gone.
+    pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
+        if size < SHORT_FILE_BYTES {
+            return Ok(());
+        }
+        let needed = Duration::from_mins(1) + Duration::from_secs(size / LIKELY_RATE);
+        match self.answer(self.sandbox.ensure_life(needed)).await {
+            Err(error) if error.kind() == ErrorKind::SandboxGone => Err(error),
+            Err(error) => {
+                // The end of the sandbox is unknown then; the transfer may still succeed.
+                tracing::warn!(%error, "could not make sure that the sandbox lives on");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Digest in the sandbox; `None` where no program there can compute one now.
+    pub(super) async fn print(
+        &self,
+        path: &SandboxPath,
+        size: u64,
+    ) -> Result<Option<Fingerprint>, Error> {
+        let asked = timeout(Self::total(size), self.sandbox.fingerprint(path)).await;
+        match asked {
+            Ok(Ok(print)) => Ok(Some(print)),
+            Ok(Err(error)) if cannot_run(error.kind()) => Ok(None),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(Error::new(ErrorKind::Timeout, "no digest in time")),
+        }
+    }
+}
+
+/// Whether a failure means that no program of the sandbox can be run now.
+pub(super) const fn cannot_run(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ToolMissing | ErrorKind::SandboxStopped | ErrorKind::SandboxPaused
+    )
+}
+
+/// Whether the bytes that arrived before this failure are still good.
+pub(super) const fn interrupted(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Truncated | ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::RateLimited
+    )
+}
+
+/// Whether a later transfer may continue with what this one moved before it failed.
+pub(super) const fn is_continuable(kind: ErrorKind) -> bool {
+    interrupted(kind) || matches!(kind, ErrorKind::SandboxStopped | ErrorKind::SandboxPaused)
+}
+
+pub(super) fn cancelled() -> Error {
+    Error::new(ErrorKind::Unavailable, "cancelled by the caller")
+}
+
+pub(super) fn milliseconds(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// State of one get.
+struct Getting<'a> {
+    engine: &'a Engine,
+    path: &'a SandboxPath,
+    options: &'a GetOptions<'a>,
+    sink: &'a mut dyn Sink,
+    progress: &'a dyn Progress,
+    receipt: &'a mut Receipt,
+    schedule: Schedule<'a>,
+    partial: Option<Partial>,
+    /// Whether the sink may still be asked for the part of an earlier transfer.
+    may_continue: bool,
+}
+
+/// A copy that is not complete or not proved yet.
+struct Partial {
+    file: Metadata,
+    before: Before,
+    seen: Seen,
+    /// Whether an earlier transfer brought the first bytes.
+    continued: bool,
+}
+
+/// A copy that is complete and proved.
+struct Done {
+    partial: Partial,
+    integrity: Integrity,
+    warning: Option<Finding>,
+}
+
+impl Done {
+    fn into_got(self, mut receipt: Receipt) -> Got {
+        let sha256 = self.partial.seen.sha256();
+        receipt.sha256 = Some(sha256);
+        receipt.integrity = Some(self.integrity);
+        Got {
+            size: self.partial.seen.bytes,
+            metadata: self.partial.file,
+            sha256,
+            warning: self.warning,
+            receipt,
+        }
+    }
+}
+
+impl Getting<'_> {
+    async fn run(&mut self) -> Result<Done, Error> {
+        self.options.policy.check(self.path, Way::Out)?;
+        // Held until the return: retries and their pauses count as one transfer of the limit.
+        let _turn = self.engine.turn().await?;
+        loop {
+            match self.attempt().await {
+                Ok(done) => return Ok(done),
+                Err(trouble) => self.schedule.after(trouble, self.receipt).await?,
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Done, Trouble> {
+        let file = self.look().await?;
+        let kept = self.kept(&file).await?;
+        let transport = match &kept {
+            Some((transport, _)) => *transport,
+            None => self.transport(&file)?,
+        };
+        self.receipt.transport = Some(transport);
+        let partial = self.begin(file, transport, kept.map(|(_, body)| body));
+        let partial = partial.await?;
+        let partial = self.fetch(partial, transport).await?;
+        let (partial, integrity) = self.prove(partial).await?;
+        // Without a digest, the bytes of two transfers are joined by nothing that proves them to be of one content.
+        if partial.continued && integrity == Integrity::SizeMtime {
+            let error = "nothing in the sandbox proves what an earlier transfer brought";
+            return Err(Trouble::transport(Error::new(ErrorKind::Corrupted, error)));
+        }
+        self.publish(partial, integrity).await
+    }
+
+    /// Metadata of the file now, after the checks whether it may be read at all. Nothing is opened before.
+    async fn look(&self) -> Result<Metadata, Trouble> {
+        let sandbox = &self.engine.sandbox;
+        let file = self
+            .engine
+            .answer(sandbox.stat(self.path, Follow::Yes))
+            .await?;
+        self.options.policy.check(&file.real_path, Way::Out)?;
+        match file.kind {
+            FileKind::File => {}
+            FileKind::Directory => {
+                return Err(Error::new(ErrorKind::IsDirectory, "a directory is no file").into());
+            }
+            kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str()).into()),
+        }
+        // Before a byte moves; bytes beyond the announced size end the copy later.
+        if file.size > self.options.max_bytes {
+            return Err(Error::too_large(file.size, self.options.max_bytes).into());
+        }
+        Ok(file)
+    }
+
+    /// Continues what an earlier attempt or transfer left, if it is still the same file; else begins from the
+    /// start.
+    async fn begin(
+        &mut self,
+        file: Metadata,
+        transport: Transport,
+        kept: Option<Body>,
+    ) -> Result<Partial, Trouble> {
+        if let Some(mut partial) = self.partial.take()
+            && self.engine.sandbox.resumes(transport)
+            && partial.seen.settled
+            && partial.seen.bytes > 0
+            && prove::same(&partial.file, &file)
+        {
+            self.schedule.continued(partial.seen.bytes);
+            self.receipt.resumed = true;
+            partial.file = file;
+            return Ok(partial);
+        }
+        let continued = kept.is_some();
+        self.receipt.resumed = continued;
+        let engine = self.engine;
+        engine.reserve_life(file.size).await?;
+        let before = engine.before(&file, transport, continued).await?;
+        let mut seen = Seen::new(file.size);
+        match kept {
+            None => {
+                self.sink.begin(&file).await.map_err(Trouble::host)?;
+                seen.ask(&*self.sink);
+            }
+            Some(mut body) => {
+                // A digest of the sink counts these bytes already.
+                seen.ask(&*self.sink);
+                // Read back from the disk: the counts and the scan for secrets must cover these bytes too.
+                while let Some(piece) = body.next().await {
+                    seen.update(&piece.map_err(Trouble::host)?);
+                }
+                self.schedule.continued(seen.bytes);
+            }
+        }
+        Ok(Partial {
+            file,
+            before,
+            seen,
+            continued,
+        })
+    }
+
+    /// Compares the bytes that arrived with the evidence of the sandbox. A failed request is repeated without a new
+    /// copy.
+    async fn prove(&mut self, partial: Partial) -> Result<(Partial, Integrity), Trouble> {
+        let Partial {
+            file, before, seen, ..
+        } = &partial;
+        let (engine, path) = (self.engine, self.path);
+        // The state is read before any digest is compared: a file that was touched is changed, not damaged.
+        if let Before::Settled(state) | Before::Watched(state, _) = before {
+            let unchanged = self
+                .patiently(|| engine.unchanged(&file.real_path, state))
+                .await?;
+            if !unchanged {
+                return Err(changed("the file was touched while it was read").into());
+            }
+            let digest = match before {
+                Before::Watched(_, digest) => digest.as_ref(),
+                _ => None,
+            };
+            return match prove::judge_watched(digest, seen) {
+                Ok(integrity) => Ok((partial, integrity)),
+                Err(kind) => Err(damaged(kind)),
+            };
+        }
+        let before = before.known();
+        let after = self
+            .patiently(|| engine.print(&file.real_path, file.size))
+            .await?;
+        // Digests that agree decide alone; otherwise the file may have changed or the bytes be damaged.
+        let stable = if prove::needs_stat(before, after.as_ref(), seen) {
+            let now = self
+                .patiently(|| engine.answer(engine.sandbox.stat(path, Follow::Yes)))
+                .await?;
+            prove::same(file, &now)
+        } else {
+            true
+        };
+        match prove::judge(before, after.as_ref(), seen, stable) {
+            Ok(integrity) => Ok((partial, integrity)),
+            Err(kind) => Err(damaged(kind)),
+        }
+    }
+
+    /// Repeats a request until it succeeds or the schedule ends it. A file that has vanished counts as changed.
+    async fn patiently<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        loop {
+            let error = match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if error.kind() == ErrorKind::NotFound {
+                return Err(changed("the file is gone").caused_by(error).into());
+            }
+            self.schedule
+                .after(error.into(), self.receipt)
+                .await
+                .map_err(Trouble::host)?;
+        }
+    }
+
+    /// Applies the last rules of policy, which need the content, and completes the sink.
+    async fn publish(
+        &mut self,
+        mut partial: Partial,
+        integrity: Integrity,
+    ) -> Result<Done, Trouble> {
+        let Partial { file, seen, .. } = &mut partial;
+        let policy = self.options.policy;
+        // Both names, because either the link or its target may be named like a key.
+        for path in [self.path, &file.real_path] {
+            policy.check_key_file(path, &seen.head, seen.has_private_key())?;
+        }
+        // After the proof, so that a finding is about the file and not about damaged bytes.
+        let warning = match policy.judge(&file.real_path, seen.finding()) {
+            Verdict::Pass => None,
+            Verdict::Warn(finding) => Some(finding),
+            Verdict::Block(finding) => {
+                let text = format!("the content holds a secret: {finding:?}; see `content`");
+                return Err(Error::new(ErrorKind::DeniedPath, text).into());
+            }
+        };
+        let finished = self.sink.finish(seen.sha256(), seen.bytes).await;
+        finished.map_err(Trouble::host)?;
+        Ok(Done {
+            partial,
+            integrity,
+            warning,
+        })
+    }
+}
+
+fn damaged(kind: ErrorKind) -> Trouble {
+    let error = "the digests of the sandbox and of what came differ";
+    Trouble::transport(Error::new(kind, error))
+}
+
+fn changed(why: &str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, why)
+}
+
+/// Whether the file is one like those of `/proc`, which report that they are empty and give bytes.
+fn pseudo(file: &Metadata, trouble: &Trouble) -> bool {
+    file.size == 0 && trouble.error.kind() == ErrorKind::ChangedDuringTransfer
+}

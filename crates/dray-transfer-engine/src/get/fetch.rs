@@ -1,0 +1,142 @@
+//! One attempt to read a file: the transport, the copy, and the digest beside it.
+
+use dray_sandbox::backend::{Read, ReadDigest};
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{Metadata, Transport};
+use futures_util::future::join;
+use tokio::time::{Instant, timeout};
+
+use super::{Getting, Partial, interrupted, pseudo};
+use crate::copy::{Limits, copy};
+use crate::engine::Engine;
+use crate::prove;
+use crate::queue::Spool;
+use crate::schedule::{Stage, Trouble};
+
+impl Getting<'_> {
+    /// Chooses the transport of the next attempt. An interrupted copy is continued where a transport can begin at an
+    /// offset; else the best one starts from the beginning.
+    pub(super) fn transport(&mut self, file: &Metadata) -> Result<Transport, Trouble> {
+        let interrupted = self.partial.as_ref().is_some_and(|partial| {
+            partial.seen.settled && partial.seen.bytes > 0 && prove::same(&partial.file, file)
+        });
+        if interrupted && let Some(transport) = self.engine.resuming(file) {
+            return Ok(transport);
+        }
+        let usable = self.engine.sandbox.read_transports(file);
+        self.schedule.choose(usable, self.receipt)
+    }
+
+    /// The part of this very file that an earlier transfer left in the sink, with a transport that can continue it.
+    pub(super) async fn kept(
+        &mut self,
+        file: &Metadata,
+    ) -> Result<Option<(Transport, Body)>, Trouble> {
+        // Asked one time: after a failed attempt the sink holds bytes of this transfer.
+        if self.partial.is_some() || !std::mem::take(&mut self.may_continue) {
+            return Ok(None);
+        }
+        let Some(transport) = self.engine.resuming(file) else {
+            return Ok(None);
+        };
+        let body = self.sink.resume(file).await.map_err(Trouble::host)?;
+        Ok(body.map(|body| (transport, body)))
+    }
+
+    /// Reads the bytes that are missing.
+    pub(super) async fn fetch(
+        &mut self,
+        mut partial: Partial,
+        transport: Transport,
+    ) -> Result<Partial, Trouble> {
+        let Partial {
+            file, before, seen, ..
+        } = &mut partial;
+        let offset = seen.bytes;
+        self.receipt.attempts += 1;
+        self.progress
+            .began(self.receipt.attempts, transport, offset);
+        let engine = self.engine;
+        // An interruption after the last byte leaves nothing to read, and some transports cannot begin at the end.
+        if offset > 0 && offset == file.size {
+            if before.wants_digest() {
+                let print = engine.print(&file.real_path, file.size).await;
+                before.set_digest(print.unwrap_or_default());
+            }
+            return Ok(partial);
+        }
+        let read = Read {
+            transport,
+            file,
+            offset,
+        };
+        let with_digest = before.wants_digest() && engine.sandbox.reads_with_digest(&read);
+        let mut digest = None;
+        let copied = async {
+            let (body, beside) = engine.open(read, with_digest).await?;
+            digest = beside;
+            copy(body, seen, self.sink, engine.limits(&read), self.progress).await
+        };
+        let copied = if before.wants_digest() && !with_digest {
+            let (print, copied) = join(engine.print(&file.real_path, file.size), copied).await;
+            // A failed digest is not a failed copy: the digest afterwards decides.
+            before.set_digest(print.unwrap_or_default());
+            copied
+        } else {
+            copied.await
+        };
+        if let Some(digest) = digest
+            && copied.is_ok()
+        {
+            let computed = timeout(Engine::total(file.size), digest).await;
+            before.set_digest(computed.ok().and_then(Result::ok));
+        }
+        // A sink that failed is not flushed, so that its first failure is the one reported.
+        if !matches!(&copied, Err(trouble) if trouble.stage == Stage::Host) {
+            self.sink.flush().await.map_err(Trouble::host)?;
+        }
+        // After the flush, when the digest of the sink covers all that was written.
+        seen.ask(&*self.sink);
+        self.receipt.bytes = seen.bytes;
+        match copied {
+            Ok(()) => Ok(partial),
+            Err(trouble) if pseudo(&partial.file, &trouble) => {
+                Err(Error::new(ErrorKind::NotRegular, "an empty file gave bytes").into())
+            }
+            Err(trouble) => {
+                // Only bytes before a broken connection are kept; damaged ones are read again.
+                self.partial = Some(partial).filter(|_| interrupted(trouble.error.kind()));
+                Err(trouble)
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Opens a file, with or without a digest of it.
+    async fn open(
+        &self,
+        read: Read<'_>,
+        with_digest: bool,
+    ) -> Result<(Body, Option<ReadDigest>), Trouble> {
+        let opened = if with_digest {
+            let opened = self.answer(self.sandbox.read_with_digest(read)).await;
+            opened.map(|(body, digest)| (body, Some(digest)))
+        } else {
+            let opened = self.answer(self.sandbox.read(read)).await;
+            opened.map(|body| (body, None))
+        };
+        opened.map_err(Trouble::transport)
+    }
+
+    fn limits(&self, read: &Read<'_>) -> Limits {
+        let drains = self.sandbox.must_drain(read.transport);
+        Limits {
+            size: Some(read.file.size),
+            idle: self.options.idle,
+            deadline: Instant::now() + Self::total(read.file.size),
+            spool: drains.then(|| Spool::from(&self.options)),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Options that callers of transfers set.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::policy::Policy;
+
+/// Options of an engine, for all kinds of transfers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Longest time without a byte before a stream is given up. Default 30 s.
+    pub idle: Duration,
+    /// Longest time for an answer that is not a stream, such as `stat`. Default 60 s.
+    pub answer: Duration,
+    /// First pause before a retry. The pause doubles each time, up to 30 s, and the actual wait is random between
+    /// zero and the pause. Default 1 s.
+    pub backoff: Duration,
+    /// Files of up to this many bytes are always digested in the sandbox. Larger ones are too, unless the sandbox
+    /// reports cheaply that they were not touched ([`dray_sandbox::Sandbox::state`]) and the transport hides no damage; the
+    /// receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
+    pub digest_always_up_to: u64,
+    /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
+    /// (sandbox-transfer 12).
+    pub digest_before_up_to: u64,
+    /// Files of more bytes than this, which the sandbox reports to have been left alone ([`dray_sandbox::Sandbox::state`]),
+    /// are digested once, beside the copy, with their state compared before and after; the receipt then says
+    /// `sha256_beside`. Smaller ones are digested twice, which costs less than the two states. Default 1 MiB.
+    pub digest_twice_up_to: u64,
+    /// Whether the digest before is computed while the copy runs. It then costs no time of its own; that the bytes
+    /// are those that were there afterwards is proved all the same. Default true.
+    pub digest_while_reading: bool,
+    /// Existing directory for streams that must be drained to disk. Files there have no name. Default `/tmp`.
+    pub spool_dir: PathBuf,
+    /// Most bytes that one transfer keeps in the spool directory. Default 16 GiB.
+    pub spool_limit: u64,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(30),
+            answer: Duration::from_mins(1),
+            backoff: Duration::from_secs(1),
+            digest_always_up_to: u64::MAX,
+            digest_before_up_to: 1 << 30,
+            digest_twice_up_to: 1 << 20,
+            digest_while_reading: true,
+            spool_dir: PathBuf::from("/tmp"),
+            spool_limit: 16 << 30,
+        }
+    }
+}
+
+/// Options of a get.
+#[derive(Clone, Copy, Debug)]
+pub struct GetOptions<'a> {
+    /// Paths that may be read.
+    pub policy: &'a Policy,
+    /// Largest file that may be read, in bytes.
+    pub max_bytes: u64,
+}
+
+/// Options of a put.
+#[derive(Clone, Copy, Debug)]
+pub struct PutOptions<'a> {
+    /// Paths that may be written.
+    pub policy: &'a Policy,
+    /// What happens when the name is taken by another file.
+    pub collision: Collision,
+    /// Mode bits; set-id and sticky are never set. Usually 0o644.
+    pub mode: u32,
+    /// Names this operation in temp names, so that no two operations share one: ASCII letters and digits, at most 40.
+    pub operation: &'a str,
+    /// Counts the workers on the operation, so that a late predecessor never writes the temporary file of its
+    /// successor; the files of the last few are removed. From 2^32 on it is a time in milliseconds, which has no
+    /// predecessors.
+    pub epoch: u64,
+}
+
+/// Policy for a name that is taken. The same content under that name does not count as a collision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Collision {
+    /// The file gets another name: `report_2.csv`, `report_3.csv`, …
+    #[default]
+    Rename,
+    /// The put fails with [`ErrorKind::Exists`](dray_sandbox::ErrorKind::Exists).
+    Fail,
+    /// The other file is replaced.
+    Overwrite,
+}
+
+impl Collision {
+    /// The name used on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rename => "rename",
+            Self::Fail => "fail",
+            Self::Overwrite => "overwrite",
+        }
+    }
+}
+
+/// Options of a listing.
+#[derive(Clone, Copy, Debug)]
+pub struct ListOptions<'a> {
+    /// Directories that may be listed, and the entries that are shown.
+    pub policy: &'a Policy,
+    /// Levels to list; 1 is the directory itself.
+    pub depth: u32,
+    /// Largest number of entries.
+    pub limit: usize,
+}

@@ -1,0 +1,215 @@
+//! Which paths of a sandbox files may come from and go to (platform-delivery 5).
+//!
+//! Two lists decide: roots, beneath which a path must lie, and the deny list, which wins over them. Both are applied
+//! twice, to the path as it was written and to the path after the sandbox resolved its links. Every refusal names its
+//! rule and how an operator lifts it; agents and users only learn that the path is not allowed.
+
+mod content;
+mod deny;
+mod options;
+mod place;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub use content::{Finding, SCANNED, Scanner, Verdict, is_private_key};
+pub use options::{ContentAction, PolicyOptions};
+pub use place::{Places, expand};
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::path::SandboxPath;
+
+/// The direction in which a file moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Out of the sandbox. Names that suggest credentials are refused.
+    Out,
+    /// Into the sandbox. A user may hand an agent a `credentials.json`; only directories are checked.
+    In,
+}
+
+/// The paths that may be reached in one sandbox: [`PolicyOptions`] bound to its places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// A path must lie beneath one of these.
+    pub(crate) roots: Vec<SandboxPath>,
+    /// Those of the roots that an operator wrote as absolute paths.
+    pub(crate) written: Vec<SandboxPath>,
+    /// Homes of the sandbox user, as reported and as resolved; empty when unknown.
+    pub(crate) homes: Vec<SandboxPath>,
+    /// Patterns that the operator lifts from the deny list.
+    pub(crate) allow: Vec<Pattern>,
+    /// Patterns that the operator adds to the deny list.
+    pub(crate) deny: Vec<Pattern>,
+    /// The action for files whose content looks like a secret.
+    pub(crate) content: ContentAction,
+}
+
+/// A path with all beneath it, or a file name in any directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// The path and everything beneath it.
+    Beneath(SandboxPath),
+    /// Every file or directory of this name; ASCII case does not matter.
+    Name(Vec<u8>),
+}
+
+impl Pattern {
+    /// Whether the pattern covers `path`.
+    fn matches(&self, path: &SandboxPath) -> bool {
+        match self {
+            Self::Beneath(ancestor) => path.is_beneath(ancestor),
+            // Every part: what lies in a directory of this name is covered too.
+            Self::Name(name) => path
+                .as_bytes()
+                .split(|byte| *byte == b'/')
+                .any(|part| part.eq_ignore_ascii_case(name)),
+        }
+    }
+}
+
+impl Policy {
+    /// Allows what lies beneath `roots`, less the deny list. The home of the sandbox user counts as unknown, so that
+    /// its entries match at any depth.
+    pub fn beneath(roots: impl IntoIterator<Item = SandboxPath>) -> Self {
+        let roots: Vec<SandboxPath> = roots.into_iter().collect();
+        Self {
+            written: roots.clone(),
+            roots,
+            homes: Vec::new(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            content: ContentAction::default(),
+        }
+    }
+
+    /// The same policy with another action for content that looks like a secret.
+    #[must_use]
+    pub const fn with_content(mut self, content: ContentAction) -> Self {
+        self.content = content;
+        self
+    }
+
+    /// The directories beneath which paths may lie.
+    pub fn roots(&self) -> &[SandboxPath] {
+        &self.roots
+    }
+
+    /// Whether a path may be reached. Callers check the path as written and again the resolved one.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`], which converts to an [`Error`] of kind [`ErrorKind::DeniedPath`] or [`ErrorKind::OutsideRoot`].
+    pub fn check(&self, path: &SandboxPath, way: Way) -> Result<(), Refusal> {
+        // What an operator lifts is lifted from the deny list alone; the roots still hold.
+        if !self.allow.iter().any(|pattern| pattern.matches(path))
+            && let Some(rule) = self.denied(path, way)
+        {
+            return Err(Refusal {
+                kind: ErrorKind::DeniedPath,
+                rule,
+                path: path.clone(),
+            });
+        }
+        if self.roots.iter().any(|root| path.is_beneath(root)) {
+            return Ok(());
+        }
+        Err(Refusal {
+            kind: ErrorKind::OutsideRoot,
+            rule: "roots".to_owned(),
+            path: path.clone(),
+        })
+    }
+
+    /// Whether a file with the name of a key may leave. `head` holds its first [`Self::HEAD`] bytes, or all there
+    /// are; `has_private_key` is the result of [`Scanner::has_private_key`] for the whole file, where the whole was
+    /// scanned: a key stands behind the certificate of a bundle, or behind the attributes that `openssl pkcs12`
+    /// writes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] for `*.pem` and `*.key` that hold a private key, unless the operator lifted it.
+    pub fn check_key_file(
+        &self,
+        path: &SandboxPath,
+        head: &[u8],
+        has_private_key: bool,
+    ) -> Result<(), Refusal> {
+        let lifted = self.allow.iter().any(|pattern| pattern.matches(path));
+        // A `*.pem` is mostly a certificate, so the name alone does not refuse it.
+        if lifted || !deny::may_be_key(path.name()) || !(has_private_key || is_private_key(head)) {
+            return Ok(());
+        }
+        Err(Refusal {
+            kind: ErrorKind::DeniedPath,
+            rule: "private key file".to_owned(),
+            path: path.clone(),
+        })
+    }
+
+    /// Bytes of the beginning that [`Self::check_key_file`] looks at.
+    pub const HEAD: usize = 256;
+
+    /// Decides about a file in which this was found.
+    pub fn judge(&self, path: &SandboxPath, finding: Option<Finding>) -> Verdict {
+        // A closure, because most files hold nothing and the patterns then need no look.
+        let lifted = || self.allow.iter().any(|pattern| pattern.matches(path));
+        match (finding, self.content) {
+            (Some(finding), ContentAction::Warn) if !lifted() => Verdict::Warn(finding),
+            (Some(finding), ContentAction::Block) if !lifted() => Verdict::Block(finding),
+            _ => Verdict::Pass,
+        }
+    }
+
+    /// The rule of the deny list that covers `path`.
+    fn denied(&self, path: &SandboxPath, way: Way) -> Option<String> {
+        if self.deny.iter().any(|pattern| pattern.matches(path)) {
+            return Some("deny".to_owned());
+        }
+        // Names count only on the way out: a user may give an agent a file that an agent may not send.
+        deny::place(path, &self.homes, &self.written)
+            .or_else(|| (way == Way::Out).then(|| deny::secret_name(path)).flatten())
+    }
+}
+
+/// Why a path may not be reached; shown to operators only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// [`ErrorKind::DeniedPath`] or [`ErrorKind::OutsideRoot`].
+    pub kind: ErrorKind,
+    /// The rule that refused, for instance `system directory /etc`.
+    pub rule: String,
+    /// The path that the rule refused.
+    pub path: SandboxPath,
+}
+
+impl Refusal {
+    /// The option of [`PolicyOptions`] with which an operator lifts the refusal.
+    pub const fn lifted_by(&self) -> &'static str {
+        match self.kind {
+            ErrorKind::OutsideRoot => "roots",
+            _ => "allow",
+        }
+    }
+}
+
+/// The form for the operator's log, with the way to lift the rule.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, path, .. } = self;
+        let option = self.lifted_by();
+        write!(
+            f,
+            "the rule `{rule}` refuses {path}; to allow it, add it to `{option}` of the sandbox policy"
+        )
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(refusal.kind, refusal.to_string())
+    }
+}

@@ -1,0 +1,178 @@
+//! The deny list (platform-delivery 5.1 and 5.2).
+
+use dray_sandbox::path::SandboxPath;
+
+/// Directories of the system. `/run` is the target of `/var/run`, and container engines put secrets there.
+const SYSTEM_DIRECTORIES: [&str; 10] = [
+    "/etc", "/proc", "/sys", "/dev", "/root", "/boot", "/var/log", "/var/lib", "/var/run", "/run",
+];
+
+/// Those system directories in which homes lie.
+const HOME_PARENTS: [&str; 2] = ["/root", "/var/lib"];
+
+/// Entries of a home that must not leave the sandbox.
+const DENIED_IN_HOME: [&str; 14] = [
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".kube",
+    ".docker",
+    ".config",
+    ".azure",
+    ".gcloud",
+    "Library/Keychains",
+    ".netrc",
+    ".git-credentials",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+];
+
+/// Directories in which agent programs keep their state.
+const STATE_DIRECTORIES: [&[u8]; 2] = [b".dray", b".hermes"];
+
+/// Entries of a state directory that hold credentials or other people's conversations.
+const DENIED_STATE: [&str; 15] = [
+    ".env",
+    "auth.json",
+    "auth.lock",
+    "credentials",
+    "config.yaml",
+    ".anthropic_oauth.json",
+    "google_token.json",
+    "google_oauth_pending.json",
+    "auth/google_oauth.json",
+    "webhook_subscriptions.json",
+    "cache/bws_cache.json",
+    "pairing",
+    "mcp-tokens",
+    "sessions",
+    "browser-profile",
+];
+
+/// Databases in a state directory, by the beginning of their names: `-wal` and `-journal` files stand beside them.
+const STATE_DATABASES: [&[u8]; 2] = [b"state.db", b"kanban.db"];
+
+/// Names that mean a secret wherever they are.
+const SECRET_NAMES: [&[u8]; 9] = [
+    b".env",
+    b".envrc",
+    b"id_rsa",
+    b"id_ed25519",
+    b"id_ecdsa",
+    b"id_dsa",
+    b"credentials.json",
+    b".netrc",
+    b"kubeconfig",
+];
+
+/// The rule that refuses `path` for the directory it lies in.
+pub(super) fn place(
+    path: &SandboxPath,
+    homes: &[SandboxPath],
+    written: &[SandboxPath],
+) -> Option<String> {
+    // Directories are compared with their case, as Linux does; only names are folded.
+    let parts = parts(path.as_bytes());
+    system(path, &parts, homes, written)
+        .map(|directory| format!("system directory {directory}"))
+        .or_else(|| home(path, &parts, homes).map(|entry| format!("home entry {entry}")))
+        .or_else(|| state(&parts).map(|entry| format!("state file {entry}")))
+}
+
+/// The rule that refuses `path` for its name.
+pub(super) fn secret_name(path: &SandboxPath) -> Option<String> {
+    let name = path.name().to_ascii_lowercase();
+    // An example has no values; projects share it.
+    let environment = name.starts_with(b".env.") && name != b".env.example";
+    (environment || SECRET_NAMES.contains(&name.as_slice()))
+        .then(|| format!("secret name {}", path.name().escape_ascii()))
+}
+
+/// Whether the name is one that private keys have.
+pub(super) fn may_be_key(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.ends_with(b".pem") || name.ends_with(b".key")
+}
+
+/// The system directory that refuses the path. Homes in `/root` and `/var/lib`, where services have theirs, may be
+/// used, and so may roots that an operator wrote inside a system directory.
+fn system(
+    path: &SandboxPath,
+    parts: &[&[u8]],
+    homes: &[SandboxPath],
+    written: &[SandboxPath],
+) -> Option<&'static str> {
+    let directory = SYSTEM_DIRECTORIES
+        .into_iter()
+        .find(|directory| starts_with(parts, directory))?;
+    let at_home = homes.iter().any(|home| {
+        // `/root` is a system directory and root's home; a home in `/var/lib` must lie deeper.
+        let inside = home.as_bytes() == b"/root" || is_inside(home, directory);
+        HOME_PARENTS.contains(&directory) && inside && path.is_beneath(home)
+    });
+    // A root that is the system directory itself does not lift it; only one inside it does.
+    let at_root = written
+        .iter()
+        .any(|root| is_inside(root, directory) && path.is_beneath(root));
+    (!at_home && !at_root).then_some(directory)
+}
+
+/// Whether a path lies beneath a directory and is not the directory itself.
+fn is_inside(path: &SandboxPath, directory: &str) -> bool {
+    path.as_bytes() != directory.as_bytes() && starts_with(&parts(path.as_bytes()), directory)
+}
+
+/// The entry of a home that covers the path: beneath a known home exactly, at any depth when no home is known.
+fn home(path: &SandboxPath, parts: &[&[u8]], homes: &[SandboxPath]) -> Option<&'static str> {
+    let anywhere = homes.is_empty();
+    DENIED_IN_HOME.into_iter().find(|entry| {
+        if anywhere {
+            return (0..parts.len())
+                .any(|from| starts_with(parts.get(from..).unwrap_or_default(), entry));
+        }
+        homes
+            .iter()
+            .filter(|home| path.is_beneath(home))
+            .any(|home| {
+                // The names of the home are cut off, so that entries match from its top alone.
+                let depth = self::parts(home.as_bytes()).len();
+                starts_with(parts.get(depth..).unwrap_or_default(), entry)
+            })
+    })
+}
+
+/// The entry of a state directory that covers the path, at any depth.
+fn state(parts: &[&[u8]]) -> Option<String> {
+    let at = parts
+        .iter()
+        .position(|part| STATE_DIRECTORIES.contains(part))?;
+    let inside = parts.get(at + 1..).unwrap_or_default();
+    if let Some(entry) = DENIED_STATE
+        .into_iter()
+        .find(|entry| starts_with(inside, entry))
+    {
+        return Some(entry.to_owned());
+    }
+    let first = inside.first()?;
+    STATE_DATABASES
+        .into_iter()
+        .find(|database| first.starts_with(database))
+        .map(|database| database.escape_ascii().to_string())
+}
+
+/// The names in a path, without empty ones.
+fn parts(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty())
+        .collect()
+}
+
+/// Whether a path begins with the names of `entry`.
+fn starts_with(parts: &[&[u8]], entry: &str) -> bool {
+    let mut parts = parts.iter();
+    entry
+        .split('/')
+        .filter(|name| !name.is_empty())
+        .all(|name| parts.next().is_some_and(|part| *part == name.as_bytes()))
+}

@@ -1,0 +1,146 @@
+//! Options of the policy that an operator can set.
+
+use dray_sandbox::error::Error;
+use dray_sandbox::path::SandboxPath;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::place::{Places, expand};
+use super::{Pattern, Policy};
+
+/// Paths of sandboxes that files may come from and go to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PolicyOptions {
+    /// Directories beneath which files may lie: absolute, `~` for the home of the sandbox user, `.` for the working
+    /// directory of the session. `~` and `.` mean nothing where they are `/`. Without any root nothing is allowed. A
+    /// root written here inside a system directory, such as `/var/lib/jobs`, may be used.
+    /// Default `.`, `~`, `/tmp`, `/workspace` and `/mnt/data`.
+    pub roots: Vec<String>,
+    /// What to lift from the built-in list of credential and system paths: absolute paths or `~/…` with everything
+    /// beneath them, or bare names such as `.env.test` wherever they are. Default none.
+    pub allow: Vec<String>,
+    /// What to refuse besides, written as in `allow`. Default none.
+    pub deny: Vec<String>,
+    /// What to do with text of up to 1 MiB that holds a private key or a known form of token: `ignore`, `warn` or
+    /// `block`. Default `warn`.
+    pub content: ContentAction,
+}
+
+/// What to do with content that looks like a secret.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentAction {
+    /// Nothing.
+    Ignore,
+    /// Deliver, and say so in the result and the log.
+    #[default]
+    Warn,
+    /// Refuse.
+    Block,
+}
+
+impl Default for PolicyOptions {
+    fn default() -> Self {
+        Self {
+            roots: [".", "~", "/tmp", "/workspace", "/mnt/data"]
+                .map(str::to_owned)
+                .to_vec(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            content: ContentAction::default(),
+        }
+    }
+}
+
+impl PolicyOptions {
+    /// The policy for a sandbox with these places. Call [`Engine::policy`](crate::Engine::policy) instead
+    /// where a sandbox is at hand: it also follows links in the roots and the home.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidName`](dray_sandbox::ErrorKind::InvalidName) for an entry that is not a path; its context names it.
+    pub fn bind(&self, places: &Places) -> Result<Policy, Error> {
+        let (mut roots, mut written) = (Vec::new(), Vec::new());
+        for text in &self.roots {
+            let root = root(text, places)?;
+            // Only an absolute path is a written wish; `.` and `~` follow what the sandbox reports.
+            if text.starts_with('/') {
+                written.extend(root.clone());
+            }
+            roots.extend(root);
+        }
+        Ok(Policy {
+            roots,
+            written,
+            homes: places.home.iter().cloned().collect(),
+            allow: patterns(&self.allow, places)?,
+            deny: patterns(&self.deny, places)?,
+            content: self.content,
+        })
+    }
+
+    /// The first entry that can never be right, for a check of the configuration before any sandbox is known.
+    pub fn problem(&self) -> Option<String> {
+        // A home is assumed, so that `~/…` is not reported for lacking one.
+        let places = Places {
+            home: SandboxPath::new("/home").ok(),
+            working_directory: SandboxPath::root(),
+        };
+        let relative = self
+            .roots
+            .iter()
+            .find(|text| !matches!(text.as_str(), "." | "~") && !is_anchored(text));
+        relative
+            .map(|text| format!("`{text}` is neither absolute nor `.` nor beneath `~/`"))
+            .or_else(|| {
+                self.bind(&places)
+                    .err()
+                    .map(|error| error.context().to_owned())
+            })
+    }
+}
+
+/// The directory that a root means; `None` where it would be the whole file system without saying so.
+fn root(text: &str, places: &Places) -> Result<Option<SandboxPath>, Error> {
+    if is_home(text) && places.home.is_none() {
+        return Ok(None);
+    }
+    let path = expand(text, places).map_err(|error| named(text, &error))?;
+    // `.` in a sandbox that works in `/` would allow everything; `/` allows it when an operator writes it.
+    let implied = !text.starts_with('/');
+    Ok((!implied || path != SandboxPath::root()).then_some(path))
+}
+
+fn patterns(texts: &[String], places: &Places) -> Result<Vec<Pattern>, Error> {
+    let mut patterns = Vec::new();
+    for text in texts {
+        // Without a home the entry covers nothing.
+        if is_home(text) && places.home.is_none() {
+            continue;
+        }
+        let pattern = if is_anchored(text) {
+            Pattern::Beneath(expand(text, places).map_err(|error| named(text, &error))?)
+        } else {
+            // Only checked: a bare name must be one that a file can have.
+            SandboxPath::root()
+                .join(text)
+                .map_err(|error| named(text, &error))?;
+            Pattern::Name(text.clone().into_bytes())
+        };
+        patterns.push(pattern);
+    }
+    Ok(patterns)
+}
+
+fn is_anchored(text: &str) -> bool {
+    text.starts_with('/') || is_home(text)
+}
+
+fn is_home(text: &str) -> bool {
+    text == "~" || text.starts_with("~/")
+}
+
+fn named(text: &str, error: &Error) -> Error {
+    Error::new(error.kind(), format!("`{text}`: {}", error.context()))
+}

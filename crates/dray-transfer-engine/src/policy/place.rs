@@ -1,0 +1,57 @@
+//! The places of a sandbox, and how a user's path is read with them.
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::Probe;
+use dray_sandbox::path::SandboxPath;
+
+/// What `~` and relative paths stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Home of the sandbox user; `None` when unknown. A home that is `/` counts as unknown.
+    pub home: Option<SandboxPath>,
+    /// Working directory of the session, to which relative paths belong.
+    pub working_directory: SandboxPath,
+}
+
+impl Places {
+    /// Takes the places that a probe reported, with a session's own working directory in place of the reported one.
+    pub fn new(probe: &Probe, working_directory: Option<SandboxPath>) -> Self {
+        Self {
+            // With `/` as home the entries of the deny list for homes would cover the root alone.
+            home: Some(probe.home.clone()).filter(|home| *home != SandboxPath::root()),
+            working_directory: working_directory.unwrap_or_else(|| probe.working_directory.clone()),
+        }
+    }
+}
+
+impl From<&Probe> for Places {
+    fn from(probe: &Probe) -> Self {
+        Self::new(probe, None)
+    }
+}
+
+/// The path that an agent or a user means (platform-delivery 2.1): absolute, `~/…` against the home of the sandbox
+/// user, or relative to the working directory. `~name` is an ordinary relative name.
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidName`] for what no path can be, and for `~` when the home is unknown.
+pub fn expand(raw: impl AsRef<[u8]>, places: &Places) -> Result<SandboxPath, Error> {
+    let raw = raw.as_ref();
+    let under =
+        |base: &SandboxPath, rest: &[u8]| SandboxPath::new([base.as_bytes(), b"/", rest].concat());
+    match raw {
+        [] => Err(Error::new(ErrorKind::InvalidName, "the path is empty")),
+        [b'/', ..] => SandboxPath::new(raw),
+        [b'~'] | [b'~', b'/', ..] => {
+            let home = places.home.as_ref().ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidName,
+                    "the home of the sandbox user is unknown",
+                )
+            })?;
+            under(home, raw.get(2..).unwrap_or_default())
+        }
+        relative => under(&places.working_directory, relative),
+    }
+}

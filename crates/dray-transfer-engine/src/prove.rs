@@ -1,0 +1,168 @@
+//! The conclusion from the digests before, during and after a copy (sandbox-transfer 12).
+
+use dray_sandbox::error::ErrorKind;
+use dray_sandbox::metadata::{Fingerprint, Integrity, Metadata};
+
+use super::copy::Seen;
+
+/// Whether both describe the same file in the same state, as far as that is known without reading it.
+pub(super) fn same(before: &Metadata, after: &Metadata) -> bool {
+    before.real_path == after.real_path
+        && before.kind == after.kind
+        && before.size == after.size
+        && before.mtime_ns == after.mtime_ns
+        && before.identity == after.identity
+}
+
+/// Whether the digests alone leave the result open.
+pub(super) fn needs_stat(
+    before: Option<&Fingerprint>,
+    after: Option<&Fingerprint>,
+    seen: &Seen,
+) -> bool {
+    match (before, after) {
+        (before, Some(after)) => {
+            !seen.agrees(after) || before.is_some_and(|before| !seen.agrees(before))
+        }
+        (_, None) => true,
+    }
+}
+
+/// How sure it is that the bytes are those of the file. `stable` says whether size, time and identity stayed.
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupted`] when the source was stable and other bytes arrived, and
+/// [`ErrorKind::ChangedDuringTransfer`] when it was not.
+pub(super) fn judge(
+    before: Option<&Fingerprint>,
+    after: Option<&Fingerprint>,
+    seen: &Seen,
+    stable: bool,
+) -> Result<Integrity, ErrorKind> {
+    let differ = |stable: bool| {
+        Err(if stable {
+            ErrorKind::Corrupted
+        } else {
+            ErrorKind::ChangedDuringTransfer
+        })
+    };
+    match (before, after) {
+        (Some(before), Some(after)) => {
+            if seen.agrees(before) && seen.agrees(after) {
+                // The weaker of the two counts: a CRC does not become stronger beside a SHA-256.
+                return Ok(
+                    strength(before, Integrity::Sha256).min(strength(after, Integrity::Sha256))
+                );
+            }
+            // Digests that differ from each other mean a change, even if size and time stayed.
+            differ(before == after && stable)
+        }
+        (None, Some(after)) if seen.agrees(after) => Ok(strength(after, Integrity::Sha256After)),
+        (None, Some(_)) => differ(stable),
+        // No program can be run any more: the digest before and unchanged metadata are all there is.
+        (Some(before), None) if stable && !seen.agrees(before) => Err(ErrorKind::Corrupted),
+        (_, None) if stable => Ok(Integrity::SizeMtime),
+        (_, None) => differ(false),
+    }
+}
+
+/// How sure it is of a file that did not change while it was read. `digest` was computed in the sandbox beside the
+/// copy, where a program there computes one.
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupted`] when other bytes arrived.
+pub(super) fn judge_watched(
+    digest: Option<&Fingerprint>,
+    seen: &Seen,
+) -> Result<Integrity, ErrorKind> {
+    match digest {
+        None => Ok(Integrity::SizeMtime),
+        Some(digest) if seen.agrees(digest) => Ok(strength(digest, Integrity::Sha256Beside)),
+        Some(_) => Err(ErrorKind::Corrupted),
+    }
+}
+
+const fn strength(print: &Fingerprint, best: Integrity) -> Integrity {
+    match print {
+        Fingerprint::Sha256(..) => best,
+        Fingerprint::Cksum(..) => Integrity::Weak,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_types::Sha256Digest;
+
+    use super::*;
+
+    fn seen(content: &[u8]) -> Seen {
+        let mut seen = Seen::new(content.len() as u64);
+        seen.update(content);
+        seen
+    }
+
+    fn sha(content: &[u8]) -> Fingerprint {
+        Fingerprint::Sha256(Sha256Digest::of(content), content.len() as u64)
+    }
+
+    #[test]
+    fn a_cksum_agrees_with_the_posix_one() {
+        for (content, cksum) in [
+            (&b""[..], 4_294_967_295),
+            (b"abc", 1_219_131_554),
+            (b"123456789", 930_766_865),
+        ] {
+            assert!(seen(content).agrees(&Fingerprint::Cksum(cksum, content.len() as u64)));
+        }
+        assert!(!seen(b"abc").agrees(&Fingerprint::Cksum(1_219_131_554, 4)));
+        assert!(!seen(b"abd").agrees(&Fingerprint::Cksum(1_219_131_554, 3)));
+    }
+
+    #[test]
+    fn r_8_a_digest_beside_the_copy_of_an_unchanged_file_must_agree() {
+        let seen = seen(b"abc");
+        let weak = Fingerprint::Cksum(1_219_131_554, 3);
+        for (digest, judged) in [
+            (None, Ok(Integrity::SizeMtime)),
+            (Some(&sha(b"abc")), Ok(Integrity::Sha256Beside)),
+            (Some(&weak), Ok(Integrity::Weak)),
+            (Some(&sha(b"abd")), Err(ErrorKind::Corrupted)),
+        ] {
+            assert_eq!(judge_watched(digest, &seen), judged);
+        }
+    }
+
+    #[test]
+    fn r_8_integrity_is_no_better_than_what_was_compared() {
+        let seen = seen(b"abc");
+        let (good, bad, weak) = (
+            sha(b"abc"),
+            sha(b"abd"),
+            Fingerprint::Cksum(1_219_131_554, 3),
+        );
+        let judged = |before: Option<&Fingerprint>, after: Option<&Fingerprint>, stable| {
+            judge(before, after, &seen, stable)
+        };
+        assert_eq!(
+            judged(Some(&good), Some(&good), true),
+            Ok(Integrity::Sha256)
+        );
+        assert_eq!(judged(Some(&weak), Some(&weak), true), Ok(Integrity::Weak));
+        assert_eq!(judged(Some(&good), Some(&weak), true), Ok(Integrity::Weak));
+        assert_eq!(judged(None, Some(&good), true), Ok(Integrity::Sha256After));
+        assert_eq!(judged(None, Some(&weak), true), Ok(Integrity::Weak));
+        assert_eq!(judged(None, None, true), Ok(Integrity::SizeMtime));
+        assert_eq!(judged(Some(&good), None, true), Ok(Integrity::SizeMtime));
+        let (corrupted, changed) = (ErrorKind::Corrupted, ErrorKind::ChangedDuringTransfer);
+        assert_eq!(judged(Some(&bad), Some(&bad), true), Err(corrupted));
+        assert_eq!(judged(Some(&good), Some(&bad), true), Err(changed));
+        assert_eq!(judged(Some(&bad), Some(&good), true), Err(changed));
+        assert_eq!(judged(None, Some(&bad), true), Err(corrupted));
+        assert_eq!(judged(None, Some(&bad), false), Err(changed));
+        assert_eq!(judged(Some(&bad), Some(&bad), false), Err(changed));
+        assert_eq!(judged(None, None, false), Err(changed));
+        assert_eq!(judged(Some(&bad), None, true), Err(corrupted));
+    }
+}

@@ -1,0 +1,401 @@
+//! Copies of files into a sandbox (sandbox-transfer 1.5, messaging-reliability 7.3).
+
+mod claim;
+mod leftovers;
+mod publish;
+mod verify;
+
+use std::future::Future;
+
+use dray_sandbox::backend::{Follow, Write};
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Fingerprint, Integrity};
+use dray_sandbox::path::SandboxPath;
+use dray_types::Sha256Digest;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::leftovers::Leftovers;
+use super::engine::Engine;
+use super::get::{cancelled, interrupted, is_continuable, milliseconds};
+use super::options::PutOptions;
+use super::peer::{Progress, Source};
+use super::place::{KEPT_EPOCH, TIME_EPOCHS, temp};
+use super::schedule::{Schedule, Trouble};
+use super::{Failed, Put};
+use crate::policy::Way;
+use crate::receipt::Receipt;
+
+/// Earlier workers on the same operation whose temporary files are removed.
+const MAX_PREDECESSORS: u64 = 4;
+/// Files of fewer bytes are written without a check of the free space first.
+const SMALL_FILE_BYTES: u64 = 32 << 20;
+
+impl Engine {
+    /// Puts a file into a directory of the sandbox, with proof: written under a temporary name, digested inside the
+    /// sandbox, then renamed. The same content under the name already is success without a copy, so that a repeated
+    /// request leaves one file. Where nothing can rename, the file is written under its name and the receipt says so.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] with the kind of the last failure. What was written is removed, also after cancelling; what could
+    /// not be removed is named in [`Failed::left`]. When the future is dropped, a task removes it. A later put into
+    /// the same directory removes what a killed process left.
+    pub async fn put(
+        &self,
+        directory: &SandboxPath,
+        name: &[u8],
+        source: &dyn Source,
+        options: &PutOptions<'_>,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Put, Failed> {
+        let putting = Putting::new(self, name, source, options, progress);
+        putting.run_until(directory, cancel).await
+    }
+
+    /// Puts a file with a transfer that a later one may continue: when it is cancelled, interrupted or killed, the
+    /// written part keeps its temporary name, and the next put with the same [`PutOptions::operation`] continues
+    /// there. That word must therefore identify the content. A digest of the whole file decides whether both parts
+    /// belong together; if they do not, it is written again from the beginning. A later put into the same directory
+    /// removes what is not continued within a day. [`PutOptions::epoch`] is ignored.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put`]; [`Failed::kept`] says whether something was kept.
+    pub async fn put_resumable(
+        &self,
+        directory: &SandboxPath,
+        name: &[u8],
+        source: &dyn Source,
+        options: &PutOptions<'_>,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<Put, Failed> {
+        let options = PutOptions {
+            epoch: KEPT_EPOCH,
+            ..*options
+        };
+        let mut putting = Putting::new(self, name, source, &options, progress);
+        putting.keeps = true;
+        putting.run_until(directory, cancel).await
+    }
+}
+
+/// A file that has its name in the sandbox.
+struct Placed {
+    path: SandboxPath,
+    renamed: bool,
+    existed: bool,
+    integrity: Integrity,
+    atomic: Option<bool>,
+}
+
+impl Placed {
+    fn into_put(
+        self,
+        size: u64,
+        sha256: Sha256Digest,
+        left: Vec<SandboxPath>,
+        mut receipt: Receipt,
+    ) -> Put {
+        receipt.bytes = size;
+        receipt.sha256 = Some(sha256);
+        receipt.integrity = Some(self.integrity);
+        receipt.atomic = self.atomic;
+        Put {
+            path: self.path,
+            size,
+            sha256,
+            renamed: self.renamed,
+            existed: self.existed,
+            left,
+            receipt,
+        }
+    }
+}
+
+/// State of one put.
+struct Putting<'a> {
+    engine: &'a Engine,
+    name: &'a [u8],
+    source: &'a dyn Source,
+    options: &'a PutOptions<'a>,
+    progress: &'a dyn Progress,
+    receipt: Receipt,
+    schedule: Schedule<'a>,
+    /// Files that may exist and have to be removed unless they are published.
+    ours: Leftovers<'a>,
+    /// The digest that the sandbox computed beside the last write.
+    digest: Option<Fingerprint>,
+    /// The temporary file of an interrupted write, which the next write may continue.
+    resume: Option<SandboxPath>,
+    /// Number of the candidate name: 1 is the name itself.
+    number: u32,
+    /// Whether the written part stays for a later put when this one is interrupted.
+    keeps: bool,
+    /// The temporary file that would stay.
+    kept: Option<SandboxPath>,
+}
+
+impl<'a> Putting<'a> {
+    fn new(
+        engine: &'a Engine,
+        name: &'a [u8],
+        source: &'a dyn Source,
+        options: &'a PutOptions<'a>,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        Self {
+            engine,
+            name,
+            source,
+            options,
+            progress,
+            receipt: Receipt::default(),
+            schedule: Schedule::new(engine, Way::In),
+            ours: Leftovers::new(engine),
+            digest: None,
+            resume: None,
+            number: 1,
+            keeps: false,
+            kept: None,
+        }
+    }
+
+    async fn run_until(
+        mut self,
+        directory: &SandboxPath,
+        cancel: &CancellationToken,
+    ) -> Result<Put, Failed> {
+        let started = Instant::now();
+        let outcome = {
+            let run = Box::pin(self.run(directory));
+            cancel.run_until_cancelled(run).await
+        };
+        let continuable = match &outcome {
+            Some(Ok(_)) => false,
+            Some(Err(error)) => is_continuable(error.kind()),
+            None => true,
+        };
+        // Before `clean`, which would remove the part that a later put continues.
+        let kept = continuable && self.keep();
+        let left = self.clean().await;
+        let mut receipt = std::mem::take(&mut self.receipt);
+        receipt.milliseconds = milliseconds(started);
+        let (error, cancelled) = match outcome {
+            Some(Ok((placed, sha256))) => {
+                return Ok(placed.into_put(self.source.size(), sha256, left, receipt));
+            }
+            Some(Err(error)) => (error, false),
+            None => (cancelled(), true),
+        };
+        Err(Failed {
+            error,
+            cancelled,
+            left,
+            kept,
+            receipt,
+        })
+    }
+
+    async fn run(&mut self, directory: &SandboxPath) -> Result<(Placed, Sha256Digest), Error> {
+        let policy = self.options.policy;
+        policy.check(&directory.join(self.name)?, Way::In)?;
+        let _turn = self.engine.turn().await?;
+        let directory = self.prepared(directory).await?;
+        policy.check(&directory.join(self.name)?, Way::In)?;
+        self.forget_predecessors(&directory).await?;
+        // Set before the first attempt: it may continue what an earlier process left under the same name.
+        if self.keeps {
+            let kept = self.temp(&directory, 1)?;
+            self.resume = Some(kept.clone());
+            self.kept = Some(kept);
+        }
+        loop {
+            match self.attempt(&directory).await {
+                Ok(placed) => {
+                    self.sweep(&directory, &placed).await;
+                    return Ok((placed, self.source.sha256().await?));
+                }
+                Err(trouble) => self.schedule.after(trouble, &mut self.receipt).await?,
+            }
+        }
+    }
+
+    async fn prepared(&mut self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
+        let (engine, policy) = (self.engine, self.options.policy);
+        let asked = self.patiently(|| engine.directory(policy, directory)).await;
+        asked.map_err(|trouble| trouble.error)
+    }
+
+    async fn attempt(&mut self, directory: &SandboxPath) -> Result<Placed, Trouble> {
+        if let Some(placed) = self.find_name(directory).await? {
+            return Ok(placed);
+        }
+        self.check_room(directory).await?;
+        let target = self.candidate(directory)?;
+        if self.renames(&target, directory).await? {
+            let written = self.write_temp(directory, &target).await?;
+            let integrity = self.verify(&written).await?;
+            self.publish(directory, &written, integrity).await
+        } else {
+            self.write_directly(&target).await
+        }
+    }
+
+    /// Fails early when free space or lifetime is known to be too little.
+    async fn check_room(&self, directory: &SandboxPath) -> Result<(), Error> {
+        let size = self.source.size();
+        if size < SMALL_FILE_BYTES || self.receipt.attempts > 0 {
+            return Ok(());
+        }
+        let engine = self.engine;
+        engine.reserve_life(size).await?;
+        let probe = engine.answer(engine.sandbox.probe()).await?;
+        // `free` is that of the working directory's file system; another directory may lie on another one.
+        let here = directory.is_beneath(&probe.working_directory);
+        match probe.free.filter(|free| here && *free < size) {
+            Some(_) => Err(Error::new(ErrorKind::NoSpace, "too little is free")),
+            None => Ok(()),
+        }
+    }
+
+    fn temp(&self, directory: &SandboxPath, attempt: u32) -> Result<SandboxPath, Error> {
+        let PutOptions {
+            operation, epoch, ..
+        } = self.options;
+        temp(directory, self.name, operation, *epoch, attempt)
+    }
+
+    /// Writes under a temporary name, or continues what an interrupted write left.
+    async fn write_temp(
+        &mut self,
+        directory: &SandboxPath,
+        target: &SandboxPath,
+    ) -> Result<SandboxPath, Trouble> {
+        let usable = self.engine.sandbox.write_transports(target);
+        let transport = self.schedule.choose(usable, &mut self.receipt)?;
+        self.receipt.transport = Some(transport);
+        let resumed = self.resume.take();
+        let (path, offset) = match resumed {
+            Some(path) if self.engine.sandbox.resumes(transport) => {
+                let offset = self.length(&path).await?;
+                (path, offset)
+            }
+            _ => (self.temp(directory, self.receipt.attempts + 1)?, 0),
+        };
+        self.receipt.resumed = offset > 0;
+        if offset > 0 {
+            self.schedule.continued(offset);
+        }
+        match self.write(&path, offset).await {
+            Err(trouble) if trouble.error.kind() == ErrorKind::Exists => {
+                // A crash before this process left it: the name holds the operation and the epoch of this put.
+                self.discard(&path).await?;
+                let error = Error::new(ErrorKind::Unavailable, "a temp file was there already");
+                Err(Trouble::transport(error.caused_by(trouble.error)))
+            }
+            written => written.map(|()| path),
+        }
+    }
+
+    /// Length of our temporary file; one that cannot be continued is removed.
+    async fn length(&self, path: &SandboxPath) -> Result<u64, Trouble> {
+        let engine = self.engine;
+        let there = engine.answer(engine.sandbox.stat(path, Follow::No)).await;
+        match there {
+            Ok(there) if there.kind == FileKind::File && there.size <= self.source.size() => {
+                // A write at offset 0 creates exclusively, so the empty file must go.
+                if there.size == 0 {
+                    self.discard(path).await?;
+                }
+                Ok(there.size)
+            }
+            Ok(_) => {
+                self.discard(path).await?;
+                Ok(0)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes one of our files from `offset` to its end.
+    async fn write(&mut self, path: &SandboxPath, offset: u64) -> Result<(), Trouble> {
+        let Some(transport) = self.receipt.transport else {
+            return Ok(());
+        };
+        self.receipt.attempts += 1;
+        self.progress
+            .began(self.receipt.attempts, transport, offset);
+        // Before the write: a dropped future must find the path among those to remove.
+        self.ours.add(path);
+        self.digest = None;
+        let size = self.source.size();
+        // All bytes are there; only the proof is missing.
+        if offset > 0 && offset == size {
+            return Ok(());
+        }
+        let write = Write {
+            transport,
+            path,
+            size,
+            offset,
+            mode: self.options.mode & 0o777,
+        };
+        // A digest beside the write would cover the bytes of this write alone, not those before `offset`.
+        let wants_digest = offset == 0 && !self.engine.times_suffice(size, transport);
+        let sending = self
+            .engine
+            .send(write, wants_digest, self.source, self.progress);
+        let trouble = match Box::pin(sending).await {
+            Ok(digest) => {
+                self.digest = digest;
+                return Ok(());
+            }
+            Err(trouble) => trouble,
+        };
+        if trouble.error.kind() == ErrorKind::Exists {
+            // The exclusive create failed, so the file belongs to another process.
+            self.ours.forget(path);
+        } else if interrupted(trouble.error.kind()) && self.engine.sandbox.resumes(transport) {
+            self.resume = Some(path.clone());
+        } else {
+            self.try_discard(path).await;
+        }
+        Err(trouble)
+    }
+
+    /// Removes the temporary files of earlier workers on this operation.
+    async fn forget_predecessors(&mut self, directory: &SandboxPath) -> Result<(), Error> {
+        let PutOptions {
+            operation, epoch, ..
+        } = *self.options;
+        if epoch >= TIME_EPOCHS {
+            return Ok(());
+        }
+        for earlier in epoch.saturating_sub(MAX_PREDECESSORS).max(1)..epoch {
+            let path = temp(directory, self.name, operation, earlier, 1)?;
+            self.ours.add(&path);
+            self.try_discard(&path).await;
+        }
+        Ok(())
+    }
+
+    /// Repeats a request until it succeeds or the schedule ends it.
+    async fn patiently<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        loop {
+            match ask().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    let after = self.schedule.after(error.into(), &mut self.receipt).await;
+                    after.map_err(Trouble::host)?;
+                }
+            }
+        }
+    }
+}

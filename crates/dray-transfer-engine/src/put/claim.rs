@@ -1,0 +1,95 @@
+//! The choice of the name of a file.
+
+use dray_sandbox::backend::Follow;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Integrity, Metadata};
+use dray_sandbox::path::SandboxPath;
+
+use super::{Placed, Putting};
+use crate::options::Collision;
+use crate::place::numbered;
+use crate::schedule::Trouble;
+
+/// Names that are tried before a collision is an error.
+const MOST_NAMES: u32 = 1000;
+
+impl Putting<'_> {
+    /// The path of the name that is tried now.
+    pub(super) fn candidate(&self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
+        directory.join(numbered(self.name, self.number))
+    }
+
+    /// Moves on to the first name that is free, or finds the same content in place.
+    pub(super) async fn find_name(
+        &mut self,
+        directory: &SandboxPath,
+    ) -> Result<Option<Placed>, Trouble> {
+        let engine = self.engine;
+        loop {
+            let target = self.candidate(directory)?;
+            let there = engine
+                .answer(engine.sandbox.stat(&target, Follow::No))
+                .await;
+            let there = match there {
+                Ok(there) => there,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            // Before the collision policy: a repeated request must find its own file and succeed.
+            if let Some(integrity) = self.identical(&there).await? {
+                return Ok(Some(self.existing(target, integrity)));
+            }
+            match (self.options.collision, there.kind) {
+                (Collision::Overwrite, FileKind::Directory) => {
+                    let error = "a directory is not overwritten";
+                    return Err(Error::new(ErrorKind::IsDirectory, error).into());
+                }
+                (Collision::Overwrite, _) => return Ok(None),
+                (Collision::Fail, _) => return Err(exists().into()),
+                (Collision::Rename, _) => self.next_name()?,
+            }
+        }
+    }
+
+    fn next_name(&mut self) -> Result<(), Trouble> {
+        self.number += 1;
+        if self.number > MOST_NAMES {
+            return Err(exists().into());
+        }
+        Ok(())
+    }
+
+    fn existing(&self, path: SandboxPath, integrity: Integrity) -> Placed {
+        Placed {
+            path,
+            renamed: self.number > 1,
+            existed: true,
+            integrity,
+            atomic: None,
+        }
+    }
+
+    /// Whether the file there already holds what would be written.
+    pub(super) async fn identical(
+        &mut self,
+        there: &Metadata,
+    ) -> Result<Option<Integrity>, Trouble> {
+        if there.kind != FileKind::File || there.size != self.source.size() {
+            return Ok(None);
+        }
+        match self.matches(&there.path, Some(there)).await {
+            // A file that cannot be read counts as another file.
+            Err(trouble) if is_another(trouble.error.kind()) => Ok(None),
+            looked => looked,
+        }
+    }
+}
+
+/// Whether the failure means that the file cannot be read, or is gone again.
+const fn is_another(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::PermissionDenied | ErrorKind::NotFound)
+}
+
+fn exists() -> Error {
+    Error::new(ErrorKind::Exists, "the name is taken")
+}

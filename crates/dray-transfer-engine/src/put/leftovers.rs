@@ -1,0 +1,164 @@
+//! Temporary files that must not stay: those of a put that fails or is dropped, and those of killed processes.
+
+use std::sync::Arc;
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::path::SandboxPath;
+use tokio::time::timeout;
+
+use super::{Placed, Putting};
+use crate::engine::Engine;
+use crate::place::{KEPT_EPOCH, temp_epoch};
+
+/// Age at which a temporary file counts as abandoned: a live writer gives up after 30 s without a byte, and the
+/// digest of a written file takes minutes at most.
+const ABANDONED_NS: i128 = 10 * 60 * 1_000_000_000;
+/// Age at which a temporary file that stays for a later put counts as abandoned.
+const KEPT_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
+/// Entries of a directory that are examined.
+const MAX_LISTED: usize = 10_000;
+
+/// Files of this put that may exist and have to be removed. On drop a task of the engine removes them.
+pub(super) struct Leftovers<'a> {
+    engine: &'a Engine,
+    paths: Vec<SandboxPath>,
+}
+
+impl<'a> Leftovers<'a> {
+    pub(super) const fn new(engine: &'a Engine) -> Self {
+        Self {
+            engine,
+            paths: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, path: &SandboxPath) {
+        if !self.paths.contains(path) {
+            self.paths.push(path.clone());
+        }
+    }
+
+    /// Takes a file off the list: it is published, belongs to another process, or is gone.
+    pub(super) fn forget(&mut self, path: &SandboxPath) {
+        self.paths.retain(|ours| ours != path);
+    }
+}
+
+impl Drop for Leftovers<'_> {
+    fn drop(&mut self) {
+        if self.paths.is_empty() {
+            return;
+        }
+        // Outside a runtime only the next put into the directory can clean up.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let paths = std::mem::take(&mut self.paths);
+        // The task outlives the borrow of the engine, so it holds the sandbox itself.
+        let sandbox = Arc::clone(&self.engine.sandbox);
+        let longest = self.engine.options.answer;
+        let removing = async move {
+            for path in paths {
+                match timeout(longest, sandbox.remove(&path, false)).await {
+                    Ok(Err(error)) if error.kind() != ErrorKind::NotFound => {
+                        tracing::warn!(%path, %error, "a temp file is left behind");
+                    }
+                    Ok(_) => {}
+                    Err(_) => {
+                        tracing::warn!(%path, "a temp file is left behind: no answer in time");
+                    }
+                }
+            }
+        };
+        self.engine.tasks.spawn_on(removing, &runtime);
+    }
+}
+
+impl Putting<'_> {
+    /// Removes one of our files; a missing one counts as removed.
+    pub(super) async fn discard(&self, path: &SandboxPath) -> Result<(), Error> {
+        let engine = self.engine;
+        match engine.answer(engine.sandbox.remove(path, false)).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a file now if possible; else it stays on the list for the end.
+    pub(super) async fn try_discard(&mut self, path: &SandboxPath) {
+        if self.discard(path).await.is_ok() {
+            self.ours.forget(path);
+        }
+    }
+
+    /// Leaves the temporary file that a later put can continue. Returns whether there is one.
+    pub(super) fn keep(&mut self) -> bool {
+        let ours = &self.ours.paths;
+        let Some(kept) = self.kept.take_if(|kept| ours.contains(kept)) else {
+            return false;
+        };
+        self.ours.forget(&kept);
+        true
+    }
+
+    /// Removes all files of this put that were not published, and returns those that stay. A gone sandbox leaves
+    /// none.
+    pub(super) async fn clean(&mut self) -> Vec<SandboxPath> {
+        let mut left = Vec::new();
+        while let Some(path) = self.ours.paths.last().cloned() {
+            match self.discard(&path).await {
+                Err(error) if error.kind() != ErrorKind::SandboxGone => {
+                    tracing::warn!(%path, %error, "a temp file is left behind");
+                    left.push(path.clone());
+                }
+                _ => {}
+            }
+            // Also after a failure: the drop must not try a second time.
+            self.ours.forget(&path);
+        }
+        left
+    }
+
+    /// Removes temporary files that killed processes left in the directory, once for each engine. The file that was
+    /// just written shows the sandbox's time. Best effort: failures do not fail the put.
+    pub(super) async fn sweep(&self, directory: &SandboxPath, placed: &Placed) {
+        let engine = self.engine;
+        if placed.existed || !engine.memory().swept.insert(directory.clone()) {
+            return;
+        }
+        let listing = engine.sandbox.list(directory, 1, MAX_LISTED);
+        let listing = match engine.answer(listing).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                tracing::debug!(%error, "abandoned temp files were not looked for");
+                return;
+            }
+        };
+        let name = |path: &SandboxPath| path.name().to_vec();
+        let written = listing
+            .entries
+            .iter()
+            .find(|entry| name(&entry.path) == placed.path.name());
+        let Some(now) = written.and_then(|entry| entry.mtime_ns) else {
+            return;
+        };
+        for entry in listing.entries {
+            // Names with an epoch in milliseconds only; counts of workers are cleaned up by the next worker.
+            let Some(epoch) = temp_epoch(entry.path.name()) else {
+                continue;
+            };
+            let age = if epoch == KEPT_EPOCH {
+                KEPT_NS
+            } else {
+                ABANDONED_NS
+            };
+            if entry.mtime_ns.is_some_and(|mtime| mtime < now - age) {
+                let path = entry.path;
+                match self.discard(&path).await {
+                    Ok(()) => tracing::info!(%path, "removed an abandoned temp file"),
+                    Err(error) => tracing::debug!(%path, %error, "an abandoned temp file stays"),
+                }
+            }
+        }
+    }
+}

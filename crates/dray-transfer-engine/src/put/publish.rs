@@ -1,0 +1,169 @@
+//! The step that gives a file its name.
+
+use dray_sandbox::backend::Follow;
+use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::metadata::Integrity;
+use dray_sandbox::path::SandboxPath;
+
+use super::{Placed, Putting};
+use crate::get::cannot_run;
+use crate::options::Collision;
+use crate::schedule::Trouble;
+
+/// Number of times that a name which looked free may turn out to be taken.
+const MOST_RACES: u32 = 16;
+
+impl Putting<'_> {
+    /// Whether files can be renamed here now: remembered, or tried with a file that does not exist, before anything
+    /// is written that could not be removed again.
+    pub(super) async fn renames(
+        &self,
+        target: &SandboxPath,
+        directory: &SandboxPath,
+    ) -> Result<bool, Trouble> {
+        let engine = self.engine;
+        if engine.memory().renames == Some(true) {
+            return Ok(true);
+        }
+        // An attempt number that no write reaches, so the name is absent for certain.
+        let absent = self.temp(directory, u32::MAX)?;
+        let tried = engine
+            .answer(engine.sandbox.rename(&absent, target, false))
+            .await;
+        let renames = match tried {
+            Err(error) if cannot_run(error.kind()) => false,
+            Err(error) if forbids(&error) => return Err(error.into()),
+            // Other failures of renaming a missing file still prove that a program ran.
+            _ => true,
+        };
+        engine.memory().renames = Some(renames);
+        Ok(renames)
+    }
+
+    /// Gives the written file its name. Another process may take the name in between.
+    pub(super) async fn publish(
+        &mut self,
+        directory: &SandboxPath,
+        written: &SandboxPath,
+        integrity: Integrity,
+    ) -> Result<Placed, Trouble> {
+        let engine = self.engine;
+        let replace = self.options.collision == Collision::Overwrite;
+        let mut races = 0;
+        loop {
+            let target = self.candidate(directory)?;
+            let renamed = engine.sandbox.rename(written, &target, replace);
+            let error = match engine.answer(renamed).await {
+                Ok(atomic) => return Ok(self.placed(written, target, integrity, atomic)),
+                Err(error) => error,
+            };
+            match error.kind() {
+                ErrorKind::Exists if !replace && races < MOST_RACES => {
+                    races += 1;
+                    let number = self.number;
+                    if let Some(placed) = self.find_name(directory).await? {
+                        return Ok(placed);
+                    }
+                    // Another name begins another race; only a repeated one means that the sandbox contradicts
+                    // itself.
+                    if self.number > number {
+                        races = 0;
+                    }
+                }
+                ErrorKind::Exists => return Err(error.into()),
+                kind if cannot_run(kind) => {
+                    engine.memory().renames = Some(false);
+                    // The bytes cannot be renamed any more, so they are written again under the name itself.
+                    self.try_discard(written).await;
+                    return self.write_directly(&target).await;
+                }
+                _ => {
+                    // The rename may have taken effect and only its answer be lost.
+                    if self.is_gone(written).await {
+                        let Some(placed) = self.find_name(directory).await? else {
+                            let error = Error::new(ErrorKind::Unavailable, "the temp file is gone");
+                            return Err(Trouble::transport(error));
+                        };
+                        return Ok(self.placed(written, placed.path, integrity, true));
+                    }
+                    let after = self.schedule.after(error.into(), &mut self.receipt).await;
+                    after.map_err(Trouble::host)?;
+                }
+            }
+        }
+    }
+
+    pub(super) fn placed(
+        &mut self,
+        written: &SandboxPath,
+        path: SandboxPath,
+        integrity: Integrity,
+        atomic: bool,
+    ) -> Placed {
+        self.engine.memory().renames = Some(true);
+        self.ours.forget(written);
+        Placed {
+            path,
+            renamed: self.number > 1,
+            existed: false,
+            integrity,
+            atomic: Some(atomic),
+        }
+    }
+
+    pub(super) async fn is_gone(&self, path: &SandboxPath) -> bool {
+        let engine = self.engine;
+        let there = engine.answer(engine.sandbox.stat(path, Follow::No)).await;
+        there.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    }
+
+    /// Writes under the name itself, where nothing can rename, and verifies afterwards.
+    pub(super) async fn write_directly(&mut self, target: &SandboxPath) -> Result<Placed, Trouble> {
+        // A write is exclusive, so the old file has to go first; readers see no file for a moment.
+        if self.options.collision == Collision::Overwrite && !self.is_gone(target).await {
+            self.discard(target).await?;
+        }
+        let usable = self.engine.sandbox.write_transports(target);
+        let transport = self.schedule.choose(usable, &mut self.receipt)?;
+        self.receipt.transport = Some(transport);
+        self.resume = None;
+        let written = self.write(target, 0).await;
+        // An interrupted write cannot be continued under a name that readers see.
+        self.resume = None;
+        if let Err(trouble) = written {
+            if trouble.error.kind() == ErrorKind::Exists {
+                // Another process made it since the check; the next attempt takes another name.
+                return Err(Trouble::transport(Error::new(
+                    ErrorKind::Unavailable,
+                    "the name was taken meanwhile",
+                )));
+            }
+            self.try_discard(target).await;
+            return Err(trouble);
+        }
+        let integrity = self.verify(target).await?;
+        self.ours.forget(target);
+        Ok(Placed {
+            path: target.clone(),
+            renamed: self.number > 1,
+            existed: false,
+            integrity,
+            atomic: Some(false),
+        })
+    }
+}
+
+/// Whether the failure does not concern the missing file.
+const fn forbids(error: &Error) -> bool {
+    match error.kind().again() {
+        Again::BackOff(_) | Again::Resolve => true,
+        Again::OtherTransport => false,
+        Again::Never => matches!(
+            error.kind(),
+            ErrorKind::PermissionDenied
+                | ErrorKind::ReadOnly
+                | ErrorKind::NoSpace
+                | ErrorKind::Auth
+        ),
+    }
+}

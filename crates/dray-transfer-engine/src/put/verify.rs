@@ -1,0 +1,163 @@
+//! The comparison of a file in the sandbox with its source.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::backend::{Follow, Read};
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Fingerprint, Integrity, Metadata};
+use dray_sandbox::path::SandboxPath;
+use dray_types::Sha256Digest;
+use tokio::time::Instant;
+
+use super::Putting;
+use crate::copy::{Limits, Seen, copy};
+use crate::engine::Engine;
+use crate::peer::Sink;
+use crate::policy::Way;
+use crate::schedule::Trouble;
+
+impl Putting<'_> {
+    /// Compares the file in the sandbox with what was to be written.
+    pub(super) async fn verify(&mut self, path: &SandboxPath) -> Result<Integrity, Trouble> {
+        if let Some(true) = self.arrived(path).await {
+            return Ok(Integrity::SizeMtime);
+        }
+        if self.is_proved().await? {
+            return Ok(Integrity::Sha256Beside);
+        }
+        if let Some(integrity) = self.matches(path, None).await? {
+            return Ok(integrity);
+        }
+        let size = self.source.size();
+        // Removed first: the file is of no use, whether the source or the transport is to blame.
+        self.try_discard(path).await;
+        // Read again only to find the culprit: a source that changed would fail over every transport.
+        let seen = self.reread_source().await?;
+        if seen.bytes != size || seen.sha256() != self.source_sha256().await? {
+            let error = "the source is not what it says it is";
+            return Err(Trouble::host(Error::new(ErrorKind::Corrupted, error)));
+        }
+        let error = Error::new(
+            ErrorKind::Corrupted,
+            "what was written is not what was sent",
+        );
+        Err(Trouble::transport(error))
+    }
+
+    /// Whether the digest that the sandbox computed beside the write is that of the source. Any other digest decides
+    /// nothing; the file itself is digested then.
+    async fn is_proved(&mut self) -> Result<bool, Trouble> {
+        let Some(Fingerprint::Sha256(sha256, size)) = self.digest.take() else {
+            return Ok(false);
+        };
+        Ok(size == self.source.size() && sha256 == self.source_sha256().await?)
+    }
+
+    async fn source_sha256(&self) -> Result<Sha256Digest, Trouble> {
+        self.source.sha256().await.map_err(Trouble::host)
+    }
+
+    /// Whether a file that was written in one go over a sound transport is complete, where that is enough evidence. A
+    /// state that makes no sense is left to the digest.
+    async fn arrived(&self, path: &SandboxPath) -> Option<bool> {
+        let (engine, size) = (self.engine, self.source.size());
+        let transport = self.receipt.transport?;
+        if self.receipt.resumed || !engine.times_suffice(size, transport) {
+            return None;
+        }
+        engine.arrived(path, size).await
+    }
+
+    /// Whether a file holds the content of the source, and how sure that is.
+    pub(super) async fn matches(
+        &mut self,
+        path: &SandboxPath,
+        there: Option<&Metadata>,
+    ) -> Result<Option<Integrity>, Trouble> {
+        let (engine, size) = (self.engine, self.source.size());
+        let ours = self.source_sha256().await?;
+        match self.patiently(|| engine.print(path, size)).await? {
+            Some(Fingerprint::Sha256(sha256, of)) => {
+                Ok((sha256 == ours && of == size).then_some(Integrity::Sha256After))
+            }
+            // The source has a SHA-256 at hand, but the CRC has to be computed from its bytes.
+            Some(weak @ Fingerprint::Cksum(..)) => {
+                let seen = self.reread_source().await?;
+                Ok(seen.agrees(&weak).then_some(Integrity::Weak))
+            }
+            None => {
+                let there = if let Some(there) = there {
+                    there.clone()
+                } else {
+                    let stat = || engine.answer(engine.sandbox.stat(path, Follow::No));
+                    self.patiently(stat).await?
+                };
+                if there.kind != FileKind::File || there.size != size {
+                    return Ok(None);
+                }
+                let seen = self.read_back(&there).await?;
+                Ok((seen.sha256() == ours).then_some(Integrity::Sha256After))
+            }
+        }
+    }
+
+    /// Reads the source again, which is needed only in doubt.
+    pub(super) async fn reread_source(&self) -> Result<Seen, Trouble> {
+        let mut body = self.source.open(0).await.map_err(Trouble::host)?;
+        let mut seen = Seen::new(self.source.size());
+        while let Some(piece) = body.next().await {
+            seen.update(&piece.map_err(Trouble::host)?);
+        }
+        Ok(seen)
+    }
+
+    /// Reads a file of the sandbox back, where no program there can compute a digest.
+    pub(super) async fn read_back(&self, there: &Metadata) -> Result<Seen, Trouble> {
+        let engine = self.engine;
+        let mut file = there.clone();
+        // The file is ours or was checked with `Follow::No`, so its path holds no link to resolve.
+        file.real_path = there.path.clone();
+        let usable = engine.sandbox.read_transports(&file);
+        // Transports that are passed over for reading do not belong into the receipt of a put.
+        let chosen = engine.choose(Way::Out, usable, &mut Vec::new());
+        let Some(transport) = chosen else {
+            let error = Error::new(ErrorKind::ToolMissing, "no transport reads it back");
+            return Err(Trouble::host(error));
+        };
+        let read = Read {
+            transport,
+            file: &file,
+            offset: 0,
+        };
+        let body = engine.answer(engine.sandbox.read(read)).await?;
+        let mut seen = Seen::new(file.size);
+        let limits = Limits {
+            size: Some(file.size),
+            idle: engine.options.idle,
+            deadline: Instant::now() + Engine::total(file.size),
+            spool: None,
+        };
+        copy(body, &mut seen, &mut Nowhere, limits, &()).await?;
+        Ok(seen)
+    }
+}
+
+/// A sink that only lets its bytes be counted and hashed.
+struct Nowhere;
+
+#[async_trait]
+impl Sink for Nowhere {
+    async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn write(&mut self, _piece: Bytes) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn finish(&mut self, _sha256: Sha256Digest, _size: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn abort(&mut self) {}
+}

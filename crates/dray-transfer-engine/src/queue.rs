@@ -1,0 +1,378 @@
+//! Bytes between the task that reads and the one that writes: a little in memory, and the rest, where reading must
+//! not wait, in a file without a name (sandbox-transfer ).
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_sandbox::error::{Error, ErrorKind};
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::options::EngineOptions;
+
+/// Bytes held in memory before the reader waits or spools.
+pub(super) const MAX_HELD_BYTES: usize = 1 << 20;
+/// How long the reader waits for room before it spools: a sink of about the same speed costs no disk, and a stalled
+/// one does not stall the sandbox.
+const SPOOL_GRACE: Duration = Duration::from_millis(20);
+/// Longest read back from the spool, in bytes.
+const READ_BACK_BYTES: usize = 256 << 10;
+
+/// The directory for bytes that do not fit in memory, and the limit for them.
+#[derive(Clone, Debug)]
+pub(super) struct Spool {
+    directory: PathBuf,
+    limit: u64,
+}
+
+impl From<&EngineOptions> for Spool {
+    fn from(options: &EngineOptions) -> Self {
+        Self {
+            directory: options.spool_dir.clone(),
+            limit: options.spool_limit,
+        }
+    }
+}
+
+impl Spool {
+    /// Makes a file without a name, which no other process can open. Its space is freed when it is closed.
+    pub(super) fn file(&self) -> io::Result<File> {
+        tempfile::tempfile_in(&self.directory)
+    }
+}
+
+/// A queue with one writer and one reader, in the order of a pipe.
+#[derive(Debug)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// Signals bytes to take, or the end.
+    filled: Notify,
+    /// Signals room in memory.
+    taken: Notify,
+    spool: Option<Spool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pieces: VecDeque<Bytes>,
+    held: usize,
+    file: Option<Arc<File>>,
+    written: u64,
+    read: u64,
+    end: Option<Result<(), Error>>,
+}
+
+/// The next step of the reader.
+enum Next {
+    Piece(Bytes),
+    Spooled(Arc<File>, u64, usize),
+    End(Result<(), Error>),
+    Wait,
+}
+
+impl Queue {
+    /// With a spool the writer does not wait for a reader that stalls.
+    pub(super) fn new(spool: Option<Spool>) -> Self {
+        Self {
+            state: Mutex::default(),
+            filled: Notify::new(),
+            taken: Notify::new(),
+            spool,
+        }
+    }
+
+    /// Appends bytes. Waits for room, or spools.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NoSpace`] and other failures of the spool.
+    pub(super) async fn push(&self, piece: Bytes) -> Result<(), Error> {
+        loop {
+            if self.hold(&piece) {
+                return Ok(());
+            }
+            match &self.spool {
+                // Once bytes are in the spool, later ones must follow them there: the order is that of a pipe.
+                Some(spool) if self.spools() || !self.room_in_time().await => {
+                    return self.spool(spool, piece).await;
+                }
+                Some(_) => {}
+                None => self.taken.notified().await,
+            }
+        }
+    }
+
+    /// Whether the spool holds bytes that were not read yet.
+    fn spools(&self) -> bool {
+        let state = self.state();
+        state.read < state.written
+    }
+
+    async fn room_in_time(&self) -> bool {
+        timeout(SPOOL_GRACE, self.taken.notified()).await.is_ok()
+    }
+
+    /// Ends the queue, with the failure of the writer if there was one.
+    pub(super) fn end(&self, result: Result<(), Error>) {
+        self.state().end = Some(result);
+        self.filled.notify_one();
+    }
+
+    /// The next bytes; `None` at the end. A failure of the writer comes after all bytes that it had written.
+    pub(super) async fn pop(&self) -> Result<Option<Bytes>, Error> {
+        loop {
+            match self.next() {
+                Next::Piece(piece) => {
+                    self.taken.notify_one();
+                    return Ok(Some(piece));
+                }
+                Next::Spooled(file, at, length) => {
+                    let piece = blocking(move || read(&file, at, length)).await?;
+                    self.state().read += piece.len() as u64;
+                    return Ok(Some(piece));
+                }
+                Next::End(result) => return result.map(|()| None),
+                Next::Wait => self.filled.notified().await,
+            }
+        }
+    }
+
+    /// Keeps a piece in memory if there is room and the spool is empty.
+    fn hold(&self, piece: &Bytes) -> bool {
+        let mut state = self.state();
+        // A piece of any length fits an empty queue; else a large one would wait forever.
+        let room = state.held == 0 || state.held + piece.len() <= MAX_HELD_BYTES;
+        if !room || state.read < state.written {
+            return false;
+        }
+        state.held += piece.len();
+        // Shares the bytes; the caller still owns the piece when it has to go to the spool.
+        state.pieces.push_back(piece.clone());
+        self.filled.notify_one();
+        true
+    }
+
+    async fn spool(&self, spool: &Spool, piece: Bytes) -> Result<(), Error> {
+        let (file, at) = {
+            let mut state = self.state();
+            // All is read back: the file is written from its beginning again, so it grows no larger than its backlog.
+            if state.read == state.written {
+                (state.read, state.written) = (0, 0);
+            }
+            (state.file.clone(), state.written)
+        };
+        let length = piece.len() as u64;
+        if at.saturating_add(length) > spool.limit {
+            return Err(Error::new(ErrorKind::NoSpace, "the spool limit is reached"));
+        }
+        let spool = spool.clone();
+        let file = blocking(move || {
+            let file = match file {
+                Some(file) => file,
+                None => Arc::new(spool.file()?),
+            };
+            file.write_all_at(&piece, at)?;
+            Ok(file)
+        })
+        .await?;
+        let mut state = self.state();
+        state.file = Some(file);
+        state.written = at + length;
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    fn next(&self) -> Next {
+        let mut state = self.state();
+        // Pieces in memory are older than the spool: they are held only while it is empty.
+        if let Some(piece) = state.pieces.pop_front() {
+            state.held -= piece.len();
+            return Next::Piece(piece);
+        }
+        let left = state.written - state.read;
+        match &state.file {
+            Some(file) if left > 0 => {
+                let length = usize::try_from(left)
+                    .unwrap_or(READ_BACK_BYTES)
+                    .min(READ_BACK_BYTES);
+                Next::Spooled(Arc::clone(file), state.read, length)
+            }
+            _ => state.end.take().map_or(Next::Wait, Next::End),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(file: &File, at: u64, length: usize) -> io::Result<Bytes> {
+    let mut piece = vec![0; length];
+    file.read_exact_at(&mut piece, at)?;
+    Ok(piece.into())
+}
+
+/// Runs disk work on a thread where it may block.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Error> {
+    let failed = match spawn_blocking(work).await {
+        Ok(Ok(done)) => return Ok(done),
+        Ok(Err(error)) => error,
+        Err(error) => io::Error::other(error),
+    };
+    let kind = match failed.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+        _ => ErrorKind::Unavailable,
+    };
+    Err(Error::new(kind, "the spool on this host failed").caused_by(failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn options() -> EngineOptions {
+        EngineOptions {
+            ..EngineOptions::default()
+        }
+    }
+
+    fn piece(number: usize) -> Bytes {
+        vec![number.to_le_bytes()[0]; MAX_HELD_BYTES / 4 + number].into()
+    }
+
+    #[tokio::test]
+    async fn r_7_a_writer_with_a_spool_does_not_wait_for_a_reader_that_stands_still() {
+        let options = options();
+        let queue = Queue::new(Some(Spool::from(&options)));
+        for number in 0..20 {
+            queue.push(piece(number)).await.unwrap();
+        }
+        queue.end(Ok(()));
+        assert!(queue.state().held <= MAX_HELD_BYTES);
+        let mut expected: Vec<u8> = (0..20).flat_map(piece).collect();
+        while let Some(bytes) = queue.pop().await.unwrap() {
+            let rest = expected.split_off(bytes.len());
+            assert!(expected == bytes, "bytes came in another order");
+            expected = rest;
+        }
+        assert!(expected.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)] // paused clock
+    async fn a_reader_that_keeps_pace_costs_no_disk() {
+        let nowhere = EngineOptions {
+            spool_dir: "/nonexistent/spool".into(),
+            ..options()
+        };
+        let queue = Queue::new(Some(Spool::from(&nowhere)));
+        let write = async {
+            for number in 0..20 {
+                queue.push(piece(number)).await.unwrap();
+            }
+            queue.end(Ok(()));
+        };
+        let read = async {
+            let mut count = 0;
+            while let Some(bytes) = queue.pop().await.unwrap() {
+                assert!(bytes == piece(count));
+                count += 1;
+                tokio::time::sleep(SPOOL_GRACE / 2).await; // paused clock
+            }
+            count
+        };
+        assert_eq!(futures_util::join!(write, read).1, 20);
+    }
+
+    #[tokio::test]
+    async fn r_12_a_writer_without_a_spool_waits_for_room() {
+        let queue = Queue::new(None);
+        for number in 0..3 {
+            queue.push(piece(number)).await.unwrap();
+        }
+        let mut fourth = Box::pin(queue.push(piece(9)));
+        assert!(futures_util::poll!(&mut fourth).is_pending());
+        assert_eq!(queue.pop().await.unwrap(), Some(piece(0)));
+        fourth.await.unwrap();
+        assert!(queue.state().held <= MAX_HELD_BYTES);
+    }
+
+    #[tokio::test]
+    async fn a_failure_of_the_writer_comes_after_its_bytes() {
+        let queue = Queue::new(None);
+        queue.push(Bytes::from_static(b"a")).await.unwrap();
+        queue.end(Err(Error::new(ErrorKind::Truncated, "short")));
+        assert_eq!(queue.pop().await.unwrap(), Some(Bytes::from_static(b"a")));
+        assert_eq!(queue.pop().await.unwrap_err().kind(), ErrorKind::Truncated);
+    }
+
+    #[tokio::test]
+    async fn a_spool_that_is_full_or_missing_is_an_error() {
+        let full = EngineOptions {
+            spool_limit: 10,
+            ..options()
+        };
+        let nowhere = EngineOptions {
+            spool_dir: "/nonexistent/spool".into(),
+            ..options()
+        };
+        for (options, kind) in [
+            (full, ErrorKind::NoSpace),
+            (nowhere, ErrorKind::Unavailable),
+        ] {
+            let queue = Queue::new(Some(Spool::from(&options)));
+            queue.push(vec![0; MAX_HELD_BYTES].into()).await.unwrap();
+            let error = queue.push(vec![0; 11].into()).await.unwrap_err();
+            assert_eq!(error.kind(), kind);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
+
+        #[test]
+        fn bytes_come_out_as_they_went_in(
+            steps in proptest::collection::vec((any::<bool>(), 1_usize..MAX_HELD_BYTES / 2), 1..24),
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .start_paused(true) // paused clock
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let options = EngineOptions::default();
+                let queue = Queue::new(Some(Spool::from(&options)));
+                let (mut pushed, mut popped) = (0, 0);
+                // Repeats after a prime, so that no two places in a piece look the same for long.
+                let all: Vec<u8> = (0..251_u8).cycle().take(MAX_HELD_BYTES).collect();
+                let content = |from: usize, length: usize| Bytes::copy_from_slice(&all[from % 251..][..length]);
+                for (push, length) in steps {
+                    if push {
+                        queue.push(content(pushed, length)).await.unwrap();
+                        pushed += length;
+                    } else if popped < pushed {
+                        let piece = queue.pop().await.unwrap().unwrap();
+                        assert!(piece == content(popped, piece.len()));
+                        popped += piece.len();
+                    }
+                }
+                queue.end(Ok(()));
+                while let Some(piece) = queue.pop().await.unwrap() {
+                    assert!(piece == content(popped, piece.len()));
+                    popped += piece.len();
+                }
+                assert_eq!(popped, pushed);
+            });
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Rules for retries: when, over which transport, and when to stop (sandbox-transfer 1.3).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::metadata::Transport;
+use tokio::time::sleep;
+
+use super::engine::Engine;
+use crate::policy::{Refusal, Way};
+use crate::receipt::{Receipt, Skipped};
+
+/// Largest back-off between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Longest wait that is accepted from a provider.
+const LONGEST_WAIT: Duration = Duration::from_mins(10);
+/// Progress in bytes after which an interruption no longer counts.
+const MIN_PROGRESS_BYTES: u64 = 16 << 20;
+
+/// A failure in a transfer, with the stage at which it occurred.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) error: Error,
+    pub(super) stage: Stage,
+}
+
+/// The stage of a failure, which decides who is to blame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// A request to the sandbox that is not a stream.
+    Control,
+    /// The stream of bytes, for which its transport answers.
+    Transport,
+    /// The sink, the source or policy on this host.
+    Host,
+}
+
+impl Trouble {
+    pub(super) const fn transport(error: Error) -> Self {
+        Self {
+            error,
+            stage: Stage::Transport,
+        }
+    }
+
+    pub(super) const fn host(error: Error) -> Self {
+        Self {
+            error,
+            stage: Stage::Host,
+        }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self {
+            error,
+            stage: Stage::Control,
+        }
+    }
+}
+
+impl From<Refusal> for Trouble {
+    fn from(refusal: Refusal) -> Self {
+        Error::from(refusal).into()
+    }
+}
+
+/// Failures of one transfer so far, and the rules for the next attempt.
+#[derive(Debug)]
+pub(super) struct Schedule<'a> {
+    engine: &'a Engine,
+    way: Way,
+    /// Failures by limit: kinds that share a limit are counted together.
+    failures: BTreeMap<ErrorKind, u32>,
+    corrupted: BTreeMap<Transport, u32>,
+    pauses: u32,
+    /// Bytes that had been moved when failures were last forgiven.
+    mark: u64,
+    /// The failure for which the last transport was given up.
+    given_up_for: Option<Error>,
+}
+
+impl<'a> Schedule<'a> {
+    pub(super) fn new(engine: &'a Engine, way: Way) -> Self {
+        Self {
+            engine,
+            way,
+            failures: BTreeMap::new(),
+            corrupted: BTreeMap::new(),
+            pauses: 0,
+            mark: 0,
+            given_up_for: None,
+        }
+    }
+
+    /// The transport for the next attempt, out of those that are usable (best first).
+    pub(super) fn choose(
+        &mut self,
+        usable: Vec<Transport>,
+        receipt: &mut Receipt,
+    ) -> Result<Transport, Trouble> {
+        let chosen = self.engine.choose(self.way, usable, &mut receipt.skipped);
+        chosen.ok_or_else(|| {
+            let none = || Error::new(ErrorKind::ToolMissing, "no transport reaches this path");
+            // The last real failure says more than that no transport is left.
+            Trouble::host(self.given_up_for.take().unwrap_or_else(none))
+        })
+    }
+
+    /// Records that a copy continues with so many bytes moved. A copy that got well ahead may break again.
+    pub(super) fn continued(&mut self, through: u64) {
+        if through >= self.mark.saturating_add(MIN_PROGRESS_BYTES) {
+            self.mark = through;
+            self.failures.clear();
+            self.pauses = 0;
+        }
+    }
+
+    /// Waits until the next attempt is due, or returns the error when there is none.
+    pub(super) async fn after(
+        &mut self,
+        trouble: Trouble,
+        receipt: &mut Receipt,
+    ) -> Result<(), Error> {
+        let Trouble { error, stage } = trouble;
+        let kind = error.kind();
+        let transport = receipt.transport.filter(|_| stage == Stage::Transport);
+        match (kind, transport) {
+            // Final already: failures of sinks and sources, and errors that this schedule returned before.
+            _ if stage == Stage::Host => return Err(error),
+            // Immediately, without a pause: the next transport has not failed yet.
+            (ErrorKind::ToolMissing | ErrorKind::Protocol, Some(transport)) => {
+                self.give_up(transport, error, receipt);
+                return Ok(());
+            }
+            (ErrorKind::Corrupted, Some(transport)) => {
+                let count = self.corrupted.entry(transport).or_default();
+                *count += 1;
+                if *count >= limit(kind) {
+                    self.give_up(transport, error, receipt);
+                    return Ok(());
+                }
+            }
+            _ => {
+                // One budget for all passing failures: a peer must not get five attempts for each kind.
+                let shared = match kind {
+                    ErrorKind::ChangedDuringTransfer | ErrorKind::Corrupted => kind,
+                    _ => ErrorKind::Unavailable,
+                };
+                let count = self.failures.entry(shared).or_default();
+                *count += 1;
+                if *count >= limit(kind) {
+                    return Err(error);
+                }
+            }
+        }
+        self.pause(&error).await;
+        Ok(())
+    }
+
+    fn give_up(&mut self, transport: Transport, error: Error, receipt: &mut Receipt) {
+        let skipped = Skipped {
+            transport,
+            reason: error.kind(),
+        };
+        tracing::warn!(transport = transport.as_str(), %error, "transport given up");
+        receipt.skipped.push(skipped);
+        self.engine.give_up(self.way, skipped);
+        self.given_up_for = Some(error);
+    }
+
+    /// Waits: the back-off doubles, with full jitter; a delay that the provider asks for is the minimum.
+    async fn pause(&mut self, error: &Error) {
+        let longest = self
+            .engine
+            .options
+            .backoff
+            // The shift must not overflow; the back-off reached its maximum long before.
+            .saturating_mul(1 << self.pauses.min(16))
+            .min(LONGEST_PAUSE);
+        self.pauses += 1;
+        let pause = rand::random_range(Duration::ZERO..=longest);
+        let asked = error.retry_after().unwrap_or_default().min(LONGEST_WAIT);
+        tracing::debug!(%error, "trying again");
+        sleep(pause.max(asked)).await;
+    }
+}
+
+/// Attempts that may fail with this kind before it is final.
+const fn limit(kind: ErrorKind) -> u32 {
+    match kind.again() {
+        Again::BackOff(limit) => limit,
+        Again::Never | Again::OtherTransport | Again::Resolve => 1,
+    }
+}

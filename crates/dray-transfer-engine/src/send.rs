@@ -1,0 +1,115 @@
+//! One stream from a source into a sandbox, watched from the outside.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dray_sandbox::backend::Write;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::Fingerprint;
+use futures_util::stream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::engine::Engine;
+use super::peer::{Progress, Source};
+use super::schedule::Trouble;
+
+/// The failure of the source itself, if it failed.
+type Blame = Arc<Mutex<Option<Error>>>;
+
+impl Engine {
+    /// Performs a write, with a digest computed beside it when that is wanted and possible. A failure of the source
+    /// is distinguished from one of the sandbox.
+    pub(super) async fn send(
+        &self,
+        write: Write<'_>,
+        wants_digest: bool,
+        source: &dyn Source,
+        progress: &dyn Progress,
+    ) -> Result<Option<Fingerprint>, Trouble> {
+        let body = source.open(write.offset).await.map_err(Trouble::host)?;
+        let blame = Blame::default();
+        let (taken, watched) = watch::channel(write.offset);
+        let body = watch(body, write.size, taken, Arc::clone(&blame));
+        let writing = async {
+            if wants_digest {
+                self.sandbox.write_with_digest(write, body).await
+            } else {
+                self.sandbox.write(write, body).await.map(|()| None)
+            }
+        };
+        let result = self.watched(writing, watched, write.size, progress).await;
+        // Looked at after the write ended: the backend reports a failed source only as a failed body.
+        let blamed = blame.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (result, blamed) {
+            (_, Some(error)) => Err(Trouble::host(error)),
+            (Err(error), None) => Err(Trouble::transport(error)),
+            (Ok(digest), None) => Ok(digest),
+        }
+    }
+
+    /// Waits for a write as long as bytes flow; after the last byte, as long as the size allows.
+    async fn watched<T>(
+        &self,
+        writing: impl Future<Output = Result<T, Error>>,
+        mut taken: watch::Receiver<u64>,
+        size: u64,
+        progress: &dyn Progress,
+    ) -> Result<T, Error> {
+        let mut writing = std::pin::pin!(writing);
+        let deadline = Instant::now() + Self::total(size);
+        let mut idle = Instant::now() + self.options.idle;
+        // Without bytes to send only the end is awaited, and the idle window does not apply.
+        let mut flowing = *taken.borrow() < size;
+        loop {
+            let until = if flowing {
+                idle.min(deadline)
+            } else {
+                deadline
+            };
+            tokio::select! {
+                biased;
+                // The result first: a write that ended must not be reported as idle.
+                result = &mut writing => return result,
+                changed = taken.changed(), if flowing => {
+                    let done = *taken.borrow_and_update();
+                    flowing = changed.is_ok() && done < size;
+                    idle = Instant::now() + self.options.idle;
+                    progress.moved(done, size);
+                }
+                () = sleep_until(until) => {
+                    let error = "no byte was taken within the idle window, or no end within the whole";
+                    return Err(Error::new(ErrorKind::Timeout, error));
+                }
+            }
+        }
+    }
+}
+
+/// Passes the same bytes on and publishes how many were taken. Too few or too many are the source's fault.
+fn watch(body: Body, size: u64, taken: watch::Sender<u64>, blame: Blame) -> Body {
+    let offset = *taken.borrow();
+    let state = Some((body, offset, taken, blame));
+    Body::new(stream::unfold(state, move |state| async move {
+        let (mut body, mut done, taken, blame) = state?;
+        let error = match body.next().await {
+            Some(Ok(piece)) => {
+                done = done.saturating_add(piece.len() as u64);
+                if done <= size {
+                    taken.send_replace(done);
+                    return Some((Ok(piece), Some((body, done, taken, blame))));
+                }
+                Error::new(ErrorKind::Corrupted, "the source is longer than it says")
+            }
+            Some(Err(error)) => error,
+            None if done < size => {
+                Error::new(ErrorKind::Truncated, "the source is shorter than it says")
+            }
+            None => return None,
+        };
+        let told = Error::new(error.kind(), "the source failed");
+        *blame.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        Some((Err(told), None))
+    }))
+}

@@ -1,0 +1,312 @@
+//! Whole directories.
+
+use dray_sandbox::metadata::{FileKind, Integrity, Transport};
+use dray_sandbox_conformance::fake::{Call, Fault};
+use dray_sandbox_tree::{self as tree, Kind, Members as _, Reader, Why};
+
+use super::*;
+use crate::policy::Finding;
+
+fn world() -> World {
+    let fake = Fake::new();
+    fake.directory("/work/out");
+    fake.directory("/work/out/sub");
+    fake.file("/work/out/a.csv", "1,2,3");
+    fake.file("/work/out/sub/b.bin", pattern(9000));
+    fake.file("/work/out/empty", "");
+    World::new(fake)
+}
+
+async fn get(
+    world: &World,
+    directory: &str,
+    format: TreeFormat,
+) -> (Result<GotTree, Failed>, Recorder) {
+    let mut sink = Recorder::default();
+    let options = GetTreeOptions {
+        policy: &world.policy,
+        limits: tree::Limits::default(),
+        format,
+    };
+    let cancel = CancellationToken::new();
+    let got = world
+        .engine
+        .get_tree(&path(directory), &options, &mut sink, &(), &cancel)
+        .await;
+    assert_eq!(world.fake.streams(), 0, "a stream stays open");
+    assert_eq!(
+        (got.is_ok(), got.is_err()),
+        (sink.finished.is_some(), sink.aborted)
+    );
+    (got, sink)
+}
+
+/// Files of a tar, with their content.
+async fn files(tar: Vec<u8>) -> Vec<(String, Vec<u8>)> {
+    let mut reader = Reader::new(dray_sandbox::Body::from_bytes(tar), tree::Limits::default());
+    let mut files = Vec::new();
+    while let Some(member) = reader.next().await.unwrap() {
+        let mut content = Vec::new();
+        while let Some(piece) = reader.piece().await.unwrap() {
+            content.extend_from_slice(&piece);
+        }
+        if member.kind == Kind::File {
+            files.push((String::from_utf8(member.name).unwrap(), content));
+        }
+    }
+    files.sort();
+    files
+}
+
+fn expected() -> Vec<(String, Vec<u8>)> {
+    vec![
+        ("a.csv".to_owned(), b"1,2,3".to_vec()),
+        ("empty".to_owned(), Vec::new()),
+        ("sub/b.bin".to_owned(), pattern(9000)),
+    ]
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_directory_comes_out_with_a_tar_of_the_sandbox_and_without() {
+    for tars in [true, false] {
+        let world = world();
+        world.fake.tars(tars);
+        let (got, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+        let got = got.unwrap();
+        assert_eq!(got.sha256, Sha256Digest::of(&sink.bytes));
+        assert_eq!((got.files, got.size), (3, sink.bytes.len() as u64));
+        assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
+        assert_eq!((got.skipped.count(), got.receipt.attempts), (0, 1));
+        assert_eq!(files(sink.bytes).await, expected());
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_directory_for_people_is_a_zip() {
+    let world = world();
+    let (got, sink) = get(&world, "/work/out", TreeFormat::Zip).await;
+    assert_eq!(got.unwrap().files, 3);
+    assert_eq!(&sink.bytes[..4], b"PK\x03\x04");
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn what_policy_refuses_is_left_out_and_reported() {
+    for tars in [true, false] {
+        let mut world = world();
+        world.fake.tars(tars);
+        world.fake.file("/work/out/.env", "KEY=1");
+        world.fake.file(
+            "/work/out/server.pem",
+            format!(
+                "{}\n-----BEGIN PRIVATE KEY-----\n",
+                "Bag Attributes\n".repeat(40)
+            ),
+        );
+        world
+            .fake
+            .file("/work/out/notes.txt", "AKIAABCDEFGHIJ234567");
+        world.fake.link("/work/out/link", "/etc/shadow");
+        world.fake.special("/work/out/pipe", FileKind::Fifo);
+        let (got, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+        let got = got.unwrap();
+        assert_eq!((got.files, got.warning), (4, Some(Finding::Token("AWS"))));
+        let whys = |got: &GotTree| -> Vec<(String, Why)> {
+            let skipped = got.skipped.skipped().into_iter();
+            let mut whys: Vec<_> = skipped.map(|skipped| (skipped.name, skipped.why)).collect();
+            whys.sort();
+            whys
+        };
+        assert!(whys(&got).contains(&(".env".to_owned(), Why::Denied)));
+        assert!(whys(&got).contains(&("server.pem".to_owned(), Why::Denied)));
+        let text = String::from_utf8_lossy(&sink.bytes).into_owned();
+        assert!(!text.contains("KEY=1") && !text.contains("PRIVATE"));
+        world.policy = world.policy.with_content(ContentAction::Block);
+        let got = get(&world, "/work/out", TreeFormat::Tar).await.0.unwrap();
+        assert!(whys(&got).contains(&("notes.txt".to_owned(), Why::Denied)));
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn only_a_permitted_directory_is_a_tree() {
+    let world = world();
+    world.fake.link("/work/home", "/home/agent");
+    for (directory, expected) in [
+        ("/home/agent", ErrorKind::OutsideRoot),
+        ("/work/home", ErrorKind::OutsideRoot),
+        ("/work/out/a.csv", ErrorKind::NotDirectory),
+        ("/work/none", ErrorKind::NotFound),
+    ] {
+        let failed = get(&world, directory, TreeFormat::Zip).await.0.unwrap_err();
+        assert_eq!(failed.error.kind(), expected, "{directory}");
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_tar_that_breaks_begins_anew_and_one_without_sense_is_walked() {
+    let world = world();
+    world.fake.script(
+        Call::ReadTree,
+        [
+            Fault::Break(3000, ErrorKind::Unavailable),
+            Fault::Stall(3000),
+            Fault::ShortEnd(3000),
+        ],
+    );
+    let (got, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+    assert_eq!((got.unwrap().receipt.attempts, sink.begun), (4, 4));
+    assert_eq!(files(sink.bytes).await, expected());
+    world
+        .fake
+        .script(Call::ReadTree, [Fault::Break(3000, ErrorKind::Protocol)]);
+    let reads = world.fake.count(Call::ReadTree);
+    let (got, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+    got.unwrap();
+    assert_eq!(world.fake.count(Call::ReadTree), reads + 1);
+    assert_eq!(files(sink.bytes).await, expected());
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn limits_of_the_whole_refuse_the_whole() {
+    let world = world();
+    let options = GetTreeOptions {
+        policy: &world.policy,
+        limits: tree::Limits {
+            total: 8000,
+            ..tree::Limits::default()
+        },
+        format: TreeFormat::Zip,
+    };
+    let (mut sink, cancel) = (Recorder::default(), CancellationToken::new());
+    let got = world
+        .engine
+        .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
+        .await;
+    assert_eq!(got.unwrap_err().error.kind(), ErrorKind::TooLarge);
+    assert!(sink.aborted);
+}
+
+async fn put(world: &World, directory: &str, tar: Vec<u8>) -> Result<PutTree, Failed> {
+    let options = PutTreeOptions {
+        policy: &world.policy,
+        limits: tree::Limits::default(),
+        operation: "op1",
+        epoch: 1,
+    };
+    let (source, cancel) = (BytesSource::new(tar), CancellationToken::new());
+    let put = world
+        .engine
+        .put_tree(&path(directory), &source, &options, &(), &cancel)
+        .await;
+    assert_eq!(world.fake.streams(), 0, "a stream stays open");
+    put
+}
+
+/// A tar of `/work/out`, and a world with an empty `/work/in`.
+async fn tarred() -> (Vec<u8>, World) {
+    let world = world();
+    let (_, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+    let fake = Fake::new();
+    fake.directory("/work/in");
+    (sink.bytes, World::new(fake))
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
+    for tars in [true, false] {
+        let (tar, world) = tarred().await;
+        world.fake.tars(tars);
+        let put = put(&world, "/work/in", tar.clone()).await.unwrap();
+        assert_eq!((put.files, put.path), (3, path("/work/in")));
+        for (name, content) in expected() {
+            assert_eq!(
+                world.fake.content(&format!("/work/in/{name}")).unwrap(),
+                content
+            );
+        }
+        let receipt = put.receipt;
+        assert_eq!(
+            (receipt.bytes, receipt.atomic),
+            (tar.len() as u64, Some(false))
+        );
+        let integrity = if tars {
+            Integrity::SizeMtime
+        } else {
+            Integrity::Sha256After
+        };
+        assert_eq!(receipt.integrity, Some(integrity));
+        assert_eq!(receipt.transport, Some(Transport::Files));
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn r_8_an_unpacking_that_says_done_too_early_is_noticed() {
+    let (tar, world) = tarred().await;
+    world
+        .fake
+        .script(Call::Stat, vec![Fault::None, Fault::Size(4)]);
+    let put_once = put(&world, "/work/in", tar.clone()).await.unwrap();
+    assert_eq!(put_once.receipt.attempts, 2);
+    world
+        .fake
+        .script(Call::WriteTree, [Fault::Lost(ErrorKind::Unavailable)]);
+    assert_eq!(
+        put(&world, "/work/in", tar).await.unwrap().receipt.attempts,
+        2
+    );
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_tar_that_cannot_be_read_is_not_the_sandboxs_fault() {
+    for tars in [true, false] {
+        let (mut tar, world) = tarred().await;
+        world.fake.tars(tars);
+        tar.truncate(3000);
+        let failed = put(&world, "/work/in", tar).await.unwrap_err();
+        assert_eq!(failed.error.kind(), ErrorKind::Truncated);
+        assert_eq!(world.fake.count(Call::WriteTree), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_tar_goes_only_where_policy_lets_it() {
+    let (tar, world) = tarred().await;
+    world.fake.link("/work/home", "/home/agent");
+    for (directory, expected) in [
+        ("/work/home", ErrorKind::OutsideRoot),
+        ("/tmp", ErrorKind::OutsideRoot),
+        ("/work/none", ErrorKind::NotFound),
+    ] {
+        let failed = put(&world, directory, tar.clone()).await.unwrap_err();
+        assert_eq!(failed.error.kind(), expected, "{directory}");
+    }
+}
+
+#[tokio::test(start_paused = true)] // paused clock
+async fn a_file_larger_than_the_whole_may_be_is_left_out_alone() {
+    let world = world();
+    // The zeros of a sparse file take no room on a disk, and all the room in a tar.
+    world.fake.file("/work/out/sparse.img", vec![0; 4 << 20]);
+    let options = GetTreeOptions {
+        policy: &world.policy,
+        limits: tree::Limits {
+            total: 2 << 20,
+            file: 1 << 20,
+            ..tree::Limits::default()
+        },
+        format: TreeFormat::Tar,
+    };
+    let (mut sink, cancel) = (Recorder::default(), CancellationToken::new());
+    let got = world
+        .engine
+        .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
+        .await
+        .unwrap();
+    assert_eq!(got.files, 3);
+    let whys: Vec<_> = got
+        .skipped
+        .skipped()
+        .into_iter()
+        .map(|left| (left.name, left.why))
+        .collect();
+    assert_eq!(whys, [("sparse.img".to_owned(), Why::TooLarge)]);
+}

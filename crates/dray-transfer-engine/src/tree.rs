@@ -1,0 +1,310 @@
+//! Transfers of whole directories out of a sandbox and into one (sandbox-transfer 13).
+
+mod file;
+mod put;
+mod screen;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+pub use put::{PutTree, PutTreeOptions};
+
+use super::Failed;
+use super::copy::{Limits, Seen, copy, fill};
+use super::engine::Engine;
+use super::get::{cancelled, milliseconds};
+use super::peer::{Progress, Sink};
+use super::queue::{Queue, Spool};
+use super::schedule::{Schedule, Stage, Trouble};
+use crate::policy::{Finding, Policy, Way};
+use crate::receipt::Receipt;
+use dray_sandbox::backend::Follow;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Integrity, Metadata};
+use dray_sandbox::path::SandboxPath;
+use dray_sandbox_tree::{self as tree, Filter, Members, Owner, Reader, Walk, Why};
+use screen::{Screened, Tally};
+
+/// Options of a get of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct GetTreeOptions<'a> {
+    /// Paths that may be read. Files that it refuses are left out and reported.
+    pub policy: &'a Policy,
+    /// Largest number, size and depth of what is read.
+    pub limits: tree::Limits,
+    /// Format of the archive that the sink receives.
+    pub format: TreeFormat,
+}
+
+/// The format of a directory as one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TreeFormat {
+    /// A ZIP, which people open everywhere.
+    #[default]
+    Zip,
+    /// A tar without compression.
+    Tar,
+}
+
+/// A directory that came out of a sandbox as one file.
+#[derive(Clone, Debug)]
+pub struct GotTree {
+    /// Metadata of the directory when it was read.
+    pub metadata: Metadata,
+    /// Size of the archive in bytes.
+    pub size: u64,
+    /// Digest of the archive.
+    pub sha256: Sha256Digest,
+    /// Number of files in the archive.
+    pub files: u64,
+    /// Entries that were left out, with their reasons.
+    pub skipped: tree::Report,
+    /// The secret that some file's content suggests, when policy lets that pass with a warning.
+    pub warning: Option<Finding>,
+    /// How the transfer went. Every file had the size that was announced for it, and no more is proved.
+    pub receipt: Receipt,
+}
+
+impl Engine {
+    /// Copies a directory into a sink as one archive: from a tar that the sandbox makes, or file by file where it
+    /// makes none. Links, special files and what policy refuses are left out and reported. After a failure the copy
+    /// starts again.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] with the kind of the last failure; then the sink was aborted.
+    pub async fn get_tree(
+        &self,
+        path: &SandboxPath,
+        options: &GetTreeOptions<'_>,
+        sink: &mut dyn Sink,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<GotTree, Failed> {
+        let started = Instant::now();
+        let mut getting = Getting {
+            engine: self,
+            path,
+            options,
+            sink,
+            progress,
+            receipt: Receipt::default(),
+            walk: false,
+            skipped: None,
+        };
+        let outcome = {
+            let run = Box::pin(getting.run());
+            cancel.run_until_cancelled(run).await
+        };
+        getting.receipt.milliseconds = milliseconds(started);
+        let (error, cancelled) = match outcome {
+            Some(Ok(mut got)) => {
+                got.receipt = getting.receipt;
+                return Ok(got);
+            }
+            Some(Err(error)) => (error, false),
+            None => (cancelled(), true),
+        };
+        // The result is the failure above; a sink that cannot clean up in time reports that itself.
+        let _ = timeout(self.options.answer, getting.sink.abort()).await;
+        Err(Failed {
+            error,
+            cancelled,
+            left: Vec::new(),
+            kept: false,
+            receipt: getting.receipt,
+        })
+    }
+}
+
+/// State of one get of a directory.
+struct Getting<'a> {
+    engine: &'a Engine,
+    path: &'a SandboxPath,
+    options: &'a GetTreeOptions<'a>,
+    sink: &'a mut dyn Sink,
+    progress: &'a dyn Progress,
+    receipt: Receipt,
+    /// Whether the directory is walked, because the sandbox makes no tar of it that can be read.
+    walk: bool,
+    /// Entries that the last attempt left out.
+    skipped: Option<tree::Report>,
+}
+
+impl Getting<'_> {
+    async fn run(&mut self) -> Result<GotTree, Error> {
+        self.options.policy.check(self.path, Way::Out)?;
+        let _turn = self.engine.turn().await?;
+        let mut schedule = Schedule::new(self.engine, Way::Out);
+        loop {
+            let mut trouble = match self.attempt().await {
+                Ok(got) => return Ok(got),
+                Err(trouble) => trouble,
+            };
+            if trouble.stage != Stage::Host {
+                // A tar holds the bytes of a file that is too large, zeros of a sparse one included; a walk leaves
+                // the file out unread.
+                let oversized =
+                    trouble.error.kind() == ErrorKind::TooLarge && self.skips_oversized();
+                if !self.walk && (oversized || makes_no_tar(trouble.error.kind())) {
+                    self.walk = true;
+                    continue;
+                }
+                // A directory fails for its members; no transport is given up for it.
+                trouble.stage = Stage::Control;
+            }
+            schedule.after(trouble, &mut self.receipt).await?;
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<GotTree, Trouble> {
+        let engine = self.engine;
+        let directory = engine
+            .stat(self.options.policy, self.path, Follow::Yes)
+            .await?;
+        if directory.kind != FileKind::Directory {
+            return Err(Error::new(ErrorKind::NotDirectory, "only a directory is a tree").into());
+        }
+        let total = Engine::total(self.options.limits.total);
+        engine.reserve_life(self.options.limits.total).await?;
+        self.receipt.attempts += 1;
+        let tally = Tally::default();
+        let members = self.members(&directory.real_path).await?;
+        let members = Screened::new(members, self.screen(&directory.real_path), tally.clone());
+        let skipped = members.report();
+        self.skipped = Some(skipped.clone());
+        let body = match self.options.format {
+            // One archive passes through, member by member; it is never on the disk as a whole.
+            TreeFormat::Zip => tree::zip(members),
+            TreeFormat::Tar => tree::tar(members, Owner::default()),
+        };
+        self.sink.begin(&directory).await.map_err(Trouble::host)?;
+        let mut seen = Seen::new(u64::MAX);
+        let limits = Limits {
+            size: None,
+            // Left out members take time and give no byte; the streams below have idle windows of their own.
+            idle: total,
+            deadline: Instant::now() + total,
+            spool: None,
+        };
+        let copied = copy(body, &mut seen, self.sink, limits, self.progress).await;
+        self.receipt.bytes = seen.bytes;
+        copied?;
+        let (size, sha256) = (seen.bytes, seen.sha256());
+        self.sink
+            .finish(sha256, size)
+            .await
+            .map_err(Trouble::host)?;
+        // No digest of each member is asked for: sizes are all that was compared.
+        self.receipt.sha256 = Some(sha256);
+        self.receipt.integrity = Some(Integrity::SizeMtime);
+        let (files, warning) = tally.read();
+        Ok(GotTree {
+            metadata: directory,
+            size,
+            sha256,
+            files,
+            skipped,
+            warning,
+            receipt: Receipt::default(),
+        })
+    }
+
+    /// Whether the last attempt met a file above the size limit for one file.
+    fn skips_oversized(&self) -> bool {
+        let skipped = self.skipped.iter().flat_map(tree::Report::skipped);
+        skipped
+            .into_iter()
+            .any(|skipped| skipped.why == Why::TooLarge)
+    }
+
+    /// Opens the members of the directory, from a tar or by walking.
+    async fn members(&mut self, directory: &SandboxPath) -> Result<Box<dyn Members>, Trouble> {
+        let engine = self.engine;
+        let limits = self.options.limits;
+        let filter = self.screen(directory).into_filter();
+        self.receipt.transport = engine.sandbox.transports(directory).first().copied();
+        if !self.walk {
+            match engine.answer(engine.sandbox.read_tree(directory)).await {
+                Ok(tar) => {
+                    let tar = watched(tar, engine, directory);
+                    return Ok(Box::new(Reader::new(tar, limits).filtered(filter)));
+                }
+                Err(error) if makes_no_tar(error.kind()) => self.walk = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let sandbox = Arc::clone(&engine.sandbox);
+        let walk = Walk::open(sandbox, directory.clone(), limits);
+        Ok(Box::new(engine.answer(walk).await?.filtered(filter)))
+    }
+
+    fn screen(&self, directory: &SandboxPath) -> Screen {
+        Screen {
+            policy: self.options.policy.clone(),
+            directory: directory.clone(),
+            idle: self.engine.options.idle,
+        }
+    }
+}
+
+/// Policy applied to the members of a directory.
+#[derive(Clone, Debug)]
+struct Screen {
+    policy: Policy,
+    directory: SandboxPath,
+    idle: Duration,
+}
+
+impl Screen {
+    /// Path of a member in the sandbox.
+    fn path(&self, name: &[u8]) -> Result<SandboxPath, Error> {
+        SandboxPath::new([self.directory.as_bytes(), b"/", name].concat())
+    }
+
+    fn into_filter(self) -> Filter {
+        Box::new(move |name| {
+            let path = self.path(name);
+            path.is_ok_and(|path| self.policy.check(&path, Way::Out).is_ok())
+        })
+    }
+}
+
+/// Whether the failure means that the directory must be walked instead.
+const fn makes_no_tar(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ToolMissing | ErrorKind::Protocol)
+}
+
+/// Passes the bytes on with an idle window; drains them at full speed where the stream holds up the sandbox.
+fn watched(body: Body, engine: &Engine, directory: &SandboxPath) -> Body {
+    let sandbox = &engine.sandbox;
+    let drains = |transport| sandbox.must_drain(transport);
+    let spool = sandbox
+        .transports(directory)
+        .into_iter()
+        .any(drains)
+        .then(|| Spool::from(&engine.options));
+    let queue = Arc::new(Queue::new(spool));
+    let idle = engine.options.idle;
+    let mut filling = JoinSet::new();
+    filling.spawn({
+        let queue = Arc::clone(&queue);
+        async move { fill(body, &queue, None, idle).await }
+    });
+    // Dropping the set aborts the task, so it ends with the stream that is read from it.
+    let state = Some((queue, filling));
+    Body::new(stream::try_unfold(state, |state| async move {
+        let Some((queue, filling)) = state else {
+            return Ok(None);
+        };
+        let piece = queue.pop().await?;
+        Ok(piece.map(|piece| (piece, Some((queue, filling)))))
+    }))
+}

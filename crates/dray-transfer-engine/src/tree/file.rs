@@ -1,0 +1,81 @@
+//! A member of a tree as a source: kept in a file without a name, so that it can be read again for a retry.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::Error;
+use dray_sandbox_tree::Members;
+use dray_types::Sha256Digest;
+use futures_util::stream;
+use sha2::{Digest as _, Sha256};
+
+use crate::peer::Source;
+use crate::queue::{Spool, blocking};
+
+/// Longest read, in bytes.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Content of one member, on this host's disk.
+#[derive(Debug)]
+pub(super) struct Kept {
+    file: Arc<File>,
+    size: u64,
+    sha256: Sha256Digest,
+}
+
+impl Kept {
+    /// Reads the current member of `members` to its end.
+    pub(super) async fn take(members: &mut dyn Members, spool: Spool) -> Result<Self, Error> {
+        let file = blocking(move || spool.file().map(Arc::new)).await?;
+        let (mut size, mut sha256) = (0_u64, Sha256::new());
+        while let Some(piece) = members.piece().await? {
+            sha256.update(&piece);
+            let (at, file) = (size, Arc::clone(&file));
+            size += piece.len() as u64;
+            blocking(move || file.write_all_at(&piece, at)).await?;
+        }
+        let sha256 = Sha256Digest::from_bytes(sha256.finalize().into());
+        Ok(Self { file, size, sha256 })
+    }
+}
+
+#[async_trait]
+impl Source for Kept {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    async fn sha256(&self) -> Result<Sha256Digest, Error> {
+        Ok(self.sha256)
+    }
+
+    async fn open(&self, offset: u64) -> Result<Body, Error> {
+        // Reads go by offset: the bodies of a try and of its retry share the file.
+        let state = (Arc::clone(&self.file), offset);
+        let size = self.size;
+        Ok(Body::new(stream::try_unfold(
+            state,
+            move |(file, at)| async move {
+                let length = usize::try_from(size.saturating_sub(at))
+                    .map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+                if length == 0 {
+                    return Ok(None);
+                }
+                let reading = Arc::clone(&file);
+                let piece = blocking(move || read(&reading, at, length)).await?;
+                Ok(Some((piece, (file, at + length as u64))))
+            },
+        )))
+    }
+}
+
+fn read(file: &File, at: u64, length: usize) -> io::Result<Bytes> {
+    let mut piece = vec![0; length];
+    file.read_exact_at(&mut piece, at)?;
+    Ok(piece.into())
+}

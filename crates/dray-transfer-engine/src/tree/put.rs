@@ -1,0 +1,364 @@
+//! Unpacks a tar into a directory of a sandbox.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::backend::Follow;
+use dray_sandbox::body::Body;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Integrity};
+use dray_sandbox::path::SandboxPath;
+use dray_sandbox_tree::{self as tree, Filter, Kind, Member, Members, Owner, Reader, Report};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::file::Kept;
+use crate::engine::Engine;
+use crate::get::{cancelled, milliseconds};
+use crate::options::{Collision, PutOptions};
+use crate::peer::{Progress, Source};
+use crate::policy::{Policy, Way};
+use crate::queue::Spool;
+use crate::receipt::Receipt;
+use crate::schedule::{Schedule, Stage, Trouble};
+use crate::{Failed, Put};
+
+/// Options of a put of a tar.
+#[derive(Clone, Copy, Debug)]
+pub struct PutTreeOptions<'a> {
+    /// Paths that may be written. Members that it refuses are left out and reported.
+    pub policy: &'a Policy,
+    /// Largest number, size and depth of what is written.
+    pub limits: tree::Limits,
+    /// As [`PutOptions::operation`].
+    pub operation: &'a str,
+    /// As [`PutOptions::epoch`].
+    pub epoch: u64,
+}
+
+/// A tar that was unpacked in a sandbox.
+#[derive(Clone, Debug)]
+pub struct PutTree {
+    /// The directory, with its links resolved.
+    pub path: SandboxPath,
+    /// Number of files that were written.
+    pub files: u64,
+    /// Members that were left out, with their reasons.
+    pub skipped: Report,
+    /// How the transfer went. Files of the same names were replaced one by one.
+    pub receipt: Receipt,
+}
+
+impl Engine {
+    /// Unpacks a plain tar into an existing directory. The tar is read as hostile and written again: regular files and
+    /// directories only. Where the sandbox cannot unpack, every file is put by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] with the kind of the last failure. What was unpacked before stays.
+    pub async fn put_tree(
+        &self,
+        directory: &SandboxPath,
+        tar: &dyn Source,
+        options: &PutTreeOptions<'_>,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<PutTree, Failed> {
+        let started = Instant::now();
+        let mut putting = Putting {
+            engine: self,
+            directory,
+            tar,
+            options,
+            progress,
+            cancel,
+            receipt: Receipt::default(),
+            left: Vec::new(),
+            one_by_one: false,
+        };
+        let outcome = {
+            let run = Box::pin(putting.run());
+            cancel.run_until_cancelled(run).await
+        };
+        putting.receipt.milliseconds = milliseconds(started);
+        let (error, cancelled) = match outcome {
+            Some(Ok(mut put)) => {
+                put.receipt = putting.receipt;
+                return Ok(put);
+            }
+            Some(Err(error)) => (error, false),
+            None => (cancelled(), true),
+        };
+        Err(Failed {
+            error,
+            cancelled,
+            left: putting.left,
+            kept: false,
+            receipt: putting.receipt,
+        })
+    }
+}
+
+/// State of one put of a tar.
+struct Putting<'a> {
+    engine: &'a Engine,
+    directory: &'a SandboxPath,
+    tar: &'a dyn Source,
+    options: &'a PutTreeOptions<'a>,
+    progress: &'a dyn Progress,
+    cancel: &'a CancellationToken,
+    receipt: Receipt,
+    left: Vec<SandboxPath>,
+    /// Whether every file is put by itself, because the sandbox cannot unpack.
+    one_by_one: bool,
+}
+
+impl Putting<'_> {
+    async fn run(&mut self) -> Result<PutTree, Error> {
+        self.options.policy.check(self.directory, Way::In)?;
+        let mut schedule = Schedule::new(self.engine, Way::In);
+        loop {
+            let attempted = if self.one_by_one {
+                self.put_files().await
+            } else {
+                self.unpack().await
+            };
+            let mut trouble = match attempted {
+                Ok(put) => return Ok(put),
+                Err(trouble) => trouble,
+            };
+            if trouble.stage != Stage::Host {
+                if !self.one_by_one && trouble.error.kind() == ErrorKind::ToolMissing {
+                    self.one_by_one = true;
+                    continue;
+                }
+                // A directory fails for its members; no transport is given up for it.
+                trouble.stage = Stage::Control;
+            }
+            schedule.after(trouble, &mut self.receipt).await?;
+        }
+    }
+
+    /// The directory with its links resolved, after the checks of policy.
+    async fn resolved(&self) -> Result<SandboxPath, Error> {
+        let engine = self.engine;
+        let stat = engine.sandbox.stat(self.directory, Follow::Yes);
+        let directory = engine.answer(stat).await?;
+        self.options.policy.check(&directory.real_path, Way::In)?;
+        if directory.kind != FileKind::Directory {
+            return Err(Error::new(
+                ErrorKind::NotDirectory,
+                "a tar goes into a directory",
+            ));
+        }
+        Ok(directory.real_path)
+    }
+
+    /// The members of the tar that may be written beneath `directory`.
+    async fn members(&self, directory: &SandboxPath) -> Result<Reader, Trouble> {
+        let body = self.tar.open(0).await.map_err(Trouble::host)?;
+        let (policy, base) = (self.options.policy.clone(), directory.clone());
+        let filter: Filter = Box::new(move |name| {
+            let path = below(&base, name);
+            path.is_ok_and(|path| policy.check(&path, Way::In).is_ok())
+        });
+        Ok(Reader::new(body, self.options.limits).filtered(filter))
+    }
+
+    /// Lets the sandbox unpack a tar that this host has written.
+    async fn unpack(&mut self) -> Result<PutTree, Trouble> {
+        let engine = self.engine;
+        let _turn = engine.turn().await?;
+        let directory = self.resolved().await?;
+        engine.reserve_life(self.tar.size()).await?;
+        let probe = engine.probe().await?;
+        let owner = Owner {
+            uid: probe.uid,
+            gid: probe.gid,
+        };
+        let noted = Noted::new(self.members(&directory).await?);
+        let (skipped, notes) = (noted.report(), Arc::clone(&noted.notes));
+        self.receipt.attempts += 1;
+        self.receipt.transport = engine.sandbox.transports(&directory).first().copied();
+        let tar: Body = tree::tar(noted, owner);
+        let writing = engine.sandbox.write_tree(&directory, tar);
+        // The limit comes from the size of the tar: what the sandbox does with its bytes gives no sign of life.
+        let written = timeout(Self::longest(self.tar), writing).await;
+        let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+        // Before the failure of the sandbox, which only saw a broken stream.
+        if let Some(error) = notes.failed {
+            return Err(Trouble::host(error));
+        }
+        let late = |_| Err(Error::new(ErrorKind::Timeout, "unpacking took too long"));
+        written.unwrap_or_else(late)?;
+        self.check_sizes(&directory, &notes.files).await?;
+        self.receipt.integrity = Some(Integrity::SizeMtime);
+        self.done(directory, notes.files.len() as u64, skipped)
+            .await
+    }
+
+    fn longest(tar: &dyn Source) -> std::time::Duration {
+        Engine::total(tar.size())
+    }
+
+    /// Checks that every file is there in its size: an exit status is not proof.
+    async fn check_sizes(
+        &self,
+        directory: &SandboxPath,
+        files: &[(Vec<u8>, u64)],
+    ) -> Result<(), Error> {
+        let engine = self.engine;
+        for (name, size) in files {
+            let path = below(directory, name)?;
+            let there = engine.answer(engine.sandbox.stat(&path, Follow::No)).await;
+            let right =
+                there.is_ok_and(|there| there.kind == FileKind::File && there.size == *size);
+            if !right {
+                let error = format!("{path} was not unpacked whole");
+                return Err(Error::new(ErrorKind::Corrupted, error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts every file by itself.
+    async fn put_files(&mut self) -> Result<PutTree, Trouble> {
+        let directory = self.resolved().await?;
+        let mut members = self.members(&directory).await?;
+        let mut files = 0;
+        let mut integrity = Integrity::Sha256;
+        while let Some(member) = members.next().await.map_err(Trouble::host)? {
+            let path = below(&directory, &member.name)?;
+            if member.kind == Kind::Directory {
+                // Through the engine, which checks policy with the path that the directory would have.
+                self.engine.directory(self.options.policy, &path).await?;
+                continue;
+            }
+            let spool = Spool::from(&self.engine.options);
+            let content = Kept::take(&mut members, spool)
+                .await
+                .map_err(Trouble::host)?;
+            let put = self.put_file(&path, &member, &content).await?;
+            integrity = integrity.min(put.receipt.integrity.unwrap_or(Integrity::SizeMtime));
+            files += 1;
+        }
+        self.receipt.integrity = Some(integrity.min(Integrity::Sha256After));
+        let skipped = members.report();
+        self.done(directory, files, skipped).await
+    }
+
+    async fn put_file(
+        &mut self,
+        path: &SandboxPath,
+        member: &Member,
+        content: &Kept,
+    ) -> Result<Put, Trouble> {
+        let options = PutOptions {
+            policy: self.options.policy,
+            collision: Collision::Overwrite,
+            mode: member.mode,
+            operation: self.options.operation,
+            epoch: self.options.epoch,
+        };
+        let (engine, parent) = (self.engine, path.parent());
+        let put = engine.put(
+            &parent,
+            path.name(),
+            content,
+            &options,
+            self.progress,
+            self.cancel,
+        );
+        match Box::pin(put).await {
+            Ok(put) => {
+                self.receipt.attempts += put.receipt.attempts;
+                self.receipt.transport = put.receipt.transport.or(self.receipt.transport);
+                Ok(put)
+            }
+            Err(failed) => {
+                self.left.extend(failed.left);
+                // The put has made its own attempts already.
+                Err(Trouble::host(failed.error))
+            }
+        }
+    }
+
+    async fn done(
+        &mut self,
+        path: SandboxPath,
+        files: u64,
+        skipped: Report,
+    ) -> Result<PutTree, Trouble> {
+        self.receipt.bytes = self.tar.size();
+        self.receipt.sha256 = Some(self.tar.sha256().await.map_err(Trouble::host)?);
+        self.receipt.atomic = Some(false);
+        Ok(PutTree {
+            path,
+            files,
+            skipped,
+            receipt: Receipt::default(),
+        })
+    }
+}
+
+fn below(directory: &SandboxPath, name: &[u8]) -> Result<SandboxPath, Error> {
+    SandboxPath::new([directory.as_bytes(), b"/", name].concat())
+}
+
+/// Records of the members that passed on their way into the sandbox.
+#[derive(Debug, Default)]
+struct Notes {
+    files: Vec<(Vec<u8>, u64)>,
+    /// The failure of the tar itself, as distinguished from one of the sandbox.
+    failed: Option<Error>,
+}
+
+/// Records the files that pass through it.
+struct Noted {
+    inner: Reader,
+    notes: Arc<Mutex<Notes>>,
+}
+
+impl Noted {
+    fn new(inner: Reader) -> Self {
+        Self {
+            inner,
+            notes: Arc::default(),
+        }
+    }
+
+    /// Keeps an error for this side and passes one of the same kind to the sandbox.
+    fn note<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| {
+            let told = Error::new(error.kind(), "the tar cannot be read");
+            self.notes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .failed = Some(error);
+            told
+        })
+    }
+}
+
+#[async_trait]
+impl Members for Noted {
+    async fn next(&mut self) -> Result<Option<Member>, Error> {
+        let next = self.inner.next().await;
+        let next = self.note(next)?;
+        if let Some(member) = next.as_ref().filter(|member| member.kind == Kind::File) {
+            let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            notes.files.push((member.name.clone(), member.size));
+        }
+        Ok(next)
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        let piece = self.inner.piece().await;
+        self.note(piece)
+    }
+
+    fn report(&self) -> Report {
+        self.inner.report()
+    }
+}

@@ -1,0 +1,123 @@
+//! Members of a directory, without those whose content policy refuses.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox_tree::{Kind, Member, Members, Report, Why};
+use tokio::time::timeout;
+
+use super::Screen;
+use crate::policy::{Finding, Policy, SCANNED, Scanner, Verdict};
+
+/// Counts that are shared by its clones: the archive reads them after the members are used up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally(Arc<Mutex<(u64, Option<Finding>)>>);
+
+impl Tally {
+    /// Number of files, and the first finding that policy lets pass with a warning.
+    pub(super) fn read(&self) -> (u64, Option<Finding>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, warning: Option<Finding>) {
+        let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.0 += 1;
+        tally.1 = tally.1.or(warning);
+    }
+}
+
+/// Examines every file before it passes. Files that are small enough to be scanned are held in memory meanwhile.
+pub(super) struct Screened {
+    inner: Box<dyn Members>,
+    screen: Screen,
+    tally: Tally,
+    held: VecDeque<Bytes>,
+}
+
+impl Screened {
+    pub(super) fn new(inner: Box<dyn Members>, screen: Screen, tally: Tally) -> Self {
+        Self {
+            inner,
+            screen,
+            tally,
+            held: VecDeque::new(),
+        }
+    }
+
+    /// The next piece of the member, within the idle window.
+    async fn fetch(&mut self) -> Result<Option<Bytes>, Error> {
+        timeout(self.screen.idle, self.inner.piece())
+            .await
+            .unwrap_or_else(|_| {
+                let error = "no byte within the idle window";
+                Err(Error::new(ErrorKind::Timeout, error))
+            })
+    }
+
+    /// Holds the part of a file that must be seen, and returns whether it may pass and with which warning.
+    async fn look(&mut self, member: &Member) -> Result<Result<Option<Finding>, ()>, Error> {
+        let path = self.screen.path(&member.name)?;
+        let scanned = member.size <= SCANNED;
+        // A larger file is only checked for a key at its beginning, so memory stays limited.
+        let wanted = if scanned { usize::MAX } else { Policy::HEAD };
+        let (mut head, mut scanner, mut held) = (Vec::new(), Scanner::new(), 0);
+        while held < wanted {
+            let Some(piece) = self.fetch().await? else {
+                break;
+            };
+            held += piece.len();
+            let missing = Policy::HEAD.saturating_sub(head.len());
+            head.extend(piece.iter().take(missing));
+            if scanned {
+                scanner.push(&piece);
+            }
+            self.held.push_back(piece);
+        }
+        let policy = &self.screen.policy;
+        if let Err(refusal) = policy.check_key_file(&path, &head, scanner.has_private_key()) {
+            tracing::info!(%refusal, "left out of a directory");
+            return Ok(Err(()));
+        }
+        let finding = scanned.then(|| scanner.finish()).flatten();
+        Ok(match self.screen.policy.judge(&path, finding) {
+            Verdict::Pass => Ok(None),
+            Verdict::Warn(finding) => Ok(Some(finding)),
+            Verdict::Block(_) => Err(()),
+        })
+    }
+}
+
+#[async_trait]
+impl Members for Screened {
+    async fn next(&mut self) -> Result<Option<Member>, Error> {
+        loop {
+            // What is left of a refused member; its content must not follow the next name.
+            self.held.clear();
+            let Some(member) = self.inner.next().await? else {
+                return Ok(None);
+            };
+            if member.kind == Kind::Directory {
+                return Ok(Some(member));
+            }
+            if let Ok(warning) = self.look(&member).await? {
+                self.tally.count(warning);
+                return Ok(Some(member));
+            }
+            self.report().skip(&member.name, Why::Denied);
+        }
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        match self.held.pop_front() {
+            Some(piece) => Ok(Some(piece)),
+            None => self.fetch().await,
+        }
+    }
+
+    fn report(&self) -> Report {
+        self.inner.report()
+    }
+}

@@ -1,0 +1,139 @@
+//! The evidence that is collected before a copy, to prove the copy later (sandbox-transfer 12).
+//!
+//! A digest needs another read of the file, by a program in the sandbox. A file that was left alone for a while needs
+//! none: a write shows in its times, which no process in the sandbox can set back. A transfer that reads the same
+//! file between two equal states has read its content, if the transport loses nothing.
+
+use dray_sandbox::error::{Error, ErrorKind};
+use dray_sandbox::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
+use dray_sandbox::path::SandboxPath;
+
+use super::engine::Engine;
+
+/// Nanoseconds in a second.
+const SECOND_NS: i128 = 1_000_000_000;
+
+/// Evidence from the sandbox, taken before the copy.
+pub(super) enum Before {
+    /// A digest that is computed while the copy runs.
+    Due,
+    /// A digest that is known; `None` where none could be computed, or none was wanted.
+    Known(Option<Fingerprint>),
+    /// The state of a file that has been left alone; an equal state afterwards proves that it did not change.
+    Settled(State),
+    /// Such a state, with a digest that is computed while the copy runs.
+    Watched(State, Option<Fingerprint>),
+}
+
+impl Before {
+    /// Whether a digest has to be computed beside the copy.
+    pub(super) const fn wants_digest(&self) -> bool {
+        matches!(self, Self::Due | Self::Watched(_, None))
+    }
+
+    /// Records the digest that was computed beside the copy. `None` proves nothing; the digest afterwards decides.
+    pub(super) fn set_digest(&mut self, computed: Option<Fingerprint>) {
+        match self {
+            Self::Due => *self = Self::Known(computed),
+            Self::Watched(_, digest) => *digest = computed,
+            Self::Known(_) | Self::Settled(_) => {}
+        }
+    }
+
+    pub(super) const fn known(&self) -> Option<&Fingerprint> {
+        match self {
+            Self::Known(print) => print.as_ref(),
+            Self::Due | Self::Settled(_) | Self::Watched(..) => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Chooses the evidence for a get: the cheapest that is enough. Bytes of an earlier transfer (`continued`) are
+    /// proved only by a digest.
+    ///
+    /// # Errors
+    ///
+    /// Failures that forbid reading the file, and failures of the requests.
+    pub(super) async fn before(
+        &self,
+        file: &Metadata,
+        transport: Transport,
+        continued: bool,
+    ) -> Result<Before, Error> {
+        let times_suffice = !continued && self.times_suffice(file.size, transport);
+        if times_suffice || self.watches(file.size) {
+            match self.settled(file).await? {
+                Some(state) if times_suffice => return Ok(Before::Settled(state)),
+                Some(state) => return Ok(Before::Watched(state, None)),
+                None => {}
+            }
+        }
+        // Large files: another full read costs more than the certainty is worth; the digest afterwards remains.
+        if file.size > self.options.digest_before_up_to {
+            return Ok(Before::Known(None));
+        }
+        if self.options.digest_while_reading {
+            return Ok(Before::Due);
+        }
+        let print = self.print(&file.real_path, file.size).await?;
+        Ok(Before::Known(print))
+    }
+
+    /// Whether times are enough evidence for a file of this size over this transport.
+    pub(super) const fn times_suffice(&self, size: u64, transport: Transport) -> bool {
+        size > self.options.digest_always_up_to && transport.is_sound()
+    }
+
+    /// Whether one digest beside the copy and two states cost less than two digests.
+    const fn watches(&self, size: u64) -> bool {
+        self.options.digest_while_reading && size > self.options.digest_twice_up_to
+    }
+
+    /// The state of the file that was looked at, if it has been left alone.
+    async fn settled(&self, file: &Metadata) -> Result<Option<State>, Error> {
+        let state = match self.answer(self.sandbox.state(&file.real_path)).await {
+            Ok(state) => state,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+            // The cause affects digests as well, and those have errors of their own.
+            Err(_) => return Ok(None),
+        };
+        Ok(Some(state).filter(|state| state.is_settled() && is_of(state, file)))
+    }
+
+    /// Whether the state of a file is still the same.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the request; the state is then unknown.
+    pub(super) async fn unchanged(
+        &self,
+        path: &SandboxPath,
+        before: &State,
+    ) -> Result<bool, Error> {
+        let after = self.answer(self.sandbox.state(path)).await?;
+        Ok(before.is_same(&after))
+    }
+
+    /// Whether a written file is complete, by its size; `None` where only a digest can decide.
+    pub(super) async fn arrived(&self, path: &SandboxPath, size: u64) -> Option<bool> {
+        let state = self.answer(self.sandbox.state(path)).await.ok()?;
+        Some(state.kind == FileKind::File && state.size == size)
+    }
+}
+
+/// Whether the state is that of the file that was looked at. Backends that report no fractions of a second report
+/// zero.
+fn is_of(state: &State, file: &Metadata) -> bool {
+    let same_time = |modified: i128| {
+        let exact = modified.rem_euclid(SECOND_NS) != 0;
+        let unit = if exact { 1 } else { SECOND_NS };
+        modified.div_euclid(unit) == state.modified_ns.div_euclid(unit)
+    };
+    state.kind == FileKind::File
+        && state.size == file.size
+        && file
+            .identity
+            .is_none_or(|identity| identity == state.identity)
+        && file.mtime_ns.is_none_or(same_time)
+}

@@ -1,0 +1,88 @@
+//! `dray dlq` on the command line.
+
+use clap::{Args, Subcommand};
+use dray_bus::dead::LetterState;
+use dray_types::{FaultCode, Period, TenantId};
+
+/// `dray dlq`
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadLetterCommand {
+    /// List dead letters, newest last, with their state: open, restarted, resolved or unknown.
+    List {
+        /// At most this many.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+        #[command(flatten)]
+        filter: DlqFilter,
+    },
+    /// Show one dead letter.
+    Show {
+        /// Its sequence, from `list`.
+        sequence: u64,
+    },
+    /// Start the work of dead letters again: those named, or the open ones that a filter admits. Work that was
+    /// started again before or is done is left alone.
+    Redrive {
+        /// Their sequences, from `list`.
+        #[arg(value_name = "SEQUENCE")]
+        sequences: Vec<u64>,
+        #[command(flatten)]
+        filter: DlqFilter,
+        /// Start every open dead letter again.
+        #[arg(long)]
+        all: bool,
+        /// Print what would be started again, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
+        /// At most this many.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
+}
+
+/// Which dead letters are meant; several options must all match.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct DlqFilter {
+    /// Of this tenant.
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) of_tenant: Option<TenantId>,
+    /// Of this area of work, for example `toolcall`.
+    #[arg(long, value_name = "AREA")]
+    pub(crate) area: Option<String>,
+    /// Given up with this code, for example `unavailable`.
+    #[arg(long, value_name = "CODE", value_parser = fault_code)]
+    pub(crate) code: Option<FaultCode>,
+    /// Given up with this detail, for example `no_responder`.
+    #[arg(long, value_name = "DETAIL")]
+    pub(crate) detail: Option<String>,
+    /// In this state: open, restarted, resolved or unknown. Can be given several times.
+    #[arg(long = "in-state", value_name = "STATE", value_parser = letter_state)]
+    pub(crate) states: Vec<LetterState>,
+    /// Given up within this time, for example `2h`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) newer_than: Option<Period>,
+    /// Given up longer ago than this, for example `10m`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) older_than: Option<Period>,
+}
+
+fn fault_code(name: &str) -> Result<FaultCode, String> {
+    // By hand instead of `ValueEnum`: the codes are defined outside of this crate.
+    let found = FaultCode::ALL_CODES
+        .into_iter()
+        .find(|code| code.as_str() == name);
+    found.ok_or_else(|| {
+        let names = FaultCode::ALL_CODES.map(FaultCode::as_str).join(", ");
+        format!("must be one of {names}")
+    })
+}
+
+fn letter_state(name: &str) -> Result<LetterState, String> {
+    let found = LetterState::ALL_STATES
+        .into_iter()
+        .find(|state| state.as_str() == name);
+    found.ok_or_else(|| {
+        let names = LetterState::ALL_STATES.map(LetterState::as_str).join(", ");
+        format!("must be one of {names}")
+    })
+}

@@ -1,0 +1,124 @@
+//! `dray mcp` on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use dray_mcp::ToolName;
+use dray_types::SessionId;
+
+use super::McpSetupCommand;
+
+/// `dray mcp`: serves, or prepares a client.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct McpCommand {
+    #[command(subcommand)]
+    pub(crate) setup: Option<McpSetupCommand>,
+    #[command(flatten)]
+    pub(crate) serve: McpArgs,
+}
+
+/// Options of the server.
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    /// Offer only these tools, separated by commas, for example `read,list`.
+    #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
+    pub(crate) tools: Option<Vec<ToolName>>,
+    /// Allow tools to write: into the sandbox (`put`) and new files below --root (`get`). They never replace a file.
+    #[arg(long)]
+    pub(crate) allow_write: bool,
+    /// Allow the tool `send_file` to send files to the chat of the session.
+    #[arg(long)]
+    pub(crate) allow_send: bool,
+    /// The only directory of this machine that tools may use. Default: the current directory; with --http none.
+    #[arg(long, value_name = "DIR", conflicts_with = "no_root")]
+    pub(crate) root: Option<PathBuf>,
+    /// Allow tools no directory of this machine.
+    #[arg(long)]
+    pub(crate) no_root: bool,
+    /// Session whose sandbox and chat the tools use. Clients cannot name another one.
+    #[arg(long, value_name = "ID", default_value = "mcp")]
+    pub(crate) session: SessionId,
+    /// Bind this sandbox to the session first, for example `docker:web` or `local:/srv/box`.
+    #[arg(long, value_name = "KIND:NAME")]
+    pub(crate) sandbox: Option<String>,
+    /// Bind this chat to the session first, for example `telegram:42`, or `cli:DIR` for a directory of this machine.
+    #[arg(long, value_name = "CHAT")]
+    pub(crate) to: Option<String>,
+    /// Serve streamable HTTP on this address, at `/mcp`, instead of standard input and output.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<SocketAddr>,
+    /// File with the bearer token that every HTTP request needs. Required on addresses that other machines reach.
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Further name of this server that HTTP requests may have in `Host`. Can be given several times.
+    #[arg(long = "allow-host", value_name = "HOST", requires = "http")]
+    pub(crate) allowed_hosts: Vec<String>,
+    /// Origin of web pages that may call this server, for example `https://app.example.org`. Can be given several times.
+    #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
+    pub(crate) allowed_origins: Vec<String>,
+}
+
+/// The MCP server of `dray up`. Without --mcp-root tools use no directory of this machine.
+#[derive(Debug, Default, Args)]
+pub(crate) struct UpMcpArgs {
+    /// Serve the Model Context Protocol over streamable HTTP on this address, at `/mcp`, as `dray mcp --http` does.
+    #[arg(long = "mcp", value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// The only directory of this machine that MCP tools may use. Default: none.
+    #[arg(long = "mcp-root", value_name = "DIR", requires = "listen")]
+    pub(crate) root: Option<PathBuf>,
+    /// File with the bearer token that every MCP request needs. Required on addresses that other machines reach.
+    #[arg(long = "mcp-token-file", value_name = "FILE", requires = "listen")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Further name of this server that MCP requests may have in `Host`. Can be given several times.
+    #[arg(long = "mcp-allow-host", value_name = "HOST", requires = "listen")]
+    pub(crate) allowed_hosts: Vec<String>,
+    /// Origin of web pages that may call the MCP server. Can be given several times.
+    #[arg(long = "mcp-allow-origin", value_name = "ORIGIN", requires = "listen")]
+    pub(crate) allowed_origins: Vec<String>,
+    /// Offer only these MCP tools, separated by commas.
+    #[arg(
+        long = "mcp-tools",
+        value_name = "TOOLS",
+        value_delimiter = ',',
+        requires = "listen"
+    )]
+    pub(crate) tools: Option<Vec<ToolName>>,
+    /// Allow MCP tools to write: into the sandbox, and new files below --mcp-root.
+    #[arg(long = "mcp-allow-write", requires = "listen")]
+    pub(crate) allow_write: bool,
+    /// Allow the MCP tool `send_file` to send files to the chat of the session.
+    #[arg(long = "mcp-allow-send", requires = "listen")]
+    pub(crate) allow_send: bool,
+    /// Session whose sandbox and chat MCP tools use; `dray session bind` binds them.
+    #[arg(
+        long = "mcp-session",
+        value_name = "ID",
+        default_value = "mcp",
+        requires = "listen"
+    )]
+    pub(crate) session: Option<SessionId>,
+}
+
+impl UpMcpArgs {
+    /// The same as options of `dray mcp --http`; `None` without --mcp.
+    pub(crate) fn to_server_args(&self) -> Option<McpArgs> {
+        let listen = self.listen?;
+        Some(McpArgs {
+            tools: self.tools.clone(),
+            allow_write: self.allow_write,
+            allow_send: self.allow_send,
+            root: self.root.clone(),
+            no_root: self.root.is_none(),
+            session: self.session.clone()?,
+            sandbox: None,
+            to: None,
+            http: Some(listen),
+            token_file: self.token_file.clone(),
+            allowed_hosts: self.allowed_hosts.clone(),
+            allowed_origins: self.allowed_origins.clone(),
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! `dray mcp`: the services as a server of the Model Context Protocol.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_mcp::{
+    BearerToken, FileLimits, HttpEndpoint, HttpError, HttpOptions, LocalRoot, McpServer,
+    Permissions, ServerOptions, ServiceClient,
+};
+use dray_proto::v1;
+use dray_service::config::LoadedConfig;
+use dray_service::host::ErrorChain;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{GlobalOptions, McpArgs, McpCommand};
+use crate::commands::{deliver, mcp_install, reach};
+use crate::outcome::{CommandFailure, print_note};
+use crate::world::{self, SystemConnection};
+
+/// Services behind the tools.
+const MCP_SERVICES: [&str; 4] = [
+    "file-resolver",
+    "egress-fetcher",
+    "sandbox-transfer",
+    "platform-delivery",
+];
+/// Timeout for binding the sandbox and the chat of the session.
+const BIND_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The options of a server as its command spells them, for messages.
+#[derive(Clone, Copy)]
+pub(super) struct OptionNames {
+    pub(super) address: &'static str,
+    pub(super) root: &'static str,
+    pub(super) token_file: &'static str,
+}
+
+const OPTION_NAMES: OptionNames = OptionNames {
+    address: "--http",
+    root: "--root",
+    token_file: "--token-file",
+};
+
+/// Prepares a client, or serves.
+pub(crate) async fn run(global: &GlobalOptions, mcp: &McpCommand) -> Result<(), CommandFailure> {
+    match &mcp.setup {
+        Some(setup) => mcp_install::run(global, setup),
+        None => serve(global, &mcp.serve).await,
+    }
+}
+
+/// Serves until the client leaves or a signal ends it. Standard output belongs to the protocol.
+async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailure> {
+    // Everything that can be wrong with the options, before services start.
+    let root = local_root(mcp, OPTION_NAMES)?;
+    let sandbox = mcp.sandbox.as_deref().unwrap_or_default();
+    if !sandbox.is_empty() {
+        reach::check_address(sandbox)?;
+    }
+    let endpoint = bind_endpoint(mcp, OPTION_NAMES).await?;
+    // The sandbox was named by the user, so a directory may be used without being configured.
+    let global = reach::allow_local_sandbox(global, sandbox);
+    let world = SystemConnection::open(&global, &MCP_SERVICES).await?;
+    let limits = match world.config() {
+        Some(loaded) => file_limits(loaded),
+        // The services of a running system have limits of their own; these are checked before them.
+        None => file_limits(&world::load_config(&world::config_sources(&global)?)?),
+    };
+    let outcome = serve_tools(mcp, &world, root, server_options(mcp, limits), endpoint).await;
+    world.close().await;
+    outcome
+}
+
+async fn serve_tools(
+    mcp: &McpArgs,
+    world: &SystemConnection,
+    root: Option<LocalRoot>,
+    options: ServerOptions,
+    endpoint: Option<HttpEndpoint>,
+) -> Result<(), CommandFailure> {
+    bind_session(mcp, world).await?;
+    let client = ServiceClient {
+        bus: world.bus.clone(),
+        store: world.store()?.clone(),
+        clock: world.clock.clone(),
+        tenant: world.tenant().clone(),
+        session: mcp.session.clone(),
+    };
+    let server = McpServer::new(client, root, options);
+    match endpoint {
+        Some(endpoint) => serve_http(endpoint, server).await,
+        None => serve_stdio(server).await,
+    }
+}
+
+/// What the server offers.
+pub(super) fn server_options(mcp: &McpArgs, limits: FileLimits) -> ServerOptions {
+    ServerOptions {
+        tools: mcp.tools.clone(),
+        permissions: Permissions {
+            write: mcp.allow_write,
+            send: mcp.allow_send,
+        },
+        limits,
+    }
+}
+
+/// The limits of the services on files, so that a file that they would refuse is not stored first.
+pub(super) fn file_limits(loaded: &LoadedConfig) -> FileLimits {
+    let defaults = FileLimits::default();
+    let reading = loaded.section::<dray_file_resolver::Config>("file-resolver");
+    let transfer = loaded.section::<dray_sandbox_transfer::Config>("sandbox-transfer");
+    FileLimits {
+        read: reading.map_or(defaults.read, |config| config.reading.max_file_size),
+        transfer: transfer.map_or(defaults.transfer, |config| config.max_file),
+    }
+}
+
+async fn serve_stdio(server: McpServer) -> Result<(), CommandFailure> {
+    tokio::select! {
+        served = dray_mcp::serve_stdio(server) => served.map_err(|error| CommandFailure::Unreachable {
+            what: format!("{}", ErrorChain(&error)),
+            advice: "Start this command from an MCP client; docs/mcp-server.md shows how.".to_owned(),
+        }),
+        ended = termination() => ended,
+    }
+}
+
+async fn serve_http(endpoint: HttpEndpoint, server: McpServer) -> Result<(), CommandFailure> {
+    print_note(&format!("MCP: {}", endpoint.url()));
+    let stop = CancellationToken::new();
+    let serving = endpoint.serve(server, stop.clone());
+    let stopping = async {
+        let ended = termination().await;
+        stop.cancel();
+        ended
+    };
+    let (served, ended) = tokio::join!(serving, stopping);
+    served.map_err(|error| http_failure(&error, OPTION_NAMES))?;
+    ended
+}
+
+/// Waits for SIGINT or SIGTERM.
+pub(super) async fn termination() -> Result<(), CommandFailure> {
+    let failed = || CommandFailure::local("cannot wait for signals");
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
+}
+
+/// Binds the sandbox and the chat that the options name. Both belong to the user who starts the server; a client can
+/// name neither.
+async fn bind_session(mcp: &McpArgs, world: &SystemConnection) -> Result<(), CommandFailure> {
+    let chat = mcp
+        .to
+        .as_deref()
+        .map(deliver::parse_chat_target)
+        .transpose()?;
+    if chat.is_none() && mcp.sandbox.is_none() {
+        return Ok(());
+    }
+    let request = v1::BindSessionRequest {
+        session: mcp.session.as_str().to_owned(),
+        sandbox: mcp
+            .sandbox
+            .as_deref()
+            .map(reach::absolute_address)
+            .unwrap_or_default(),
+        chat,
+        ..v1::BindSessionRequest::default()
+    };
+    world.call(&world.meta(BIND_TIMEOUT), &request).await?;
+    Ok(())
+}
+
+pub(super) fn local_root(
+    mcp: &McpArgs,
+    names: OptionNames,
+) -> Result<Option<LocalRoot>, CommandFailure> {
+    let path = match &mcp.root {
+        Some(root) => root.as_path(),
+        // A server for others must not give out the directory where it happened to be started.
+        None if mcp.no_root || mcp.http.is_some() => return Ok(None),
+        None => Path::new("."),
+    };
+    LocalRoot::open(path)
+        .map(Some)
+        .map_err(|error| CommandFailure::Usage(format!("{}: {}", names.root, ErrorChain(&error))))
+}
+
+/// Binds the address that the options name; `None` where they name none.
+pub(super) async fn bind_endpoint(
+    mcp: &McpArgs,
+    names: OptionNames,
+) -> Result<Option<HttpEndpoint>, CommandFailure> {
+    let Some(listen) = mcp.http else {
+        return Ok(None);
+    };
+    let bound = HttpEndpoint::bind(http_options(mcp, listen, names)?).await;
+    bound.map(Some).map_err(|error| http_failure(&error, names))
+}
+
+fn http_options(
+    mcp: &McpArgs,
+    listen: std::net::SocketAddr,
+    names: OptionNames,
+) -> Result<HttpOptions, CommandFailure> {
+    let token =
+        match &mcp.token_file {
+            Some(file) => {
+                let text = std::fs::read_to_string(file).map_err(CommandFailure::local(
+                    format!("cannot read {}", file.display()),
+                ))?;
+                let token = BearerToken::new(text.trim());
+                Some(token.map_err(|error| {
+                    CommandFailure::Usage(format!("{}: {error}", names.token_file))
+                })?)
+            }
+            None => None,
+        };
+    Ok(HttpOptions {
+        listen,
+        token,
+        allowed_hosts: mcp.allowed_hosts.clone(),
+        allowed_origins: mcp.allowed_origins.clone(),
+    })
+}
+
+fn http_failure(error: &HttpError, names: OptionNames) -> CommandFailure {
+    match error {
+        HttpError::TokenNeeded(_) => {
+            CommandFailure::Usage(format!("{error}: name its file with {}", names.token_file))
+        }
+        HttpError::Bind { .. } | HttpError::Failed(_) => CommandFailure::Unreachable {
+            what: format!("{}", ErrorChain(error)),
+            advice: format!(
+                "End the program that uses the address, or name another one: {} ADDRESS.",
+                names.address
+            ),
+        },
+    }
+}

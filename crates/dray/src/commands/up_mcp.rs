@@ -1,0 +1,105 @@
+//! The MCP server of `dray up`: bound before the services start, serving once they do, and ended with them.
+
+use std::time::Duration;
+
+use dray_mcp::{HttpEndpoint, LocalRoot, McpServer, ServiceClient};
+use dray_service::RunningHost;
+use dray_service::host::ErrorChain;
+use dray_types::TenantId;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{McpArgs, UpMcpArgs};
+use crate::commands::mcp::{self, OptionNames};
+use crate::outcome::{CommandFailure, print_note};
+
+/// How long open responses may take to end after the signal.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The options as the user writes them here.
+const OPTION_NAMES: OptionNames = OptionNames {
+    address: "--mcp",
+    root: "--mcp-root",
+    token_file: "--mcp-token-file",
+};
+
+/// A bound server that serves nothing yet.
+pub(crate) struct BoundMcp {
+    args: McpArgs,
+    root: Option<LocalRoot>,
+    endpoint: HttpEndpoint,
+    tenant: TenantId,
+}
+
+impl BoundMcp {
+    /// Checks the options and binds the address; `None` without `--mcp`.
+    pub(crate) async fn bind(
+        options: &UpMcpArgs,
+        tenant: TenantId,
+    ) -> Result<Option<Self>, CommandFailure> {
+        let Some(args) = options.to_server_args() else {
+            return Ok(None);
+        };
+        let root = mcp::local_root(&args, OPTION_NAMES)?;
+        let endpoint = mcp::bind_endpoint(&args, OPTION_NAMES).await?;
+        Ok(endpoint.map(|endpoint| Self {
+            args,
+            root,
+            endpoint,
+            tenant,
+        }))
+    }
+
+    /// The URL for clients.
+    pub(crate) fn url(&self) -> String {
+        self.endpoint.url()
+    }
+
+    /// Begins to serve over the services of this host.
+    pub(crate) fn start(self, running: &RunningHost) -> ServingMcp {
+        let context = running.context();
+        let client = ServiceClient {
+            bus: context.bus.clone(),
+            store: context.store.clone(),
+            clock: context.clock.clone(),
+            tenant: self.tenant,
+            session: self.args.session.clone(),
+        };
+        let options = mcp::server_options(&self.args, mcp::file_limits(running.config()));
+        let server = McpServer::new(client, self.root, options);
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let serving = self.endpoint.serve(server, stop.clone());
+        tasks.spawn(async move {
+            if let Err(error) = serving.await {
+                print_note(&format!("the MCP endpoint ended: {}", ErrorChain(&error)));
+            }
+        });
+        let signalled = stop.clone();
+        tasks.spawn(async move {
+            // The services end with the same signal; new calls must not come while they do.
+            tokio::select! {
+                _ = mcp::termination() => signalled.cancel(),
+                () = signalled.cancelled() => {}
+            }
+        });
+        ServingMcp { stop, tasks }
+    }
+}
+
+/// A server that serves.
+pub(crate) struct ServingMcp {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl ServingMcp {
+    /// Ends it and waits until its connections are closed.
+    pub(crate) async fn close(mut self) {
+        self.stop.cancel();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            print_note("connections of MCP clients were cut");
+        }
+    }
+}

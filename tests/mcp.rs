@@ -1,0 +1,329 @@
+//! `dray mcp` with the client of the official `mcp` package, over stdio and HTTP, in both eras of the protocol.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use dray_testkit::python;
+use serde_json::{Value, json};
+
+use crate::support::{self, up::UpServer};
+
+mod egress;
+
+/// Protocol versions: `legacy` begins with `initialize`, the other one has no handshake.
+const PROTOCOL_ERAS: [(&str, &str); 2] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")];
+/// Token of the tests over HTTP.
+const TOKEN: &str = "a-token-for-these-tests";
+/// Most tokens of a result, estimated as in docs/mcp-server.md.
+const MAX_RESULT_TOKENS: u64 = 20_000;
+/// A picture of one pixel.
+const PIXEL: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\rIDATx\xdac\
+\xf8\xcf\xc0P\x0f\0\x04\x85\x01\x80\x84\xa9\x8c!\0\0\0\0IEND\xaeB`\x82";
+
+/// A home, and a root with documents beside files that must stay out of reach.
+struct McpFixture {
+    folder: tempfile::TempDir,
+}
+
+impl McpFixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        for directory in ["home", "data", "data-old", "box", "out"] {
+            std::fs::create_dir(place(directory)).unwrap();
+        }
+        std::fs::write(place("secret.txt"), "secret").unwrap();
+        std::fs::write(place("data-old/secret.txt"), "secret").unwrap();
+        symlink("../secret.txt", place("data/link")).unwrap();
+        std::fs::write(place("data/notes.txt"), "The answer is 42.\n").unwrap();
+        std::fs::write(place("data/big.txt"), big_text()).unwrap();
+        std::fs::write(place("data/dot.png"), PIXEL).unwrap();
+        std::fs::write(
+            place("data/data.bin"),
+            b"\x7fELF\x02\x01\x01\0\x80\xff".repeat(400),
+        )
+        .unwrap();
+        let report = support::root().join("tests/documents/corpus/pdf/report.pdf");
+        std::fs::copy(report, place("data/report.pdf")).unwrap();
+        Self { folder }
+    }
+
+    fn place(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// What the client saw of a server on its standard streams.
+    fn over_stdio(&self, era: &str, job: &str, options: &[String]) -> Value {
+        let root = self.place("data");
+        let mut client = self.client();
+        client.args([era, &root, job]).arg(support::dray());
+        client.args(["mcp", "--root", &root]).args(options);
+        serde_json::from_str(&support::stdout(&mut client)).unwrap()
+    }
+
+    /// What the client saw of a server over HTTP.
+    fn over_http(&self, era: &str, url: &str) -> Value {
+        let mut client = self.client();
+        client.args([era, &self.place("data"), "http", url, TOKEN]);
+        serde_json::from_str(&support::stdout(&mut client)).unwrap()
+    }
+
+    fn client(&self) -> Command {
+        let script = support::root().join("tests/python/mcp_client.py");
+        let mut client = Command::new(python::interpreter("mcp"));
+        client.arg(script).env("HOME", self.place("home"));
+        client
+    }
+}
+
+/// Text of several results, with characters of two bytes at every boundary.
+fn big_text() -> String {
+    let mut text = String::new();
+    for line in 0..12_000 {
+        writeln!(text, "строка {line}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn documents_are_read_within_the_budget_in_both_eras() {
+    let fixture = McpFixture::new();
+    for (era, version) in PROTOCOL_ERAS {
+        let seen = fixture.over_stdio(era, "read", &[]);
+        assert_eq!(seen["version"], version);
+        let reading = json!([
+            "read",
+            "fetch",
+            "list",
+            "get",
+            "receipts",
+            "resolve_file_arguments",
+            "policy_check"
+        ]);
+        assert_eq!(seen["tools"], reading);
+        assert_eq!(seen["prompts"], json!(["read_document", "fetch_page"]));
+        assert_eq!(seen["templates"].as_array().unwrap().len(), 3);
+        assert!(shown(&seen["notes"]).contains("The answer is 42."));
+        assert!(shown(&seen["pdf"]).contains("Ostermoor"), "{}", seen["pdf"]);
+        let big = &seen["big"];
+        assert!(
+            big["tokens"].as_u64().unwrap() <= MAX_RESULT_TOKENS,
+            "{}",
+            big["tokens"]
+        );
+        assert_eq!(big["structured"]["next"]["tool"], "read");
+        // The parts meet: neither a line nor half a character is lost between them. A frame ends its text with a line
+        // end, so line ends are left out here; and a failure prints no document.
+        let parts = seen["parts"]["text"].as_str().unwrap().replace('\n', "");
+        assert!(
+            parts == big_text().replace('\n', ""),
+            "{} characters",
+            parts.len()
+        );
+        assert_eq!(seen["picture"]["kinds"], json!(["text", "image"]));
+        assert_eq!(seen["binary"]["kinds"], json!(["text", "resource_link"]));
+        assert_eq!(seen["resolved"]["error"], false, "{}", seen["resolved"]);
+    }
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_with_advice() {
+    let fixture = McpFixture::new();
+    let seen = fixture.over_stdio("2026-07-28", "read", &[]);
+    for refused in seen["outside"].as_array().unwrap() {
+        assert_eq!(refused["error"], true, "{refused}");
+        assert!(!refused.to_string().contains("secret\\n"), "{refused}");
+    }
+    assert!(
+        shown(&seen["fetch"]).contains("egress-fetcher.enabled=true"),
+        "{}",
+        seen["fetch"]
+    );
+    assert!(
+        shown(&seen["other"]).contains("session is not known"),
+        "{}",
+        seen["other"]
+    );
+    assert!(
+        shown(&seen["to"]).contains("--allow-write"),
+        "{}",
+        seen["to"]
+    );
+    assert!(
+        shown(&seen["wrong"]).contains("`file`"),
+        "{}",
+        seen["wrong"]
+    );
+    for name in ["fetch", "other", "to", "wrong"] {
+        assert_eq!(seen[name]["error"], true, "{name}");
+    }
+}
+
+#[test]
+fn files_are_put_read_and_sent_with_proof_once_that_is_allowed() {
+    let fixture = McpFixture::new();
+    let (sandbox, out) = (fixture.place("box"), fixture.place("out"));
+    let options = [
+        "--allow-write".to_owned(),
+        "--allow-send".to_owned(),
+        format!("--sandbox=local:{sandbox}"),
+        format!("--to=cli:{out}"),
+    ];
+    let seen = fixture.over_stdio("2026-07-28", "write", &options);
+    assert_eq!(seen["tools"].as_array().unwrap().len(), 9);
+    let copy = PathBuf::from(fixture.place("data/copy.txt"));
+    assert_eq!(
+        std::fs::read_to_string(copy).unwrap(),
+        "The answer is 42.\n"
+    );
+    assert!(
+        shown(&seen["again"]).contains("never replaced"),
+        "{}",
+        seen["again"]
+    );
+    assert_eq!(seen["put"]["structured"]["integrity"], "sha256_after");
+    assert!(!seen["steps"].as_array().unwrap().is_empty());
+    assert_eq!(
+        seen["listed"]["structured"]["entries"][0]["name"],
+        "notes.txt"
+    );
+    assert!(shown(&seen["read"]).contains("The answer is 42."));
+    assert_eq!(
+        seen["sent"]["structured"]["success"], true,
+        "{}",
+        seen["sent"]
+    );
+    // The same id is the same delivery.
+    assert_eq!(seen["sent_again"], seen["sent"]);
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 2);
+    let deliveries = &seen["receipts"]["structured"]["deliveries"];
+    assert_eq!(deliveries.as_array().unwrap().len(), 1);
+    assert_eq!(seen["receipt"], true);
+    assert_eq!(
+        seen["resource"],
+        json!(["The answer is 42.\n", "text/plain"])
+    );
+    assert_eq!(seen["sandbox"], "The answer is 42.\n");
+    for name in ["outside", "unsent"] {
+        assert_eq!(seen[name]["error"], true, "{name}: {}", seen[name]);
+    }
+    assert!(!PathBuf::from(fixture.place("escaped.txt")).exists());
+}
+
+/// A server over HTTP, until it is dropped.
+struct HttpServer {
+    process: Child,
+    url: String,
+}
+
+impl HttpServer {
+    fn start(fixture: &McpFixture) -> Self {
+        std::fs::write(fixture.place("token"), TOKEN).unwrap();
+        let mut process = Command::new(support::dray())
+            .args(["mcp", "--http", "127.0.0.1:0"])
+            .args(["--root", &fixture.place("data")])
+            .args(["--token-file", &fixture.place("token")])
+            .env("HOME", fixture.place("home"))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stderr.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let url = line.trim().strip_prefix("MCP: ").unwrap().to_owned();
+        Self { process, url }
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn http_refuses_other_hosts_origins_and_tokens() {
+    let fixture = McpFixture::new();
+    let server = HttpServer::start(&fixture);
+    for (era, version) in PROTOCOL_ERAS {
+        let seen = fixture.over_http(era, &server.url);
+        assert_eq!(seen["version"], version);
+        assert!(shown(&seen["notes"]).contains("The answer is 42."));
+        let statuses = &seen["statuses"];
+        for name in ["none", "wrong", "basic"] {
+            assert_eq!(statuses[name], 401, "{name}");
+        }
+        for name in ["host", "origin", "null", "port"] {
+            assert_eq!(statuses[name], 403, "{name}");
+        }
+        // Admitted: what comes after is a matter of the protocol.
+        let own = statuses["own"].as_u64().unwrap();
+        assert!(own != 401 && own != 403, "{own}");
+    }
+}
+
+/// Starts `dray up` with the MCP endpoint on a free port.
+fn start_up(fixture: &McpFixture, options: &[&str]) -> UpServer {
+    let options = [&["--mcp", "127.0.0.1:0"], options].concat();
+    UpServer::start(Path::new(&fixture.place("home")), &options, "MCP: ")
+}
+
+#[test]
+fn dray_up_serves_the_same_server_beside_its_other_endpoints() {
+    let fixture = McpFixture::new();
+    std::fs::write(fixture.place("token"), TOKEN).unwrap();
+    let (root, token) = (fixture.place("data"), fixture.place("token"));
+    let server = start_up(&fixture, &["--mcp-root", &root, "--mcp-token-file", &token]);
+    for (era, version) in PROTOCOL_ERAS {
+        let seen = fixture.over_http(era, &server.url);
+        assert_eq!(seen["version"], version);
+        assert!(shown(&seen["notes"]).contains("The answer is 42."));
+        assert_eq!(seen["statuses"]["none"], 401);
+        assert_eq!(seen["statuses"]["origin"], 403);
+    }
+    server.end();
+}
+
+#[test]
+fn dray_up_gives_out_no_directory_unless_one_is_named() {
+    let fixture = McpFixture::new();
+    let server = start_up(&fixture, &[]);
+    let seen = fixture.over_http("legacy", &server.url);
+    assert_eq!(seen["notes"]["error"], true);
+    assert!(
+        shown(&seen["notes"]).contains("no directory"),
+        "{}",
+        seen["notes"]
+    );
+    server.end();
+    let refused = Command::new(support::dray())
+        .args(["up", "--mcp", "0.0.0.0:0"])
+        .env("HOME", fixture.place("home"))
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("--mcp-token-file"), "{said}");
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_token() {
+    let fixture = McpFixture::new();
+    let refused = Command::new(support::dray())
+        .args(["mcp", "--http", "0.0.0.0:0"])
+        .env("HOME", fixture.place("home"))
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("--token-file"), "{said}");
+}
+
+fn shown(result: &Value) -> &str {
+    result["text"].as_str().unwrap_or_default()
+}

@@ -1,0 +1,64 @@
+//! `dray up` as a process of its own.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+/// `dray up` with its endpoints on free ports, until it is dropped.
+pub(crate) struct UpServer {
+    process: Child,
+    /// Kept open: a process that cannot write its messages would end.
+    _messages: BufReader<ChildStderr>,
+    /// What the process printed behind the label that the test waits for.
+    pub(crate) url: String,
+}
+
+impl UpServer {
+    /// Starts the process and waits until it prints the line that begins with `label`, for instance `MCP: `. Its state
+    /// is below `home`.
+    pub(crate) fn start(home: &Path, options: &[&str], label: &str) -> Self {
+        let mut process = Command::new(super::dray())
+            .args(["up", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"])
+            .args(["--chat", "127.0.0.1:0"])
+            .args(options)
+            .env("HOME", home)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut messages = BufReader::new(process.stderr.take().unwrap());
+        let url = loop {
+            let mut line = String::new();
+            let count = messages.read_line(&mut line).unwrap();
+            assert!(count > 0, "dray up ended");
+            if let Some(rest) = line.trim().strip_prefix(label) {
+                break rest.split(' ').next().unwrap().to_owned();
+            }
+        };
+        Self {
+            process,
+            _messages: messages,
+            url,
+        }
+    }
+
+    /// Ends it in order.
+    pub(crate) fn end(mut self) {
+        let kill = format!("kill -TERM {}", self.process.id());
+        assert!(
+            Command::new("sh")
+                .args(["-c", &kill])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for UpServer {
+    /// Ends the process as `kill -9` does.
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

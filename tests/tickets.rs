@@ -1,0 +1,221 @@
+//! `dray up --tickets` and `dray ticket`, with curl as the client.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{self, up::UpServer};
+
+/// The system with its endpoint of tickets, and a directory for files.
+struct TicketFixture {
+    folder: tempfile::TempDir,
+}
+
+/// What curl got: the status and the fields of its answer, and the body.
+struct Answer {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    #[track_caller]
+    fn check_status(&self, status: u16) {
+        let line = format!("HTTP/1.1 {status}");
+        let last = self.head.rsplit("\r\n\r\n").find(|head| !head.is_empty());
+        assert!(
+            last.is_some_and(|head| head.starts_with(&line)),
+            "{status} expected: {}{}",
+            self.head,
+            String::from_utf8_lossy(&self.body)
+        );
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+impl TicketFixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder }
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> String {
+        std::fs::write(self.place(name), content).unwrap();
+        self.place(name).to_string_lossy().into_owned()
+    }
+
+    fn start(&self) -> UpServer {
+        let options = ["--tickets", "127.0.0.1:0"];
+        UpServer::start(self.folder.path(), &options, "tickets: ")
+    }
+
+    /// Makes a ticket and returns its path at the endpoint, which outlives the endpoint's port.
+    fn ticket(&self, server: &UpServer, arguments: &[&str]) -> String {
+        let mut command = Command::new(support::dray());
+        command
+            .args(["ticket", "--json"])
+            .args(arguments)
+            .args(["--endpoint", &server.url])
+            .env("HOME", self.folder.path());
+        let receipt: Value = serde_json::from_str(&support::stdout(&mut command)).unwrap();
+        let url = receipt["url"].as_str().unwrap();
+        url.strip_prefix(&server.url).unwrap().to_owned()
+    }
+
+    fn curl(&self, server: &UpServer, ticket: &str, arguments: &[&str]) -> Answer {
+        let (head, body) = (self.place("head"), self.place("body"));
+        // A request without a body leaves the file of the one before.
+        std::fs::write(&body, "").unwrap();
+        let status = Command::new("curl")
+            .args(["--silent", "--show-error", "--max-time", "60"])
+            .arg("--dump-header")
+            .arg(&head)
+            .arg("--output")
+            .arg(&body)
+            .args(arguments)
+            .arg(format!("{}{ticket}", server.url))
+            .status()
+            .unwrap();
+        assert!(status.success(), "{status}");
+        Answer {
+            head: std::fs::read_to_string(head).unwrap(),
+            body: std::fs::read(body).unwrap(),
+        }
+    }
+}
+
+/// Bytes that no part of repeats within 64 KiB.
+fn content(length: u32) -> Vec<u8> {
+    (0..length)
+        .map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect()
+}
+
+#[test]
+fn a_file_goes_up_and_down_once() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    let bytes = content(3_000_000);
+    let file = fixture.write("file", &bytes);
+    let upload = fixture.ticket(&server, &["upload", "--max-size", "4MiB"]);
+    let stored = fixture.curl(&server, &upload, &["--upload-file", &file]);
+    stored.check_status(201);
+    let stored = stored.json();
+    assert_eq!(stored["size"], 3_000_000);
+    let again = fixture.curl(&server, &upload, &["--upload-file", &file]);
+    again.check_status(410);
+    assert_eq!(again.json()["type"], "urn:drayage:problem:ticket-used");
+
+    let sha256 = stored["sha256"].as_str().unwrap();
+    let download = fixture.ticket(&server, &["download", sha256, "--name", "Übung.bin"]);
+    let received = fixture.curl(&server, &download, &[]);
+    received.check_status(200);
+    assert!(received.body == bytes, "{} bytes", received.body.len());
+    let head = received.head.to_ascii_lowercase();
+    assert!(
+        head.contains("filename*=utf-8''%c3%9cbung.bin"),
+        "{}",
+        received.head
+    );
+    // The end is recorded once the last bytes left; until then another request is refused as a second one.
+    let refused = loop {
+        let answer = fixture.curl(&server, &download, &[]);
+        if !answer.head.starts_with("HTTP/1.1 409") {
+            break answer;
+        }
+    };
+    refused.check_status(410);
+    server.end();
+}
+
+#[test]
+fn what_a_ticket_does_not_allow_is_refused_and_not_stored() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    let file = fixture.write("file", &content(2_000_000));
+    let small = fixture.ticket(&server, &["upload", "--max-size", "1MiB"]);
+    let refused = fixture.curl(&server, &small, &["--upload-file", &file]);
+    refused.check_status(413);
+    assert_eq!(
+        refused.json()["type"],
+        "urn:drayage:problem:content-too-large"
+    );
+    let page = fixture.write("page.html", b"<!doctype html><title>no picture</title>");
+    let picture = fixture.ticket(&server, &["upload", "--media-type", "image/*"]);
+    let options = [
+        "--header",
+        "Content-Type: image/png",
+        "--upload-file",
+        &page,
+    ];
+    fixture.curl(&server, &picture, &options).check_status(415);
+    let digest = "0".repeat(64);
+    let other = fixture.ticket(&server, &["upload", "--sha256", &digest]);
+    fixture
+        .curl(&server, &other, &["--upload-file", &page])
+        .check_status(422);
+    let (path, secret) = small.split_at("/t/".len());
+    let first = if secret.starts_with('A') { "B" } else { "A" };
+    let forged = format!("{path}{first}{}", &secret[1..]);
+    for unknown in [forged.as_str(), "/t/unknown"] {
+        let refused = fixture.curl(&server, unknown, &["--upload-file", &page]);
+        refused.check_status(404);
+        assert_eq!(refused.json()["type"], "urn:drayage:problem:ticket-unknown");
+    }
+    let absent = Command::new(support::dray())
+        .args(["ticket", "download", &digest, "--endpoint", &server.url])
+        .env("HOME", fixture.folder.path())
+        .output()
+        .unwrap();
+    assert!(!absent.status.success(), "{absent:?}");
+    server.end();
+}
+
+#[test]
+fn an_upload_goes_on_after_the_system_was_killed() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    let bytes = content(9_000_000);
+    let (first, second) = bytes.split_at(5_000_000);
+    let (first, second) = (
+        format!("@{}", fixture.write("first", first)),
+        format!("@{}", fixture.write("second", second)),
+    );
+    let upload = fixture.ticket(&server, &["upload", "--size", "9000000"]);
+    let patch = |server: &UpServer, offset: &str, part: &str| {
+        let offset = format!("Upload-Offset: {offset}");
+        let options = [
+            ["--request", "PATCH", "--header", "Tus-Resumable: 1.0.0"],
+            ["--header", &offset, "--data-binary", part],
+        ];
+        let kind = "Content-Type: application/offset+octet-stream";
+        let options = [options.as_flattened(), &["--header", kind]].concat();
+        fixture.curl(server, &upload, &options)
+    };
+    patch(&server, "0", &first).check_status(204);
+    // As `kill -9`: nothing is told to the process.
+    drop(server);
+
+    let server = fixture.start();
+    let options = ["--head", "--header", "Tus-Resumable: 1.0.0"];
+    let state = fixture.curl(&server, &upload, &options);
+    assert!(
+        state.head.contains("upload-offset: 5000000\r\n"),
+        "{}",
+        state.head
+    );
+    patch(&server, "4000000", &second).check_status(409);
+    patch(&server, "5000000", &second).check_status(204);
+    let sha256 = dray_types::Sha256Digest::of(&bytes).to_hex();
+    let download = fixture.ticket(&server, &["download", &sha256]);
+    let received = fixture.curl(&server, &download, &[]);
+    assert!(received.body == bytes, "{} bytes", received.body.len());
+    server.end();
+}

@@ -1,0 +1,121 @@
+//! Insertions into text at places that must be found exactly once.
+
+use anyhow::{Context as _, bail};
+
+/// The text with `addition` before the only occurrence of `anchor`.
+///
+/// # Errors
+///
+/// When the anchor is not there, or is there more than once: the file changed its form, and so must the command.
+pub(super) fn insert_before(text: &str, anchor: &str, addition: &str) -> anyhow::Result<String> {
+    let (before, after) = split_at_anchor(text, anchor)?;
+    Ok(format!("{before}{addition}{anchor}{after}"))
+}
+
+/// The text with `addition` after the only occurrence of `anchor`.
+///
+/// # Errors
+///
+/// As [`insert_before`].
+pub(super) fn insert_after(text: &str, anchor: &str, addition: &str) -> anyhow::Result<String> {
+    let (before, after) = split_at_anchor(text, anchor)?;
+    Ok(format!("{before}{anchor}{addition}{after}"))
+}
+
+fn split_at_anchor<'text>(
+    text: &'text str,
+    anchor: &str,
+) -> anyhow::Result<(&'text str, &'text str)> {
+    if text.matches(anchor).count() > 1 {
+        bail!("`{}` is there more than once", anchor.trim());
+    }
+    text.split_once(anchor)
+        .with_context(|| format!("`{}` is not there", anchor.trim()))
+}
+
+/// The text with a line among those that begin with `prefix` and end with `suffix`, before the first that is greater.
+///
+/// # Errors
+///
+/// When no line begins and ends so, or when the line is there already.
+pub(super) fn insert_line(
+    text: &str,
+    prefix: &str,
+    suffix: &str,
+    line: &str,
+) -> anyhow::Result<String> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let kin: Vec<usize> = (0..)
+        .zip(&lines)
+        .filter(|(_, known)| known.starts_with(prefix) && known.ends_with(suffix))
+        .map(|(index, _)| index)
+        .collect();
+    let last = kin
+        .last()
+        .with_context(|| format!("no line begins with `{prefix}`"))?;
+    if kin.iter().any(|index| lines.get(*index) == Some(&line)) {
+        bail!("`{line}` is there already");
+    }
+    let greater = kin
+        .iter()
+        .find(|index| lines.get(**index).is_some_and(|known| *known > line));
+    let insert_at = greater.map_or(last + 1, |index| *index);
+    lines.insert(insert_at, line);
+    Ok(format!("{}\n", lines.join("\n")))
+}
+
+/// The text with an item among the quoted words of the list between `begin` and the next `]`, in order.
+///
+/// # Errors
+///
+/// When there is no such list, or when the item is in it.
+pub(super) fn insert_word(text: &str, begin: &str, word: &str) -> anyhow::Result<String> {
+    let (before, rest) = text
+        .split_once(begin)
+        .with_context(|| format!("`{}` is not there", begin.trim()))?;
+    let (open, rest) = rest.split_once("&[").context("no list follows")?;
+    let (list, after) = rest.split_once(']').context("the list has no end")?;
+    let mut words: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+    if words.contains(&word) {
+        bail!("`{word}` is in the list already");
+    }
+    words.push(word);
+    words.sort_unstable();
+    let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    Ok(format!(
+        "{before}{begin}{open}&[{}]{after}",
+        words.join(", ")
+    ))
+}
+
+/// The text with a variant in the list of kinds after `begin`: its description, and `Variant = "name"`, in order of the
+/// names.
+///
+/// # Errors
+///
+/// When there is no such list, or when the name is in it.
+pub(super) fn insert_variant(
+    text: &str,
+    begin: &str,
+    name: &str,
+    entry: &str,
+) -> anyhow::Result<String> {
+    let (before, rest) = text
+        .split_once(begin)
+        .with_context(|| format!("`{}` is not there", begin.trim()))?;
+    let (list, after) = rest.split_once("\n    }").context("the list has no end")?;
+    let mut entries: Vec<(&str, &str)> = list
+        .split_inclusive("\",")
+        .filter_map(|entry| Some((entry.rsplit('"').nth(1)?, entry.trim_matches('\n'))))
+        .collect();
+    if entries.iter().any(|(known, _)| *known == name) {
+        bail!("`{name}` is in the list already");
+    }
+    entries.push((name, entry));
+    entries.sort_unstable();
+    let entries: Vec<_> = entries.into_iter().map(|(_, entry)| entry).collect();
+    Ok(format!(
+        "{before}{begin}\n{}\n    }}{after}",
+        entries.join("\n")
+    ))
+}
