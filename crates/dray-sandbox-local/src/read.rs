@@ -125,6 +125,8 @@ impl Source {
             let spare = rustix::buffer::spare_capacity(&mut piece);
             match rustix::io::pread(&self.descriptor, spare, at) {
                 Ok(0) => {
+                    // A writer who truncates first and one who does not get the same error.
+                    self.unchanged()?;
                     let why = format!("the file ended at {at} of {} bytes", self.seen.size);
                     return Err(Error::new(ErrorKind::Truncated, why));
                 }

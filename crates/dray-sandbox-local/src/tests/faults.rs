@@ -1,10 +1,12 @@
 //! What goes wrong on a real disk.
 
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
 
 use dray_sandbox::backend::{Backend as _, Follow, Read, Write};
 use dray_sandbox::body::Body;
-use dray_sandbox::error::ErrorKind;
+use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::handle::Address;
 use dray_sandbox::metadata::{FileKind, Transport};
 use dray_sandbox::path::SandboxPath;
@@ -167,8 +169,8 @@ async fn a_file_of_another_size_than_announced_is_not_read() {
     assert_eq!(refused.kind(), ErrorKind::ChangedDuringTransfer);
 }
 
-#[tokio::test]
-async fn a_file_rewritten_with_the_same_size_is_noticed_at_its_end() {
+/// Reads the first piece of a file of 3 MiB, lets `change` change the file, and reads the rest.
+async fn read_across(change: impl FnOnce(&std::fs::File)) -> Error {
     let place = Place::new(NEW);
     let sandbox = place.open().await;
     let path = place.path("file");
@@ -181,9 +183,26 @@ async fn a_file_rewritten_with_the_same_size_is_noticed_at_its_end() {
     };
     let mut body = sandbox.read(read).await.unwrap();
     body.next().await.unwrap().unwrap();
-    std::fs::write(place.root().join("file"), vec![2; 3 << 20]).unwrap();
-    let error = body.read_all(4 << 20).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ChangedDuringTransfer);
+    let mut writer = std::fs::OpenOptions::new();
+    change(&writer.write(true).open(place.root().join("file")).unwrap());
+    body.read_all(4 << 20).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_file_rewritten_with_the_same_size_is_noticed_at_its_end() {
+    let error = read_across(|mut file| {
+        file.write_all(&vec![2; 3 << 20]).unwrap();
+        // Two writes within one tick of the kernel's clock may leave the same time.
+        let later = file.metadata().unwrap().modified().unwrap() + Duration::from_secs(1);
+        file.set_modified(later).unwrap();
+    });
+    assert_eq!(error.await.kind(), ErrorKind::ChangedDuringTransfer);
+}
+
+#[tokio::test]
+async fn a_file_that_becomes_shorter_while_it_is_read_changed() {
+    let error = read_across(|file| file.set_len(1 << 20).unwrap());
+    assert_eq!(error.await.kind(), ErrorKind::ChangedDuringTransfer);
 }
 
 #[tokio::test]
