@@ -12,7 +12,8 @@ use prost_build::{Config, Service, ServiceGenerator};
 use crate::step;
 
 /// Which area of the bus answers a protobuf service.
-const SERVICE_AREAS: [(&str, &str); 7] = [
+const SERVICE_AREAS: [(&str, &str); 8] = [
+    ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
     ("Files", "file"),

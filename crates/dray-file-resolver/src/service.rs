@@ -9,6 +9,7 @@ use std::sync::Arc;
 use opentelemetry::metrics::Meter;
 
 use dray_bus::{Meta, Permissions};
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_proto::{INLINE_LIMIT, MESSAGE_LIMIT};
 use dray_service::{Request, Router, Service, ServiceContext, StartError};
@@ -79,6 +80,7 @@ impl Service for FileResolver {
             .answer(Self::read_files)
             .answer(Self::substitute_ids)
             .answer(Self::fetch_user_file)
+            .answer(Self::open_artifact)
             .consume(Self::work)
     }
 
@@ -148,6 +150,20 @@ impl FileResolver {
         })
     }
 
+    /// Signs a URL for a stored file. The claim must be of the caller's own tenant, and it names the file by its digest.
+    pub async fn open_artifact(
+        self: Arc<Self>,
+        request: Request<v1::OpenArtifactRequest>,
+    ) -> Result<v1::PresignedUrl, Fault> {
+        let Request { meta, body } = request;
+        let Some(claim) = body.claim else {
+            return Err(report_error(ResolveError::Request(
+                InvalidMessage::Missing("claim"),
+            )));
+        };
+        self.presign(&meta, claim).await.map_err(report_error)
+    }
+
     /// Adds a link to resolved arguments that are in the store.
     async fn link(
         &self,
@@ -162,8 +178,17 @@ impl FileResolver {
             Some(v1::content::Body::Claim(claim)) => claim.clone(),
             Some(v1::content::Body::Inline(_)) | None => return Ok(resolved),
         };
-        let claim = claim.try_into().map_err(ResolveError::Request)?;
         // Minted last, so that its lifetime is not spent on loading (L-1).
+        resolved.url = Some(self.presign(meta, claim).await?);
+        Ok(resolved)
+    }
+
+    async fn presign(
+        &self,
+        meta: &Meta,
+        claim: v1::Claim,
+    ) -> Result<v1::PresignedUrl, ResolveError> {
+        let claim = claim.try_into().map_err(ResolveError::Request)?;
         let lifetime = self.config.link_lifetime.as_duration();
         let link = self
             .resolver
@@ -171,11 +196,10 @@ impl FileResolver {
             .presign_get(&meta.tenant, &claim, lifetime)
             .await;
         let link = link.map_err(ResolveError::Link)?;
-        resolved.url = Some(v1::PresignedUrl {
+        Ok(v1::PresignedUrl {
             url: link.url.expose().to_owned(),
             expires_at_ms: link.expires_at_ms,
-        });
-        Ok(resolved)
+        })
     }
 }
 

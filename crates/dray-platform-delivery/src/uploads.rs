@@ -69,14 +69,10 @@ impl UploadService {
             let text = dray_presentation::size::over_limit(request.size, most);
             return Err(too_large(&text));
         }
-        // Only to check that the session exists: an upload that nothing can collect would be lost.
-        let show = v1::ShowSessionRequest {
-            session: request.session.clone(),
-        };
-        self.bus
-            .call(meta, &show)
-            .await
-            .map_err(|error| asked_in_vain("the session", error))?;
+        // Without a session the caller collects the file itself, by the claim.
+        if !request.session.is_empty() {
+            self.check_session(meta, &request.session).await?;
+        }
         let expected = ExpectedUpload {
             size: request.size,
             media_type: match request.media_type.as_str() {
@@ -118,7 +114,7 @@ impl UploadService {
         })
     }
 
-    /// Takes an upload and puts it on its way into the sandbox. Finishing twice has the effect of finishing once.
+    /// Takes an upload and puts it on its way into the sandbox of its session, if it has one. Finishing twice has the effect of finishing once.
     ///
     /// # Errors
     /// The upload is unknown, nothing was uploaded, or something other than announced.
@@ -147,6 +143,12 @@ impl UploadService {
                 .await;
             claim
         };
+        if pending.session.is_empty() {
+            return Ok(v1::FinishUploadReply {
+                claim: Some(claim.into()),
+                operation_id: String::new(),
+            });
+        }
         let placing = placing_of(&id);
         let place = v1::PlaceUpload {
             session: pending.session,
@@ -165,6 +167,16 @@ impl UploadService {
             claim: Some(claim.into()),
             operation_id: placing.to_string(),
         })
+    }
+
+    /// Checks that a session exists: an upload that nothing can collect would be lost.
+    async fn check_session(&self, meta: &Meta, session: &str) -> Result<(), DeliveryError> {
+        let show = v1::ShowSessionRequest {
+            session: session.to_owned(),
+        };
+        let shown = self.bus.call(meta, &show).await;
+        shown.map_err(|error| asked_in_vain("the session", error))?;
+        Ok(())
     }
 
     async fn confirm(&self, meta: &Meta, pending: &PendingUpload) -> Result<Claim, DeliveryError> {

@@ -89,6 +89,7 @@ fn known() -> Vec<(String, Recode)> {
         entry::<v1::MessageReceived>(),
         entry::<v1::MessageRefused>(),
         entry::<v1::NewDelivery>(),
+        entry::<v1::OpenArtifactRequest>(),
         entry::<v1::PlaceUpload>(),
         entry::<v1::PlacedFile>(),
         entry::<v1::PrepareUploadReply>(),

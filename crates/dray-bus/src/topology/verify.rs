@@ -59,6 +59,7 @@ pub fn call_subjects() -> Vec<String> {
         call_subject::<v1::ReadFilesRequest>(),
         call_subject::<v1::SubstituteIdsRequest>(),
         call_subject::<v1::FetchUserFileRequest>(),
+        call_subject::<v1::OpenArtifactRequest>(),
         call_subject::<v1::ResolveRequest>(),
         call_subject::<v1::ToolCallRequested>(),
         call_subject::<v1::ToolCallOutcomeRequest>(),

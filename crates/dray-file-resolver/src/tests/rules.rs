@@ -6,9 +6,9 @@ use ::base64::engine::general_purpose::STANDARD;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_testkit::dial::InjectedFault;
-use dray_types::Sha256Digest;
+use dray_types::{Claim, Fault, FaultCode, Sha256Digest};
 
-use super::world::{ResolverFixture, noise, request};
+use super::world::{ResolverFixture, TEST_TENANT, noise, request};
 
 fn gets(world: &ResolverFixture) -> Vec<String> {
     let requests = world.core.requests();
@@ -228,6 +228,28 @@ async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
         1,
         "the same result is one object"
     );
+}
+
+#[tokio::test]
+async fn a_stored_file_is_opened_for_its_own_tenant_only() {
+    let world = ResolverFixture::new().await;
+    let open = async |claim: Option<Claim>| {
+        let claim = claim.map(Into::into);
+        let request = v1::OpenArtifactRequest { claim };
+        world
+            .bus
+            .call(&world.meta(), &request)
+            .await
+            .map_err(Fault::from)
+    };
+    let claim = world.put(TEST_TENANT, "stored").await;
+    let opened = open(Some(claim)).await.unwrap();
+    assert_eq!(world.download(&opened.url).await, "stored");
+    let foreign = world.put("other", "private").await;
+    let fault = open(Some(foreign)).await.unwrap_err();
+    assert_eq!(fault.code, FaultCode::Denied);
+    let fault = open(None).await.unwrap_err();
+    assert_eq!(fault.code, FaultCode::InvalidArgument);
 }
 
 #[tokio::test]

@@ -202,6 +202,10 @@ async fn prepare_upload(State(service): State<Arc<InboundService>>, request: Req
             "The body is not the JSON of an announced upload.",
         ));
     };
+    // A browser cannot use a claim, so its upload needs a session that collects it.
+    if announced.session.is_empty() {
+        return fault_response(&invalid_request("`session` is missing."));
+    }
     let sha256 = match announced.sha256.as_str() {
         "" => Vec::new(),
         hex => match hex.parse::<Sha256Digest>() {

@@ -394,6 +394,13 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     let (status, told) = ask(&world, with(token, announced(101))).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(told["error"]["detail"], "upload_too_large");
+    let without_session = r#"{"session":"","name":"a.txt","size":5}"#.to_owned();
+    let (status, told) = ask(&world, with(token, without_session)).await;
+    assert_eq!(
+        status,
+        StatusCode::BAD_REQUEST,
+        "nothing would collect it: {told}"
+    );
     let (status, told) = ask(&world, with(token, announced(5))).await;
     assert_eq!(status, StatusCode::OK);
     let id = told["upload_id"].as_str().unwrap().to_owned();
@@ -430,7 +437,7 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     clippy::disallowed_methods,
     reason = "the test is the browser, the address is the test's own store"
 )]
-async fn put(told: &serde_json::Value, bytes: &[u8]) {
+pub(super) async fn put(told: &serde_json::Value, bytes: &[u8]) {
     use std::fmt::Write as _;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,10 +1,58 @@
 //! Uploads of browsers and services while the bus fails.
 
+use dray_platform::DuplicateProtection;
 use dray_proto::v1;
 use dray_testkit::nats::NatsServer;
-use dray_types::{Fault, FaultCode};
+use dray_types::{Clock, Fault, FaultCode, Sha256Digest};
 
+use super::inbound::put;
 use super::upgrade::world_on;
+use super::world::DeliveryFixture;
+
+#[tokio::test]
+async fn an_upload_without_a_session_stays_in_the_store() {
+    // The store checks the time of signatures by the clock of the machine.
+    let clock = Clock::system();
+    let world = DeliveryFixture::at(clock, DuplicateProtection::Unknown, |_| ()).await;
+    let uploads = &world.desk.inbound.uploads;
+    let content = b"12345";
+    // Bytes that are stored already have the digest that the upload announces.
+    let stored = world.claim("a.txt", content).await;
+    let request = v1::PrepareUploadRequest {
+        name: "a.txt".to_owned(),
+        size: content.len() as u64,
+        sha256: Sha256Digest::of(content).as_bytes().to_vec(),
+        ..v1::PrepareUploadRequest::default()
+    };
+    let prepared = uploads
+        .prepare_upload(&world.meta("p1"), &request)
+        .await
+        .unwrap();
+    let url = prepared.url.unwrap();
+    let headers: serde_json::Map<_, _> = prepared
+        .headers
+        .into_iter()
+        .map(|header| (header.name, header.value.into()))
+        .collect();
+    put(
+        &serde_json::json!({"url": url.url, "headers": headers}),
+        content,
+    )
+    .await;
+    let request = v1::FinishUploadRequest {
+        upload_id: prepared.upload_id,
+    };
+    for operation in ["f1", "f2"] {
+        let finished = uploads
+            .finish_upload(&world.meta(operation), &request)
+            .await
+            .unwrap();
+        assert_eq!(finished.operation_id, "", "nothing places it");
+        let artifact = finished.claim.unwrap().artifact.unwrap();
+        assert_eq!(artifact.sha256, stored.artifact.sha256.as_bytes());
+    }
+    assert!(world.published("sandbox").await.is_empty());
+}
 
 #[tokio::test]
 async fn an_upload_is_not_called_unknown_while_the_bus_is_away() {

@@ -68,6 +68,17 @@ impl ::prost::Name for Content {
 const NAME: &'static str = "Content";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.Content".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.Content".into() }}
+/// Which file to open.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenArtifactRequest {
+    /// The file, as another reply named it.
+    #[prost(message, optional, tag = "1")]
+    pub claim: ::core::option::Option<Claim>,
+}
+impl ::prost::Name for OpenArtifactRequest {
+const NAME: &'static str = "OpenArtifactRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.OpenArtifactRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.OpenArtifactRequest".into() }}
 /// A URL that opens a claim for whoever holds it: a bearer secret for one object until it expires. Only ever in
 /// the reply of a call, never in a stream or a log.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -83,6 +94,12 @@ impl ::prost::Name for PresignedUrl {
 const NAME: &'static str = "PresignedUrl";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PresignedUrl".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PresignedUrl".into() }}
+impl crate::contract::Call for OpenArtifactRequest {
+    type Reply = PresignedUrl;
+    const AREA: &'static str = "artifact";
+    const VERB: &'static str = "open";
+    const GRPC_PATH: &'static str = "/dray.v1.Artifacts/Open";
+}
 /// A failure, as the agent or the calling service sees it. Over the bus it is the payload of a reply whose
 /// header `Dray-Outcome` is `fault`; over gRPC it is a detail of the status.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1882,10 +1899,10 @@ impl ::prost::Name for SendTextReply {
 const NAME: &'static str = "SendTextReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SendTextReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SendTextReply".into() }}
-/// What a user is going to upload.
+/// What a user or a service is going to upload.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PrepareUploadRequest {
-    /// Session.
+    /// Session whose sandbox gets it; empty for a file that stays in the store, for the claim that `FinishUpload` returns.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
     /// Name of the file.
@@ -1939,7 +1956,7 @@ pub struct FinishUploadReply {
     /// The stored file.
     #[prost(message, optional, tag = "1")]
     pub claim: ::core::option::Option<Claim>,
-    /// Operation that puts it into the sandbox; `Settle` of the session tells what became of it.
+    /// Operation that puts it into the sandbox; `Settle` of the session tells what became of it. Empty without a session.
     #[prost(string, tag = "2")]
     pub operation_id: ::prost::alloc::string::String,
 }
