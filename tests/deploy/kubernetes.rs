@@ -142,6 +142,31 @@ fn s_1_no_secret_is_shared_between_services() {
 }
 
 #[test]
+fn s_1_every_grpc_endpoint_has_tls_and_callers_of_its_own() {
+    for name in ["file-resolver", "sandbox-transfer", "platform-delivery"] {
+        let pod = &object("Deployment", name)["spec"]["template"]["spec"];
+        let environment = environment(pod);
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        let mount = mounts.iter().find(|mount| mount["name"] == "grpc").unwrap();
+        assert_eq!(mount["readOnly"], true, "{name}");
+        let folder = mount["mountPath"].as_str().unwrap();
+        for field in ["CERTIFICATE", "PRIVATE_KEY", "IDENTITIES"] {
+            let path = &environment[&format!("DRAY_GRPC__{field}")];
+            assert!(path.starts_with(folder), "{name}: {path}");
+        }
+        assert!(!environment.contains_key("DRAY_GRPC__INSECURE"), "{name}");
+        let volumes = pod["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|volume| volume["name"] == "grpc");
+        let secret = &volume.unwrap()["secret"]["secretName"];
+        assert_eq!(
+            *secret,
+            format!("{name}-grpc"),
+            "no two services share a key"
+        );
+    }
+}
+
+#[test]
 fn a_service_is_probed_replaced_and_ended_in_order() {
     for name in SERVICE_NAMES {
         let deployment = object("Deployment", name);

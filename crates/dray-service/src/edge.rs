@@ -46,7 +46,7 @@ impl HostError {
     pub const fn exit_status(&self) -> ExitStatus {
         match self {
             // Memory too: the remedy is another value in the configuration, not another attempt.
-            Self::Config(_) | Self::Memory(_) => ExitStatus::Config,
+            Self::Config(_) | Self::Memory(_) | Self::GrpcSecurity(_) => ExitStatus::Config,
             Self::UnknownService { .. } => ExitStatus::Usage,
             Self::Twice(_)
             | Self::AnsweredTwice(_)

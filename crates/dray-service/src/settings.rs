@@ -1,5 +1,6 @@
 //! The sections that every process has, and the starting point of a host.
 
+mod grpc;
 mod sections;
 
 use std::path::PathBuf;
@@ -8,9 +9,10 @@ use dray_bus::Bus;
 use dray_store::Store;
 use dray_types::Clock;
 
+pub use grpc::GrpcSection;
 pub use sections::{
-    BusMode, BusSection, GrpcSection, HttpSection, LimitsSection, LogFormat, ShutdownSection,
-    StateSection, StoreMode, StoreSection, TelemetrySection,
+    BusMode, BusSection, HttpSection, LimitsSection, LogFormat, ShutdownSection, StateSection,
+    StoreMode, StoreSection, TelemetrySection,
 };
 
 use crate::config::ConfigSources;

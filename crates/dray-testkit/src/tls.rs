@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::version::{TLS12, TLS13};
@@ -20,6 +20,15 @@ impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authority").finish_non_exhaustive()
     }
+}
+
+/// A certificate that an [`Authority`] signed, with its key.
+#[derive(Clone, Debug)]
+pub struct IssuedCertificate {
+    /// The certificate as PEM text.
+    pub certificate: String,
+    /// Its private key as PEM text.
+    pub private_key: String,
 }
 
 /// What a server presents and offers; [`Offer::default`] is a valid certificate over TLS 1.3 and 1.2.
@@ -63,6 +72,32 @@ impl Authority {
     /// The authority's certificate as PEM text.
     pub fn pem(&self) -> String {
         self.issuer.pem()
+    }
+
+    /// A certificate with its key as PEM texts, for a server or a client. `names` are host names, addresses or URIs;
+    /// an expired one has run out long ago.
+    pub fn issue(&self, names: &[&str], expired: bool) -> Result<IssuedCertificate, rcgen::Error> {
+        let (uris, hosts): (Vec<&str>, Vec<&str>) =
+            names.iter().partition(|name| name.contains("://"));
+        let hosts: Vec<String> = hosts.into_iter().map(str::to_owned).collect();
+        let mut params = CertificateParams::new(hosts)?;
+        for uri in uris {
+            params.subject_alt_names.push(SanType::URI(uri.try_into()?));
+        }
+        // OpenSSL takes a certificate for self-signed when its subject is that of its issuer, which is the default here.
+        params.distinguished_name = DistinguishedName::new();
+        let subject = names.first().copied().unwrap_or("unnamed");
+        params.distinguished_name.push(DnType::CommonName, subject);
+        if expired {
+            params.not_before = date_time_ymd(2000, 1, 1);
+            params.not_after = date_time_ymd(2001, 1, 1);
+        }
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(IssuedCertificate {
+            certificate: certificate.pem(),
+            private_key: key.serialize_pem(),
+        })
     }
 
     /// An acceptor with a valid certificate for `name`, a host name or an address.

@@ -167,7 +167,7 @@ pub(crate) struct UpArgs {
     /// Address of the health and metrics endpoint.
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
-    /// Address of the gRPC endpoint.
+    /// Address of the gRPC endpoint. One that other machines reach needs TLS and callers (docs/grpc.md).
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<SocketAddr>,
     /// Address of the chat endpoint. Default: 127.0.0.1:5000.

@@ -9,14 +9,19 @@ use dray_types::{
 };
 use tonic::metadata::MetadataMap;
 
-/// Reads caller, deadline and trace. Without `grpc-timeout` the deadline is `default_timeout` from now.
+/// Reads caller, deadline and trace. Without `grpc-timeout` the deadline is `default_timeout` from now. The tenant is that
+/// of the identity where the caller is known; otherwise the metadata names it.
 pub(super) fn read_meta(
     metadata: &MetadataMap,
     now_ms: u64,
     default_timeout: Period,
+    known_tenant: Option<TenantId>,
 ) -> Result<Meta, Fault> {
-    let tenant: TenantId = parse_metadata(metadata, "dray-tenant")?
-        .ok_or_else(|| invalid_argument("The metadata lacks `dray-tenant`."))?;
+    let tenant = match known_tenant {
+        Some(tenant) => tenant,
+        None => parse_metadata(metadata, "dray-tenant")?
+            .ok_or_else(|| invalid_argument("The metadata lacks `dray-tenant`."))?,
+    };
     let timeout = match metadata_text(metadata, "grpc-timeout")? {
         Some(written) => parse_timeout(written)
             .ok_or_else(|| invalid_argument("`grpc-timeout` is not valid."))?,
@@ -108,7 +113,7 @@ mod tests {
     }
 
     fn check(entries: &[(&'static str, &str)]) -> Result<Meta, Fault> {
-        read_meta(&metadata(entries), 1_000, Period::secs(60))
+        read_meta(&metadata(entries), 1_000, Period::secs(60), None)
     }
 
     #[test]
@@ -150,6 +155,14 @@ mod tests {
         assert_eq!(meta.app.unwrap().as_str(), "a");
         assert_eq!(meta.deadline.unix_ms(), 6_000);
         assert_eq!(meta.trace.traceparent, trace);
+    }
+
+    #[test]
+    fn the_tenant_of_a_known_caller_does_not_come_from_the_metadata() {
+        let known = Some(TenantId::new("acme").unwrap());
+        let named = metadata(&[("dray-tenant", "other")]);
+        let meta = read_meta(&named, 1_000, Period::secs(60), known).unwrap();
+        assert_eq!(meta.tenant.as_str(), "acme");
     }
 
     #[test]

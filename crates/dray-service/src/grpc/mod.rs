@@ -3,11 +3,17 @@
 //! Nothing is generated per service: every call that a service answers becomes a route at its gRPC path, and
 //! bodies pass through undecoded to the handler that the bus uses too.
 //!
-//! The envelope travels in metadata: `dray-tenant` (required), `dray-operation`, `dray-session`, `dray-app`,
-//! `traceparent`, `tracestate`, and `grpc-timeout` for the deadline.
+//! The envelope travels in metadata: `dray-tenant`, `dray-operation`, `dray-session`, `dray-app`, `traceparent`,
+//! `tracestate`, and `grpc-timeout` for the deadline. Where callers are known (`grpc.identities`), the tenant is that of
+//! the caller. A request without credentials, or without the scope for its method, is refused before its body is read. The
+//! health service has no such check: probes have no credentials.
 
+mod accept;
+mod auth;
 mod codec;
 mod envelope;
+mod identity;
+mod security;
 mod status;
 
 use std::collections::BTreeSet;
@@ -16,30 +22,42 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_types::{Clock, Period};
+use dray_types::{Clock, Period, TenantId};
+use http::HeaderMap;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::server::Grpc;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
 
 pub(crate) use codec::RawCodec;
+pub(crate) use security::GrpcSecurity;
+pub use security::SecurityFileError;
 pub use status::{fault_of, status_of};
 
-use crate::NoDelayListener;
+use accept::{CertificateNames, HandshakeListener};
+use auth::AuthRefusal;
+use identity::CallerIdentity;
+
 use crate::router::{BoundCall, CallTransport, stopping_fault};
 
 /// Most requests in hand on one connection.
 const MAX_CONCURRENT_STREAMS: u32 = 256;
 /// Time after which a silent connection is asked whether it is still there.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// Most bytes of all metadata of a request (RFC 9113, `SETTINGS_MAX_HEADER_LIST_SIZE`). A token has at most 4 KiB in
+/// practice.
+const MAX_METADATA_BYTES: u32 = 16 * 1024;
 
 /// State of the endpoint that all its calls share.
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcEndpoint {
     pub(crate) clock: Clock,
     pub(crate) default_timeout: Period,
+    security: Arc<GrpcSecurity>,
     /// Owner of requests in hand, so that a stop can wait for them.
     handlers: TaskTracker,
     /// Ends the requests that are still in hand.
@@ -52,6 +70,7 @@ impl GrpcEndpoint {
     pub(crate) fn new(
         clock: Clock,
         default_timeout: Period,
+        security: Arc<GrpcSecurity>,
         handlers: TaskTracker,
         kill: CancellationToken,
         calls: &[Arc<BoundCall>],
@@ -63,6 +82,7 @@ impl GrpcEndpoint {
         Self {
             clock,
             default_timeout,
+            security,
             handlers,
             kill,
             health: HealthReporter::new(),
@@ -106,15 +126,58 @@ impl GrpcEndpoint {
         let health = tonic_health::pb::health_server::HealthServer::new(
             HealthService::from_health_reporter(self.health.clone()),
         );
+        let known_callers = self.known_callers_only();
         let routes = tonic::service::Routes::from(routes)
             .add_service(health)
-            .add_service(reflection)
-            .add_service(old_reflection);
+            .add_service(InterceptedService::new(reflection, known_callers.clone()))
+            .add_service(InterceptedService::new(old_reflection, known_callers));
+        let incoming = HandshakeListener::new(listener, Arc::clone(&self.security));
         Ok(tonic::transport::Server::builder()
             .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_max_header_list_size(MAX_METADATA_BYTES)
             .add_routes(routes)
-            .serve_with_incoming_shutdown(NoDelayListener::new(listener), stop))
+            .serve_with_incoming_shutdown(incoming, stop))
+    }
+
+    /// Lets requests of known callers through, with any scope: the contracts are public, the endpoint is not.
+    fn known_callers_only(&self) -> impl Interceptor + Clone + Send + Sync + 'static {
+        let endpoint = self.clone();
+        move |request: tonic::Request<()>| {
+            let names = certificate_names(request.extensions());
+            let headers = request.metadata().clone().into_headers();
+            match endpoint.identify(&headers, &names) {
+                Ok(_) => Ok(request),
+                Err(refusal) => Err(refusal.status()),
+            }
+        }
+    }
+
+    /// Finds the caller of a request; `None` where callers are not known.
+    fn identify(
+        &self,
+        headers: &HeaderMap,
+        names: &CertificateNames,
+    ) -> Result<Option<Arc<CallerIdentity>>, AuthRefusal> {
+        match self.security.identities() {
+            None => Ok(None),
+            Some(table) => auth::identify(&table, headers, &names.0).map(Some),
+        }
+    }
+
+    /// Decides whether the caller of a request may call the method at `path`. Returns the tenant that the credentials
+    /// stand for, or `None` where callers are not known.
+    fn admit_caller(
+        &self,
+        request: &axum::extract::Request,
+        path: &str,
+    ) -> Result<Option<TenantId>, AuthRefusal> {
+        let names = certificate_names(request.extensions());
+        let Some(identity) = self.identify(request.headers(), &names)? else {
+            return Ok(None);
+        };
+        auth::authorize(&identity, request.headers(), path)?;
+        Ok(Some(identity.tenant.clone()))
     }
 
     /// Makes the handler of one route: takes an HTTP/2 request apart, and puts the reply together.
@@ -129,8 +192,17 @@ impl GrpcEndpoint {
             let call = Arc::clone(&call);
             let endpoint = endpoint.clone();
             Box::pin(async move {
+                // Before the body is read, so that an unknown caller cannot fill the memory.
+                let tenant = match endpoint.admit_caller(&request, call.grpc_path) {
+                    Ok(tenant) => tenant,
+                    Err(refusal) => {
+                        call.refused_request(refusal.reason());
+                        tracing::debug!(path = call.grpc_path, reason = ?refusal, "gRPC request refused");
+                        return refusal.status().into_http();
+                    }
+                };
                 let unary = tower::service_fn(move |request: tonic::Request<Bytes>| {
-                    answer_call(Arc::clone(&call), endpoint.clone(), request)
+                    answer_call(Arc::clone(&call), endpoint.clone(), tenant.clone(), request)
                 });
                 Grpc::new(RawCodec)
                     // The same limit as on the bus (E-3); tonic's own is 4 MiB.
@@ -154,17 +226,18 @@ type Pending = std::pin::Pin<Box<dyn Future<Output = http::Response<tonic::body:
 async fn answer_call(
     call: Arc<BoundCall>,
     endpoint: GrpcEndpoint,
+    known_tenant: Option<TenantId>,
     request: tonic::Request<Bytes>,
 ) -> Result<tonic::Response<Bytes>, tonic::Status> {
     let (metadata, _, payload) = request.into_parts();
-    let meta =
-        match envelope::read_meta(&metadata, endpoint.clock.now_ms(), endpoint.default_timeout) {
-            Ok(meta) => meta,
-            Err(fault) => {
-                call.refused_envelope();
-                return Err(status_of(&fault));
-            }
-        };
+    let now = endpoint.clock.now_ms();
+    let meta = match envelope::read_meta(&metadata, now, endpoint.default_timeout, known_tenant) {
+        Ok(meta) => meta,
+        Err(fault) => {
+            call.refused_request("envelope");
+            return Err(status_of(&fault));
+        }
+    };
     // A caller that goes away drops this future, and the handler with it.
     let admitted = call
         .admit(CallTransport::Grpc, meta, payload, CancellationToken::new())
@@ -181,6 +254,14 @@ async fn answer_call(
         Ok(reply) => Ok(tonic::Response::new(reply)),
         Err(fault) => Err(status_of(&fault)),
     }
+}
+
+/// The names of the certificate that a request's connection brought.
+fn certificate_names(extensions: &http::Extensions) -> CertificateNames {
+    extensions
+        .get::<CertificateNames>()
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Finds `dray.v1.Egress` in `/dray.v1.Egress/Fetch`.

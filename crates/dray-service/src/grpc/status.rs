@@ -9,7 +9,11 @@ use tonic_types::pb;
 /// Makes the status for a fault: a code for clients that do not know the contract, the sentence, and the fault itself
 /// as a detail (`google.rpc.Status` with one `dray.v1.Fault`).
 pub fn status_of(fault: &Fault) -> Status {
-    let code = code_of(fault.code);
+    status_with_code(code_of(fault.code), fault)
+}
+
+/// The same with a code that no fault has, such as `UNAUTHENTICATED`.
+pub(super) fn status_with_code(code: Code, fault: &Fault) -> Status {
     let wire = v1::Fault::from(fault.clone());
     let details = pb::Status {
         code: code.into(),

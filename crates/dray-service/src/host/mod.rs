@@ -271,6 +271,9 @@ pub enum HostError {
     /// The gRPC endpoint could not be put together.
     #[error("the gRPC endpoint could not be put together")]
     Grpc(#[from] crate::grpc::ReflectionError),
+    /// A certificate, a key or the identities of the gRPC endpoint cannot be used.
+    #[error("the gRPC endpoint cannot be secured")]
+    GrpcSecurity(#[from] crate::grpc::SecurityFileError),
     /// Signals cannot be waited for.
     #[error("could not wait for signals")]
     Signal(#[source] std::io::Error),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use dray_bus::{Bus, ConnectError, NatsOptions, Topology};
 use dray_store::embedded::{self, EmbeddedS3};
@@ -15,6 +16,7 @@ use super::running::{BoundAddresses, HealthServer};
 use super::wait;
 use crate::NoDelayListener;
 use crate::config::{ConfigError, LoadedConfig};
+use crate::grpc::GrpcSecurity;
 use crate::health::{HealthPages, ProcessHealth, health_routes};
 use crate::provision;
 use crate::settings::{
@@ -82,11 +84,18 @@ impl CommonSections {
     }
 }
 
+/// The listener of the gRPC endpoint with its certificates and identities.
+#[derive(Debug)]
+pub(super) struct GrpcListener {
+    pub(super) listener: TcpListener,
+    pub(super) security: Arc<GrpcSecurity>,
+}
+
 /// Listeners that are bound but not served yet.
 #[derive(Debug)]
 pub(super) struct BoundListeners {
     http: Option<TcpListener>,
-    pub(super) grpc: Option<TcpListener>,
+    pub(super) grpc: Option<GrpcListener>,
     pub(super) addresses: BoundAddresses,
 }
 
@@ -95,6 +104,13 @@ impl BoundListeners {
     pub(super) async fn bind(sections: &CommonSections) -> Result<Self, HostError> {
         let (http, http_address) = bind_listener("http", sections.http.listen).await?;
         let (grpc, grpc_address) = bind_listener("grpc", sections.grpc.listen).await?;
+        let grpc = match grpc {
+            Some(listener) => Some(GrpcListener {
+                listener,
+                security: GrpcSecurity::load(&sections.grpc).await?,
+            }),
+            None => None,
+        };
         Ok(Self {
             http,
             grpc,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dray_bus::WorkSettings;
 
 use super::HostError;
-use super::open::{BoundListeners, CommonSections};
+use super::open::{BoundListeners, CommonSections, GrpcListener};
 use super::running::{LifecycleStage, RunningHost};
 use crate::ServiceContext;
 use crate::grpc::GrpcEndpoint;
@@ -58,7 +58,7 @@ impl RunningHost {
         listeners: &mut BoundListeners,
         sections: &CommonSections,
     ) -> Result<(), HostError> {
-        let Some(listener) = listeners.grpc.take() else {
+        let Some(GrpcListener { listener, security }) = listeners.grpc.take() else {
             return Ok(());
         };
         let calls: Vec<Arc<BoundCall>> = self
@@ -69,6 +69,7 @@ impl RunningHost {
         let endpoint = GrpcEndpoint::new(
             self.context.clock.clone(),
             sections.grpc.default_timeout,
+            Arc::clone(&security),
             self.tasks.handlers.clone(),
             self.tasks.kill.clone(),
             &calls,
@@ -80,6 +81,7 @@ impl RunningHost {
                 tracing::error!(error = %super::ErrorChain(&error), "the gRPC endpoint ended");
             }
         });
+        self.tasks.checks.spawn(security.keep_current());
         let (status, health) = (endpoint.clone(), self.health.clone());
         self.tasks.checks.spawn(async move {
             loop {

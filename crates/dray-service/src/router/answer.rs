@@ -104,9 +104,9 @@ impl BoundCall {
         subjects
     }
 
-    /// Counts a request whose envelope could not be read.
-    pub(crate) fn refused_envelope(&self) {
-        self.shared.metrics.refused(self.shared.service, "envelope");
+    /// Counts a request that was refused before it became a call: `envelope`, `unauthenticated` or `forbidden`.
+    pub(crate) fn refused_request(&self, reason: &'static str) {
+        self.shared.metrics.refused(self.shared.service, reason);
     }
 
     /// Decides immediately what becomes of a request. An admitted request is a future that ends with the reply; any

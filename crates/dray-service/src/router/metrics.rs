@@ -35,7 +35,7 @@ impl CallMetrics {
                 .u64_counter("dray_answer_refused_total")
                 .with_description(
                     "Calls answered without work, by service and reason (overloaded, expired, stopping, \
-                     envelope).",
+                     envelope, unauthenticated, forbidden).",
                 )
                 .build(),
             panics: meter
@@ -51,7 +51,14 @@ impl CallMetrics {
 
     /// Makes the counters of failures appear with 0, so that the first one is a rise and not a new series.
     pub(crate) fn start_at_zero(&self, service: &'static str) {
-        for reason in ["overloaded", "expired", "stopping", "envelope"] {
+        for reason in [
+            "overloaded",
+            "expired",
+            "stopping",
+            "envelope",
+            "unauthenticated",
+            "forbidden",
+        ] {
             let labels = [
                 KeyValue::new("service", service),
                 KeyValue::new("reason", reason),

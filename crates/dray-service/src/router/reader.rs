@@ -58,7 +58,7 @@ fn take_request(
             incoming.cancelled(),
         ),
         Err(fault) => {
-            call.refused_envelope();
+            call.refused_request("envelope");
             Err(fault)
         }
     };

@@ -215,35 +215,6 @@ impl Section for HttpSection {
     }
 }
 
-/// The same calls as on the bus, for clients that do not speak NATS. The endpoint trusts its network: the tenant comes
-/// from the request's metadata.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct GrpcSection {
-    /// Address of the gRPC endpoint. Port 0 takes a free port; unset: none is served.
-    pub listen: Option<SocketAddr>,
-    /// Deadline of a request that names none (`grpc-timeout` missing).
-    pub default_timeout: Period,
-}
-
-impl Default for GrpcSection {
-    fn default() -> Self {
-        Self {
-            listen: None,
-            default_timeout: Period::secs(60),
-        }
-    }
-}
-
-impl Section for GrpcSection {
-    fn validate(&self) -> Vec<ConfigProblem> {
-        if self.default_timeout < Period::secs(1) {
-            return vec![ConfigProblem::new("default_timeout", "must be at least 1s")];
-        }
-        Vec::new()
-    }
-}
-
 /// How much a service accepts concurrently.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

@@ -3,6 +3,7 @@
 mod calls;
 mod edge;
 mod grpc;
+mod grpc_auth;
 mod lifecycle;
 mod nats;
 mod pages;

@@ -102,6 +102,7 @@ impl EchoService {
             .unwrap_or((&request.body.url, ""));
         match verb {
             "echo" => Ok(reply(&format!("{}{rest}", self.config.greeting))),
+            "tenant" => Ok(reply(request.meta.tenant.as_str())),
             "trace" => Ok(reply(&request.meta.trace.traceparent)),
             "hold" => {
                 self.probe.release.notified().await;

@@ -1,0 +1,259 @@
+//! Certificates and identities of the gRPC endpoint, as the files have them, and their reload while the endpoint serves.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use dray_types::Sha256Digest;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::time::MissedTickBehavior;
+
+use super::identity::IdentityTable;
+use crate::settings::GrpcSection;
+
+/// Most bytes of one of the files; a larger one is none of these.
+const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A file of the endpoint's credentials that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("`grpc.{field}` ({path}): {problem}")]
+pub struct SecurityFileError {
+    field: &'static str,
+    path: String,
+    /// What is wrong, without any of the content.
+    problem: String,
+}
+
+/// What the files said when they were last usable.
+#[derive(Debug, Default)]
+struct LoadedSecurity {
+    /// Absent: the endpoint speaks no TLS.
+    tls: Option<Arc<ServerConfig>>,
+    /// Absent: callers are not known.
+    identities: Option<Arc<IdentityTable>>,
+}
+
+/// The credentials in force. Every connection and every request asks for them, so a reload concerns the next one.
+#[derive(Debug)]
+pub(crate) struct GrpcSecurity {
+    section: GrpcSection,
+    /// Of the content that was read at the start.
+    first_digest: Sha256Digest,
+    current: RwLock<Arc<LoadedSecurity>>,
+}
+
+impl GrpcSecurity {
+    /// Reads the files that the section names.
+    ///
+    /// # Errors
+    ///
+    /// The first file that cannot be used.
+    pub(crate) async fn load(section: &GrpcSection) -> Result<Arc<Self>, SecurityFileError> {
+        let files = SecurityFiles::read(section).await?;
+        let loaded = files.build(section)?;
+        Ok(Arc::new(Self {
+            section: section.clone(),
+            first_digest: files.digest(),
+            current: RwLock::new(Arc::new(loaded)),
+        }))
+    }
+
+    /// TLS for the next connection; `None` without TLS.
+    pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.loaded().tls.clone()
+    }
+
+    /// Callers for the next request; `None` where they are not known.
+    pub(crate) fn identities(&self) -> Option<Arc<IdentityTable>> {
+        self.loaded().identities.clone()
+    }
+
+    /// Longest time of a handshake.
+    pub(crate) fn handshake_timeout(&self) -> std::time::Duration {
+        self.section.handshake_timeout.as_duration()
+    }
+
+    /// Reads the files again and again, and puts changed ones into force. Never returns.
+    pub(crate) async fn keep_current(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(self.section.reload_interval.as_duration());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Of the content that was tried last, so that a file that cannot be used is reported once.
+        let mut tried = self.first_digest;
+        let mut is_readable = true;
+        loop {
+            ticks.tick().await;
+            let files = match SecurityFiles::read(&self.section).await {
+                Ok(files) => files,
+                Err(error) => {
+                    if std::mem::take(&mut is_readable) {
+                        tracing::warn!(%error, "could not read the gRPC credentials; the earlier ones stay in force");
+                    }
+                    continue;
+                }
+            };
+            is_readable = true;
+            let digest = files.digest();
+            if digest == std::mem::replace(&mut tried, digest) {
+                continue;
+            }
+            match files.build(&self.section) {
+                Ok(loaded) => {
+                    *self.current.write().unwrap_or_else(PoisonError::into_inner) =
+                        Arc::new(loaded);
+                    tracing::info!("reloaded the gRPC credentials");
+                }
+                // For instance a new certificate whose key is not written yet.
+                Err(error) => {
+                    tracing::warn!(%error, "could not use the gRPC credentials; the earlier ones stay in force");
+                }
+            }
+        }
+    }
+
+    fn loaded(&self) -> Arc<LoadedSecurity> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Contents of the files, before they are understood.
+#[derive(Debug, Default)]
+struct SecurityFiles {
+    certificate: Vec<u8>,
+    private_key: Vec<u8>,
+    client_authorities: Vec<u8>,
+    identities: Vec<u8>,
+}
+
+impl SecurityFiles {
+    async fn read(section: &GrpcSection) -> Result<Self, SecurityFileError> {
+        Ok(Self {
+            certificate: read_file("certificate", section.certificate.as_deref()).await?,
+            private_key: read_file("private_key", section.private_key.as_deref()).await?,
+            client_authorities: read_file(
+                "client_authorities",
+                section.client_authorities.as_deref(),
+            )
+            .await?,
+            identities: read_file("identities", section.identities.as_deref()).await?,
+        })
+    }
+
+    fn digest(&self) -> Sha256Digest {
+        let parts = [
+            &self.certificate,
+            &self.private_key,
+            &self.client_authorities,
+            &self.identities,
+        ];
+        let digests: Vec<u8> = parts
+            .iter()
+            .flat_map(|part| *Sha256Digest::of(part).as_bytes())
+            .collect();
+        Sha256Digest::of(&digests)
+    }
+
+    fn build(&self, section: &GrpcSection) -> Result<LoadedSecurity, SecurityFileError> {
+        let tls = match &section.certificate {
+            Some(path) => Some(Arc::new(self.tls_config(section, path)?)),
+            None => None,
+        };
+        let identities = match &section.identities {
+            Some(path) => {
+                let refuse = |problem: String| file_error("identities", path, problem);
+                let text = std::str::from_utf8(&self.identities)
+                    .map_err(|_| refuse("is not UTF-8".to_owned()))?;
+                Some(Arc::new(IdentityTable::parse(text).map_err(refuse)?))
+            }
+            None => None,
+        };
+        Ok(LoadedSecurity { tls, identities })
+    }
+
+    fn tls_config(
+        &self,
+        section: &GrpcSection,
+        certificate_path: &Path,
+    ) -> Result<ServerConfig, SecurityFileError> {
+        let chain = certificates("certificate", certificate_path, &self.certificate)?;
+        let key_path = section.private_key.clone().unwrap_or_default();
+        let key = PrivateKeyDer::from_pem_slice(&self.private_key)
+            .map_err(|_| file_error("private_key", &key_path, "holds no private key in PEM"))?;
+        // Named here: the process has no default provider.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| file_error("certificate", certificate_path, error.to_string()))?;
+        let builder = match &section.client_authorities {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let refuse = |problem: String| file_error("client_authorities", path, problem);
+                let mut roots = RootCertStore::empty();
+                for authority in certificates("client_authorities", path, &self.client_authorities)?
+                {
+                    roots
+                        .add(authority)
+                        .map_err(|error| refuse(error.to_string()))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = if section.require_client_certificate {
+                    verifier
+                } else {
+                    verifier.allow_unauthenticated()
+                };
+                let verifier = verifier
+                    .build()
+                    .map_err(|error| refuse(error.to_string()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| file_error("certificate", certificate_path, error.to_string()))?;
+        // gRPC is HTTP/2, and clients insist on its name in ALPN.
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(
+    field: &'static str,
+    path: &Path,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, SecurityFileError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err(file_error(field, path, "holds no certificate in PEM")),
+    }
+}
+
+async fn read_file(field: &'static str, path: Option<&Path>) -> Result<Vec<u8>, SecurityFileError> {
+    let Some(path) = path else {
+        return Ok(Vec::new());
+    };
+    let read = async {
+        // Asked first: a device or an endless file in its place must not fill the memory.
+        let size = tokio::fs::metadata(path).await?.len();
+        if size > MAX_FILE_BYTES {
+            return Err(std::io::Error::other("is larger than 8 MiB"));
+        }
+        tokio::fs::read(path).await
+    };
+    read.await
+        .map_err(|error| file_error(field, path, error.to_string()))
+}
+
+fn file_error(
+    field: &'static str,
+    path: impl Into<PathBuf>,
+    problem: impl Into<String>,
+) -> SecurityFileError {
+    SecurityFileError {
+        field,
+        path: path.into().display().to_string(),
+        problem: problem.into(),
+    }
+}
