@@ -9,6 +9,8 @@ mod agent;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod deploy;
 #[cfg(test)]
 mod mcp;

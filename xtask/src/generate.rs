@@ -9,10 +9,10 @@ use anyhow::{Context as _, bail};
 use prost::Message as _;
 use prost_build::{Config, Service, ServiceGenerator};
 
-use crate::step;
+use crate::{python_contracts, step};
 
 /// Which area of the bus answers a protobuf service.
-const SERVICE_AREAS: [(&str, &str); 8] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 8] = [
     ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
@@ -42,7 +42,7 @@ pub(crate) fn run_generators(root: &Path, check: bool) -> anyhow::Result<()> {
     generate_pages(root, check, &root.join("target/debug/dray"))
 }
 
-/// The Rust types of `proto/`.
+/// The Rust and Python types of `proto/`.
 pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()> {
     let files = compile_proto(root)?;
     let folder = root.join("crates/dray-proto/src/generated");
@@ -142,7 +142,7 @@ fn extra_files(root: &Path, folder: &Path, files: &Files) -> anyhow::Result<Vec<
     Ok(extra)
 }
 
-/// Rust types and the descriptor set of `proto/`.
+/// Rust types, the descriptor set and the Python types of `proto/`.
 fn compile_proto(root: &Path) -> anyhow::Result<Files> {
     let proto = root.join("proto");
     let mut sources: Vec<_> = fs::read_dir(proto.join("dray/v1"))?
@@ -171,6 +171,7 @@ fn compile_proto(root: &Path) -> anyhow::Result<Files> {
         format!("{generated}/descriptors.bin"),
         descriptors.encode_to_vec(),
     );
+    files.extend(python_contracts::client_files(&descriptors)?);
     Ok(files)
 }
 
@@ -205,7 +206,7 @@ impl ServiceGenerator for CallGenerator {
 }
 
 /// The verb of a method on the bus: `FetchAll` becomes `fetch-all`.
-fn kebab_case(name: &str) -> String {
+pub(crate) fn kebab_case(name: &str) -> String {
     let mut verb = String::new();
     for character in name.chars() {
         if character.is_ascii_uppercase() && !verb.is_empty() {

@@ -22,6 +22,7 @@ mod metadata;
 mod need;
 mod new;
 mod python;
+mod python_contracts;
 mod step;
 mod suite;
 mod tidy;

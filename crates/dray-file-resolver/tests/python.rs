@@ -167,6 +167,28 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
+    let world = PythonFixture::start().await;
+    world.core.put("b/note.txt", "Grüße", "text/plain");
+    let story = serde_json::json!({
+        "servers": world.nats.url(),
+        "tenant": "acme",
+        "password": TEST_PASSWORD,
+        "note": "file:text::files/b/note.txt",
+    });
+    let mut command = Command::new(interpreter("nats, grpc"));
+    command
+        .args(["-m", "unittest", "tests/publisher.py"])
+        .current_dir(root().join("clients/python"))
+        .env("PYTHONPATH", root().join("clients/python/src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("DRAYAGE_STORY", story.to_string());
+    tokio::task::spawn_blocking(move || succeed(&mut command))
+        .await
+        .unwrap();
+}
+
 const NOTE_ARGUMENTS: &str = r#"{"note": "file:text::files/b/note.txt"}"#;
 const OPERATION_ID: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
 

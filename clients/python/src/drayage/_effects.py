@@ -1,0 +1,118 @@
+"""Operations as generators: they yield what has to be done, and a driver does it, synchronously or not.
+
+So each operation is written once, and the two clients differ only in how they wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Union, cast
+
+from google.protobuf.message import Message
+
+from drayage import v1
+from drayage._method import Method, ReplyT, RequestT
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class CallEffect:
+    """Send a request, and give its reply."""
+
+    method: Method[Any, Any]
+    request: Message
+    auxiliary: bool = False
+    """Whether it only prepares or completes the request that the operation is about."""
+
+
+@dataclass(frozen=True)
+class UploadEffect:
+    """PUT bytes to a presigned URL."""
+
+    url: str
+    headers: dict[str, str]
+    source: bytes | Path
+    size: int
+
+
+@dataclass(frozen=True)
+class DownloadEffect:
+    """GET bytes from a presigned URL, compare them with the artifact, and give them, or write them to a file."""
+
+    url: str
+    artifact: v1.Artifact
+    target: Path | None
+
+
+@dataclass(frozen=True)
+class HashEffect:
+    """Give size and SHA-256 of a local file."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class WaitEffect:
+    """Wait before the next look; raises when the deadline comes first."""
+
+    seconds: float
+
+
+Effect = Union[CallEffect, UploadEffect, DownloadEffect, HashEffect, WaitEffect]
+Operation = Generator[Effect, Any, ResultT]
+
+
+def call(method: Method[RequestT, ReplyT], request: RequestT) -> Operation[ReplyT]:
+    """Sends a request."""
+    return cast(ReplyT, (yield CallEffect(method, request)))
+
+
+def call_auxiliary(method: Method[RequestT, ReplyT], request: RequestT) -> Operation[ReplyT]:
+    """Sends a request that only prepares or completes another one; it has an operation id of its own."""
+    return cast(ReplyT, (yield CallEffect(method, request, auxiliary=True)))
+
+
+class OperationIds:
+    """The operation ids of the requests of one operation: its own for the request that it is about, and ids that follow
+    from it for the others. So a repetition of the whole has the same ids."""
+
+    def __init__(self, operation_id: str) -> None:
+        self._operation_id = operation_id
+        self._is_used = False
+        self._count = 0
+
+    def next_for(self, effect: CallEffect) -> str:
+        """The id of the next request."""
+        if not effect.auxiliary and not self._is_used:
+            self._is_used = True
+            return self._operation_id
+        self._count += 1
+        return f"{self._operation_id}-{self._count}"
+
+
+def upload(url: str, headers: dict[str, str], source: bytes | Path, size: int) -> Operation[None]:
+    """PUTs bytes."""
+    yield UploadEffect(url, headers, source, size)
+
+
+def download_bytes(url: str, artifact: v1.Artifact) -> Operation[bytes]:
+    """GETs an artifact into memory."""
+    return cast(bytes, (yield DownloadEffect(url, artifact, None)))
+
+
+def download_file(url: str, artifact: v1.Artifact, target: Path) -> Operation[None]:
+    """GETs an artifact into a file."""
+    yield DownloadEffect(url, artifact, target)
+
+
+def hash_file(path: Path) -> Operation[tuple[int, bytes]]:
+    """Size and SHA-256 of a local file."""
+    return cast("tuple[int, bytes]", (yield HashEffect(path)))
+
+
+def wait(seconds: float) -> Operation[None]:
+    """Waits."""
+    yield WaitEffect(seconds)

@@ -1,0 +1,373 @@
+"""What the clients can do, each operation once: which requests it makes, and what it makes of their replies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Union
+
+from drayage import methods, v1
+from drayage._effects import Operation, call, call_auxiliary, download_bytes, download_file, hash_file, upload, wait
+from drayage.faults import InvalidParameterError
+from drayage.models import (
+    DeliveryReport,
+    Document,
+    FetchedFile,
+    PlacedFile,
+    ResolvedArguments,
+    SandboxEntry,
+    SandboxFile,
+    SandboxListing,
+    ToolCallOutcome,
+)
+
+INLINE_LIMIT = 64 * 1024
+"""Most bytes that travel inside a message."""
+POLL_SECONDS = 0.25
+"""Time between two looks at an outcome."""
+MAX_WAIT_MS = 20_000
+"""Longest time that the service is asked to hold a question about a delivery."""
+
+Stored = Union[v1.Claim, SandboxFile, FetchedFile, ResolvedArguments]
+"""A file in the store, or what an operation returned that holds one."""
+LocalSource = Union[bytes, Path, str]
+"""Bytes, or the path of a local file."""
+
+
+@dataclass(frozen=True)
+class SandboxTarget:
+    """Which sandbox: by address, `docker:web`, or that of a session."""
+
+    address: str = ""
+    session: str = ""
+
+    def ref(self) -> v1.SandboxRef:
+        """As requests name it."""
+        if self.session:
+            return v1.SandboxRef(session=self.session)
+        return v1.SandboxRef(address=self.address)
+
+
+@dataclass(frozen=True)
+class ResolveSettings:
+    """How references are replaced."""
+
+    nested: bool = False
+    """Whether strings in nested objects and lists are resolved too."""
+    size_limit_bytes: int = 0
+    """Most bytes of one file; 0 means the operator's default."""
+    allow_external_urls: bool | None = None
+    """What the app says about fetching outside URLs; `None` says nothing."""
+
+    def options(self) -> v1.ResolveOptions:
+        """As requests name them."""
+        policy = None if self.allow_external_urls is None else v1.AppPolicy(enabled=self.allow_external_urls)
+        return v1.ResolveOptions(
+            nested=self.nested, size_limit_bytes=self.size_limit_bytes, external_url_fetch=policy
+        )
+
+
+def path_bytes(path: str | bytes) -> bytes:
+    """A path in a sandbox as requests name it."""
+    return path if isinstance(path, bytes) else path.encode("utf-8", "surrogateescape")
+
+
+def arguments_text(arguments: Mapping[str, object] | str) -> bytes:
+    """Arguments as JSON; a text is taken as it is."""
+    return arguments.encode() if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False).encode()
+
+
+def resolve(
+    arguments: Mapping[str, object] | str,
+    tool: str,
+    settings: ResolveSettings,
+    dial_api_key: str | None,
+) -> Operation[ResolvedArguments]:
+    """Replaces the references in arguments."""
+    content = yield from content_of(arguments_text(arguments), "arguments.json")
+    credentials = None if dial_api_key is None else v1.DialCredentials(api_key=dial_api_key)
+    request = v1.ResolveRequest(
+        arguments=content, options=settings.options(), credentials=credentials, tool=tool, presign=True
+    )
+    reply = yield from call(methods.FILES_RESOLVE, request)
+    if reply.HasField("invalid"):
+        raise InvalidParameterError.of(reply.invalid)
+    return (yield from opened_arguments(reply.resolved))
+
+
+def opened_arguments(resolved: v1.ResolvedArguments) -> Operation[ResolvedArguments]:
+    """Resolved arguments with their content, wherever it is."""
+    if not resolved.arguments.HasField("claim"):
+        return ResolvedArguments(resolved, resolved.arguments.inline)
+    claim = resolved.arguments.claim
+    url = resolved.url.url
+    if not url:
+        url = (yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))).url
+    return ResolvedArguments(resolved, (yield from download_bytes(url, claim.artifact)))
+
+
+def publish_tool_call(
+    tool: str,
+    arguments: Mapping[str, object] | str,
+    settings: ResolveSettings,
+    tool_call_id: str | None,
+) -> Operation[v1.ToolCallAccepted]:
+    """Publishes a tool call as work."""
+    content = yield from content_of(arguments_text(arguments), "arguments.json")
+    request = v1.ToolCallRequested(
+        tool_call_id=tool_call_id or f"call-{uuid.uuid4()}",
+        tool=tool,
+        arguments=content,
+        options=settings.options(),
+    )
+    return (yield from call(methods.TOOL_CALLS_SUBMIT, request))
+
+
+def tool_call_outcome(operation_id: str) -> Operation[ToolCallOutcome]:
+    """Waits for the end of a tool call."""
+    request = v1.ToolCallOutcomeRequest(operation_id=operation_id)
+    while True:
+        found = yield from call(methods.TOOL_CALLS_OUTCOME, request)
+        if found.HasField("resolved"):
+            event = found.resolved
+            arguments = yield from opened_arguments(event.resolved)
+            return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, arguments, None)
+        if found.HasField("rejected"):
+            rejected = found.rejected
+            return ToolCallOutcome(operation_id, rejected.tool_call_id, rejected.tool, None, rejected)
+        yield from wait(POLL_SECONDS)
+
+
+def fetch(url: str, size_limit_bytes: int, allow_external_urls: bool | None) -> Operation[FetchedFile]:
+    """Fetches a resource of the web."""
+    policy = None if allow_external_urls is None else v1.AppPolicy(enabled=allow_external_urls)
+    request = v1.FetchRequest(url=url, app_policy=policy, size_limit_bytes=size_limit_bytes)
+    return FetchedFile((yield from call(methods.EGRESS_FETCH, request)))
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """Which part of a document is read, and how."""
+
+    name: str = ""
+    range: str = ""
+    find: str = ""
+    summarize: bool = False
+    focus: str = ""
+    show_hidden: bool = False
+    member: str = ""
+
+
+def read(source: v1.DocumentSource, settings: ReadSettings) -> Operation[Document]:
+    """Reads a document as Markdown."""
+    request = v1.ReadAttachmentRequest(
+        source=source,
+        name=settings.name,
+        range=settings.range,
+        find=settings.find,
+        summarize=settings.summarize,
+        focus=settings.focus,
+        show_hidden=settings.show_hidden,
+        member=settings.member,
+    )
+    reply = yield from call(methods.READING_READ_ATTACHMENT, request)
+    text = yield from read_bytes(reply.output)
+    return Document(reply, text.decode())
+
+
+def document_source(source: str | Stored) -> v1.DocumentSource:
+    """Where a document is: a URL, a DIAL file (`files/…`) or a workspace path as text, or a stored file."""
+    if not isinstance(source, str):
+        return v1.DocumentSource(claim=claim_of(source))
+    if "://" in source or source.startswith("files/"):
+        return v1.DocumentSource(url=source)
+    return v1.DocumentSource(path=source)
+
+
+def claim_of(stored: Stored) -> v1.Claim:
+    """The claim of a stored file."""
+    if isinstance(stored, v1.Claim):
+        return stored
+    if isinstance(stored, SandboxFile):
+        return stored.claim
+    content = stored.content if isinstance(stored, FetchedFile) else stored.message.arguments
+    if not content.HasField("claim"):
+        raise ValueError("the content is in the message, not in the store; use `read_bytes`")
+    return content.claim
+
+
+def read_bytes(stored: Stored | v1.Content) -> Operation[bytes]:
+    """The bytes of a file, from the message or from the store."""
+    if isinstance(stored, FetchedFile):
+        stored = stored.content
+    if isinstance(stored, v1.Content) and not stored.HasField("claim"):
+        return stored.inline
+    claim = stored.claim if isinstance(stored, v1.Content) else claim_of(stored)
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
+    return (yield from download_bytes(url.url, claim.artifact))
+
+
+def download(stored: Stored | v1.Content, target: Path) -> Operation[Path]:
+    """Writes a file to a local path, which appears only when every byte was compared."""
+    content = stored.content if isinstance(stored, FetchedFile) else stored
+    if isinstance(content, v1.Content) and not content.HasField("claim"):
+        target.write_bytes(content.inline)
+        return target
+    claim = content.claim if isinstance(content, v1.Content) else claim_of(content)
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
+    yield from download_file(url.url, claim.artifact, target)
+    return target
+
+
+def store(source: LocalSource, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
+    """Puts bytes or a local file into the store."""
+    if isinstance(source, str):
+        source = Path(source)
+    if isinstance(source, Path):
+        size, digest = yield from hash_file(source)
+        name = name or source.name
+    else:
+        size, digest = len(source), hashlib.sha256(source).digest()
+    request = v1.PrepareUploadRequest(
+        session=session, name=name or "file", size=size, sha256=digest, media_type=media_type
+    )
+    prepared = yield from call_auxiliary(methods.DELIVERIES_PREPARE_UPLOAD, request)
+    headers = {header.name: header.value for header in prepared.headers}
+    yield from upload(prepared.url.url, headers, source, size)
+    finished = yield from call_auxiliary(
+        methods.DELIVERIES_FINISH_UPLOAD, v1.FinishUploadRequest(upload_id=prepared.upload_id)
+    )
+    return finished.claim
+
+
+def content_of(data: bytes, name: str) -> Operation[v1.Content]:
+    """Bytes as a message carries them: inside while they are few, otherwise by claim."""
+    if len(data) <= INLINE_LIMIT:
+        return v1.Content(inline=data)
+    return v1.Content(claim=(yield from store(data, name, "application/json", "")))
+
+
+def sandbox_get(target: SandboxTarget, path: str | bytes, max_bytes: int, to: Path | None) -> Operation[SandboxFile]:
+    """Copies a file out of a sandbox, and on to a local path where one is given."""
+    request = v1.GetSandboxFileRequest(sandbox=target.ref(), path=path_bytes(path), max_bytes=max_bytes)
+    file = SandboxFile((yield from call(methods.SANDBOXES_GET, request)))
+    if to is not None:
+        yield from download(file.claim, to)
+    return file
+
+
+@dataclass(frozen=True)
+class PlaceSettings:
+    """Where a file goes in a sandbox."""
+
+    directory: str | bytes = ""
+    name: str = ""
+    collision: str = "rename"
+    mode: int = 0
+
+
+def sandbox_put(
+    target: SandboxTarget, source: LocalSource | Stored, settings: PlaceSettings
+) -> Operation[PlacedFile]:
+    """Copies bytes, a local file or a stored file into a sandbox."""
+    if isinstance(source, bytes | Path | str):
+        if isinstance(source, bytes) and not settings.name:
+            raise ValueError("`name` must be given with bytes")
+        claim = yield from store(source, settings.name, "", "")
+    else:
+        claim = claim_of(source)
+    request = v1.PutSandboxFileRequest(
+        sandbox=target.ref(),
+        claim=claim,
+        directory=path_bytes(settings.directory),
+        name=settings.name.encode(),
+        collision=settings.collision,
+        mode=settings.mode,
+    )
+    return PlacedFile((yield from call(methods.SANDBOXES_PUT, request)))
+
+
+def sandbox_ls(target: SandboxTarget, path: str | bytes, depth: int, limit: int) -> Operation[SandboxListing]:
+    """Lists a directory of a sandbox."""
+    request = v1.ListSandboxRequest(sandbox=target.ref(), path=path_bytes(path), depth=depth, limit=limit)
+    reply = yield from call(methods.SANDBOXES_LIST, request)
+    return SandboxListing([SandboxEntry(entry) for entry in reply.entries], reply.truncated)
+
+
+def sandbox_stat(target: SandboxTarget, path: str | bytes, follow: bool) -> Operation[SandboxEntry]:
+    """What a path in a sandbox is."""
+    request = v1.StatSandboxRequest(sandbox=target.ref(), path=path_bytes(path), follow=follow)
+    return SandboxEntry((yield from call(methods.SANDBOXES_STAT, request)))
+
+
+def sandbox_remove(target: SandboxTarget, path: str | bytes, recursive: bool) -> Operation[None]:
+    """Removes a path of a sandbox."""
+    request = v1.RemoveSandboxPathRequest(sandbox=target.ref(), path=path_bytes(path), recursive=recursive)
+    yield from call(methods.SANDBOXES_REMOVE, request)
+
+
+@dataclass(frozen=True)
+class SendSettings:
+    """What goes with the files of a delivery."""
+
+    message: str = ""
+    as_voice: bool = False
+    as_document: bool = False
+    spoiler: bool = False
+    turn: str = ""
+
+
+def send(
+    session: str, paths: Sequence[str | bytes], files: Sequence[LocalSource | Stored], settings: SendSettings
+) -> Operation[v1.DeliveryAccepted]:
+    """Sends files of the session's sandbox, local files and stored files to the session's chat."""
+    claims: list[v1.Claim] = []
+    for file in files:
+        if isinstance(file, bytes | Path | str):
+            claims.append((yield from store(file, "", "", "")))
+        else:
+            claims.append(claim_of(file))
+    request = v1.SendFileRequested(
+        session=session,
+        paths=[path_bytes(path) for path in paths],
+        message=settings.message,
+        flags=v1.DeliveryFlags(
+            as_voice=settings.as_voice, as_document=settings.as_document, spoiler=settings.spoiler
+        ),
+        claims=claims,
+        turn=settings.turn,
+    )
+    return (yield from call(methods.DELIVERIES_SEND_FILE, request))
+
+
+def delivery_outcome(delivery_id: str) -> Operation[DeliveryReport]:
+    """Waits for the end of a delivery."""
+    request = v1.DeliveryOutcomeRequest(delivery_id=delivery_id, wait_ms=MAX_WAIT_MS)
+    while True:
+        report = yield from call(methods.DELIVERIES_OUTCOME, request)
+        if report.finished:
+            return DeliveryReport(report)
+        yield from wait(POLL_SECONDS)
+
+
+def receipts(session: str, open_only: bool, limit: int) -> Operation[list[DeliveryReport]]:
+    """Deliveries of the tenant, newest first."""
+    request = v1.ListReceiptsRequest(session=session, open_only=open_only, limit=limit)
+    reply = yield from call(methods.DELIVERIES_RECEIPTS, request)
+    return [DeliveryReport(report) for report in reply.reports]
+
+
+def bind_session(session: str, sandbox: str, chat: str, working_directory: str | bytes) -> Operation[v1.Session]:
+    """Binds a sandbox and a chat (`platform:chat`) to a session."""
+    target = None
+    if chat:
+        platform, _, name = chat.partition(":")
+        target = v1.ChatTarget(platform=platform, chat=name)
+    request = v1.BindSessionRequest(
+        session=session, sandbox=sandbox, chat=target, working_directory=path_bytes(working_directory)
+    )
+    return (yield from call(methods.SESSIONS_BIND, request))

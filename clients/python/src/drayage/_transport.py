@@ -1,0 +1,189 @@
+"""What both clients know of gRPC: targets, metadata, and what becomes of a failed attempt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from drayage import v1
+from drayage._method import Method
+from drayage.faults import (
+    DrayageError,
+    Fault,
+    FaultCode,
+    UnauthenticatedError,
+    deadline_error,
+    error_for,
+)
+from drayage.options import CallOptions, Tls, read_pem
+
+CHANNEL_OPTIONS: list[tuple[str, Any]] = [
+    # Attempts are repeated here, where the operation id and the advice of the fault are known.
+    ("grpc.enable_retries", 0),
+    # A channel that waits longer than the attempts would fail all of them without a connection.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A long wait for an outcome must not be cut by a silent connection.
+    ("grpc.keepalive_time_ms", 60_000),
+]
+STATUS_DETAILS = "grpc-status-details-bin"
+
+_CODES: dict[grpc.StatusCode, FaultCode] = {
+    grpc.StatusCode.INVALID_ARGUMENT: FaultCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND: FaultCode.NOT_FOUND,
+    grpc.StatusCode.PERMISSION_DENIED: FaultCode.DENIED,
+    grpc.StatusCode.UNAUTHENTICATED: FaultCode.DENIED,
+    grpc.StatusCode.OUT_OF_RANGE: FaultCode.TOO_LARGE,
+    grpc.StatusCode.UNIMPLEMENTED: FaultCode.UNSUPPORTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: FaultCode.RATE_LIMITED,
+    grpc.StatusCode.DEADLINE_EXCEEDED: FaultCode.TIMEOUT,
+    grpc.StatusCode.UNAVAILABLE: FaultCode.UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where the services are, and who calls."""
+
+    target: str
+    token: str | None = field(default=None, repr=False)
+    tenant: str | None = None
+    tls: Tls | None = None
+    plaintext: bool = False
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.plaintext and self.tls is not None:
+            raise ValueError("`tls` and `plaintext` exclude each other")
+        if self.plaintext and self.token is not None:
+            for target in {self.target, *self.endpoints.values()}:
+                if not _is_loopback(target):
+                    raise ValueError(f"a token does not travel to {target} without TLS")
+
+    def target_of(self, method: Method[Any, Any]) -> str:
+        """The address that answers a method."""
+        return self.endpoints.get(method.service, self.target)
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """TLS of the channels; `None` without."""
+        if self.plaintext:
+            return None
+        tls = self.tls or Tls()
+        return grpc.ssl_channel_credentials(
+            read_pem(tls.ca_certificate), read_pem(tls.private_key), read_pem(tls.certificate)
+        )
+
+    def channel_options(self) -> list[tuple[str, Any]]:
+        """Options of the channels."""
+        name = self.tls.server_name if self.tls else None
+        return CHANNEL_OPTIONS + ([("grpc.ssl_target_name_override", name)] if name else [])
+
+    def metadata(self, options: CallOptions, operation: str) -> tuple[tuple[str, str], ...]:
+        """Who calls, and for what."""
+        pairs = {
+            "authorization": f"Bearer {self.token}" if self.token else None,
+            "dray-tenant": self.tenant,
+            "dray-operation": operation,
+            "dray-session": options.session,
+            "dray-app": options.app,
+            **options.trace_context(),
+        }
+        return tuple((name, value) for name, value in pairs.items() if value is not None)
+
+
+@dataclass
+class Attempts:
+    """The attempts of one request within its deadline."""
+
+    options: CallOptions
+    deadline: float
+    number: int = 0
+
+    def next_timeout(self) -> float:
+        """Seconds for the next attempt; raises when there are none."""
+        self.number += 1
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise deadline_error()
+        return left
+
+    def delay_after(self, error: DrayageError) -> float:
+        """Seconds to wait before the next attempt; raises the error when there is none."""
+        fault, retry = error.fault, self.options.retry
+        delay = retry.delay(self.number, fault.retry_after)
+        out_of_time = time.monotonic() + delay >= self.deadline
+        if not fault.retryable or self.number >= retry.max_attempts or out_of_time:
+            raise error
+        return delay
+
+
+def error_of(error: grpc.RpcError) -> DrayageError:
+    """The exception for a failed attempt: the fault of the service, or one for what went wrong on the way."""
+    code: grpc.StatusCode = error.code()
+    trailing: Any = error.trailing_metadata() or ()
+    details = next((value for name, value in trailing if name == STATUS_DETAILS), None)
+    fault = _fault_in(details) if isinstance(details, bytes) else None
+    if fault is not None:
+        return UnauthenticatedError(fault) if code == grpc.StatusCode.UNAUTHENTICATED else error_for(fault)
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return deadline_error()
+    message = error.details() or f"The request failed with {code.name}."
+    # Another attempt meets the same certificate.
+    is_untrusted = "CERTIFICATE_VERIFY_FAILED" in message
+    retryable = code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    fault = Fault(
+        _CODES.get(code, FaultCode.INTERNAL),
+        message,
+        detail="untrusted_certificate" if is_untrusted else code.name.lower(),
+        advice="Check `ca_certificate` and `server_name` of `Tls`." if is_untrusted else "",
+        retryable=retryable and not is_untrusted,
+    )
+    return error_for(fault)
+
+
+def _fault_in(details: bytes) -> Fault | None:
+    """The fault in a `google.rpc.Status`: field 3 holds `Any` messages with a type in field 1 and a value in field 2."""
+    for packed in _length_delimited(details, 3):
+        types = _length_delimited(packed, 1)
+        if types and types[0].endswith(b"/dray.v1.Fault"):
+            return Fault.of(v1.Fault.FromString(b"".join(_length_delimited(packed, 2))))
+    return None
+
+
+def _length_delimited(data: bytes, wanted: int) -> list[bytes]:
+    """The values of one length-delimited field. Two fields do not justify a dependency on googleapis-common-protos."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        if key & 7 == 0:
+            _, at = _varint(data, at)
+        elif key & 7 == 2:
+            length, at = _varint(data, at)
+            if key >> 3 == wanted:
+                found.append(data[at : at + length])
+            at += length
+        else:
+            return found
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    return value, at
+
+
+def _is_loopback(target: str) -> bool:
+    host = target.rsplit(":", 1)[0].strip("[]")
+    return host in ("localhost", "::1") or host.startswith("127.")

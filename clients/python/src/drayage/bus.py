@@ -1,0 +1,356 @@
+"""Publishers on NATS: tool calls as work, and their outcomes. Needs `drayage[nats]`.
+
+A publisher has the identity `publisher-<tenant>` of `deploy/nats/accounts.conf`: it reaches its own tenant only, and not
+the store. Arguments above 64 KiB, and large results, travel over gRPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+import nats
+import nats.errors
+
+from drayage import methods, v1
+from drayage import _operations as operations
+from drayage.faults import (
+    DrayageError,
+    Fault,
+    FaultCode,
+    TooLargeError,
+    UnavailableError,
+    deadline_error,
+    error_for,
+)
+from drayage.models import ResolvedArguments, ToolCallOutcome
+from drayage.options import CallOptions
+
+ResultT = TypeVar("ResultT")
+
+WORK_STREAM = "DRAY_WORK"
+EVENT_STREAM = "DRAY_EVENT"
+PUBLISH_SECONDS = 5.0
+"""Longest time for one acknowledgement of the stream."""
+ASK_SECONDS = 5.0
+"""Time between two questions for an outcome whose event did not come."""
+REPORT_SECONDS = 5.0
+"""Time after the deadline of a call in which its end as expired is reported."""
+_TENANT = re.compile(r"[a-z0-9_-]{1,64}")
+_OUTCOMES: dict[str, type[v1.ToolCallResolved] | type[v1.ToolCallRejected]] = {
+    "dray.v1.ToolCallResolved": v1.ToolCallResolved,
+    "dray.v1.ToolCallRejected": v1.ToolCallRejected,
+}
+_LOST = (asyncio.TimeoutError, nats.errors.NoRespondersError, nats.errors.ConnectionClosedError)
+
+
+class AsyncPublisher:
+    """Publishes the tool calls of one tenant, for asyncio. Made by `connect`."""
+
+    def __init__(self, connection: Any, tenant: str, options: CallOptions) -> None:
+        if not _TENANT.fullmatch(tenant):
+            raise ValueError("a tenant on the bus is 1 to 64 of a-z, 0-9, _ and -")
+        self._connection = connection
+        self._stream = connection.jetstream()
+        self._tenant = tenant
+        self._options = options
+
+    @classmethod
+    async def connect(
+        cls,
+        servers: str | list[str],
+        *,
+        tenant: str,
+        user: str | None = None,
+        password: str | None = None,
+        options: CallOptions | None = None,
+        **nats_options: Any,
+    ) -> AsyncPublisher:
+        """Connects as the publisher of a tenant. `nats_options` go to `nats.connect`: `tls`, `user_credentials` …"""
+        user = user or f"publisher-{tenant}"
+        login = {"user": user, "password": password} if password is not None else {}
+        # The shipped permissions let a user receive replies on the inbox with its own name only.
+        connection = await nats.connect(
+            servers, name=user, inbox_prefix=f"_INBOX_{user}", **login, **nats_options
+        )
+        return cls(connection, tenant, options or CallOptions())
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> AsyncPublisher:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def publish_tool_call(
+        self,
+        tool: str,
+        arguments: Mapping[str, object] | str,
+        *,
+        tool_call_id: str | None = None,
+        nested: bool = False,
+        size_limit_bytes: int = 0,
+        allow_external_urls: bool | None = None,
+        operation_id: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncPublishedWork:
+        """Publishes a tool call; returns when the stream has it. A repetition with the same operation id is the same
+        work. `timeout` is the time until the call ends as expired."""
+        text = operations.arguments_text(arguments)
+        if len(text) > operations.INLINE_LIMIT:
+            raise TooLargeError(
+                Fault(
+                    FaultCode.TOO_LARGE,
+                    "The arguments are larger than 64 KiB.",
+                    "inline_limit",
+                    "Publish them over gRPC, with `Dray.publish_tool_call`.",
+                )
+            )
+        settings = operations.ResolveSettings(nested, size_limit_bytes, allow_external_urls)
+        operation = operation_id or self._options.operation()
+        call = v1.ToolCallRequested(
+            tool_call_id=tool_call_id or f"call-{operation}",
+            tool=tool,
+            arguments=v1.Content(inline=text),
+            options=settings.options(),
+        )
+        deadline = time.time() + (self._options.timeout if timeout is None else timeout)
+        # First, so that no event is missed between the acknowledgement and the subscription.
+        events = await self._connection.subscribe(f"dray.event.toolcall.v1.*.{self._tenant}")
+        try:
+            await self._connection.flush()
+            duplicate = await self._publish(call, operation, deadline)
+        except BaseException:
+            await events.unsubscribe()
+            raise
+        return AsyncPublishedWork(self, operation, duplicate, deadline, events)
+
+    async def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
+        """The outcome as the ledger has it, for three days; `None` while there is none, or no service answers."""
+        request = v1.ToolCallOutcomeRequest(operation_id=operation_id)
+        headers = self._headers("ToolCallOutcomeRequest", str(uuid.uuid4()), time.time() + PUBLISH_SECONDS)
+        # The last token is the tenant: the server lets a publisher ask for its own only.
+        subject = f"{methods.TOOL_CALLS_OUTCOME.subject}.{self._tenant}"
+        try:
+            reply = await self._connection.request(
+                subject, request.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
+            )
+        except _LOST:
+            return None
+        if (reply.headers or {}).get("Dray-Outcome") != "ok":
+            raise error_for(Fault.of(v1.Fault.FromString(reply.data)))
+        found = v1.ToolCallOutcome.FromString(reply.data)
+        if found.HasField("resolved"):
+            return _outcome_of(operation_id, found.resolved)
+        return _outcome_of(operation_id, found.rejected) if found.HasField("rejected") else None
+
+    async def missed_outcomes(self, *, batch: int = 64, wait: float = 2.0) -> AsyncIterator[ToolCallOutcome]:
+        """Outcomes since the last time, from the durable consumer that `dray topology apply --publisher` makes. An
+        outcome is acknowledged when the next one is asked for; one that was not comes again."""
+        consumer = await self._stream.pull_subscribe_bind(f"publisher-{self._tenant}", stream=EVENT_STREAM)
+        while True:
+            try:
+                messages = await consumer.fetch(batch, timeout=wait)
+            except asyncio.TimeoutError:
+                return
+            for message in messages:
+                outcome = _event_of(message)
+                if outcome is not None:
+                    yield outcome
+                await message.ack()
+
+    async def _publish(self, call: v1.ToolCallRequested, operation: str, deadline: float) -> bool:
+        headers = {
+            **self._headers("ToolCallRequested", operation, deadline),
+            # The same for every repetition, so the stream takes it once.
+            "Nats-Msg-Id": f"{operation}:toolcall.resolve:0",
+        }
+        subject = f"dray.work.toolcall.v1.resolve.{self._tenant}"
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                # Not with `stream=`: headers that steer the server make the message a dead letter.
+                stored = await self._stream.publish(
+                    subject, call.SerializeToString(), timeout=PUBLISH_SECONDS, headers=headers
+                )
+            except _LOST as error:
+                # The stream may have it: the repetition has the same id.
+                delay = self._options.retry.delay(attempt, 0.0)
+                if time.time() + delay >= deadline:
+                    raise UnavailableError(
+                        Fault(
+                            FaultCode.UNAVAILABLE,
+                            "The stream did not confirm the tool call.",
+                            "unconfirmed",
+                            "Publish it again with the same operation id.",
+                            retryable=True,
+                        )
+                    ) from error
+                await asyncio.sleep(delay)
+                continue
+            if stored.stream != WORK_STREAM:
+                raise DrayageError(
+                    Fault(FaultCode.INTERNAL, f"The stream {stored.stream} took the call instead of {WORK_STREAM}.")
+                )
+            return bool(stored.duplicate)
+
+    def _headers(self, kind: str, operation: str, deadline: float) -> dict[str, str]:
+        return {
+            "Dray-Schema": f"dray.v1.{kind}/1",
+            "Dray-Operation": operation,
+            "Dray-Deadline": str(int(deadline * 1000)),
+            "Dray-Tenant": self._tenant,
+            "Content-Type": "application/x-protobuf",
+            **self._options.trace_context(),
+        }
+
+
+class AsyncPublishedWork:
+    """A tool call that the stream has."""
+
+    def __init__(
+        self, publisher: AsyncPublisher, operation_id: str, duplicate: bool, deadline: float, events: Any
+    ) -> None:
+        self._publisher = publisher
+        self._deadline = deadline
+        self._events = events
+        self.operation_id = operation_id
+        """Id to ask for the outcome, for three days after its end."""
+        self.duplicate = duplicate
+        """Whether the stream had it already."""
+
+    async def outcome(self) -> ToolCallOutcome:
+        """Waits for its end: for the event, and now and then asks, since the event may have come before."""
+        end = self._deadline + REPORT_SECONDS
+        try:
+            while True:
+                asked = await self._publisher.ask_outcome(self.operation_id)
+                if asked is not None:
+                    return asked
+                next_question = time.time() + ASK_SECONDS
+                while (left := min(next_question, end) - time.time()) > 0:
+                    try:
+                        event = _event_of(await self._events.next_msg(timeout=left))
+                    except asyncio.TimeoutError:
+                        break
+                    if event is not None and event.operation_id == self.operation_id:
+                        return event
+                if time.time() >= end:
+                    raise deadline_error()
+        finally:
+            await self.forget()
+
+    async def forget(self) -> None:
+        """Stops listening for the outcome, which can still be asked for."""
+        events, self._events = self._events, None
+        if events is not None:
+            await events.unsubscribe()
+
+
+class Publisher:
+    """Publishes the tool calls of one tenant, synchronously: `AsyncPublisher` on an event loop of its own thread."""
+
+    def __init__(
+        self,
+        servers: str | list[str],
+        *,
+        tenant: str,
+        user: str | None = None,
+        password: str | None = None,
+        options: CallOptions | None = None,
+        **nats_options: Any,
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="drayage-publisher", daemon=True)
+        self._thread.start()
+        connecting = AsyncPublisher.connect(
+            servers, tenant=tenant, user=user, password=password, options=options, **nats_options
+        )
+        try:
+            self._publisher = self._wait(connecting)
+        except BaseException:
+            self._stop()
+            raise
+
+    def publish_tool_call(
+        self, tool: str, arguments: Mapping[str, object] | str, **settings: Any
+    ) -> PublishedWork:
+        """As `AsyncPublisher.publish_tool_call`."""
+        return PublishedWork(self, self._wait(self._publisher.publish_tool_call(tool, arguments, **settings)))
+
+    def ask_outcome(self, operation_id: str) -> ToolCallOutcome | None:
+        """As `AsyncPublisher.ask_outcome`."""
+        return self._wait(self._publisher.ask_outcome(operation_id))
+
+    def close(self) -> None:
+        """Closes the connection."""
+        try:
+            self._wait(self._publisher.close())
+        finally:
+            self._stop()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class PublishedWork:
+    """A tool call that the stream has."""
+
+    def __init__(self, publisher: Publisher, work: AsyncPublishedWork) -> None:
+        self._publisher = publisher
+        self._work = work
+
+    @property
+    def operation_id(self) -> str:
+        """Id to ask for the outcome, for three days after its end."""
+        return self._work.operation_id
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether the stream had it already."""
+        return self._work.duplicate
+
+    def outcome(self) -> ToolCallOutcome:
+        """Waits for its end."""
+        return self._publisher._wait(self._work.outcome())
+
+
+def _event_of(message: Any) -> ToolCallOutcome | None:
+    """The outcome in an event; `None` for an event that ends nothing."""
+    headers = message.headers or {}
+    kind = _OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
+    return _outcome_of(headers.get("Dray-Operation", ""), kind.FromString(message.data)) if kind else None
+
+
+def _outcome_of(operation_id: str, event: v1.ToolCallResolved | v1.ToolCallRejected) -> ToolCallOutcome:
+    if isinstance(event, v1.ToolCallRejected):
+        return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, None, event)
+    arguments = event.resolved.arguments
+    content = None if arguments.HasField("claim") else arguments.inline
+    resolved = ResolvedArguments(event.resolved, content)
+    return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, resolved, None)

@@ -1,0 +1,287 @@
+"""What operations return. Each keeps the message of the contracts as `message`, for what is not repeated here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drayage import v1
+from drayage.faults import DrayageError, Fault, FaultCode, InvalidParameterError, error_for
+
+_SANDBOX_ENTRY_KINDS = {
+    v1.SANDBOX_ENTRY_KIND_FILE: "file",
+    v1.SANDBOX_ENTRY_KIND_DIRECTORY: "dir",
+    v1.SANDBOX_ENTRY_KIND_SYMLINK: "symlink",
+    v1.SANDBOX_ENTRY_KIND_FIFO: "fifo",
+    v1.SANDBOX_ENTRY_KIND_SOCKET: "socket",
+    v1.SANDBOX_ENTRY_KIND_CHAR_DEVICE: "chardev",
+    v1.SANDBOX_ENTRY_KIND_BLOCK_DEVICE: "blockdev",
+}
+_FILE_STATES = {
+    v1.FILE_STATE_QUEUED: "queued",
+    v1.FILE_STATE_SENDING: "sending",
+    v1.FILE_STATE_DELIVERED: "delivered",
+    v1.FILE_STATE_DELIVERED_AS_LINK: "delivered_as_link",
+    v1.FILE_STATE_COPIED: "copied",
+    v1.FILE_STATE_REJECTED: "rejected",
+    v1.FILE_STATE_FAILED: "failed",
+}
+
+
+@dataclass(frozen=True)
+class ResolvedArguments:
+    """The arguments of a tool call with content in place of references."""
+
+    message: v1.ResolvedArguments
+    content: bytes | None
+    """The arguments as JSON text; `None` when they are larger than a message and were not fetched."""
+
+    @property
+    def json(self) -> str:
+        """The arguments as JSON text, number for number as they were sent."""
+        if self.content is None:
+            raise DrayageError(
+                Fault(
+                    FaultCode.TOO_LARGE,
+                    "The resolved arguments are larger than a message.",
+                    detail="claim_not_opened",
+                    advice="Read the claim in `message.arguments.claim` from the store, or ask over gRPC.",
+                )
+            )
+        return self.content.decode()
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments as values of Python."""
+        arguments: dict[str, Any] = json.loads(self.json)
+        return arguments
+
+    @property
+    def files(self) -> Sequence[v1.ResolvedFile]:
+        """What was put in, in order of appearance."""
+        return self.message.files
+
+
+@dataclass(frozen=True)
+class ToolCallOutcome:
+    """How a published tool call ended: with arguments, or with the sentence for the model."""
+
+    operation_id: str
+    tool_call_id: str
+    tool: str
+    resolved: ResolvedArguments | None
+    rejected: v1.ToolCallRejected | None
+
+    @property
+    def tool_message(self) -> str:
+        """What the model gets as the result of a rejected call; empty for a resolved one."""
+        if self.rejected is None:
+            return ""
+        return self.rejected.invalid.tool_message or self.rejected.fault.message
+
+    def arguments(self) -> dict[str, Any]:
+        """The resolved arguments; raises what the call was rejected for."""
+        if self.resolved is not None:
+            return self.resolved.arguments
+        rejected = self.rejected or v1.ToolCallRejected()
+        if rejected.HasField("invalid"):
+            raise InvalidParameterError.of(rejected.invalid)
+        raise error_for(Fault.of(rejected.fault))
+
+
+@dataclass(frozen=True)
+class FetchedFile:
+    """A file of the web. Untrusted content; every label is the server's claim."""
+
+    message: v1.FetchReply
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        return self.message.size
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the stored bytes, hexadecimal."""
+        return self.message.sha256.hex()
+
+    @property
+    def media_type(self) -> str:
+        """Media type as the server declared it."""
+        return self.message.media_type
+
+    @property
+    def name(self) -> str:
+        """File name as the server gave it, made safe; empty when it gave none."""
+        return self.message.name
+
+    @property
+    def content(self) -> v1.Content:
+        """The bytes, or where they are: for `read_bytes` and `download`."""
+        return self.message.content
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document as Markdown, framed as untrusted data."""
+
+    message: v1.ReadAttachmentReply
+    text: str
+    """What a model sees; never empty. What is wrong with the document is in here too."""
+
+    @property
+    def outcome(self) -> str:
+        """`inline`, `summary`, `note`, `hint`, `refuse` or `cancelled`."""
+        return self.message.outcome
+
+    @property
+    def error_code(self) -> str:
+        """Empty, or a code of docs/reading.md."""
+        return self.message.error_code
+
+    @property
+    def media_type(self) -> str:
+        """Media type by the bytes; empty when refused before it was known."""
+        return self.message.mime
+
+    @property
+    def truncated(self) -> bool:
+        """Whether something was left out."""
+        return self.message.truncated
+
+
+@dataclass(frozen=True)
+class SandboxEntry:
+    """What a path in a sandbox is."""
+
+    message: v1.SandboxEntry
+
+    @property
+    def path(self) -> str:
+        """The path; bytes that are not UTF-8 become surrogate escapes, as in `os.fsdecode`."""
+        return self.message.path.decode("utf-8", "surrogateescape")
+
+    @property
+    def kind(self) -> str:
+        """`file`, `dir`, `symlink`, `fifo`, `socket`, `chardev`, `blockdev` or `other`."""
+        return _SANDBOX_ENTRY_KINDS.get(self.message.kind_code, "other")
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.message.size
+
+
+@dataclass(frozen=True)
+class SandboxListing:
+    """What a directory of a sandbox holds, in the order of the paths."""
+
+    entries: list[SandboxEntry]
+    truncated: bool
+    """Whether a limit cut it."""
+
+
+@dataclass(frozen=True)
+class SandboxFile:
+    """A file that was copied out of a sandbox into the store, with proof."""
+
+    message: v1.SandboxFile
+
+    @property
+    def claim(self) -> v1.Claim:
+        """Where it is: for `download`, `read_bytes`, `read` and `send`."""
+        return self.message.claim
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.message.claim.artifact.size
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256, hexadecimal."""
+        return self.message.claim.artifact.sha256.hex()
+
+    @property
+    def receipt(self) -> v1.TransferReceipt:
+        """Proof of the transfer."""
+        return self.message.receipt
+
+
+@dataclass(frozen=True)
+class PlacedFile:
+    """A file that is in its place in a sandbox."""
+
+    message: v1.PlacedFile
+
+    @property
+    def path(self) -> str:
+        """Final path."""
+        return self.message.path.decode("utf-8", "surrogateescape")
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.message.size
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256, hexadecimal."""
+        return self.message.sha256.hex()
+
+    @property
+    def receipt(self) -> v1.TransferReceipt:
+        """Proof of the transfer."""
+        return self.message.receipt
+
+
+@dataclass(frozen=True)
+class DeliveredFile:
+    """What happened to one file of a delivery."""
+
+    message: v1.DeliveredFile
+
+    @property
+    def name(self) -> str:
+        """Visible name."""
+        return self.message.name
+
+    @property
+    def state(self) -> str:
+        """`queued`, `sending`, `delivered`, `delivered_as_link`, `copied`, `rejected`, `failed` or `unknown`. An unknown
+        file may have arrived; it is never a success."""
+        return _FILE_STATES.get(self.message.state_code, "unknown")
+
+    @property
+    def error(self) -> str:
+        """Sentence on the failure; empty for none."""
+        return self.message.error_message
+
+
+@dataclass(frozen=True)
+class DeliveryReport:
+    """What became of a delivery, by what the platform confirmed."""
+
+    message: v1.DeliveryReport
+
+    @property
+    def delivery_id(self) -> str:
+        """Its id, which is the operation id of `send`."""
+        return self.message.delivery_id
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended."""
+        return self.message.finished
+
+    @property
+    def success(self) -> bool:
+        """Whether every file was shown."""
+        return self.message.success
+
+    @property
+    def files(self) -> list[DeliveredFile]:
+        """The files, in the order asked."""
+        return [DeliveredFile(file) for file in self.message.files]

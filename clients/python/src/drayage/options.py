@@ -1,0 +1,101 @@
+"""How requests are sent: deadlines, retries, credentials, trace context."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Union
+
+PemSource = Union[str, bytes, "PathLike[str]"]
+"""A PEM text as bytes, or the path of a PEM file."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """When a failed attempt is repeated. Every attempt of a request has the same operation id, and all of them fit into
+    the request's deadline."""
+
+    max_attempts: int = 10
+    """Attempts in all, the first one included."""
+    first_delay: float = 0.1
+    """Upper limit in seconds of the first delay; it doubles with each attempt."""
+    max_delay: float = 5.0
+    """Upper limit of every delay that the service does not ask for."""
+
+    def delay(self, attempt: int, retry_after: float, draw: Callable[[], float] = random.random) -> float:
+        """Seconds to wait after failed attempt number `attempt` (from 1): full jitter, never less than the service asks
+        for."""
+        limit = min(self.max_delay, self.first_delay * 2.0 ** (attempt - 1))
+        return max(retry_after, limit * draw())
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What one request or one client says besides the request itself; see `with_options`."""
+
+    timeout: float = 60.0
+    """Seconds for a request with all its attempts and transfers."""
+    operation_id: str | None = None
+    """Id of the operation; the same id is the same operation. Unset: a new one for each request."""
+    session: str | None = None
+    """Session for logs and limits of the services."""
+    app: str | None = None
+    """App for which the request is made."""
+    traceparent: str | None = None
+    """W3C trace parent. Unset: that of the current span, where OpenTelemetry is installed."""
+    tracestate: str | None = None
+    """W3C trace state."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    """When failed attempts are repeated."""
+
+    def operation(self) -> str:
+        """The operation id of the next request. A new one cannot be guessed."""
+        return self.operation_id or str(uuid.uuid4())
+
+    def trace_context(self) -> dict[str, str]:
+        """`traceparent` and `tracestate` to send."""
+        if self.traceparent is None:
+            return _current_trace()
+        context = {"traceparent": self.traceparent}
+        if self.tracestate is not None:
+            context["tracestate"] = self.tracestate
+        return context
+
+
+def _current_trace() -> dict[str, str]:
+    try:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    except ImportError:
+        return {}
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Trust and identity of a connection."""
+
+    ca_certificate: PemSource | None = None
+    """Authorities that sign the endpoint's certificate. Unset: those of the system."""
+    certificate: PemSource | None = None
+    """Certificate of this client, for an endpoint that knows its callers by certificates."""
+    private_key: PemSource | None = None
+    """Private key of `certificate`."""
+    server_name: str | None = None
+    """Name that the endpoint's certificate must have. Unset: that of the target."""
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.private_key is None):
+            raise ValueError("`certificate` and `private_key` must be set together")
+
+
+def read_pem(source: PemSource | None) -> bytes | None:
+    """The PEM text of a source."""
+    if source is None or isinstance(source, bytes):
+        return source
+    return Path(source).read_bytes()

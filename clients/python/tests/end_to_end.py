@@ -1,0 +1,169 @@
+"""The client against the real services, over TLS with a token. Prints nothing; fails with an exception.
+
+The variable DRAYAGE_STORY is JSON: target, ca (PEM file), token and other_token of another tenant, narrow_token with the
+scope `dray.v1.Files`, box (a directory that is a local sandbox) and inbox (a directory for deliveries).
+"""
+
+import asyncio
+import json
+import os
+import unittest
+from pathlib import Path
+
+from drayage import (
+    AsyncDray,
+    CallOptions,
+    DeadlineError,
+    DeniedError,
+    Dray,
+    InvalidParameterError,
+    NotFoundError,
+    Tls,
+    UnauthenticatedError,
+    UnavailableError,
+    methods,
+    v1,
+)
+
+STORY = json.loads(os.environ["DRAYAGE_STORY"])
+BOX = Path(STORY["box"])
+ADDRESS = f"local:{BOX}"
+# Larger than a message, and not a multiple of any chunk.
+LARGE = os.urandom(5 * 1024 * 1024 + 17)
+
+
+def connect(token, kind=Dray):
+    tls = Tls(ca_certificate=STORY["ca"], server_name="localhost")
+    return kind(STORY["target"], token=token, tls=tls, options=CallOptions(timeout=120))
+
+
+class EndToEnd(unittest.TestCase):
+    def setUp(self):
+        self.dray = connect(STORY["token"])
+        self.addCleanup(self.dray.close)
+
+    def test_a_large_file_goes_into_a_sandbox_and_comes_back_unchanged(self):
+        source, copy = BOX.parent / "large.bin", BOX.parent / "copy.bin"
+        source.write_bytes(LARGE)
+        sandbox = self.dray.sandbox(ADDRESS)
+        placed = sandbox.put(source, directory=str(BOX))
+        self.assertEqual((BOX / "large.bin").read_bytes(), LARGE)
+        self.assertEqual((placed.path, placed.size), (str(BOX / "large.bin"), len(LARGE)))
+        self.assertEqual(placed.receipt.sha256.hex(), placed.sha256)
+        found = sandbox.get("large.bin", to=copy)
+        self.assertEqual(copy.read_bytes(), LARGE)
+        self.assertEqual(found.sha256, placed.sha256)
+        self.assertEqual(self.dray.read_bytes(found), LARGE)
+        entry = sandbox.stat("large.bin")
+        self.assertEqual((entry.kind, entry.size), ("file", len(LARGE)))
+        listing = sandbox.ls()
+        self.assertIn("large.bin", [Path(entry.path).name for entry in listing.entries])
+        sandbox.remove("large.bin")
+        with self.assertRaises(NotFoundError):
+            sandbox.stat("large.bin")
+
+    def test_arguments_of_every_size_are_resolved(self):
+        small = self.dray.resolve({"text": "Grüße", "number": 1})
+        self.assertEqual(small.arguments, {"text": "Grüße", "number": 1})
+        self.assertEqual(self.dray.resolve('{"n": 1e400}').json, '{"n": 1e400}')
+        large = {"text": "x" * 300_000}
+        self.assertEqual(self.dray.resolve(large).arguments, large)
+        with self.assertRaises(InvalidParameterError) as caught:
+            self.dray.resolve({"note": "file:text::http://127.0.0.1/"})
+        self.assertEqual(caught.exception.parameter, "note")
+        self.assertIn("Parameter note is invalid", caught.exception.tool_message)
+
+    def test_a_published_tool_call_has_one_outcome(self):
+        dray = self.dray.with_options(operation_id="story-call-1")
+        first = dray.publish_tool_call("t", {"text": "plain"}, tool_call_id="c1")
+        again = dray.publish_tool_call("t", {"text": "plain"}, tool_call_id="c1")
+        self.assertEqual([first.operation_id, again.operation_id], ["story-call-1"] * 2)
+        self.assertEqual([first.duplicate, again.duplicate], [False, True])
+        outcome = first.outcome(timeout=60)
+        self.assertEqual((outcome.tool_call_id, outcome.arguments()), ("c1", {"text": "plain"}))
+        self.assertEqual(self.dray.tool_call("story-call-1").outcome().arguments(), {"text": "plain"})
+        rejected = self.dray.publish_tool_call("t", {"note": "file:text::http://127.0.0.1/"}).outcome(timeout=60)
+        self.assertIsNone(rejected.resolved)
+        self.assertIn("Parameter note is invalid", rejected.tool_message)
+        with self.assertRaises(InvalidParameterError):
+            rejected.arguments()
+
+    def test_documents_are_read_from_the_store(self):
+        stored = self.dray.store(b"fruit,price\napple,3\n", name="prices.csv", media_type="text/csv")
+        document = self.dray.read(stored, name="prices.csv")
+        self.assertEqual(document.error_code, "")
+        self.assertIn("apple", document.text)
+
+    def test_internal_addresses_are_refused_with_advice_for_the_caller(self):
+        with self.assertRaises(DeniedError) as caught:
+            self.dray.fetch("http://169.254.169.254/")
+        self.assertEqual(caught.exception.fault.detail, "ssrf_blocked")
+        self.assertFalse(caught.exception.fault.retryable)
+
+    def test_files_are_sent_to_a_chat_and_have_receipts(self):
+        (BOX / "report.txt").write_text("done")
+        self.dray.bind_session("s1", sandbox=ADDRESS, chat=f"cli:{STORY['inbox']}")
+        stored = self.dray.store(b"stored", name="stored.txt")
+        dray = self.dray.with_options(operation_id="story-send-1")
+        delivery = dray.send("s1", paths=["report.txt"], files=[stored], message="Here.")
+        self.assertTrue(dray.send("s1", paths=["report.txt"], files=[stored], message="Here.").duplicate)
+        report = delivery.outcome(timeout=60)
+        self.assertTrue(report.success, report.message)
+        self.assertEqual([file.state for file in report.files], ["copied", "copied"])
+        inbox = Path(STORY["inbox"])
+        self.assertEqual((inbox / "report.txt").read_text(), "done")
+        self.assertEqual((inbox / "stored.txt").read_text(), "stored")
+        self.assertIn("story-send-1", [receipt.delivery_id for receipt in self.dray.receipts(session="s1")])
+
+    def test_the_asyncio_client_does_the_same(self):
+        async def story():
+            async with connect(STORY["token"], AsyncDray) as dray:
+                sandbox = dray.sandbox(ADDRESS)
+                placed = await sandbox.put(LARGE, name="async.bin")
+                found = await sandbox.get(placed.path)
+                self.assertEqual(await dray.read_bytes(found), LARGE)
+                calls = [await dray.publish_tool_call("t", {"n": number}) for number in range(5)]
+                outcomes = await asyncio.gather(*(call.outcome(timeout=60) for call in calls))
+                self.assertEqual([outcome.arguments() for outcome in outcomes], [{"n": n} for n in range(5)])
+                probe = v1.ProbeSandboxRequest(sandbox=v1.SandboxRef(address=ADDRESS))
+                self.assertEqual((await dray.call(methods.SANDBOXES_PROBE, probe)).handle.backend, "local")
+
+        asyncio.run(story())
+
+    def test_who_is_not_known_or_lacks_the_scope_is_refused(self):
+        for token in [None, "another-token"]:
+            with connect(token) as stranger, self.assertRaises(UnauthenticatedError) as caught:
+                stranger.resolve({})
+            self.assertTrue(caught.exception.fault.advice)
+        with connect(STORY["narrow_token"]) as narrow:
+            self.assertEqual(narrow.resolve({"a": 1}).arguments, {"a": 1})
+            with self.assertRaises(DeniedError) as caught:
+                narrow.sandbox(ADDRESS).ls()
+            self.assertEqual(caught.exception.fault.detail, "missing_scope")
+
+    def test_an_endpoint_with_another_certificate_is_not_trusted(self):
+        with Dray(STORY["target"], token=STORY["token"], tls=Tls(server_name="localhost")) as dray:
+            with self.assertRaises(UnavailableError) as caught:
+                dray.resolve({})
+        self.assertEqual(caught.exception.fault.detail, "untrusted_certificate")
+
+    def test_another_tenant_reaches_nothing_of_the_first(self):
+        stored = self.dray.store(b"private", name="private.txt")
+        published = self.dray.publish_tool_call("t", {"text": "private"})
+        published.outcome(timeout=60)
+        with connect(STORY["other_token"]) as other:
+            with self.assertRaises(DeniedError):
+                other.read_bytes(stored)
+            with self.assertRaises(DeadlineError):
+                # An operation of another tenant is one that has not ended.
+                other.tool_call(published.operation_id).outcome(timeout=1)
+            with self.assertRaises(DeniedError):
+                other.sandbox(ADDRESS).ls()
+        named = v1.Claim.FromString(stored.SerializeToString())
+        named.artifact.tenant = "other"
+        with self.assertRaises((DeniedError, NotFoundError)):
+            self.dray.read_bytes(named)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,46 @@
+"""The publisher of a tenant on a real server with the shipped accounts.
+
+The variable DRAYAGE_STORY is JSON: servers, tenant, password, note (a reference that resolves to `Grüße`).
+"""
+
+import asyncio
+import json
+import os
+import unittest
+
+from drayage import CallOptions, InvalidParameterError
+from drayage.bus import AsyncPublisher, Publisher
+
+STORY = json.loads(os.environ["DRAYAGE_STORY"])
+LOGIN = {"tenant": STORY["tenant"], "password": STORY["password"], "options": CallOptions(timeout=60)}
+
+
+class Publishing(unittest.TestCase):
+    def test_a_tool_call_is_published_once_and_its_outcome_is_found_later(self):
+        with Publisher(STORY["servers"], **LOGIN) as publisher:
+            work = publisher.publish_tool_call("t", {"note": STORY["note"]}, operation_id="story-bus-1")
+            self.assertEqual(work.outcome().arguments(), {"note": "Grüße"})
+            again = publisher.publish_tool_call("t", {"note": STORY["note"]}, operation_id="story-bus-1")
+            self.assertEqual((work.duplicate, again.duplicate), (False, True))
+            self.assertEqual(again.outcome().arguments(), {"note": "Grüße"})
+            self.assertEqual(publisher.ask_outcome("story-bus-1").arguments(), {"note": "Grüße"})
+            self.assertIsNone(publisher.ask_outcome("story-bus-unknown"))
+            rejected = publisher.publish_tool_call("t", {"note": "file:text::files/b/none.txt"}).outcome()
+            with self.assertRaises(InvalidParameterError):
+                rejected.arguments()
+
+    def test_outcomes_that_were_missed_come_once(self):
+        async def story():
+            async with await AsyncPublisher.connect(STORY["servers"], **LOGIN) as publisher:
+                works = [await publisher.publish_tool_call("t", {"n": number}) for number in range(3)]
+                for work in works:
+                    await work.outcome()
+                missed = [outcome.operation_id async for outcome in publisher.missed_outcomes()]
+                self.assertLessEqual({work.operation_id for work in works}, set(missed))
+                self.assertEqual([outcome async for outcome in publisher.missed_outcomes(wait=0.5)], [])
+
+        asyncio.run(story())
+
+
+if __name__ == "__main__":
+    unittest.main()

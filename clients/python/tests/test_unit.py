@@ -1,0 +1,360 @@
+"""The client against small servers that misbehave on purpose: retries, deadlines, faults, digests, trace context."""
+
+import asyncio
+import hashlib
+import http.server
+import socket
+import tempfile
+import threading
+import time
+import unittest
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+from drayage import (
+    AsyncDray,
+    CallOptions,
+    DeadlineError,
+    DeniedError,
+    Dray,
+    FaultCode,
+    IntegrityError,
+    InvalidParameterError,
+    RetryPolicy,
+    Tls,
+    UnauthenticatedError,
+    UnavailableError,
+    methods,
+    v1,
+)
+from drayage._effects import DownloadEffect, UploadEffect
+from drayage._http import Transfers
+
+FAST = CallOptions(timeout=20, retry=RetryPolicy(first_delay=0.001, max_delay=0.01))
+
+
+def varint(value):
+    out = b""
+    while value > 0x7F:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def packed(number, data):
+    """A length-delimited field of protobuf."""
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def refuse(context, code, fault):
+    """Ends a request as the services do: a status with the fault in its details."""
+    any_fault = packed(1, b"type.googleapis.com/dray.v1.Fault") + packed(2, fault.SerializeToString())
+    context.set_trailing_metadata([("grpc-status-details-bin", b"\x08\x07" + packed(3, any_fault))])
+    context.abort(code, fault.message)
+
+
+class FakeEndpoint(grpc.GenericRpcHandler):
+    """Answers every method with one function, and keeps what it was sent."""
+
+    def __init__(self, answer, target="127.0.0.1:0"):
+        self.answer = answer
+        self.seen = []
+        self.server = grpc.server(futures.ThreadPoolExecutor(4))
+        self.server.add_generic_rpc_handlers([self])
+        self.target = f"127.0.0.1:{self.server.add_insecure_port(target)}"
+        self.server.start()
+
+    def service(self, details):
+        method = next(m for m in vars(methods).values() if getattr(m, "path", None) == details.method)
+
+        def handle(request, context):
+            metadata = dict(context.invocation_metadata())
+            self.seen.append((details.method, metadata, request))
+            return self.answer(len(self.seen), request, context)
+
+        return grpc.unary_unary_rpc_method_handler(
+            handle, method.request.FromString, method.reply.SerializeToString
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.stop(None).wait()
+
+
+class Calls(unittest.TestCase):
+    def test_a_passing_fault_is_repeated_with_the_same_operation_id(self):
+        def answer(number, request, context):
+            if number < 3:
+                fault = v1.Fault(code=v1.FAULT_CODE_RATE_LIMITED, message="Busy.", retryable=True, retry_after_ms=1)
+                refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, fault)
+            return v1.FetchReply(name=request.url)
+
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="acme", plaintext=True, options=FAST) as dray:
+            self.assertEqual(dray.fetch("http://a/").name, "http://a/")
+            operations = {metadata["dray-operation"] for _, metadata, _ in fake.seen}
+            self.assertEqual((len(fake.seen), len(operations)), (3, 1))
+            self.assertEqual({metadata["dray-tenant"] for _, metadata, _ in fake.seen}, {"acme"})
+
+    def test_a_final_fault_is_not_repeated_and_keeps_its_advice(self):
+        fault = v1.Fault(
+            code=v1.FAULT_CODE_DENIED, detail="ssrf_blocked", message="No.", advice="Use another.", trace_id="t"
+        )
+
+        def answer(number, request, context):
+            refuse(context, grpc.StatusCode.PERMISSION_DENIED, fault)
+
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST) as dray:
+            with self.assertRaises(DeniedError) as caught:
+                dray.fetch("http://a/")
+            self.assertEqual(len(fake.seen), 1)
+        found = caught.exception.fault
+        self.assertEqual((found.code, found.detail, found.trace_id), (FaultCode.DENIED, "ssrf_blocked", "t"))
+        self.assertEqual(str(caught.exception), "No. Use another.")
+
+    def test_an_unknown_caller_has_an_error_of_its_own(self):
+        def answer(number, request, context):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "a proxy says no")
+
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST) as dray:
+            with self.assertRaises(UnauthenticatedError):
+                dray.fetch("http://a/")
+
+    def test_attempts_end_after_their_number(self):
+        def answer(number, request, context):
+            context.abort(grpc.StatusCode.UNAVAILABLE, "down")
+
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True, options=FAST) as dray:
+            with self.assertRaises(UnavailableError):
+                dray.fetch("http://a/")
+            self.assertEqual(len(fake.seen), FAST.retry.max_attempts)
+
+    def test_the_deadline_holds_for_all_attempts_together(self):
+        def answer(number, request, context):
+            fault = v1.Fault(
+                code=v1.FAULT_CODE_UNAVAILABLE, message="Later.", retryable=True, retry_after_ms=3_600_000
+            )
+            refuse(context, grpc.StatusCode.UNAVAILABLE, fault)
+
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True) as dray:
+            with self.assertRaises(UnavailableError):
+                dray.fetch("http://a/")
+            self.assertEqual(len(fake.seen), 1, "an hour does not fit into the deadline")
+
+    def test_a_service_that_hangs_ends_at_the_deadline_of_the_client(self):
+        release = threading.Event()
+
+        def answer(number, request, context):
+            release.wait()
+            return v1.FetchReply()
+
+        with FakeEndpoint(answer) as fake, Dray(fake.target, tenant="a", plaintext=True) as dray:
+            try:
+                with self.assertRaises(DeadlineError):
+                    dray.with_options(timeout=0.2).fetch("http://a/")
+            finally:
+                release.set()
+
+    def test_an_endpoint_that_starts_later_is_found_within_the_deadline(self):
+        # Holds the port without listening, so that no other process gets it before the endpoint does.
+        holder = socket.socket()
+        self.addCleanup(holder.close)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{holder.getsockname()[1]}"
+        waiting = threading.Event()
+        policy = RetryPolicy(max_attempts=1000, first_delay=0.01, max_delay=0.05)
+        results = []
+
+        def ask():
+            with Dray(target, tenant="a", plaintext=True, options=CallOptions(timeout=60, retry=policy)) as dray:
+                waiting.set()
+                results.append(dray.fetch("http://a/").name)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        waiting.wait()
+        with FakeEndpoint(lambda *_: v1.FetchReply(name="up"), target):
+            asking.join()
+        self.assertEqual(results, ["up"])
+
+    def test_options_travel_as_metadata(self):
+        trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        with FakeEndpoint(lambda *_: v1.FetchReply()) as fake:
+            with Dray(fake.target, token="secret", plaintext=True, options=FAST) as dray:
+                dray.with_options(operation_id="o-1", session="s", app="p", traceparent=trace).fetch("http://a/")
+        metadata = fake.seen[0][1]
+        for name, value in {
+            "authorization": "Bearer secret",
+            "dray-operation": "o-1",
+            "dray-session": "s",
+            "dray-app": "p",
+            "traceparent": trace,
+        }.items():
+            self.assertEqual(metadata[name], value)
+        self.assertNotIn("dray-tenant", metadata)
+
+    def test_requests_go_to_the_endpoint_of_their_service(self):
+        with FakeEndpoint(lambda *_: v1.FetchReply()) as first, FakeEndpoint(lambda *_: v1.SandboxEntry()) as second:
+            endpoints = {"dray.v1.Sandboxes": second.target}
+            with Dray(first.target, tenant="a", plaintext=True, endpoints=endpoints) as dray:
+                dray.fetch("http://a/")
+                dray.sandbox("docker:web").stat("/x")
+        self.assertEqual([method for method, _, _ in first.seen], ["/dray.v1.Egress/Fetch"])
+        self.assertEqual([method for method, _, _ in second.seen], ["/dray.v1.Sandboxes/Stat"])
+
+    def test_an_argument_to_correct_is_an_error_with_the_text_for_the_model(self):
+        invalid = v1.InvalidParameter(parameter="f", pointer="/f", tool_message="Parameter f is invalid")
+        with FakeEndpoint(lambda *_: v1.ResolveReply(invalid=invalid)) as fake:
+            with Dray(fake.target, tenant="a", plaintext=True) as dray:
+                with self.assertRaises(InvalidParameterError) as caught:
+                    dray.resolve({"f": "file:text::x"})
+        self.assertEqual(caught.exception.tool_message, "Parameter f is invalid")
+
+    def test_the_asyncio_client_repeats_and_reports_in_the_same_way(self):
+        def answer(number, request, context):
+            if number == 1:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+            if request.url == "refuse":
+                fault = v1.Fault(code=v1.FAULT_CODE_DENIED, message="No.")
+                refuse(context, grpc.StatusCode.PERMISSION_DENIED, fault)
+            return v1.FetchReply(name="found")
+
+        async def story(target):
+            async with AsyncDray(target, tenant="a", plaintext=True, options=FAST) as dray:
+                self.assertEqual((await dray.fetch("http://a/")).name, "found")
+                with self.assertRaises(DeniedError):
+                    await dray.fetch("refuse")
+
+        with FakeEndpoint(answer) as fake:
+            asyncio.run(story(fake.target))
+        self.assertEqual(len(fake.seen), 3)
+
+
+class Options(unittest.TestCase):
+    def test_a_token_does_not_travel_without_tls_to_another_machine(self):
+        for target in ["10.0.0.1:50051", "files.example.org:50051", "localhost.example.org:1"]:
+            with self.assertRaises(ValueError):
+                Dray(target, token="secret", plaintext=True)
+        with self.assertRaises(ValueError):
+            Dray("127.0.0.1:1", token="t", plaintext=True, endpoints={"dray.v1.Files": "10.0.0.1:1"})
+        Dray("[::1]:50051", token="secret", plaintext=True).close()
+        self.assertNotIn("secret", repr(Dray("h:1", token="secret")._channels.connection))
+
+    def test_a_client_certificate_needs_its_key(self):
+        with self.assertRaises(ValueError):
+            Tls(certificate=b"c")
+
+    def test_delays_grow_with_jitter_and_respect_the_service(self):
+        policy = RetryPolicy(first_delay=0.1, max_delay=1)
+        self.assertEqual([policy.delay(n, 0, lambda: 1) for n in (1, 2, 3, 9)], [0.1, 0.2, 0.4, 1])
+        self.assertEqual(policy.delay(3, 0, lambda: 0), 0)
+        self.assertEqual(policy.delay(1, 7.5, lambda: 1), 7.5)
+
+
+class FakeStore:
+    """A store that answers with scripted bodies, one for each request, and keeps what was put."""
+
+    def __init__(self, bodies=(), statuses=()):
+        self.bodies, self.statuses, self.received = list(bodies), list(statuses), []
+        store = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body, announced = store.bodies.pop(0)
+                self.send_response(200)
+                self.send_header("content-length", str(announced))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_PUT(self):
+                store.received.append(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(store.statuses.pop(0))
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/o?sig=1"
+        threading.Thread(target=self.server.serve_forever).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+CONTENT = b"0123456789" * 1000
+ARTIFACT = v1.Artifact(sha256=hashlib.sha256(CONTENT).digest(), size=len(CONTENT))
+
+
+class Bodies(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.transfers = Transfers(None)
+
+    def deadline(self):
+        return time.monotonic() + 30
+
+    def test_a_broken_download_is_repeated_and_only_the_whole_file_appears(self):
+        whole = (CONTENT, len(CONTENT))
+        with FakeStore([(CONTENT[:500], len(CONTENT)), whole]) as store:
+            target = self.folder / "f"
+            self.transfers.download(DownloadEffect(store.url, ARTIFACT, target), self.deadline(), FAST.retry)
+        self.assertEqual(target.read_bytes(), CONTENT)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["f"])
+
+    def test_other_bytes_than_announced_are_an_error_and_leave_no_file(self):
+        other = CONTENT[:-1] + b"x"
+        for body in [other, CONTENT + b"x"]:
+            with FakeStore([(body, len(body))]) as store:
+                effect = DownloadEffect(store.url, ARTIFACT, self.folder / "f")
+                with self.assertRaises(IntegrityError):
+                    self.transfers.download(effect, self.deadline(), FAST.retry)
+            self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_an_upload_is_repeated_from_its_beginning(self):
+        source = self.folder / "f"
+        source.write_bytes(CONTENT)
+        with FakeStore(statuses=[503, 200]) as store:
+            effect = UploadEffect(store.url, {}, source, len(CONTENT))
+            self.transfers.upload(effect, self.deadline(), FAST.retry)
+        self.assertEqual(store.received, [CONTENT, CONTENT])
+
+    def test_a_refused_upload_is_not_repeated(self):
+        with FakeStore(statuses=[403]) as store:
+            with self.assertRaises(UnavailableError):
+                effect = UploadEffect(store.url, {}, CONTENT, len(CONTENT))
+                self.transfers.upload(effect, self.deadline(), FAST.retry)
+        self.assertEqual(len(store.received), 1)
+
+
+class Ids(unittest.TestCase):
+    def test_requests_that_only_prepare_have_ids_that_follow_from_the_operation(self):
+        def answer(number, request, context):
+            if isinstance(request, v1.PrepareUploadRequest):
+                return v1.PrepareUploadReply(upload_id="u", url=v1.PresignedUrl(url=store.url))
+            if isinstance(request, v1.FinishUploadRequest):
+                return v1.FinishUploadReply(claim=v1.Claim(store="s"))
+            return v1.ToolCallAccepted(operation_id="o")
+
+        arguments = {"a": "x" * 100_000}
+        with FakeStore(statuses=[200, 200]) as store, FakeEndpoint(answer) as fake:
+            with Dray(fake.target, tenant="a", plaintext=True, options=FAST) as dray:
+                for _ in range(2):
+                    dray.with_options(operation_id="o").publish_tool_call("t", arguments)
+        ids = [metadata["dray-operation"] for _, metadata, _ in fake.seen]
+        self.assertEqual(ids, ["o-1", "o-2", "o"] * 2)
+        self.assertEqual(fake.seen[2][2].arguments.claim.store, "s")
+
+
+if __name__ == "__main__":
+    unittest.main()

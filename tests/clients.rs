@@ -1,0 +1,3 @@
+//! The clients in other languages against the real services.
+
+mod python;
