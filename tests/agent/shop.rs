@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
@@ -24,7 +26,7 @@ async fn answer(
             "{}\n{LONG_TEXT_END}\n",
             "A line of a long result.\n".repeat(4000)
         );
-        return Ok(double::bytes_reply(200, "text/plain", text.into()));
+        return Ok(fake_server::bytes_reply(200, "text/plain", text.into()));
     }
     let (mut reader, mut body) = (received.into_reader(), Vec::new());
     while let Some(chunk) = reader.piece().await.map_err(|_| ConnectionClosed)? {
@@ -32,7 +34,7 @@ async fn answer(
     }
     let body = serde_json::from_slice(&body).map_err(|_| ConnectionClosed)?;
     shared.lock().push(body);
-    Ok(double::json_reply(200, &json!({"taken": true})))
+    Ok(fake_server::json_reply(200, &json!({"taken": true})))
 }
 
 impl FakeEndpoint {

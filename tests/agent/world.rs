@@ -1,4 +1,4 @@
-//! Every service in one process, and doubles of what is around them.
+//! Every service in one process, and fake servers for their surroundings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use dray_file_resolver::FileResolver;
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
-use dray_platform_telegram::double::FakeTelegram as Telegram;
+use dray_platform_telegram::fake_server::FakeTelegram as Telegram;
 use dray_proto::v1;
 use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{ConfigSources, Environment};

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_http::{HttpClient, HttpTimeouts};
-use dray_platform_telegram::double::{FakeTelegram as Telegram, UserFile};
+use dray_platform_telegram::fake_server::{FakeTelegram as Telegram, UserFile};
 use dray_testkit::eventually;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! One machine with a nats-server, a store behind a faulty proxy, a DIAL Core double, and services as processes.
+//! One machine with a nats-server, a store behind a faulty proxy, a fake DIAL Core, and services as processes.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -203,7 +203,7 @@ impl ProcessFixture {
         }
     }
 
-    /// Waits until the DIAL Core double was asked for this file.
+    /// Waits until the fake DIAL Core was asked for this file.
     pub(crate) async fn until_asked(&self, path: &str) {
         eventually("a question to DIAL Core", async || {
             self.dial

@@ -1,4 +1,4 @@
-"""Drives the double of DIAL Core with the official client; argument: its URL."""
+"""Drives the fake DIAL Core with the official client; argument: its URL."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A bot by discord.py, which talks to the double of the API.
+"""A bot by discord.py, which talks to the fake of the API.
 
 Usage: discord_client.py BASE_URL TOKEN CHANNEL
 

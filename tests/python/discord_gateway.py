@@ -1,4 +1,4 @@
-"""A bot by discord.py, which receives from the double of the gateway.
+"""A bot by discord.py, which receives from the fake gateway.
 
 Usage: discord_gateway.py BASE_URL TOKEN CHANNEL
 

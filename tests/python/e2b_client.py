@@ -1,4 +1,4 @@
-"""Drives the double of E2B with the vendor's client, and prints what that makes of it."""
+"""Drives the fake E2B server with the vendor's client, and prints what that makes of it."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Proves the double of a submission server with smtplib: email_client.py PORT USER PASSWORD NOBODY."""
+"""Proves the fake submission server with smtplib: email_client.py PORT USER PASSWORD NOBODY."""
 
 import json
 import smtplib

@@ -1,4 +1,4 @@
-"""Proves the double of a homeserver with matrix-nio: matrix_client.py URL TOKEN ROOM USER."""
+"""Proves the fake homeserver with matrix-nio: matrix_client.py URL TOKEN ROOM USER."""
 
 import asyncio
 import hashlib
@@ -38,11 +38,11 @@ async def send(client, content, transaction=None):
 async def main():
     config = AsyncClientConfig(max_limit_exceeded=0, max_timeouts=0)
     client = AsyncClient(URL, config=config)
-    client.restore_login(user_id="@bot:double.example", device_id="DOUBLE", access_token=TOKEN)
+    client.restore_login(user_id="@bot:fake.example", device_id="FAKE", access_token=TOKEN)
     shown = {"me": (await client.whoami()).user_id}
     shown["limit"] = (await client.content_repository_config()).upload_size
-    shown["alias"] = (await client.room_resolve_alias("#room:double.example")).room_id
-    missing = await client.room_resolve_alias("#nowhere:double.example")
+    shown["alias"] = (await client.room_resolve_alias("#room:fake.example")).room_id
+    missing = await client.room_resolve_alias("#nowhere:fake.example")
     shown["nowhere"] = missing.status_code
 
     uploaded = await upload(client, DATA, "отчёт.csv")
@@ -50,7 +50,7 @@ async def main():
     shown["uri"] = uploaded.content_uri
     got = await client.download(uploaded.content_uri)
     shown["download"] = hashlib.sha256(got.body).hexdigest()
-    gone = await client.download("mxc://double.example/never")
+    gone = await client.download("mxc://fake.example/never")
     assert isinstance(gone, DownloadError), gone
     shown["gone"] = gone.status_code
     large = await upload(client, b"x" * 200_001, "large.csv")

@@ -1,4 +1,4 @@
-"""The provider's own client, which talks to the double of Modal.
+"""The provider's own client, which talks to the fake Modal server.
 
 Usage: modal_client.py SANDBOX_ID FOLDER
 

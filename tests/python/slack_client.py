@@ -1,4 +1,4 @@
-"""An app by slack_sdk, which talks to the double of the Web API.
+"""An app by slack_sdk, which talks to the fake server of the Web API.
 
 Usage: slack_client.py BASE_URL TOKEN CHANNEL
 

@@ -1,4 +1,4 @@
-"""A bot by python-telegram-bot, which talks to the double of the Bot API.
+"""A bot by python-telegram-bot, which talks to the fake server of the Bot API.
 
 Usage: telegram_client.py BASE_URL TOKEN GROUP MOVED
 

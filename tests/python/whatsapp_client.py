@@ -1,4 +1,4 @@
-"""A number by pywa, which talks to the double of the Cloud API.
+"""A number by pywa, which talks to the fake server of the Cloud API.
 
 Usage: whatsapp_client.py BASE_URL TOKEN NUMBER PERSON MEDIA
 

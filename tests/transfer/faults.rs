@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use dray_platform_discord::double::InjectedFault as DiscordFault;
-use dray_platform_telegram::double::InjectedFault;
+use dray_platform_discord::fake_server::InjectedFault as DiscordFault;
+use dray_platform_telegram::fake_server::InjectedFault;
 use dray_proto::v1::FileState;
 use dray_testkit::eventually;
 use dray_testkit::s3::{FaultRule, S3Fault};

@@ -1,29 +1,31 @@
-//! The doubles of the platforms: what a configuration says of them, what their users see, and the trouble they make.
+//! The fake servers of the platforms: their configuration, what their users see, and the faults they inject.
 
 use std::fmt::Write as _;
 
-use dray_http::double::ContentDigest;
-use dray_platform_discord::double::{FakeDiscord as Discord, InjectedFault as DiscordFault};
-use dray_platform_email::double::{FakeMailServer as Email, InjectedFault as EmailFault};
-use dray_platform_matrix::double::{FakeHomeserver as Matrix, InjectedFault as MatrixFault};
-use dray_platform_slack::double::{
+use dray_http::fake_server::ContentDigest;
+use dray_platform_discord::fake_server::{FakeDiscord as Discord, InjectedFault as DiscordFault};
+use dray_platform_email::fake_server::{FakeMailServer as Email, InjectedFault as EmailFault};
+use dray_platform_matrix::fake_server::{FakeHomeserver as Matrix, InjectedFault as MatrixFault};
+use dray_platform_slack::fake_server::{
     FakeSlack as Slack, InjectedFault as SlackFault, SIGNING_SECRET,
 };
-use dray_platform_telegram::double::{FakeTelegram as Telegram, InjectedFault as TelegramFault};
-use dray_platform_webhook::double::{
+use dray_platform_telegram::fake_server::{
+    FakeTelegram as Telegram, InjectedFault as TelegramFault,
+};
+use dray_platform_webhook::fake_server::{
     FakeReceiver as Webhook, InjectedFault as WebhookFault, SHARED_SECRET,
 };
-use dray_platform_whatsapp::double::{
+use dray_platform_whatsapp::fake_server::{
     FakeCloudApi as WhatsApp, InjectedFault as WhatsAppFault, PHONE_NUMBER_ID,
 };
 use dray_proto::v1;
 use dray_types::{PlatformKind, Sha256Digest};
 use rand::{Rng as _, RngCore};
 
-/// Chats of the webhook double: a backlog of one chat goes on with one delivery a second.
+/// Chats of the fake webhook receiver: a backlog of one chat goes on with one delivery a second.
 const WEBHOOK_CHATS: usize = 8;
 
-/// Those of a double.
+/// Names of the platforms that have a fake server.
 pub(crate) const ALL_PLATFORMS: [&str; 7] = [
     "telegram", "discord", "slack", "webhook", "whatsapp", "matrix", "email",
 ];
@@ -45,7 +47,7 @@ const MAX_FILE_BYTES: u64 = 20 << 20;
 /// Part of a configuration: its name after that of the accounts, keys and values.
 type Section = (String, Vec<(&'static str, String)>);
 
-/// Where the webhook double takes the events of a chat.
+/// Where the fake webhook receiver takes the events of a chat.
 fn path(chat: &str) -> String {
     format!("/hooks/{chat}")
 }

@@ -1,4 +1,4 @@
-//! One machine for files on their way: a real nats-server, a store behind a faulty proxy, doubles of all platforms, a
+//! One machine for files on their way: a real nats-server, a store behind a faulty proxy, fake servers of all platforms, a
 //! folder that is a sandbox, and services as processes that can be killed.
 
 use std::io::{BufRead as _, BufReader};

@@ -1,7 +1,7 @@
 //! The round trip as an operator sees it: `dray session`, `dray send`, `dray receipts`, `dray sandbox`, and an
 //! attachment of the user on its way in.
 
-use dray_platform_telegram::double::{InjectedFault, UserFile};
+use dray_platform_telegram::fake_server::{InjectedFault, UserFile};
 use dray_testkit::eventually;
 use serde_json::Value;
 

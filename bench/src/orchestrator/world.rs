@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bytes::Bytes;
 use dray_bus::{Bus, Topology};
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, SharedState};
+use dray_http::fake_server::{self, ConnectionClosed, FakeServer, ReceivedRequest, SharedState};
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_orchestrator::{Config, Orchestrator};
 use dray_service::{Service as _, ServiceContext};
@@ -180,9 +180,9 @@ fn contains_bytes(text: &[u8], wanted: &[u8]) -> bool {
 fn tool_response(
     _: Arc<SharedState<()>>,
     _: ReceivedRequest,
-) -> BoxFuture<'static, Result<double::Reply, ConnectionClosed>> {
+) -> BoxFuture<'static, Result<fake_server::Reply, ConnectionClosed>> {
     let body = Bytes::from_static(b"{\"found\":true}");
-    Box::pin(async move { Ok(double::bytes_reply(200, "application/json", body)) })
+    Box::pin(async move { Ok(fake_server::bytes_reply(200, "application/json", body)) })
 }
 
 fn agent_manifest(tool: &str) -> Value {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dray_bus::{Bus, CallError, Meta};
 use dray_platform_delivery::PlatformDelivery;
-use dray_platform_telegram::double::FakeTelegram;
+use dray_platform_telegram::fake_server::FakeTelegram;
 use dray_proto::contract::Call;
 use dray_proto::v1;
 use dray_sandbox_transfer::SandboxTransfer;

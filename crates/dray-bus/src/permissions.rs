@@ -34,6 +34,7 @@ pub struct Permissions {
     responds: bool,
     streams: BTreeSet<String>,
     durables: BTreeSet<String>,
+    unknown_durables: BTreeSet<String>,
 }
 
 /// A subject that may be subscribed to.
@@ -57,6 +58,7 @@ impl Permissions {
             responds: false,
             streams: BTreeSet::new(),
             durables: BTreeSet::new(),
+            unknown_durables: BTreeSet::new(),
         };
         // Every identity has its own prefix, or each could read the replies to all others (18).
         permissions.allow_subscribe(format!("_INBOX_{user}.>"), None);
@@ -100,6 +102,12 @@ impl Permissions {
             .consumers
             .retain(|consumer| self.durables.contains(&consumer.durable));
         topology
+    }
+
+    /// Durable consumers that [`Self::consumes`] named and the topology does not have. Their work has no reader, so a
+    /// deployment with such an identity is not written.
+    pub fn unknown_durables(&self) -> impl Iterator<Item = &str> {
+        self.unknown_durables.iter().map(String::as_str)
     }
 
     /// Answers a call in the queue group of its own name, and subscribes to cancellations without a group: only the
@@ -187,15 +195,17 @@ impl Permissions {
     }
 
     /// Consumes work from a durable consumer of the topology: pulls and acknowledges, keeps the ledger of its area,
-    /// publishes rejections and dead letters.
+    /// publishes rejections and dead letters. A name that the topology does not have gives no right, and is one of
+    /// [`Self::unknown_durables`].
     #[must_use]
-    pub fn consumes<W: Work>(self, durable: &str) -> Self {
+    pub fn consumes<W: Work>(mut self, durable: &str) -> Self {
         let topology = Topology::default();
         let Some(consumer) = topology
             .consumers
             .iter()
             .find(|consumer| consumer.durable == durable)
         else {
+            self.unknown_durables.insert(durable.to_owned());
             return self;
         };
         let all = self
@@ -339,6 +349,21 @@ mod tests {
                 vec!["DRAY_WORK", "DRAY_EVENT", "DRAY_DEAD", "KV_dray_ledger"],
                 vec!["platform-delivery-slack"]
             )
+        );
+    }
+
+    #[test]
+    fn a_consumer_that_the_topology_does_not_have_gives_no_right_and_is_reported() {
+        let known =
+            Permissions::service("x").consumes::<v1::DeliverFiles>("platform-delivery-slack");
+        assert_eq!(known.unknown_durables().count(), 0);
+        let unknown =
+            Permissions::service("x").consumes::<v1::DeliverFiles>("platform-delivery-slak");
+        assert!(unknown.unknown_durables().eq(["platform-delivery-slak"]));
+        assert!(
+            unknown
+                .publish_subjects()
+                .eq(Permissions::service("x").publish_subjects())
         );
     }
 

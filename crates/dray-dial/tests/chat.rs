@@ -1,4 +1,4 @@
-//! Chat completions against the double, faults included.
+//! Chat completions against the fake server, faults included.
 
 #![cfg(test)]
 
@@ -16,9 +16,9 @@ use serde_json::json;
 const CHAT_PATH: &str = "/openai/deployments/gpt/chat/completions";
 
 async fn start() -> (DialCore, ChatClient, Caller) {
-    let double = DialCore::start().await.unwrap();
-    double.add_key("k", "b");
-    let mut options = DialOptions::new(double.url(), "2025-01-01");
+    let fake_server = DialCore::start().await.unwrap();
+    fake_server.add_key("k", "b");
+    let mut options = DialOptions::new(fake_server.url(), "2025-01-01");
     options.backoff = Duration::from_millis(1);
     options.chat = HttpTimeouts {
         idle: Duration::from_millis(300),
@@ -34,7 +34,7 @@ async fn start() -> (DialCore, ChatClient, Caller) {
         ],
         ..Caller::default()
     };
-    (double, chat, caller)
+    (fake_server, chat, caller)
 }
 
 async fn all(chat: &ChatClient, caller: &Caller) -> (Vec<ChunkDelta>, Option<ChatError>) {
@@ -57,8 +57,8 @@ async fn all(chat: &ChatClient, caller: &Caller) -> (Vec<ChunkDelta>, Option<Cha
 
 #[tokio::test]
 async fn every_part_of_a_chunk_arrives() {
-    let (double, chat, caller) = start().await;
-    double.chat("gpt", vec![
+    let (fake_server, chat, caller) = start().await;
+    fake_server.chat("gpt", vec![
         json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}}]}),
         json!({"choices": [{"index": 0, "delta": {"custom_content": {
             "attachments": [{"index": 0, "title": "t", "url": "files/b/a"}],
@@ -102,7 +102,7 @@ async fn every_part_of_a_chunk_arrives() {
     );
     assert_eq!(deltas[3].statistics[0].model, "m");
     assert_eq!(deltas[3].finish_reason.as_deref(), Some("stop"));
-    let seen = double.seen();
+    let seen = fake_server.seen();
     assert_eq!(
         seen[0].target,
         format!("{CHAT_PATH}?api-version=2025-01-01")
@@ -120,7 +120,7 @@ async fn every_part_of_a_chunk_arrives() {
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn a_stream_ends_well_or_says_why_not() {
-    let (double, chat, caller) = start().await;
+    let (fake_server, chat, caller) = start().await;
     let hi = r#"data: {"choices":[{"delta":{"content":"Hi"}}]}"#;
     let end = r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
     let error = r#"data: {"error":{"message":"no","code":"429","display_message":" Later. "}}"#;
@@ -173,7 +173,7 @@ async fn a_stream_ends_well_or_says_why_not() {
             Some(ChatKind::Malformed),
         ),
     ] {
-        double.trouble(CHAT_PATH, Some(trouble.clone()));
+        fake_server.trouble(CHAT_PATH, Some(trouble.clone()));
         let (deltas, error) = all(&chat, &caller).await;
         let shown: String = format!("{trouble:?}").chars().take(200).collect();
         assert_eq!(
@@ -182,7 +182,7 @@ async fn a_stream_ends_well_or_says_why_not() {
             "{shown}"
         );
     }
-    double.trouble(CHAT_PATH, Some(ApiTrouble::Says(format!("{error}\n\n"))));
+    fake_server.trouble(CHAT_PATH, Some(ApiTrouble::Says(format!("{error}\n\n"))));
     assert_eq!(
         all(&chat, &caller)
             .await
@@ -196,27 +196,27 @@ async fn a_stream_ends_well_or_says_why_not() {
 
 #[tokio::test]
 async fn a_busy_model_is_asked_three_times_and_a_refusing_one_once() {
-    let (double, chat, caller) = start().await;
+    let (fake_server, chat, caller) = start().await;
     for (status, asked) in [(429, 3), (500, 3), (400, 1), (401, 1), (403, 1), (404, 1)] {
-        let before = double.seen().len();
-        double.trouble(CHAT_PATH, Some(ApiTrouble::Status(status)));
+        let before = fake_server.seen().len();
+        fake_server.trouble(CHAT_PATH, Some(ApiTrouble::Status(status)));
         let (_, error) = all(&chat, &caller).await;
         assert_eq!(error.unwrap().status(), Some(status));
-        assert_eq!(double.seen().len() - before, asked, "{status}");
+        assert_eq!(fake_server.seen().len() - before, asked, "{status}");
     }
 }
 
 #[tokio::test]
 async fn a_model_that_is_gone_is_a_failed_connection() {
-    let (double, chat, caller) = start().await;
-    drop(double);
+    let (fake_server, chat, caller) = start().await;
+    drop(fake_server);
     assert_eq!(all(&chat, &caller).await.1.unwrap().kind, ChatKind::Connect);
 }
 
 #[tokio::test]
 async fn r_2_another_model_gets_its_own_key_and_nothing_of_the_caller() {
-    let (double, _, caller) = start().await;
-    let base = format!("{}/v1/", double.url());
+    let (fake_server, _, caller) = start().await;
+    let base = format!("{}/v1/", fake_server.url());
     let wait = Duration::from_millis(1);
     let chat = ChatClient::open(
         &base,
@@ -227,7 +227,7 @@ async fn r_2_another_model_gets_its_own_key_and_nothing_of_the_caller() {
     )
     .unwrap();
     assert_eq!(all(&chat, &caller).await.1.unwrap().status(), Some(401));
-    let seen = double.seen();
+    let seen = fake_server.seen();
     assert_eq!(seen[0].target, "/v1/chat/completions");
     assert_eq!(
         (
@@ -241,8 +241,8 @@ async fn r_2_another_model_gets_its_own_key_and_nothing_of_the_caller() {
 
 #[tokio::test]
 async fn only_named_headers_go_along_when_they_are_named() {
-    let (double, chat, caller) = start().await;
-    double.chat(
+    let (fake_server, chat, caller) = start().await;
+    fake_server.chat(
         "a b",
         vec![json!({"choices": [{"delta": {}, "finish_reason": "stop"}]})],
     );
@@ -250,8 +250,8 @@ async fn only_named_headers_go_along_when_they_are_named() {
     chat.stream_with(&caller, Some(&named), "a%20b", json!({}))
         .await
         .unwrap();
-    let seen = double.seen();
+    let seen = fake_server.seen();
     assert_eq!((seen[0].header("x-a"), seen[0].header("x-b")), ("", "2"));
     let refused = chat.stream(&caller, "../x", json!({})).await.unwrap_err();
-    assert_eq!((refused.status(), double.seen().len()), (Some(404), 1));
+    assert_eq!((refused.status(), fake_server.seen().len()), (Some(404), 1));
 }

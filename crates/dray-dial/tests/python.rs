@@ -1,4 +1,4 @@
-//! The double of DIAL Core against the official Python client.
+//! The fake DIAL Core against the official Python client.
 
 #![cfg(test)]
 
@@ -7,22 +7,22 @@ use dray_testkit::python;
 use serde_json::json;
 
 #[tokio::test]
-async fn the_official_client_works_against_the_double() {
-    let double = DialCore::start().await.unwrap();
-    double.add_key("k", "b");
-    double.put("b/f/z", "z", "text/plain");
-    double.document(
+async fn the_official_client_works_against_the_fake_server() {
+    let fake_server = DialCore::start().await.unwrap();
+    fake_server.add_key("k", "b");
+    fake_server.put("b/f/z", "z", "text/plain");
+    fake_server.document(
         "/openai/toolsets/t",
         json!({"id": "t", "toolset": "t", "transport": "HTTP"}),
     );
-    double.sign_in("t", json!({"result": "success"}));
+    fake_server.sign_in("t", json!({"result": "success"}));
     let chunk = |delta, reason: Option<&str>| {
         json!({
             "id": "1", "object": "chat.completion.chunk", "created": 1, "model": "gpt",
             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
         })
     };
-    double.chat(
+    fake_server.chat(
         "gpt",
         vec![
             chunk(json!({"role": "assistant", "content": "Hel"}), None),
@@ -30,7 +30,7 @@ async fn the_official_client_works_against_the_double() {
             chunk(json!({}), Some("stop")),
         ],
     );
-    let url = double.url();
+    let url = fake_server.url();
     let said = python::run_script("dial_client.py", "aidial_client", &[&url]).await;
     assert_eq!(said, "ok");
 }

@@ -1,7 +1,7 @@
 //! R7: memory of parallel calls is bounded by their number, not by the size of their files.
 //!
 //! A test binary of its own, because it measures its whole process: the resolver, the store's client and server, and
-//! the DIAL double.
+//! the fake DIAL Core.
 
 #![cfg(test)]
 

@@ -5,7 +5,7 @@
 //! - [`HttpResponse`]: a bounded answer or a stream.
 //! - [`HttpError`]: what failed, and whether the peer may have got the whole request.
 //! - [`DestinationGuard`]: decides where a client of [`HttpClient::guarded`] may connect.
-//! - `double` (feature `double`): the other end, for fake servers of platforms and providers.
+//! - `fake_server` (feature `fake-server`): the other end, for fake servers of platforms and providers.
 //!
 //! What it does not do: it never dials what a model, a user or a document chose (the egress-fetcher does), follows no
 //! redirect and sends nothing twice. Only a guarded client dials what a caller's manifest chose.
@@ -30,10 +30,10 @@
 mod address;
 mod answer;
 mod client;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
 mod error;
 mod exactly;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod guard;
 mod multipart;
 mod request;

@@ -283,13 +283,13 @@ async fn queries_and_forms_are_escaped() {
     );
 }
 
-mod doubles {
+mod fake_server {
     use std::sync::Arc;
 
     use dray_types::Sha256Digest;
 
     use super::*;
-    use crate::double::{
+    use crate::fake_server::{
         ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, cut_reply, json_reply,
         with_header,
     };

@@ -382,32 +382,23 @@ impl DeliveryStep {
     }
 }
 
-impl From<ReadyStep> for DeliveryStep {
-    fn from(step: ReadyStep) -> Self {
-        Self::Ready(step)
-    }
+/// Makes a step of each state a [`DeliveryStep`].
+macro_rules! impl_from_states {
+    ($($state:ident => $variant:ident),+ $(,)?) => {
+        $(
+            impl From<$state> for DeliveryStep {
+                fn from(step: $state) -> Self {
+                    Self::$variant(step)
+                }
+            }
+        )+
+    };
 }
 
-impl From<SendingStep> for DeliveryStep {
-    fn from(step: SendingStep) -> Self {
-        Self::Sending(step)
-    }
-}
-
-impl From<DoneStep> for DeliveryStep {
-    fn from(step: DoneStep) -> Self {
-        Self::Done(step)
-    }
-}
-
-impl From<UnknownStep> for DeliveryStep {
-    fn from(step: UnknownStep) -> Self {
-        Self::Unknown(step)
-    }
-}
-
-impl From<FailedStep> for DeliveryStep {
-    fn from(step: FailedStep) -> Self {
-        Self::Failed(step)
-    }
+impl_from_states! {
+    ReadyStep => Ready,
+    SendingStep => Sending,
+    DoneStep => Done,
+    UnknownStep => Unknown,
+    FailedStep => Failed,
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`DiscordPlatform`]: one bot, as [`Platform`] and [`InboundSource`].
 //! - [`DiscordOptions`]: what an operator sets about it.
-//! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
+//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it keeps no state beyond a connection, and repeats a message that may be visible only under
 //! the same nonce. It does not shard: one connection serves one bot.
@@ -20,8 +20,8 @@
 //! ```
 
 mod api;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod fetch;
 mod gateway;
 mod message;

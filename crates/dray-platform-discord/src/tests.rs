@@ -20,7 +20,7 @@ use dray_types::{Clock, Secret, Sha256Digest};
 use futures_util::StreamExt as _;
 use serde_json::json;
 
-use crate::double::{FakeDiscord, InjectedFault};
+use crate::fake_server::{FakeDiscord, InjectedFault};
 use crate::{DiscordOptions, DiscordPlatform};
 
 /// In Unix milliseconds: what the ids of the fake server count from, and one second.

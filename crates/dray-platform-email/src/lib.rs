@@ -3,7 +3,7 @@
 //!
 //! - [`EmailPlatform`]: one address, as [`Platform`] and [`InboundSource`].
 //! - [`EmailOptions`]: what an operator sets about it.
-//! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
+//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it never repeats a mail whose response was lost, and never removes a mail from the mailbox.
 //!
@@ -23,8 +23,8 @@
 //! ```
 
 mod address;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod imap;
 mod inbox;
 mod mime;

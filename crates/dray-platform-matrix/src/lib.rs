@@ -2,7 +2,7 @@
 //!
 //! - [`MatrixPlatform`]: one user on one homeserver, as [`Platform`] and [`InboundSource`].
 //! - [`MatrixOptions`]: what an operator sets about it.
-//! - `double` (feature `double`): a homeserver that speaks the same wire, for tests and the demo.
+//! - `fake_server` (feature `fake-server`): a homeserver that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it writes into no encrypted room, joins no room by itself, and keeps no state.
 //!
@@ -22,9 +22,9 @@
 //! ```
 
 mod api;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
 mod event;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod options;
 mod send;
 mod sync;

@@ -3,7 +3,7 @@
 //!
 //! - [`SlackPlatform`]: one app in one workspace, as [`Platform`] and [`InboundSource`].
 //! - [`SlackOptions`]: what an operator sets about it.
-//! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
+//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it keeps no state, and repeats no request whose message may already be visible. It uses
 //! neither Socket Mode nor the old `files.upload`.
@@ -20,8 +20,8 @@
 //! ```
 
 mod api;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod inbox;
 mod options;
 mod plan;

@@ -18,7 +18,7 @@ use futures_util::TryStreamExt as _;
 use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
-use crate::double::{DIRECT_CHANNEL, FakeSlack, InjectedFault, SIGNING_SECRET, USER_ID};
+use crate::fake_server::{DIRECT_CHANNEL, FakeSlack, InjectedFault, SIGNING_SECRET, USER_ID};
 use crate::{SlackOptions, SlackPlatform};
 
 const NOW_SECONDS: u64 = 1_700_000_000;

@@ -2,7 +2,7 @@
 //!
 //! - [`TelegramPlatform`]: one bot, as [`Platform`] and [`InboundSource`].
 //! - [`TelegramOptions`]: what an operator sets about it.
-//! - `double` (feature `double`): a server that speaks the same wire, for tests and the demo.
+//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: it keeps no state, never repeats a request whose message may already be visible, and hands
 //! Telegram no addresses of files to fetch.
@@ -20,8 +20,8 @@
 
 mod answer;
 mod api;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod fetch;
 mod inbox;
 mod options;

@@ -2,7 +2,7 @@
 //!
 //! - [`WebhookPlatform`]: the configured addresses, as [`Platform`] and [`InboundSource`].
 //! - [`WebhookOptions`]: what an operator sets about them.
-//! - `double` (feature `double`): a receiver that speaks the same wire, for tests and the demo.
+//! - `fake_server` (feature `fake-server`): a receiver that speaks the same wire, for tests and the demo.
 //!
 //! What it does not do: a delivery names a configured address and never brings one of its own. It keeps no state; the
 //! receiver detects repetitions by the key.
@@ -25,8 +25,8 @@
 //! ```
 
 mod api;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod inbox;
 mod options;
 mod send;

@@ -3,7 +3,7 @@
 //! - [`CloudPlatform`]: one business phone number, as `Platform` and `InboundSource`.
 //! - [`BridgePlatform`]: a bridge process on loopback, as `Platform` and `InboundSource`.
 //! - [`CloudOptions`], [`BridgeOptions`]: what an operator sets about them.
-//! - `double` (feature `double`): servers that speak the same wires, for tests and the demo.
+//! - `fake_server` (feature `fake-server`): servers that speak the same wires, for tests and the demo.
 //!
 //! What it does not do: it keeps no state, and repeats no request whose message may already be visible. It neither
 //! starts the bridge process nor converts files.
@@ -25,8 +25,8 @@
 
 mod bridge;
 mod cloud;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod kinds;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use dray_platform::{
     UploadProgress,
 };
 
-use crate::double::StoredMessage;
+use crate::fake_server::StoredMessage;
 
 #[derive(Debug)]
 struct NoProgress;

@@ -3,7 +3,7 @@
 //! - [`DaytonaBackend`]: the sandboxes of one organization, as [`dray_sandbox::Backend`].
 //! - [`Config`]: what an operator sets about it.
 //! - [`signature`]: signed URLs of files.
-//! - `double` (feature `double`): a server that speaks the same wire, for tests.
+//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests.
 //!
 //! What it does not do: it makes, starts and ends no sandbox.
 //!
@@ -19,8 +19,8 @@
 mod backend;
 mod config;
 mod control;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod link;
 mod process;
 pub mod signature;

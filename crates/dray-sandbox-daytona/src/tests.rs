@@ -1,4 +1,4 @@
-//! The backend against its double.
+//! The backend against its fake server.
 
 mod conformance;
 mod faults;
@@ -9,16 +9,16 @@ use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
 use dray_types::Clock;
 use tempfile::TempDir;
 
-use crate::double::Double;
+use crate::fake_server::FakeDaytona;
 use crate::{Config, DaytonaBackend};
 
 /// The sandbox of most tests.
 const ID: &str = "my-box";
 
-/// A double with one sandbox.
+/// A fake server with one sandbox.
 #[derive(Debug)]
 struct World {
-    double: Double,
+    fake_server: FakeDaytona,
     folder: TempDir,
     id: String,
     clock: Clock,
@@ -27,11 +27,11 @@ struct World {
 impl World {
     async fn new() -> Self {
         let clock = Clock::manual(1_795_000_000_000);
-        let double = Double::start(clock.clone()).await.unwrap();
+        let fake_server = FakeDaytona::start(clock.clone()).await.unwrap();
         let folder = TempDir::new().unwrap();
         Self {
-            id: double.run(ID, folder.path()),
-            double,
+            id: fake_server.run(ID, folder.path()),
+            fake_server,
             folder,
             clock,
         }
@@ -39,8 +39,8 @@ impl World {
 
     fn config(&self) -> Config {
         Config {
-            api_key: self.double.key(),
-            api_url: self.double.url(),
+            api_key: self.fake_server.key(),
+            api_url: self.fake_server.url(),
             ..Config::default()
         }
     }

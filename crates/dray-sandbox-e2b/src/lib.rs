@@ -3,7 +3,7 @@
 //! - [`E2bBackend`]: the sandboxes of one account, as [`dray_sandbox::Backend`].
 //! - [`Config`]: what an operator sets about it.
 //! - [`signature`]: signed URLs of files, version 1.
-//! - `double` (feature `double`): a server that speaks the same wire, for tests.
+//! - `fake_server` (feature `fake-server`): a server that speaks the same wire, for tests.
 //!
 //! What it does not do: it makes, pauses and ends no sandbox.
 //!
@@ -20,8 +20,8 @@ mod backend;
 mod config;
 mod connect;
 mod control;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod fault;
 mod link;
 mod process;

@@ -1,4 +1,4 @@
-//! The backend against its double.
+//! The backend against its fake server.
 
 mod conformance;
 mod faults;
@@ -10,16 +10,16 @@ use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
 use dray_types::Clock;
 use tempfile::TempDir;
 
-use crate::double::Double;
+use crate::fake_server::FakeE2b;
 use crate::{Config, E2bBackend};
 
 /// The sandbox of most tests.
 const ID: &str = "i3xy8zq0";
 
-/// A double with one sandbox.
+/// A fake server with one sandbox.
 #[derive(Debug)]
 struct World {
-    double: Double,
+    fake_server: FakeE2b,
     folder: TempDir,
     clock: Clock,
 }
@@ -28,19 +28,19 @@ impl World {
     async fn new() -> Self {
         let clock = Clock::manual(1_795_000_000_000);
         let world = Self {
-            double: Double::start(clock.clone()).await.unwrap(),
+            fake_server: FakeE2b::start(clock.clone()).await.unwrap(),
             folder: TempDir::new().unwrap(),
             clock,
         };
-        world.double.run(ID, world.folder.path());
+        world.fake_server.run(ID, world.folder.path());
         world
     }
 
     fn config(&self) -> Config {
         Config {
-            api_key: self.double.key(),
-            api_url: Some(self.double.url()),
-            envd_url: Some(self.double.url()),
+            api_key: self.fake_server.key(),
+            api_url: Some(self.fake_server.url()),
+            envd_url: Some(self.fake_server.url()),
             ..Config::default()
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`KubernetesBackend`] finds containers of pods and opens them; [`Config`] names the cluster.
 //! - An incarnation is the uid of the pod, the container and its id, so a pod that was created again is another one.
-//! - `double` (feature `double`): an API server on loopback that runs commands for tests.
+//! - `fake_server` (feature `fake-server`): an API server on loopback that runs commands for tests.
 //!
 //! What it does not do: it needs no `tar` and no `kubectl`, and believes no exit status that bytes do not confirm.
 //!
@@ -22,10 +22,10 @@
 mod backend;
 mod cluster;
 mod config;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
 mod ephemeral;
 mod exec;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod fault;
 mod pod;
 mod rooted;

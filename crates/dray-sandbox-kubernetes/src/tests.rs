@@ -1,4 +1,4 @@
-//! The backend against the double, and the double against clients that others wrote.
+//! The backend against the fake server, and the fake server against clients that others wrote.
 
 mod answers;
 mod clients;

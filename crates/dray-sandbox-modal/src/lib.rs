@@ -7,7 +7,7 @@
 //!
 //! - [`ModalBackend`] finds sandboxes by their ids and opens them; [`Config`] holds the token.
 //! - An incarnation is the id of the sandbox and that of the task that runs it.
-//! - `double` (feature `double`): both services of the provider on loopback, for tests.
+//! - `fake_server` (feature `fake-server`): both services of the provider on loopback, for tests.
 //!
 //! What it does not do: it starts and ends no sandboxes, and it does not decide what may be read or written.
 //!
@@ -28,9 +28,9 @@
 mod backend;
 mod config;
 mod control;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
 mod exec;
+#[cfg(any(test, feature = "fake-server"))]
+pub mod fake_server;
 mod fault;
 mod retry;
 mod router;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use dray_sandbox::{Address, Backend, ErrorKind, Handle, Sandbox};
 use dray_transfer_engine::{Engine, EngineOptions};
@@ -10,6 +11,11 @@ use crate::error::Error;
 
 /// Incarnations that are kept open; the one that was used longest ago is closed for another.
 const MAX_OPEN_SANDBOXES: usize = 256;
+
+/// Longest time that a backend may take to find or to open a sandbox, its own retries included. Above every default
+/// `connect_timeout` with a login and a resumed sandbox behind it; without it, a provider that accepts the connection and
+/// never responds would hold the request until the caller's deadline, and a direct transfer for ever.
+const OPEN_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// All configured backends, by name, with their open incarnations.
 #[derive(Debug)]
@@ -54,16 +60,17 @@ impl Backends {
     ///
     /// # Errors
     ///
-    /// [`Error::NoBackend`], and failures of the backend.
+    /// [`Error::NoBackend`], and failures of the backend; [`ErrorKind::Timeout`] after two minutes.
     pub async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
-        Ok(self.backend(&address.backend)?.resolve(address).await?)
+        let backend = self.backend(&address.backend)?;
+        within_open_timeout("finding the sandbox", backend.resolve(address)).await
     }
 
     /// The engine of exactly this incarnation, opened when it is not open yet.
     ///
     /// # Errors
     ///
-    /// [`Error::NoBackend`], and failures of the backend.
+    /// [`Error::NoBackend`], and failures of the backend; [`ErrorKind::Timeout`] after two minutes.
     pub async fn engine(&self, handle: &Handle) -> Result<Arc<Engine>, Error> {
         {
             let mut open = self.lock();
@@ -76,7 +83,8 @@ impl Backends {
             }
         }
         // Without the lock: opening takes seconds, and other incarnations are used meanwhile.
-        let sandbox = self.backend(&handle.address.backend)?.open(handle).await?;
+        let backend = self.backend(&handle.address.backend)?;
+        let sandbox = within_open_timeout("opening the sandbox", backend.open(handle)).await?;
         Ok(self.keep(handle, sandbox))
     }
 
@@ -84,10 +92,11 @@ impl Backends {
     ///
     /// # Errors
     ///
-    /// [`Error::NoBackend`], and failures of the backend.
+    /// [`Error::NoBackend`], and failures of the backend; [`ErrorKind::Timeout`] after two minutes.
     pub async fn open_address(&self, address: &Address) -> Result<Handle, Error> {
         let backend = self.backend(&address.backend)?;
-        let sandbox = backend.open_address(address).await?;
+        let opening = backend.open_address(address);
+        let sandbox = within_open_timeout("opening the sandbox", opening).await?;
         let handle = sandbox.handle().clone();
         self.keep(&handle, sandbox);
         Ok(handle)
@@ -127,5 +136,64 @@ impl Backends {
 
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for a backend at most [`OPEN_TIMEOUT`]. The future is dropped then, which closes its connections.
+async fn within_open_timeout<T>(
+    doing: &str,
+    opening: impl Future<Output = Result<T, dray_sandbox::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(OPEN_TIMEOUT, opening).await {
+        Ok(opened) => Ok(opened?),
+        Err(_elapsed) => {
+            let context = format!("{doing} took more than {} s", OPEN_TIMEOUT.as_secs());
+            Err(dray_sandbox::Error::new(ErrorKind::Timeout, context).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// A backend whose provider accepts connections and never responds.
+    #[derive(Debug)]
+    struct SilentBackend;
+
+    #[async_trait]
+    impl Backend for SilentBackend {
+        fn name(&self) -> &'static str {
+            "silent"
+        }
+
+        async fn resolve(&self, _: &Address) -> Result<Handle, dray_sandbox::Error> {
+            pending().await
+        }
+
+        async fn open(&self, _: &Handle) -> Result<Arc<dyn Sandbox>, dray_sandbox::Error> {
+            pending().await
+        }
+    }
+
+    fn timed_out<T>(result: Result<T, Error>) -> bool {
+        matches!(result, Err(Error::Sandbox(error)) if error.kind() == ErrorKind::Timeout)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_never_responds_does_not_hold_the_request() {
+        let backends = Backends::new(vec![Arc::new(SilentBackend)], EngineOptions::default());
+        let address: Address = "silent:box".parse().unwrap();
+        let handle = Handle {
+            address: address.clone(),
+            incarnation: "1".to_owned(),
+        };
+        assert!(timed_out(backends.resolve(&address).await));
+        assert!(timed_out(backends.open_address(&address).await));
+        assert!(timed_out(backends.engine(&handle).await));
     }
 }

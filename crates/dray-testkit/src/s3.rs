@@ -262,7 +262,7 @@ async fn forward_request(
 ) -> io::Result<Response<Incoming>> {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test double that connects to the endpoint it was given"
+        reason = "a fake server that connects to the endpoint it was given"
     )]
     let stream = TcpStream::connect(upstream).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))

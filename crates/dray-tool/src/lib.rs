@@ -24,9 +24,9 @@
 //! assert_eq!(declaration.body()["function"]["name"], "weather_get_forecast_");
 //! ```
 
-#[cfg(test)]
-mod double;
 mod failure;
+#[cfg(test)]
+mod fakes;
 pub mod fallback;
 mod issue;
 pub mod matching;

@@ -54,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::double::FakeTool;
+    use crate::fakes::FakeTool;
 
     #[test]
     fn a_run_of_other_characters_is_one_underscore() {

@@ -81,7 +81,7 @@ pub(crate) enum DrayCommand {
     /// Show everything at work on this machine: no network, no keys.
     Demo,
     /// Run services: all of them in one process, or some of them against NATS and S3.
-    Up(UpArgs),
+    Up(Box<UpArgs>),
     /// Chat with an agent: one message, or a conversation.
     Chat(Box<ChatArgs>),
     /// Serve the Model Context Protocol (MCP): agents read, fetch, list, move and send files through tools.

@@ -32,8 +32,8 @@ const PLATFORM_FILES: [TemplateFile; 7] = [
         include_str!("templates/platform/send.rs.tmpl"),
     ),
     (
-        "crates/dray-platform-@name@/src/double.rs",
-        include_str!("templates/platform/double.rs.tmpl"),
+        "crates/dray-platform-@name@/src/fake_server.rs",
+        include_str!("templates/platform/fake_server.rs.tmpl"),
     ),
     (
         "crates/dray-platform-@name@/src/tests.rs",
@@ -104,7 +104,7 @@ const FORMAT_FILES: [TemplateFile; 2] = [
 
 const PLATFORM_STEPS: [&str; 6] = [
     "Run `cargo xtask generate`: the name is new in the contracts, the subjects, the accounts and the configuration.",
-    "Replace the wire in `crates/dray-platform-@name@/src/send.rs`, and the fake server in `double.rs` with one that \
+    "Replace the wire in `crates/dray-platform-@name@/src/send.rs`, and the fake server in `fake_server.rs` with one that \
      speaks the new wire. The suite in `tests.rs` stays and passes.",
     "Read messages in where the platform has any: `webhook`, or `poll`, and `fetch`.",
     "Prove the fake server with the vendor's own client, as `tests/python/slack_client.py` does.",

@@ -94,7 +94,7 @@ pub(crate) fn breaches(source: &SourceFile) -> Vec<String> {
     breaches
 }
 
-/// Tests that let time pass instead of waiting for what they expect. Doubles that are slow on purpose may, when the
+/// Tests that let time pass instead of waiting for what they expect. Fake servers that are slow on purpose may, when the
 /// clock is paused and they say so.
 fn sleep_breaches(source: &SourceFile) -> Vec<String> {
     let mut breaches = Vec::new();

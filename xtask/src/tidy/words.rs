@@ -15,7 +15,7 @@ use super::source::SourceFile;
 /// The refused words and the limits, as `xtask/words.toml` has them.
 #[derive(Debug, Default)]
 pub(crate) struct WordRules {
-    /// Names of types and constants that are refused, with the name to use instead.
+    /// Names of types, constants, functions and modules that are refused, with the name to use instead.
     identifiers: BTreeMap<String, String>,
     /// Phrases of comments that are counted, in lower case, with the phrase to use instead.
     phrases: BTreeMap<String, String>,
@@ -215,7 +215,7 @@ impl WordCounts {
                     }
                     DefinitionKind::Constant => self.constants.add(is_one_word, named),
                     DefinitionKind::Function if !is_test => self.functions.add(is_one_word, named),
-                    DefinitionKind::Function => {}
+                    DefinitionKind::Function | DefinitionKind::Module => {}
                 }
             }
             if is_test || line.is_empty() {
@@ -257,6 +257,7 @@ enum DefinitionKind {
     Type,
     Constant,
     Function,
+    Module,
 }
 
 /// The names that a line of code defines.
@@ -273,6 +274,7 @@ fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
             "struct" | "enum" | "trait" => DefinitionKind::Type,
             "const" => DefinitionKind::Constant,
             "fn" => DefinitionKind::Function,
+            "mod" => DefinitionKind::Module,
             _ => continue,
         };
         // On a copy: in `const fn name` the next word is the next keyword.
@@ -283,7 +285,9 @@ fn line_definitions(line: &str) -> Vec<(DefinitionKind, &str)> {
         let is_named = match kind {
             DefinitionKind::Type => is_upper,
             DefinitionKind::Constant => is_upper && !name.contains(char::is_lowercase),
-            DefinitionKind::Function => !is_upper && !name.starts_with('_'),
+            DefinitionKind::Function | DefinitionKind::Module => {
+                !is_upper && !name.starts_with('_')
+            }
         };
         if is_named {
             names.push((kind, name));
@@ -314,6 +318,7 @@ mod tests {
     const TEST_RULES: &str = r#"
         [identifiers]
         Shop = "WorkerContext"
+        keeper = "reconciler"
         [phrases]
         "at once" = "immediately, or concurrently"
         [limits]
@@ -342,6 +347,17 @@ mod tests {
         check(
             "pub struct Shop;\nstruct ShopWindow;\n// struct Shop\n",
             &["a.rs:1: write `WorkerContext` instead of `Shop`"],
+        );
+    }
+
+    #[test]
+    fn refuses_a_module_and_a_function_by_name() {
+        check(
+            "pub mod keeper;\nmod keeper_state;\nasync fn keeper() {}\nasync fn run_it() {}\n",
+            &[
+                "a.rs:1: write `reconciler` instead of `keeper`",
+                "a.rs:3: write `reconciler` instead of `keeper`",
+            ],
         );
     }
 

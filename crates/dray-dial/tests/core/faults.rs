@@ -92,7 +92,7 @@ async fn every_call(core: &DialClient, me: &Caller) -> Vec<(&'static str, Option
 
 #[tokio::test]
 async fn every_call_tells_the_status_that_it_got() {
-    let (double, core, me) = start().await;
+    let (fake_server, core, me) = start().await;
     let paths: Vec<_> = Box::pin(every_call(&core, &me))
         .await
         .into_iter()
@@ -100,7 +100,7 @@ async fn every_call_tells_the_status_that_it_got() {
         .collect();
     for code in [401, 403, 404, 500] {
         for path in &paths {
-            double.trouble(path, Some(ApiTrouble::Status(code)));
+            fake_server.trouble(path, Some(ApiTrouble::Status(code)));
         }
         for (path, status) in Box::pin(every_call(&core, &me)).await {
             assert_eq!(status, Some(code), "{path}");
@@ -110,16 +110,16 @@ async fn every_call_tells_the_status_that_it_got() {
 
 #[tokio::test]
 async fn reads_are_tried_three_times_and_writes_once() {
-    let (double, core, me) = start().await;
+    let (fake_server, core, me) = start().await;
     let count = |path: &str| {
-        double
+        fake_server
             .requests()
             .iter()
             .filter(|request| request.ends_with(path))
             .count()
     };
-    double.trouble("/v1/bucket", Some(ApiTrouble::Status(503)));
-    double.trouble("/v1/files/b/a", Some(ApiTrouble::Status(503)));
+    fake_server.trouble("/v1/bucket", Some(ApiTrouble::Status(503)));
+    fake_server.trouble("/v1/files/b/a", Some(ApiTrouble::Status(503)));
     assert_eq!(core.bucket(&me).await.unwrap_err().status, Some(503));
     assert_eq!(
         core.delete(&me, &file("files/b/a"))
@@ -129,10 +129,10 @@ async fn reads_are_tried_three_times_and_writes_once() {
         Some(503)
     );
     assert_eq!((count("/v1/bucket"), count("/v1/files/b/a")), (3, 1));
-    double.trouble("/v1/bucket", Some(ApiTrouble::Silent));
+    fake_server.trouble("/v1/bucket", Some(ApiTrouble::Silent));
     assert_eq!(core.bucket(&me).await.unwrap_err().kind, ErrorKind::Timeout);
     assert_eq!(count("/v1/bucket"), 4);
-    double.trouble("/v1/bucket", Some(ApiTrouble::Says("a".repeat(5 << 20))));
+    fake_server.trouble("/v1/bucket", Some(ApiTrouble::Says("a".repeat(5 << 20))));
     assert_eq!(
         core.bucket(&me).await.unwrap_err().kind,
         ErrorKind::TooLarge

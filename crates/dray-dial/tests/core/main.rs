@@ -1,4 +1,4 @@
-//! The client against the double of DIAL Core, faults included.
+//! The client against the fake DIAL Core, faults included.
 
 #![cfg(test)]
 
@@ -18,8 +18,8 @@ use dray_types::Secret;
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 
-fn options(double: &DialCore) -> DialOptions {
-    let mut options = DialOptions::new(double.url(), "2025-01-01");
+fn options(fake_server: &DialCore) -> DialOptions {
+    let mut options = DialOptions::new(fake_server.url(), "2025-01-01");
     options.backoff = Duration::from_millis(1);
     options.limits = HttpTimeouts {
         idle: Duration::from_millis(300),
@@ -30,10 +30,10 @@ fn options(double: &DialCore) -> DialOptions {
 }
 
 async fn start() -> (DialCore, DialClient, Caller) {
-    let double = DialCore::start().await.unwrap();
-    double.add_key("k", "b");
-    let core = DialClient::new(options(&double)).unwrap();
-    (double, core, caller("k"))
+    let fake_server = DialCore::start().await.unwrap();
+    fake_server.add_key("k", "b");
+    let core = DialClient::new(options(&fake_server)).unwrap();
+    (fake_server, core, caller("k"))
 }
 
 fn caller(key: &str) -> Caller {
@@ -52,7 +52,7 @@ fn file(path: &str) -> FileUrl {
 
 #[tokio::test]
 async fn files_come_back_as_they_went() {
-    let (double, core, me) = start().await;
+    let (fake_server, core, me) = start().await;
     let home = core.home(&me).await.unwrap();
     assert_eq!(home.url(), "files/b/");
     let stored = core
@@ -78,8 +78,8 @@ async fn files_come_back_as_they_went() {
     );
     assert_eq!(download.bytes().await.unwrap(), "one");
     core.delete(&me, &file("files/b/ä b.txt")).await.unwrap();
-    assert_eq!(double.file("b/ä b.txt"), None);
-    let seen = double.seen();
+    assert_eq!(fake_server.file("b/ä b.txt"), None);
+    let seen = fake_server.seen();
     assert!(
         seen.iter()
             .all(|seen| seen.header("api-key") == "k"
@@ -89,7 +89,7 @@ async fn files_come_back_as_they_went() {
 
 #[tokio::test]
 async fn r_9_a_new_file_overwrites_nothing() {
-    let (double, core, me) = start().await;
+    let (fake_server, core, me) = start().await;
     let folder = DialFolder::parse("b/out").unwrap();
     for (content, name) in [("1", "a.tar.gz"), ("2", "a.tar-1.gz"), ("3", "a.tar-2.gz")] {
         let stored = core
@@ -97,14 +97,14 @@ async fn r_9_a_new_file_overwrites_nothing() {
             .await
             .unwrap();
         assert_eq!(stored.name, name);
-        assert_eq!(double.file(&format!("b/out/{name}")).unwrap(), content);
+        assert_eq!(fake_server.file(&format!("b/out/{name}")).unwrap(), content);
     }
 }
 
 #[tokio::test]
 async fn conditions_of_an_upload_hold() {
-    let (double, core, me) = start().await;
-    double.put("b/a", "one", "text/plain");
+    let (fake_server, core, me) = start().await;
+    fake_server.put("b/a", "one", "text/plain");
     let etag = core
         .metadata(&me, &file("files/b/a"))
         .await
@@ -134,11 +134,11 @@ async fn conditions_of_an_upload_hold() {
 
 #[tokio::test]
 async fn folders_are_listed_page_by_page() {
-    let (double, core, me) = start().await;
+    let (fake_server, core, me) = start().await;
     for name in ["1", "2", "3"] {
-        double.put(format!("b/f/{name}"), name.to_owned(), "text/plain");
+        fake_server.put(format!("b/f/{name}"), name.to_owned(), "text/plain");
     }
-    double.page(2);
+    fake_server.page(2);
     let folder = DialFolder::parse("b/f").unwrap();
     let first = core.list(&me, &folder, None).await.unwrap();
     assert!(first.is_folder());
@@ -160,20 +160,20 @@ async fn folders_are_listed_page_by_page() {
 
 #[tokio::test]
 async fn r_3_limits_hold_on_what_is_read() {
-    let (double, core, me) = start().await;
-    double.put("b/a", "0123456789", "text/plain");
+    let (fake_server, core, me) = start().await;
+    fake_server.put("b/a", "0123456789", "text/plain");
     let told = core.download(&me, &file("files/b/a"), 9).await.unwrap_err();
     assert_eq!(told.kind, ErrorKind::TooLarge);
-    double.misbehave("b/a", InjectedFault::Endless);
+    fake_server.misbehave("b/a", InjectedFault::Endless);
     let endless = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(endless.bytes().await.unwrap_err().kind, ErrorKind::TooLarge);
-    double.misbehave("b/a", InjectedFault::Truncated);
+    fake_server.misbehave("b/a", InjectedFault::Truncated);
     let broken = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(broken.bytes().await.unwrap_err().kind, ErrorKind::Broken);
-    double.misbehave("b/a", InjectedFault::Stalled);
+    fake_server.misbehave("b/a", InjectedFault::Stalled);
     let stalled = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(stalled.bytes().await.unwrap_err().kind, ErrorKind::Timeout);
-    double.misbehave("b/a", InjectedFault::Encoded);
+    fake_server.misbehave("b/a", InjectedFault::Encoded);
     assert_eq!(
         core.download(&me, &file("files/b/a"), 1000)
             .await
@@ -181,7 +181,7 @@ async fn r_3_limits_hold_on_what_is_read() {
             .kind,
         ErrorKind::Malformed
     );
-    double.misbehave("b/a", InjectedFault::GarbledMetadata);
+    fake_server.misbehave("b/a", InjectedFault::GarbledMetadata);
     assert_eq!(
         core.metadata(&me, &file("files/b/a"))
             .await
@@ -193,10 +193,10 @@ async fn r_3_limits_hold_on_what_is_read() {
 
 #[tokio::test]
 async fn a_granted_file_can_be_read_by_its_receiver() {
-    let (double, core, me) = start().await;
-    double.put("b/a b", "x", "text/plain");
-    double.add_key("tool", "t");
-    double.receiver("toolsets/b/t", "tool");
+    let (fake_server, core, me) = start().await;
+    fake_server.put("b/a b", "x", "text/plain");
+    fake_server.add_key("tool", "t");
+    fake_server.receiver("toolsets/b/t", "tool");
     let named = file("files/b/a b");
     assert_eq!(
         core.metadata(&caller("tool"), &named)
@@ -209,8 +209,8 @@ async fn a_granted_file_can_be_read_by_its_receiver() {
         .await
         .unwrap();
     core.grant(&me, &[], "toolsets/b/t").await.unwrap();
-    assert_eq!(double.grants().len(), 1);
-    assert_eq!(double.grants()[0].urls, ["files/b/a%20b"]);
+    assert_eq!(fake_server.grants().len(), 1);
+    assert_eq!(fake_server.grants()[0].urls, ["files/b/a%20b"]);
     assert!(core.metadata(&caller("tool"), &named).await.is_ok());
     let foreign = core
         .grant(&me, &[file("files/other/a")], "toolsets/b/t")
@@ -220,14 +220,14 @@ async fn a_granted_file_can_be_read_by_its_receiver() {
 
 #[tokio::test]
 async fn r_14_metadata_are_typed_cached_per_caller_and_forgotten() {
-    let (double, core, me) = start().await;
-    double.add_key("other", "o");
+    let (fake_server, core, me) = start().await;
+    fake_server.add_key("other", "o");
     let told = json!({
         "display_name": {"de": "Modell", "en": "Model"}, "input_attachment_types": ["image/*"],
         "max_input_attachments": 2, "features": {"url_attachments": true, "mcp": null},
         "defaults": {"tools": []},
     });
-    double.document("/openai/applications/applications/b/my app", told);
+    fake_server.document("/openai/applications/applications/b/my app", told);
     let deployment = core
         .deployment(&me, "applications/b/my%20app")
         .await
@@ -242,31 +242,31 @@ async fn r_14_metadata_are_typed_cached_per_caller_and_forgotten() {
     assert_eq!(deployment.input_attachment_types, ["image/*"]);
     assert!(deployment.features.url_attachments && !deployment.features.mcp);
     assert!(deployment.defaults.contains_key("tools"));
-    let asked = double.seen().len();
+    let asked = fake_server.seen().len();
     core.deployment(&me, "applications/b/my app").await.unwrap();
-    assert_eq!(double.seen().len(), asked);
+    assert_eq!(fake_server.seen().len(), asked);
     core.deployment(&caller("other"), "applications/b/my app")
         .await
         .unwrap();
-    assert_eq!(double.seen().len(), asked + 2);
+    assert_eq!(fake_server.seen().len(), asked + 2);
     core.forget(&me, "applications/b/my app");
     core.deployment(&me, "applications/b/my app").await.unwrap();
-    assert_eq!(double.seen().len(), asked + 4);
+    assert_eq!(fake_server.seen().len(), asked + 4);
 }
 
 #[tokio::test]
 async fn toolsets_models_prompts_and_configurations_are_told() {
-    let (double, core, me) = start().await;
-    double.document(
+    let (fake_server, core, me) = start().await;
+    fake_server.document(
         "/openai/toolsets/toolsets/b/t",
         json!({"transport": "HTTP", "allowed_tools": ["x"]}),
     );
-    double.document("/openai/models/gpt", json!({"pricing": {"unit": "token"}}));
-    double.document(
+    fake_server.document("/openai/models/gpt", json!({"pricing": {"unit": "token"}}));
+    fake_server.document(
         "/v1/deployments/gpt/configuration",
         json!({"type": "object"}),
     );
-    double.document("/v1/prompts/b/p q", json!({"name": "p", "content": "text"}));
+    fake_server.document("/v1/prompts/b/p q", json!({"name": "p", "content": "text"}));
     let toolset = core.toolset(&me, "toolsets/b/t").await.unwrap();
     assert_eq!(toolset.display_name, "toolsets/b/t");
     assert_eq!(
@@ -295,17 +295,20 @@ async fn toolsets_models_prompts_and_configurations_are_told() {
     );
     assert_eq!(
         core.origin().mcp_url("toolsets/b/t t"),
-        Some(format!("{}/v1/toolset/toolsets/b/t%20t/mcp", double.url()))
+        Some(format!(
+            "{}/v1/toolset/toolsets/b/t%20t/mcp",
+            fake_server.url()
+        ))
     );
     assert_eq!(core.origin().mcp_url("a/../b"), None);
 }
 
 #[tokio::test]
 async fn every_sign_in_has_its_own_outcome() {
-    let (double, core, me) = start().await;
-    double.sign_in("a", json!({"result": "success"}));
-    double.sign_in("b", json!({"result": "denied"}));
-    double.sign_in("c", json!({"error": {"code": 1}}));
+    let (fake_server, core, me) = start().await;
+    fake_server.sign_in("a", json!({"result": "success"}));
+    fake_server.sign_in("b", json!({"result": "denied"}));
+    fake_server.sign_in("c", json!({"error": {"code": 1}}));
     let ids: Vec<_> = ["a", "b", "c", "d"].map(ToOwned::to_owned).to_vec();
     let wait = Duration::from_millis(200);
     let expected = [SignIn::Done, SignIn::Denied, SignIn::Failed, SignIn::Failed];
@@ -314,14 +317,14 @@ async fn every_sign_in_has_its_own_outcome() {
         expected
     );
     assert_eq!(
-        double
+        fake_server
             .seen()
             .last()
             .unwrap()
             .header("x-dial-client-channel-id"),
         "channel"
     );
-    assert_eq!(double.bodies()[0].1[0]["params"]["toolsetId"], "a");
+    assert_eq!(fake_server.bodies()[0].1[0]["params"]["toolsetId"], "a");
     let path = "/v1/ops/client-channel/interact";
     for (trouble, outcome) in [
         (ApiTrouble::Silent, SignIn::TimedOut),
@@ -336,7 +339,7 @@ async fn every_sign_in_has_its_own_outcome() {
         ),
         (ApiTrouble::Status(401), SignIn::Failed),
     ] {
-        double.trouble(path, Some(trouble.clone()));
+        fake_server.trouble(path, Some(trouble.clone()));
         assert_eq!(
             core.sign_in(&me, &ids[..1], wait).await,
             [outcome],
@@ -355,15 +358,15 @@ async fn every_sign_in_has_its_own_outcome() {
 
 #[tokio::test]
 async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
-    let (double, core, me) = start().await;
-    double.interpreter("open_session", 200, json!({"sessionId": "s"}));
+    let (fake_server, core, me) = start().await;
+    fake_server.interpreter("open_session", 200, json!({"sessionId": "s"}));
     assert_eq!(
         core.interpreter(&me, InterpreterAction::OpenSession, &json!({}))
             .await
             .unwrap()["sessionId"],
         "s"
     );
-    double.interpreter(
+    fake_server.interpreter(
         "execute_code",
         429,
         json!({"error": {"message": "too many", "code": 7}}),
@@ -376,11 +379,11 @@ async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
         (error.status, error.message.as_str(), error.code.as_deref()),
         (Some(429), "too many", Some("7"))
     );
-    assert_eq!(double.seen().len(), 2);
+    assert_eq!(fake_server.seen().len(), 2);
     // R2: at another origin no credential of the caller arrives.
     let other = DialCore::start().await.unwrap();
     for key in [None, Some(Secret::new("own"))] {
-        let mut options = options(&double);
+        let mut options = options(&fake_server);
         let expected = key
             .as_ref()
             .map_or("", |key: &Secret| key.expose())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dray_http::double::{self, FakeServer, SharedState};
+use dray_http::fake_server::{self, FakeServer, SharedState};
 use dray_orchestrator::Config;
 use dray_testkit::rehearsal::Script;
 use futures_util::FutureExt as _;
@@ -73,7 +73,7 @@ async fn counting(changes: bool) -> (FakeServer<Arc<AtomicUsize>>, Arc<AtomicUsi
                 } else {
                     "state".to_owned()
                 };
-                Ok(double::bytes_reply(200, "text/plain", text.into()))
+                Ok(fake_server::bytes_reply(200, "text/plain", text.into()))
             }
             .boxed()
         },

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
@@ -66,10 +68,10 @@ async fn answer(
             drop(open);
             return Err(ConnectionClosed);
         }
-        "/broken" => double::bytes_reply(500, "text/plain", "kaput".into()),
-        "/huge" => double::bytes_reply(200, "text/plain", vec![b'x'; 50 << 20].into()),
-        "/long" => double::bytes_reply(200, "text/plain", vec![b'y'; 60_000].into()),
-        path => double::json_reply(200, &json!({"path": path, "q": q})),
+        "/broken" => fake_server::bytes_reply(500, "text/plain", "kaput".into()),
+        "/huge" => fake_server::bytes_reply(200, "text/plain", vec![b'x'; 50 << 20].into()),
+        "/long" => fake_server::bytes_reply(200, "text/plain", vec![b'y'; 60_000].into()),
+        path => fake_server::json_reply(200, &json!({"path": path, "q": q})),
     })
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::inbox::{begun, hasty, receive};
 use super::{bot, options};
 use crate::DiscordOptions;
-use crate::double::{BOT_TOKEN, DisconnectAll, FakeDiscord, FileFault, USER_ID};
+use crate::fake_server::{BOT_TOKEN, DisconnectAll, FakeDiscord, FileFault, USER_ID};
 
 #[tokio::test]
 async fn files_of_users_come_with_their_words() {

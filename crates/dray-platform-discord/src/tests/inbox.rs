@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use super::{NOW_MS, bot, options};
-use crate::double::{BOT_TOKEN, DisconnectAll, FakeDiscord, GatewayFault};
+use crate::fake_server::{BOT_TOKEN, DisconnectAll, FakeDiscord, GatewayFault};
 use crate::gateway::ReconnectDelays;
 use crate::{DiscordOptions, DiscordPlatform};
 
@@ -127,7 +127,7 @@ async fn a_thread_that_no_event_announced_is_requested() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_resumed_without_loss_or_doubles() {
+async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let bot = hasty(options(&fake));

@@ -12,7 +12,7 @@ use dray_types::{ByteSize, Secret};
 
 use super::{sender, target};
 use crate::EmailOptions;
-use crate::double::{FakeMailServer, InjectedFault, UNKNOWN_RECIPIENT, USER_PASSWORD};
+use crate::fake_server::{FakeMailServer, InjectedFault, UNKNOWN_RECIPIENT, USER_PASSWORD};
 
 #[derive(Debug)]
 struct EmailFixture {

@@ -349,7 +349,7 @@ async fn a_refused_login_ends_the_polling() {
 
 #[tokio::test]
 async fn a_tagged_conversation_is_answered_to_its_own_address() {
-    let fake = crate::double::FakeMailServer::start(1 << 20, None)
+    let fake = crate::fake_server::FakeMailServer::start(1 << 20, None)
         .await
         .unwrap();
     let email = sender(fake.options());
@@ -366,7 +366,7 @@ async fn a_tagged_conversation_is_answered_to_its_own_address() {
 
 #[tokio::test]
 async fn without_a_mailbox_nothing_is_polled_and_there_is_no_webhook() {
-    let fake = crate::double::FakeMailServer::start(1 << 20, None)
+    let fake = crate::fake_server::FakeMailServer::start(1 << 20, None)
         .await
         .unwrap();
     let email = sender(fake.options());

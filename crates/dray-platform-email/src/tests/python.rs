@@ -1,4 +1,4 @@
-//! The fake server is proved with a client that we did not write (`smtplib`), and our sender with a server that we did
+//! The fake server is checked with a client that we did not write (`smtplib`), and our sender with a server that we did
 //! not write (`aiosmtpd`).
 
 use std::process::Stdio;
@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::{deliver, delivery, sender, target};
-use crate::double::{FakeMailServer, InjectedFault, UNKNOWN_RECIPIENT, USER_NAME, USER_PASSWORD};
+use crate::fake_server::{
+    FakeMailServer, InjectedFault, UNKNOWN_RECIPIENT, USER_NAME, USER_PASSWORD,
+};
 use crate::{ConnectionSecurity, EmailOptions};
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use dray_types::{Clock, Period};
 use rustls::ServerConfig;
 
 use super::{deliver, delivery, sender, target};
-use crate::double::{FakeMailServer, InjectedFault, ReceivedMail};
+use crate::fake_server::{FakeMailServer, InjectedFault, ReceivedMail};
 use crate::{ConnectionSecurity, EmailOptions, EmailPlatform};
 
 const RECIPIENT_ADDRESS: &str = "ada@example.org";

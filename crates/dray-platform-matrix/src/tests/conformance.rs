@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{options, start, target, user};
 use crate::MatrixOptions;
-use crate::double::{ACCESS_TOKEN, FakeHomeserver, InjectedFault};
+use crate::fake_server::{ACCESS_TOKEN, FakeHomeserver, InjectedFault};
 
 #[derive(Debug)]
 struct MatrixFixture {
@@ -69,7 +69,7 @@ impl PlatformFixture for MatrixFixture {
     }
 
     fn nowhere(&self) -> Option<DeliveryTarget> {
-        Some(target("#nowhere:double.example"))
+        Some(target("#nowhere:fake.example"))
     }
 
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>> {

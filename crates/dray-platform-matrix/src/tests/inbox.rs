@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{NOW_MS, deliver, delivery, options, start, user};
-use crate::double::{FakeHomeserver, InjectedFault, OTHER_USER};
+use crate::fake_server::{FakeHomeserver, InjectedFault, OTHER_USER};
 use crate::{MatrixOptions, MatrixPlatform};
 
 /// Polls until so many messages were taken.

@@ -11,7 +11,7 @@ use dray_platform::{
 };
 use dray_types::{Clock, Period};
 
-use crate::double::FakeHomeserver;
+use crate::fake_server::FakeHomeserver;
 use crate::{MatrixOptions, MatrixPlatform};
 
 /// In Unix milliseconds, as the fake server has it.

@@ -1,17 +1,17 @@
-//! The fake server is proved with a client that we did not write: matrix-nio.
+//! The fake server is checked with a client that we did not write: matrix-nio.
 
 use std::time::Duration;
 
 use dray_types::Sha256Digest;
 use serde_json::json;
 
-use crate::double::{ACCESS_TOKEN, BOT_USER, FakeHomeserver, InjectedFault, OTHER_USER};
+use crate::fake_server::{ACCESS_TOKEN, BOT_USER, FakeHomeserver, InjectedFault, OTHER_USER};
 
 #[tokio::test]
 async fn matrix_nio_accepts_the_fake_homeserver() {
     let fake = FakeHomeserver::start(200_000).await.unwrap();
     let room = fake.room();
-    fake.alias("#room:double.example", &room);
+    fake.alias("#room:fake.example", &room);
     fake.user_writes(&room, &json!({ "msgtype": "m.text", "body": "привет" }));
     // The first two events go through.
     fake.script(InjectedFault::Nothing);

@@ -5,7 +5,7 @@ use dray_platform::{ErrorKind, Platform as _, SendFlags, SendOutcome};
 use serde_json::json;
 
 use super::{deliver, delivery, options, start, target, user};
-use crate::double::{FakeHomeserver, InjectedFault};
+use crate::fake_server::{FakeHomeserver, InjectedFault};
 
 #[tokio::test]
 async fn each_kind_has_its_message_type() {
@@ -138,7 +138,7 @@ async fn sends_to_an_encrypted_room_are_refused() {
     let send = dray_platform::SendRequest {
         delivery: &files,
         step: &steps[0],
-        prepared: "mxc://double.example/a",
+        prepared: "mxc://fake.example/a",
         key: "key",
     };
     assert!(matrix.prepare(send, &super::NoProgress).await.is_err());
@@ -152,15 +152,15 @@ async fn a_room_is_found_by_its_id_or_alias_only() {
     let fake = start().await;
     let matrix = user(options(&fake));
     let room = fake.room();
-    fake.alias("#room:double.example", &room);
-    let words = delivery("#room:double.example", "words", Vec::new());
+    fake.alias("#room:fake.example", &room);
+    let words = delivery("#room:fake.example", "words", Vec::new());
     deliver(&matrix, &words, "key").await.unwrap();
     assert_eq!(fake.seen(&room).len(), 1);
     for (chat, kind) in [
-        ("@ada:double.example", ErrorKind::NotFound),
+        ("@ada:fake.example", ErrorKind::NotFound),
         ("room", ErrorKind::NotFound),
-        ("!elsewhere:double.example", ErrorKind::Forbidden),
-        ("!../../account:double.example", ErrorKind::Forbidden),
+        ("!elsewhere:fake.example", ErrorKind::Forbidden),
+        ("!../../account:fake.example", ErrorKind::Forbidden),
     ] {
         let words = delivery(chat, "words", Vec::new());
         let error = deliver(&matrix, &words, "key").await.unwrap_err();

@@ -10,7 +10,7 @@ use dray_types::Secret;
 use tokio::net::TcpListener;
 
 use super::{Arc, FakeTelegram, TelegramOptions, TelegramPlatform, options, target};
-use crate::double;
+use crate::fake_server;
 
 #[derive(Debug)]
 struct TelegramFixture {
@@ -70,15 +70,15 @@ impl PlatformFixture for TelegramFixture {
 
     async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            PlatformFault::RateLimit(wait) => double::InjectedFault::RateLimit(wait.as_secs()),
-            PlatformFault::FailAfterBody => double::InjectedFault::FailAfterBody(502),
-            PlatformFault::LoseAnswer => double::InjectedFault::LoseAnswer,
-            PlatformFault::CloseDuringBody => double::InjectedFault::CloseDuringBody,
+            PlatformFault::RateLimit(wait) => fake_server::InjectedFault::RateLimit(wait.as_secs()),
+            PlatformFault::FailAfterBody => fake_server::InjectedFault::FailAfterBody(502),
+            PlatformFault::LoseAnswer => fake_server::InjectedFault::LoseAnswer,
+            PlatformFault::CloseDuringBody => fake_server::InjectedFault::CloseDuringBody,
             PlatformFault::TooLarge => {
-                double::InjectedFault::Refuse(413, "Request Entity Too Large".to_owned())
+                fake_server::InjectedFault::Refuse(413, "Request Entity Too Large".to_owned())
             }
-            PlatformFault::ForgetFiles => double::InjectedFault::ForgetFiles,
-            PlatformFault::Gibberish => double::InjectedFault::CutAnswer,
+            PlatformFault::ForgetFiles => fake_server::InjectedFault::ForgetFiles,
+            PlatformFault::Gibberish => fake_server::InjectedFault::CutAnswer,
         });
         true
     }
@@ -109,7 +109,7 @@ impl PlatformFixture for TelegramFixture {
 
     fn secrets(&self) -> Vec<String> {
         vec![
-            double::BOT_TOKEN.to_owned(),
+            fake_server::BOT_TOKEN.to_owned(),
             "4242:another-token".to_owned(),
         ]
     }

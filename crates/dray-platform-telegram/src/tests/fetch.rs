@@ -7,7 +7,7 @@ use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use futures_util::TryStreamExt as _;
 
 use super::BotFixture;
-use crate::double::{BOT_TOKEN, FakeTelegram, InjectedFault, UserFile};
+use crate::fake_server::{BOT_TOKEN, FakeTelegram, InjectedFault, UserFile};
 
 /// A user's file as the inbox tells it.
 fn attachment(world: &BotFixture, file: UserFile) -> InboundAttachment {

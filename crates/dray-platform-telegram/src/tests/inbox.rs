@@ -6,7 +6,7 @@ use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use serde_json::{Value, json};
 
 use super::BotFixture;
-use crate::double::UserFile;
+use crate::fake_server::UserFile;
 
 fn request(secrets: &[&str], body: impl Into<Bytes>) -> WebhookRequest {
     let header = |secret: &&str| {
@@ -131,7 +131,7 @@ async fn every_kind_of_attachment_is_reported_once() {
         assert_eq!((attachment.kind.as_str(), attachment.size), (kind, 5));
         assert_eq!(attachment.unavailable, "");
         assert!(attachment.name.ends_with(name) && attachment.name.contains('.'));
-        assert!(!attachment.reference.contains(crate::double::BOT_TOKEN));
+        assert!(!attachment.reference.contains(crate::fake_server::BOT_TOKEN));
     }
 }
 

@@ -18,7 +18,7 @@ use dray_platform::{
 };
 use dray_types::Secret;
 
-use crate::double::{FakeTelegram, StoredMessage};
+use crate::fake_server::{FakeTelegram, StoredMessage};
 use crate::{TelegramOptions, TelegramPlatform};
 
 /// What a bot at the fake server needs.

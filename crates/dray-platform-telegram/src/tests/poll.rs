@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::BotFixture;
-use crate::double::InjectedFault;
+use crate::fake_server::InjectedFault;
 
 /// Keeps what it is told, and fails so many times first.
 #[derive(Debug, Default)]

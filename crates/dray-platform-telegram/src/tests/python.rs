@@ -1,11 +1,11 @@
-//! The fake server is proved with a client that we did not write: python-telegram-bot.
+//! The fake server is checked with a client that we did not write: python-telegram-bot.
 
 use dray_testkit::python;
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
 use super::BotFixture;
-use crate::double::{BOT_TOKEN, InjectedFault, UserFile};
+use crate::fake_server::{BOT_TOKEN, InjectedFault, UserFile};
 
 /// Runs the script against the fake server, and gives what it printed.
 async fn run(world: &BotFixture, moved: i64) -> Value {
@@ -39,7 +39,7 @@ async fn python_telegram_bot_accepts_the_fake_api() {
     };
     world.fake.user_writes(world.chat, "too big", Some(big));
     let output = run(&world, moved).await;
-    assert_eq!(output["me"], "double_bot");
+    assert_eq!(output["me"], "fake_bot");
     sent(&world, &output["sends"]);
     refused(&output["failures"], now);
     let digest = Sha256Digest::of(b"a,b\n1,2\n").to_hex();

@@ -7,7 +7,7 @@ use dray_platform::{ErrorKind, Platform as _, PlatformError, SendOutcome};
 use dray_types::Period;
 
 use super::BotFixture;
-use crate::double::InjectedFault;
+use crate::fake_server::InjectedFault;
 
 fn facts(error: &PlatformError) -> (ErrorKind, SendOutcome) {
     (error.kind(), error.moment())

@@ -6,7 +6,7 @@ use dray_testkit::eventually;
 use futures_util::future::{Either, select};
 
 use super::BotFixture;
-use crate::double::{self, InjectedFault};
+use crate::fake_server::{self, InjectedFault};
 
 #[tokio::test]
 async fn an_album_is_one_with_its_caption_on_the_first() {
@@ -185,7 +185,7 @@ async fn a_reply_to_a_deleted_message_is_sent_without_the_reply() {
 
 #[tokio::test]
 async fn an_own_server_takes_more_than_the_hosted_one() {
-    let own = double::FakeTelegram::start_with(2_000_000_000)
+    let own = fake_server::FakeTelegram::start_with(2_000_000_000)
         .await
         .unwrap();
     let mut options = super::options(&own);

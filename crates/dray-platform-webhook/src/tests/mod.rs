@@ -19,7 +19,7 @@ use dray_types::{Clock, Secret};
 use futures_util::TryStreamExt as _;
 use serde_json::json;
 
-use crate::double::{FakeReceiver, InjectedFault, SHARED_SECRET};
+use crate::fake_server::{FakeReceiver, InjectedFault, SHARED_SECRET};
 use crate::{WebhookAddress, WebhookOptions, WebhookPlatform, sign};
 
 const NOW_SECONDS: u64 = 1_700_000_000;

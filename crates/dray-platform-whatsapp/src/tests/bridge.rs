@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::{deliver, delivery, target, visible_messages};
-use crate::double::{BRIDGE_TOKEN, FakeBridge, InjectedFault};
+use crate::fake_server::{BRIDGE_TOKEN, FakeBridge, InjectedFault};
 use crate::{BridgeOptions, BridgePlatform};
 
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::{deliver, delivery, target, visible_messages};
-use crate::double::{APP_SECRET, FakeCloudApi, InjectedFault, PHONE_NUMBER_ID};
+use crate::fake_server::{APP_SECRET, FakeCloudApi, InjectedFault, PHONE_NUMBER_ID};
 use crate::{CloudOptions, CloudPlatform};
 
 fn options(fake: &FakeCloudApi) -> CloudOptions {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use dray_http::double;
+use dray_http::fake_server;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
@@ -291,9 +291,9 @@ fn an_excerpt_has_the_outline_both_ends_and_what_was_left_out() {
 async fn an_open_ai_endpoint_is_called_without_tools_and_its_faults_are_named() {
     type Seen = Vec<(String, Option<String>, serde_json::Value)>;
     fn answer(
-        shared: Arc<double::SharedState<Seen>>,
-        received: double::ReceivedRequest,
-    ) -> BoxFuture<'static, Result<double::Reply, double::ConnectionClosed>> {
+        shared: Arc<fake_server::SharedState<Seen>>,
+        received: fake_server::ReceivedRequest,
+    ) -> BoxFuture<'static, Result<fake_server::Reply, fake_server::ConnectionClosed>> {
         Box::pin(async move {
             let authorization = received.header("authorization").map(str::to_owned);
             let path = received.path.clone();
@@ -301,9 +301,9 @@ async fn an_open_ai_endpoint_is_called_without_tools_and_its_faults_are_named() 
             let model = body["model"].as_str().unwrap_or_default().to_owned();
             shared.lock().push((path, authorization, body));
             Ok(match model.as_str() {
-                "down" => double::json_reply(503, &json!({"error": {"message": "busy"}})),
-                "odd" => double::json_reply(200, &json!({"choices": []})),
-                _ => double::json_reply(
+                "down" => fake_server::json_reply(503, &json!({"error": {"message": "busy"}})),
+                "odd" => fake_server::json_reply(200, &json!({"choices": []})),
+                _ => fake_server::json_reply(
                     200,
                     &json!({"choices": [{"index": 0, "finish_reason": "stop",
                         "message": {"role": "assistant", "content": "a summary"}}]}),
@@ -311,7 +311,7 @@ async fn an_open_ai_endpoint_is_called_without_tools_and_its_faults_are_named() 
             })
         })
     }
-    let server = double::FakeServer::start(Seen::new(), answer)
+    let server = fake_server::FakeServer::start(Seen::new(), answer)
         .await
         .unwrap();
     let asking = |model: &str| {

@@ -49,7 +49,7 @@ impl Fixture for Asked {
     }
 
     async fn replace(&self) -> bool {
-        self.world.double.run(ID, self.world.folder.path());
+        self.world.fake_server.run(ID, self.world.folder.path());
         true
     }
 }

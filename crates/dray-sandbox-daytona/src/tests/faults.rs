@@ -10,7 +10,7 @@ use dray_sandbox::{
 use dray_types::Secret;
 
 use super::{ID, World, address};
-use crate::double::Fault;
+use crate::fake_server::Fault;
 use crate::{Config, DaytonaBackend};
 
 async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
@@ -50,7 +50,7 @@ async fn a_download_that_is_cut_is_never_whole() {
     let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
     fs::write(path.to_text().unwrap(), &bytes).unwrap();
     let file = look(&*sandbox, &path).await;
-    world.double.script(Fault::CutDownload(100_000));
+    world.fake_server.script(Fault::CutDownload(100_000));
     let cut = kind(read(&*sandbox, &file).await);
     assert!(
         matches!(cut, ErrorKind::Unavailable | ErrorKind::Truncated),
@@ -66,7 +66,7 @@ async fn a_clean_answer_of_another_length_is_a_change() {
     let path = world.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    world.double.script(Fault::Instead(b"01234"));
+    world.fake_server.script(Fault::Instead(b"01234"));
     let changed = ErrorKind::ChangedDuringTransfer;
     assert_eq!(kind(read(&*sandbox, &file).await), changed);
 }
@@ -78,13 +78,13 @@ async fn a_sandbox_that_dies_in_the_middle_is_gone() {
     let path = world.path("file");
     fs::write(path.to_text().unwrap(), vec![7; 300_000]).unwrap();
     let file = look(&*sandbox, &path).await;
-    world.double.script(Fault::DieDuringDownload(1000));
+    world.fake_server.script(Fault::DieDuringDownload(1000));
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(read(&*sandbox, &file).await), gone);
     assert_eq!(kind(read(&*sandbox, &file).await), gone);
-    world.double.run(ID, world.folder.path());
+    world.fake_server.run(ID, world.folder.path());
     let sandbox = world.sandbox().await;
-    world.double.script(Fault::DieDuringUpload);
+    world.fake_server.script(Fault::DieDuringUpload);
     let written = write(&*sandbox, &world.path("new"), &vec![7; 300_000]).await;
     assert_eq!(kind(written), gone);
 }
@@ -97,7 +97,7 @@ async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
     let fault = Fault::Refuse("files", 502, "upstream request timeout");
-    world.double.script(fault);
+    world.fake_server.script(fault);
     let refused = kind(read(&*sandbox, &file).await);
     assert_eq!(refused, ErrorKind::Unavailable);
     assert_eq!(read(&*sandbox, &file).await.unwrap(), b"here");
@@ -111,7 +111,7 @@ async fn refusals_have_their_kinds_and_delays() {
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
     world
-        .double
+        .fake_server
         .script(Fault::RateLimit(Duration::from_secs(17)));
     let limited = read(&*sandbox, &file).await.unwrap_err();
     assert_eq!(limited.kind(), ErrorKind::RateLimited);
@@ -121,12 +121,14 @@ async fn refusals_have_their_kinds_and_delays() {
         (401, "invalid signature", ErrorKind::Auth),
         (413, "too large", ErrorKind::Protocol),
     ] {
-        world.double.script(Fault::Refuse("files", status, message));
+        world
+            .fake_server
+            .script(Fault::Refuse("files", status, message));
         let written = write(&*sandbox, &world.path("new"), b"x").await;
         assert_eq!(kind(written), expected, "{status}");
         fs::remove_file(world.path("new").to_text().unwrap()).unwrap();
     }
-    assert_eq!(world.double.faults(), []);
+    assert_eq!(world.fake_server.faults(), []);
 }
 
 #[tokio::test]
@@ -146,7 +148,7 @@ async fn a_key_that_is_refused_is_no_missing_sandbox() {
 async fn r_8_an_upload_that_kept_less_is_noticed() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.double.script(Fault::KeepOnly(999));
+    world.fake_server.script(Fault::KeepOnly(999));
     let written = write(&*sandbox, &world.path("new"), &[7; 1000]).await;
     assert_eq!(kind(written), ErrorKind::Truncated);
 }
@@ -155,7 +157,7 @@ async fn r_8_an_upload_that_kept_less_is_noticed() {
 async fn an_answer_that_was_lost_is_no_success() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.double.script(Fault::LoseAnswer);
+    world.fake_server.script(Fault::LoseAnswer);
     let written = write(&*sandbox, &world.path("new"), b"x").await;
     assert_eq!(kind(written), ErrorKind::Unavailable);
 }
@@ -165,7 +167,7 @@ async fn output_that_is_cut_is_never_an_answer() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     for kept in [0, 3, 40] {
-        world.double.script(Fault::CutOutput(kept));
+        world.fake_server.script(Fault::CutOutput(kept));
         let said = sandbox.stat(&world.path(""), Follow::Yes).await;
         assert_eq!(kind(said), ErrorKind::Unavailable, "{kept}");
     }
@@ -182,7 +184,7 @@ async fn a_sandbox_that_does_not_run_says_how() {
         ("paused", ErrorKind::SandboxPaused),
         ("destroyed", ErrorKind::SandboxGone),
     ] {
-        world.double.set_state(ID, state);
+        world.fake_server.set_state(ID, state);
         let said = kind(sandbox.stat(&path, Follow::Yes).await);
         assert_eq!(said, expected, "{state}");
         assert_eq!(kind(write(&*sandbox, &path, b"x").await), expected);
@@ -198,7 +200,7 @@ async fn r_1_a_name_that_went_to_another_sandbox_is_gone() {
     let backend = world.backend();
     let handle = backend.resolve(&address()).await.unwrap();
     assert_eq!(handle.incarnation, world.id);
-    let other = world.double.run(ID, world.folder.path());
+    let other = world.fake_server.run(ID, world.folder.path());
     assert_ne!(handle.incarnation, other);
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(backend.open(&handle).await), gone);
@@ -211,7 +213,7 @@ async fn r_11_a_life_that_is_too_short_is_refused_before() {
     let needed = Duration::from_mins(5);
     sandbox.ensure_life(needed).await.unwrap();
     assert_eq!(sandbox.probe().await.unwrap().life_ms, None);
-    world.double.destroy_in(ID, Duration::from_mins(6));
+    world.fake_server.destroy_in(ID, Duration::from_mins(6));
     sandbox.ensure_life(needed).await.unwrap();
     world.clock.advance(Duration::from_mins(2));
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(240_000));

@@ -49,8 +49,8 @@ impl Fixture for Asked {
     }
 
     async fn replace(&self) -> bool {
-        self.world.double.kill(ID);
-        self.world.double.run(ID, self.world.folder.path());
+        self.world.fake_server.kill(ID);
+        self.world.fake_server.run(ID, self.world.folder.path());
         true
     }
 }

@@ -10,7 +10,7 @@ use dray_sandbox::{
 use dray_types::Secret;
 
 use super::{ID, World, address};
-use crate::double::Fault;
+use crate::fake_server::Fault;
 use crate::{Config, E2bBackend};
 
 async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
@@ -50,7 +50,7 @@ async fn a_download_that_is_cut_is_never_whole_and_goes_on_by_a_range() {
     let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
     fs::write(path.to_text().unwrap(), &bytes).unwrap();
     let file = look(&*sandbox, &path).await;
-    world.double.script(Fault::CutDownload(100_000));
+    world.fake_server.script(Fault::CutDownload(100_000));
     let cut = kind(read(&*sandbox, &file, 0).await);
     assert!(
         matches!(cut, ErrorKind::Unavailable | ErrorKind::Truncated),
@@ -58,7 +58,7 @@ async fn a_download_that_is_cut_is_never_whole_and_goes_on_by_a_range() {
     );
     let rest = read(&*sandbox, &file, 100_000).await.unwrap();
     assert_eq!(rest, bytes[100_000..]);
-    let asked = world.double.requests();
+    let asked = world.fake_server.requests();
     assert!(asked.contains(&"GET /files bytes=100000-".to_owned()));
 }
 
@@ -69,7 +69,7 @@ async fn a_range_that_is_ignored_is_not_taken_for_the_rest() {
     let path = world.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    world.double.script(Fault::IgnoreRange);
+    world.fake_server.script(Fault::IgnoreRange);
     assert_eq!(kind(read(&*sandbox, &file, 4).await), ErrorKind::Protocol);
 }
 
@@ -80,7 +80,7 @@ async fn a_clean_answer_of_another_length_is_a_change() {
     let path = world.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    world.double.script(Fault::Instead(b"01234"));
+    world.fake_server.script(Fault::Instead(b"01234"));
     let changed = ErrorKind::ChangedDuringTransfer;
     assert_eq!(kind(read(&*sandbox, &file, 0).await), changed);
 }
@@ -92,13 +92,13 @@ async fn a_sandbox_that_dies_in_the_middle_is_gone() {
     let path = world.path("file");
     fs::write(path.to_text().unwrap(), vec![7; 300_000]).unwrap();
     let file = look(&*sandbox, &path).await;
-    world.double.script(Fault::DieDuringDownload(1000));
+    world.fake_server.script(Fault::DieDuringDownload(1000));
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(read(&*sandbox, &file, 0).await), gone);
     assert_eq!(kind(read(&*sandbox, &file, 1000).await), gone);
-    world.double.run(ID, world.folder.path());
+    world.fake_server.run(ID, world.folder.path());
     let sandbox = world.sandbox().await;
-    world.double.script(Fault::DieDuringUpload);
+    world.fake_server.script(Fault::DieDuringUpload);
     let written = write(&*sandbox, &world.path("new"), &vec![7; 300_000]).await;
     assert_eq!(kind(written), gone);
 }
@@ -111,7 +111,7 @@ async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
     let fault = Fault::Refuse("/files", 502, "upstream request timeout");
-    world.double.script(fault);
+    world.fake_server.script(fault);
     let refused = kind(read(&*sandbox, &file, 0).await);
     assert_eq!(refused, ErrorKind::Unavailable);
     assert_eq!(read(&*sandbox, &file, 0).await.unwrap(), b"here");
@@ -121,7 +121,7 @@ async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
 async fn a_paused_sandbox_says_so() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.double.pause(ID);
+    world.fake_server.pause(ID);
     let path = world.path("file");
     let paused = ErrorKind::SandboxPaused;
     assert_eq!(kind(sandbox.stat(&path, Follow::Yes).await), paused);
@@ -139,7 +139,7 @@ async fn refusals_have_their_kinds_and_delays() {
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
     world
-        .double
+        .fake_server
         .script(Fault::RateLimit(Duration::from_secs(17)));
     let limited = read(&*sandbox, &file, 0).await.unwrap_err();
     assert_eq!(limited.kind(), ErrorKind::RateLimited);
@@ -150,13 +150,13 @@ async fn refusals_have_their_kinds_and_delays() {
         (406, "no acceptable encoding found", ErrorKind::Protocol),
     ] {
         world
-            .double
+            .fake_server
             .script(Fault::Refuse("/files", status, message));
         let written = write(&*sandbox, &world.path("new"), b"x").await;
         assert_eq!(kind(written), expected, "{status}");
         fs::remove_file(world.path("new").to_text().unwrap()).unwrap();
     }
-    assert_eq!(world.double.faults(), []);
+    assert_eq!(world.fake_server.faults(), []);
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a_key_or_token_that_is_refused_is_no_missing_sandbox() {
         assert_eq!(kind(backend.resolve(&address()).await), ErrorKind::Auth);
     }
     let sandbox = world.sandbox().await;
-    world.double.forget_token(ID);
+    world.fake_server.forget_token(ID);
     let refused = sandbox.stat(&world.path("file"), Follow::Yes).await;
     assert_eq!(kind(refused), ErrorKind::Auth);
 }
@@ -180,7 +180,7 @@ async fn a_key_or_token_that_is_refused_is_no_missing_sandbox() {
 async fn r_8_an_upload_that_kept_less_is_noticed() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.double.script(Fault::KeepOnly(999));
+    world.fake_server.script(Fault::KeepOnly(999));
     let written = write(&*sandbox, &world.path("new"), &[7; 1000]).await;
     assert_eq!(kind(written), ErrorKind::Truncated);
 }
@@ -189,7 +189,7 @@ async fn r_8_an_upload_that_kept_less_is_noticed() {
 async fn an_answer_that_was_lost_is_no_success() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
-    world.double.script(Fault::LoseAnswer);
+    world.fake_server.script(Fault::LoseAnswer);
     let written = write(&*sandbox, &world.path("new"), b"x").await;
     assert_eq!(kind(written), ErrorKind::Unavailable);
 }
@@ -199,7 +199,7 @@ async fn output_that_is_cut_is_never_an_answer() {
     let world = World::new().await;
     let sandbox = world.sandbox().await;
     for kept in [0, 3, 40, 200] {
-        world.double.script(Fault::CutOutput(kept));
+        world.fake_server.script(Fault::CutOutput(kept));
         let said = sandbox.stat(&world.path(""), Follow::Yes).await;
         assert_eq!(kind(said), ErrorKind::Unavailable, "{kept}");
     }
@@ -208,7 +208,9 @@ async fn output_that_is_cut_is_never_an_answer() {
 #[tokio::test]
 async fn old_daemons_take_files_in_forms() {
     let world = World::new().await;
-    world.double.run_version(ID, world.folder.path(), "0.5.6");
+    world
+        .fake_server
+        .run_version(ID, world.folder.path(), "0.5.6");
     let sandbox = world.sandbox().await;
     let path = world.path("a \"quoted\" отчёт.csv");
     write(&*sandbox, &path, b"1,2\n").await.unwrap();
@@ -223,10 +225,10 @@ async fn a_target_elsewhere_is_replaced_by_a_command() {
     fs::write(from.to_text().unwrap(), b"new").unwrap();
     fs::write(to.to_text().unwrap(), b"old").unwrap();
     let fault = Fault::Refuse("/filesystem", 500, "rename: invalid cross-device link");
-    world.double.script(fault);
+    world.fake_server.script(fault);
     sandbox.rename(&from, &to, true).await.unwrap();
     assert_eq!(fs::read(to.to_text().unwrap()).unwrap(), b"new");
-    assert_eq!(world.double.faults(), []);
+    assert_eq!(world.fake_server.faults(), []);
 }
 
 #[tokio::test]
@@ -235,7 +237,7 @@ async fn r_11_a_life_is_read_first_and_extended() {
     let sandbox = world.sandbox().await;
     let secs = Duration::from_secs;
     let timeouts = || {
-        let asked = world.double.requests();
+        let asked = world.fake_server.requests();
         asked
             .iter()
             .filter(|line| line.ends_with("/timeout"))
@@ -245,7 +247,7 @@ async fn r_11_a_life_is_read_first_and_extended() {
     assert_eq!(timeouts(), 0);
     sandbox.ensure_life(secs(1000)).await.unwrap();
     assert_eq!(timeouts(), 1);
-    assert_eq!(world.double.left(ID), Some(secs(1030)));
+    assert_eq!(world.fake_server.left(ID), Some(secs(1030)));
     world.clock.advance(secs(900));
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(130_000));
 }
@@ -256,9 +258,9 @@ async fn r_11_a_life_that_cannot_be_long_enough_is_refused() {
     let sandbox = world.sandbox().await;
     let gone = ErrorKind::SandboxGone;
     let needed = Duration::from_secs(1000);
-    world.double.allow(Duration::from_mins(10));
+    world.fake_server.allow(Duration::from_mins(10));
     assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
-    assert_eq!(world.double.left(ID), Some(Duration::from_mins(5)));
+    assert_eq!(world.fake_server.left(ID), Some(Duration::from_mins(5)));
     let needed = Duration::from_hours(2);
     assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
 }

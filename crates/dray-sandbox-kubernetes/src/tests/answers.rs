@@ -9,7 +9,7 @@ use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, Transport, Write
 use serde_json::json;
 
 use super::world::{World, kind};
-use crate::double::{Container, Fault};
+use crate::fake_server::{Container, Fault};
 
 fn refuse(code: u16, message: &str) -> Fault {
     Fault::Refuse(code, message.into(), None)
@@ -226,7 +226,7 @@ async fn a_full_disk_is_no_space() {
     let tools = world.server.folder().join("tools");
     std::fs::create_dir(&tools).unwrap();
     install(&tools.join("cat"), "#!/bin/sh\nexec /bin/cat >/dev/full\n");
-    let search_path = format!("{}:{}", tools.display(), crate::double::SEARCH_PATH);
+    let search_path = format!("{}:{}", tools.display(), crate::fake_server::SEARCH_PATH);
     world.server.change("agents", "box", |pod| {
         pod.containers[0].search_path = search_path;
     });

@@ -1,4 +1,4 @@
-//! The double is what it stands for: `kubectl` and the Python client take it for a cluster.
+//! The fake API server is faithful: `kubectl` and the Python client accept it as a cluster.
 
 use std::process::{Command, Output};
 
@@ -19,7 +19,7 @@ impl World {
         let mut command = Command::new("kubectl");
         command
             .env_clear()
-            .env("PATH", crate::double::SEARCH_PATH)
+            .env("PATH", crate::fake_server::SEARCH_PATH)
             .env("HOME", folder)
             .arg("--kubeconfig")
             .arg(folder.join("kubeconfig"))
@@ -39,7 +39,7 @@ fn succeeded(output: &Output) -> &[u8] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_runs_commands_in_the_double() {
+async fn kubectl_runs_commands_in_the_fake_server() {
     let world = World::new().await;
     let output = world
         .kubectl(&[
@@ -106,7 +106,7 @@ async fn kubectl_copies_files_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_python_client_runs_commands_in_the_double() {
+async fn the_python_client_runs_commands_in_the_fake_server() {
     let world = World::new().await;
     let output = dray_testkit::python::script_command("kubernetes_client.py", "kubernetes")
         .arg(world.server.folder().join("kubeconfig"))

@@ -9,7 +9,7 @@ use dray_types::Period;
 use serde_json::json;
 
 use super::world::{World, kind, read};
-use crate::double::{Container, Fault};
+use crate::fake_server::{Container, Fault};
 
 const IMAGE: &str = "registry/tools:1";
 

@@ -11,8 +11,8 @@ use futures_util::{StreamExt as _, stream};
 use super::world::{World, kind, read};
 use crate::Config;
 use crate::cluster::Cluster;
-use crate::double::Fault;
 use crate::exec::{Place, PodExec};
+use crate::fake_server::Fault;
 use crate::target::Target;
 
 const SIZE: usize = 300_000;
@@ -179,7 +179,7 @@ async fn a_write_that_is_dropped_leaves_no_process() {
         _ = writing => panic!("it has no end"),
         () = until(|| runs(&word) && world.work().join("dropped").exists()) => {}
     }
-    // A stream that is closed ends no process of the double: it was killed.
+    // A stream that is closed ends no process of the fake server: it was killed.
     until(|| !runs(&word)).await;
     sandbox.probe().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The double behind TLS, as every real cluster is.
+//! The fake server behind TLS, as every real cluster is.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ struct Front {
 impl Front {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the address is that of the double"
+        reason = "the address is that of the fake server"
     )]
     async fn new(world: &World, authority: &Authority, offer: Offer) -> Self {
         let acceptor = authority.acceptor_with("127.0.0.1", offer).unwrap();

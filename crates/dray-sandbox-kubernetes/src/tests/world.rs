@@ -10,7 +10,7 @@ use dray_sandbox::{
 use dray_sandbox_conformance::{Fixture, Traits};
 use dray_types::Period;
 
-use crate::double::{ApiServer, Container};
+use crate::fake_server::{ApiServer, Container};
 use crate::{Config, KubernetesBackend};
 
 /// A server with the pod `agents/box`, container `shell`, and a backend for it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, SandboxPath, Transport, Write};
 use dray_sandbox_conformance::Fixture as _;
-use dray_sandbox_modal::double::{Fault, Server};
+use dray_sandbox_modal::fake_server::{Fault, Server};
 use dray_sandbox_modal::{Config, ModalBackend};
 use dray_types::{Clock, Secret};
 use futures_util::stream::{self, StreamExt as _};
@@ -106,7 +106,7 @@ async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
 #[tokio::test]
 async fn a_wrong_token_is_refused_and_never_shown() {
     let world = World::new().await;
-    for (secret, token_id) in [("as-wrong", "ak-double"), ("as-double", "")] {
+    for (secret, token_id) in [("as-wrong", "ak-fake"), ("as-fake", "")] {
         let config = Config {
             token_id: token_id.to_owned(),
             token_secret: Secret::new(secret),

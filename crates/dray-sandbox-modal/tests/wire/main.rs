@@ -9,7 +9,7 @@ mod world;
 
 use dray_sandbox::{Body, ErrorKind, FileKind, Fingerprint, Follow, Read, Transport, Write};
 use dray_sandbox_conformance::{CASES, Fixture as _, run};
-use dray_sandbox_modal::double::Fault;
+use dray_sandbox_modal::fake_server::Fault;
 use dray_types::Sha256Digest;
 use world::{World, address_of};
 

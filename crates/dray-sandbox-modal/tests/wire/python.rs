@@ -1,6 +1,6 @@
-//! The provider's own client against the double: what it understands, ours may rely on.
+//! The provider's own client against the fake server: what it understands, ours may rely on.
 
-use dray_sandbox_modal::double::{Fault, TOKEN_ID, TOKEN_SECRET};
+use dray_sandbox_modal::fake_server::{Fault, TOKEN_ID, TOKEN_SECRET};
 use dray_testkit::python;
 use dray_types::Sha256Digest;
 use serde_json::json;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::world::{SANDBOX, World};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_of_the_provider_takes_the_double_for_the_provider() {
+async fn the_client_of_the_provider_takes_the_fake_server_for_the_provider() {
     let world = World::new().await;
     let folder = world.root().join("folder");
     std::fs::create_dir(&folder).unwrap();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind, Follow, Read, Transport, Write};
-use dray_sandbox_modal::double::Fault;
+use dray_sandbox_modal::fake_server::Fault;
 use futures_util::stream;
 use tonic::Code;
 

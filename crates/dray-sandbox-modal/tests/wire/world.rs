@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
 use dray_sandbox_conformance::{Fixture, Traits};
-use dray_sandbox_modal::double::{Server, TOKEN_ID, TOKEN_SECRET};
+use dray_sandbox_modal::fake_server::{Server, TOKEN_ID, TOKEN_SECRET};
 use dray_sandbox_modal::{Config, ModalBackend};
 use dray_types::{Clock, Secret};
 

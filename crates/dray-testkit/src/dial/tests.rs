@@ -8,7 +8,7 @@ use super::*;
 /// Status and body of one request on a connection of its own.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the double's own address on loopback"
+    reason = "the fake server's own address on loopback"
 )]
 async fn ask(core: &DialCore, head: &str, body: &str) -> (u16, String) {
     let mut stream = tokio::net::TcpStream::connect(core.address())

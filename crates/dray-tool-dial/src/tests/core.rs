@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dray_dial::{DialClient, DialOptions, DialPort, InterpreterAction};
-use dray_http::double::{
+use dray_http::fake_server::{
     ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply, json_reply,
 };
 use dray_tool::{StageWriter, Tool, ToolFailure};

@@ -4,18 +4,20 @@ use std::sync::Arc;
 
 use dray_agent::caller::Caller;
 use dray_dial::fake::FakeDial;
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use dray_types::Secret;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::support::{FakeMcpServer, double, mcp, options};
+use super::support::{FakeMcpServer, fake_server, mcp, options};
 use crate::{McpToolset, connect_set};
 
 /// The values of `Authorization` that a server sees.
 async fn seen(authorization: &Value, is_dial: bool) -> Vec<String> {
-    let server = double(FakeMcpServer::default()).await;
+    let server = fake_server(FakeMcpServer::default()).await;
     let url = server.shared().url();
     let info = json!({
         "url": url, "protocol": "streamable_http", "authorization": authorization,
@@ -69,7 +71,7 @@ async fn client_credentials_are_changed_for_a_token() {
             let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
             let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
             shared.lock().extend(pairs);
-            Ok(double::json_reply(
+            Ok(fake_server::json_reply(
                 200,
                 &json!({"access_token": "fresh", "token_type": "Bearer"}),
             ))

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
-use dray_http::double::FakeServer;
+use dray_http::fake_server::FakeServer;
 use dray_tool::{HandledFailure, ToolFailure, ToolsetResult};
 use dray_types::Secret;
 use serde_json::json;
 
 use super::support::{
-    FakeAction, FakeMcpServer, call, double, mcp, messages, named, options, streamable,
+    FakeAction, FakeMcpServer, call, fake_server, mcp, messages, named, options, streamable,
 };
 use crate::{McpToolset, connect_set};
 
@@ -19,7 +19,7 @@ async fn built(server: &FakeServer<FakeMcpServer>) -> ToolsetResult {
 }
 
 async fn fails(act: FakeAction) -> HandledFailure {
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         acts: vec![act],
         ..FakeMcpServer::default()
     })
@@ -94,7 +94,7 @@ async fn an_answer_of_50_megabytes_is_refused() {
 #[tokio::test]
 async fn a_lost_session_is_begun_again_and_the_call_repeated_once() {
     let acts = vec![FakeAction::Status(404)];
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         acts,
         ..FakeMcpServer::default()
     })
@@ -118,7 +118,7 @@ async fn a_lost_session_is_begun_again_and_the_call_repeated_once() {
 #[tokio::test]
 async fn a_session_that_is_lost_twice_is_a_failure() {
     let acts = vec![FakeAction::Status(404), FakeAction::Status(404)];
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         acts,
         ..FakeMcpServer::default()
     })
@@ -134,7 +134,7 @@ async fn a_session_that_is_lost_twice_is_a_failure() {
 #[tokio::test]
 async fn a_stream_that_ends_after_an_event_with_an_id_is_resumed_there() {
     let acts = vec![FakeAction::Resumable, FakeAction::Batch];
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         acts,
         ..FakeMcpServer::default()
     })
@@ -150,7 +150,7 @@ async fn a_stream_that_ends_after_an_event_with_an_id_is_resumed_there() {
 #[tokio::test]
 async fn code_408_is_a_timeout() {
     let acts = vec![FakeAction::Code(408)];
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         acts,
         ..FakeMcpServer::default()
     })
@@ -165,7 +165,7 @@ async fn code_408_is_a_timeout() {
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_and_the_session_ended_with_its_tools() {
     let acts = vec![FakeAction::Hang];
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         acts,
         ..FakeMcpServer::default()
     })
@@ -187,10 +187,10 @@ async fn a_dropped_call_is_cancelled_and_the_session_ended_with_its_tools() {
     until(&server, |state| state.ended == 1).await;
 }
 
-/// Waits until the double saw something.
+/// Waits until the fake server saw something.
 async fn until(server: &FakeServer<FakeMcpServer>, seen: impl Fn(&FakeMcpServer) -> bool) {
     let look = async || seen(&server.shared().lock()).then_some(());
-    dray_testkit::eventually("what the double sees", look).await;
+    dray_testkit::eventually("what the fake server sees", look).await;
 }
 
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn a_set_that_cannot_be_reached_is_an_issue_with_the_contracts_text() {
         (302, "HTTP error for s: 302 Found"),
     ] {
         let refuse = Some((status, 99));
-        let server = double(FakeMcpServer {
+        let server = fake_server(FakeMcpServer {
             refuse,
             ..FakeMcpServer::default()
         })
@@ -253,14 +253,14 @@ async fn a_server_that_never_answers_ends_set_up_in_time() {
 
 #[tokio::test]
 async fn a_list_of_pages_is_read_to_its_end_and_an_endless_one_is_cut() {
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         cursors: vec!["a", "b"],
         ..FakeMcpServer::default()
     })
     .await;
     let whole = built(&server).await;
     assert_eq!((whole.tools.len(), whole.issues.len()), (3, 0));
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         cursors: vec!["a", "a"],
         ..FakeMcpServer::default()
     })
@@ -275,7 +275,7 @@ async fn a_list_of_pages_is_read_to_its_end_and_an_endless_one_is_cut() {
 
 #[tokio::test]
 async fn only_allowed_tools_are_offered_and_an_empty_list_allows_all() {
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         cursors: vec!["a", "b"],
         ..FakeMcpServer::default()
     })
@@ -290,7 +290,7 @@ async fn only_allowed_tools_are_offered_and_an_empty_list_allows_all() {
 
 #[tokio::test]
 async fn r_2_a_foreign_server_gets_listed_headers_and_no_credentials_of_the_caller() {
-    let server = double(FakeMcpServer::default()).await;
+    let server = fake_server(FakeMcpServer::default()).await;
     let info = json!({
         "url": server.shared().url(), "protocol": "streamable_http",
         "authorization": {"type": "api_key", "key": "configured", "name": "X-Key"},

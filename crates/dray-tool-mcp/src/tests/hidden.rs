@@ -3,12 +3,12 @@
 use dray_agent::caller::Caller;
 use serde_json::json;
 
-use super::support::{FakeMcpServer, double, mcp, options};
+use super::support::{FakeMcpServer, fake_server, mcp, options};
 use crate::{McpToolset, connect_set};
 
 #[tokio::test]
 async fn hidden_tools_are_built_for_hooks_and_only_of_those_that_are_allowed() {
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         cursors: vec!["a", "b"],
         ..FakeMcpServer::default()
     })

@@ -7,14 +7,14 @@ use dray_agent::manifest::toolset::DialMcp;
 use dray_dial::DialPort;
 use dray_dial::fake::FakeDial;
 use dray_dial::signin::SignIn;
-use dray_http::double::FakeServer;
+use dray_http::fake_server::FakeServer;
 use dray_tool::{ToolFailure, ToolsetResult};
 use dray_types::Secret;
 use serde_json::{Value, json};
 
 use super::support::{
-    FakeAction, FakeMcpServer, MemoryStorage, call_as, dial_mcp, double, messages, named, options,
-    streamable,
+    FakeAction, FakeMcpServer, MemoryStorage, call_as, dial_mcp, fake_server, messages, named,
+    options, streamable,
 };
 use crate::{McpToolset, connect_all, connect_set};
 
@@ -65,7 +65,7 @@ async fn an_unauthorised_set_says_how_its_sign_in_ended() {
         ),
     ] {
         let refuse = Some((401, 99));
-        let server = double(FakeMcpServer {
+        let server = fake_server(FakeMcpServer {
             refuse,
             ..FakeMcpServer::default()
         })
@@ -81,7 +81,7 @@ async fn an_unauthorised_set_says_how_its_sign_in_ended() {
 #[tokio::test]
 async fn all_unauthorised_sets_are_signed_in_to_with_one_batch() {
     let refuse = Some((401, 2));
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         refuse,
         ..FakeMcpServer::default()
     })
@@ -111,7 +111,7 @@ async fn a_call_signs_in_once_and_a_second_401_is_a_failure() {
             false,
         ),
     ] {
-        let server = double(FakeMcpServer {
+        let server = fake_server(FakeMcpServer {
             acts,
             ..FakeMcpServer::default()
         })
@@ -129,7 +129,7 @@ async fn a_call_signs_in_once_and_a_second_401_is_a_failure() {
 #[tokio::test]
 async fn without_a_channel_a_401_during_a_call_is_a_failure() {
     let acts = vec![FakeAction::Status(401)];
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         acts,
         ..FakeMcpServer::default()
     })
@@ -158,7 +158,7 @@ async fn metadata_that_dial_refuses_are_an_issue() {
 
 #[tokio::test]
 async fn an_endpoint_of_dial_gets_the_key_of_the_request() {
-    let server = double(FakeMcpServer::default()).await;
+    let server = fake_server(FakeMcpServer::default()).await;
     let built = one(&core(&server, Vec::new()), &caller(None)).await;
     assert_eq!(built.tools.len(), 1);
     let key = ("api-key".to_owned(), "per-request".to_owned());
@@ -169,7 +169,7 @@ async fn an_endpoint_of_dial_gets_the_key_of_the_request() {
 #[tokio::test]
 async fn dial_core_gives_metadata_sign_in_and_grants() {
     let refuse = Some((401, 1));
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         refuse,
         ..takes_files()
     })
@@ -223,7 +223,7 @@ fn takes_files() -> FakeMcpServer {
 
 #[tokio::test]
 async fn files_of_all_parameters_are_granted_with_one_call() {
-    let server = double(takes_files()).await;
+    let server = fake_server(takes_files()).await;
     let core = core(&server, Vec::new());
     let tool = named(&one(&core, &caller(None)).await, "t_echo0");
     assert_eq!(tool.rules().by_reference, ["one", "many"]);
@@ -260,7 +260,7 @@ async fn files_in_nested_arguments_are_granted_too() {
             "options": {"type": "object", "properties": {"covers": {"type": "array", "items": file}}},
         },
     });
-    let server = double(FakeMcpServer {
+    let server = fake_server(FakeMcpServer {
         schema: Some(schema),
         ..FakeMcpServer::default()
     })
@@ -291,7 +291,7 @@ async fn files_in_nested_arguments_are_granted_too() {
 
 #[tokio::test]
 async fn other_urls_than_those_of_dial_are_invalid_parameters() {
-    let server = double(takes_files()).await;
+    let server = fake_server(takes_files()).await;
     let core = core(&server, Vec::new());
     let tool = named(&one(&core, &caller(None)).await, "t_echo0");
     for (url, start) in [
@@ -323,7 +323,7 @@ async fn other_urls_than_those_of_dial_are_invalid_parameters() {
 
 #[tokio::test]
 async fn a_set_without_an_id_cannot_be_given_files() {
-    let server = double(takes_files()).await;
+    let server = fake_server(takes_files()).await;
     let set = streamable(&server.shared().url());
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options()).await;
     let tool = named(&built, "s_echo0");

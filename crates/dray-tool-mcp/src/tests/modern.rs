@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use dray_tool::{ToolFailure, ToolsetResult};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -72,7 +74,7 @@ async fn answer(
         let error =
             json!({"code": -32022, "message": "unsupported", "data": {"supported": [VERSION]}});
         let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
-        return Ok(double::json_reply(400, &body));
+        return Ok(fake_server::json_reply(400, &body));
     }
     let mut state = shared.lock();
     state.methods.push(method.clone());
@@ -95,11 +97,11 @@ async fn answer(
         }),
         _ => {
             let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "unknown"}});
-            return Ok(double::json_reply(400, &body));
+            return Ok(fake_server::json_reply(400, &body));
         }
     };
     let body = json!({"jsonrpc": "2.0", "id": id, "result": result});
-    Ok(double::json_reply(200, &body))
+    Ok(fake_server::json_reply(200, &body))
 }
 
 async fn tools_of(server: &FakeServer<ModernServer>) -> ToolsetResult {

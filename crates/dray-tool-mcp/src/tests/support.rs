@@ -8,7 +8,9 @@ use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::{DialMcp, Mcp};
 use dray_agent::message::Attachment;
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_tool::{
     FileStorage, StageWriter, Tool, ToolCall, ToolFailure, ToolOutput, ToolsetResult, Turn,
@@ -112,7 +114,7 @@ pub(super) async fn call(
     call_as(tool, arguments, Caller::default(), &Arc::default()).await
 }
 
-/// What the double does when a tool is called.
+/// What the fake server does when a tool is called.
 #[derive(Clone, Debug, Default)]
 pub(super) enum FakeAction {
     #[default]
@@ -158,7 +160,7 @@ impl FakeMcpServer {
         let (status, left) = self.refuse.as_mut()?;
         *left = left.checked_sub(1)?;
         let body = json!({"secret": "of-the-server"});
-        Some(double::json_reply(*status, &body))
+        Some(fake_server::json_reply(*status, &body))
     }
 }
 
@@ -172,7 +174,7 @@ const WATCHED_HEADERS: [&str; 7] = [
     "mcp-protocol-version",
 ];
 
-pub(super) async fn double(state: FakeMcpServer) -> FakeServer<FakeMcpServer> {
+pub(super) async fn fake_server(state: FakeMcpServer) -> FakeServer<FakeMcpServer> {
     let answer = |shared: Arc<SharedState<FakeMcpServer>>,
                   request: ReceivedRequest|
      -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
@@ -198,7 +200,7 @@ async fn answer(
         state.headers.push(headers);
         if method == "DELETE" {
             state.ended += 1;
-            return Ok(double::json_reply(200, &json!({})));
+            return Ok(fake_server::json_reply(200, &json!({})));
         }
         if method == "GET" && request.header("last-event-id") == Some("7") {
             return Ok(resumed_reply(&state.resumed));
@@ -210,7 +212,7 @@ async fn answer(
     let message = request.json().await?;
     let id = message["id"].clone();
     let result = |result: Value| {
-        double::json_reply(200, &json!({"jsonrpc": "2.0", "id": id, "result": result}))
+        fake_server::json_reply(200, &json!({"jsonrpc": "2.0", "id": id, "result": result}))
     };
     let act = {
         let mut state = shared.lock();
@@ -219,7 +221,7 @@ async fn answer(
                 state.started += 1;
                 let session = format!("session-{}", state.started);
                 let reply = result(server_info(&message["params"]["protocolVersion"]));
-                return Ok(double::with_header(reply, "mcp-session-id", &session));
+                return Ok(fake_server::with_header(reply, "mcp-session-id", &session));
             }
             "tools/list" => return Ok(result(page(&state, &message["params"]["cursor"]))),
             "tools/call" => {
@@ -233,9 +235,9 @@ async fn answer(
             }
             "notifications/cancelled" => {
                 state.cancelled += 1;
-                return Ok(double::bytes_reply(202, "text/plain", Bytes::new()));
+                return Ok(fake_server::bytes_reply(202, "text/plain", Bytes::new()));
             }
-            _ => return Ok(double::bytes_reply(202, "text/plain", Bytes::new())),
+            _ => return Ok(fake_server::bytes_reply(202, "text/plain", Bytes::new())),
         }
     };
     let text =
@@ -247,14 +249,14 @@ fn server_info(version: &Value) -> Value {
     json!({
         "protocolVersion": version,
         "capabilities": {"tools": {}},
-        "serverInfo": {"name": "double", "version": "1"},
+        "serverInfo": {"name": "fake", "version": "1"},
     })
 }
 
 fn resumed_reply(id: &Value) -> Reply {
     let result = json!({"content": [{"type": "text", "text": "resumed"}]});
     let body = json!({"jsonrpc": "2.0", "id": id, "result": result});
-    double::bytes_reply(200, "text/event-stream", format!("data: {body}\n\n").into())
+    fake_server::bytes_reply(200, "text/event-stream", format!("data: {body}\n\n").into())
 }
 
 /// DIAL itself: metadata, grants and sign-in.
@@ -270,9 +272,9 @@ async fn dial(
     shared.lock().asked.push((path.clone(), body));
     Ok(if path.ends_with("/interact") {
         let event = "data: [{\"id\":\"1\",\"result\":\"success\"}]\n\n";
-        double::bytes_reply(200, "text/event-stream", event.into())
+        fake_server::bytes_reply(200, "text/event-stream", event.into())
     } else {
-        double::json_reply(200, &json!({"display_name": "Shown", "transport": "HTTP"}))
+        fake_server::json_reply(200, &json!({"display_name": "Shown", "transport": "HTTP"}))
     })
 }
 
@@ -291,23 +293,27 @@ fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
 
 async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, ConnectionClosed> {
     let huge = || Bytes::from(vec![b'a'; 50 << 20]);
-    let json = |value: Value| Ok(double::json_reply(200, &value));
+    let json = |value: Value| Ok(fake_server::json_reply(200, &value));
     match act {
         FakeAction::Echo => Ok(echo),
-        FakeAction::Status(status) => Ok(double::json_reply(
+        FakeAction::Status(status) => Ok(fake_server::json_reply(
             status,
             &json!({"secret": "of-the-server"}),
         )),
         FakeAction::Hang => std::future::pending().await,
-        FakeAction::Huge => Ok(double::bytes_reply(200, "application/json", huge())),
-        FakeAction::HugeEvents => Ok(double::bytes_reply(200, "text/event-stream", huge())),
-        FakeAction::Cut => Ok(double::bytes_reply(
+        FakeAction::Huge => Ok(fake_server::bytes_reply(200, "application/json", huge())),
+        FakeAction::HugeEvents => Ok(fake_server::bytes_reply(200, "text/event-stream", huge())),
+        FakeAction::Cut => Ok(fake_server::bytes_reply(
             200,
             "text/event-stream",
             ": and then\n\n".into(),
         )),
         FakeAction::Closed => Err(ConnectionClosed),
-        FakeAction::WrongJson => Ok(double::bytes_reply(200, "application/json", "{".into())),
+        FakeAction::WrongJson => Ok(fake_server::bytes_reply(
+            200,
+            "application/json",
+            "{".into(),
+        )),
         FakeAction::NoMessage => json(json!({"jsonrpc": "1.0"})),
         FakeAction::OtherId => {
             json(json!({"jsonrpc": "2.0", "id": 4711, "result": {"content": []}}))
@@ -321,11 +327,11 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
             let result = json!({"content": [{"type": "text", "text": "one of two"}]});
             json(json!([log, {"jsonrpc": "2.0", "id": id, "result": result}]))
         }
-        FakeAction::Resumable => Ok(double::bytes_reply(
+        FakeAction::Resumable => Ok(fake_server::bytes_reply(
             200,
             "text/event-stream",
             "id: 7\nretry: 10\ndata:\n\n".into(),
         )),
-        FakeAction::Accepted => Ok(double::bytes_reply(202, "text/plain", Bytes::new())),
+        FakeAction::Accepted => Ok(fake_server::bytes_reply(202, "text/plain", Bytes::new())),
     }
 }

@@ -11,7 +11,9 @@ use dray_agent::event::Event;
 use dray_agent::manifest::feature::StageLevel;
 use dray_agent::manifest::toolset::RestApi;
 use dray_agent::message::{Attachment, Content};
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_tool::pipeline::{CompletedCall, PipelineSettings, RequestEnd, ToolRequest, run_call};
 use dray_tool::{
@@ -278,15 +280,15 @@ async fn play(
         script.acts.pop_front()
     };
     match act.unwrap_or(FakeAction::Json(200, json!({"ok": true}))) {
-        FakeAction::Json(status, value) => Ok(double::json_reply(status, &value)),
+        FakeAction::Json(status, value) => Ok(fake_server::json_reply(status, &value)),
         FakeAction::Bytes(status, kind, bytes) => {
-            Ok(double::bytes_reply(status, kind, bytes.into()))
+            Ok(fake_server::bytes_reply(status, kind, bytes.into()))
         }
         FakeAction::With(status, name, value) => {
-            let reply = double::bytes_reply(status, "text/plain", Bytes::from_static(b"x"));
-            Ok(double::with_header(reply, name, value))
+            let reply = fake_server::bytes_reply(status, "text/plain", Bytes::from_static(b"x"));
+            Ok(fake_server::with_header(reply, name, value))
         }
-        FakeAction::Cut(bytes, sent_bytes) => Ok(double::cut_reply(
+        FakeAction::Cut(bytes, sent_bytes) => Ok(fake_server::cut_reply(
             "application/json",
             &bytes.into(),
             sent_bytes,

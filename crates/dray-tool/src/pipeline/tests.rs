@@ -11,7 +11,7 @@ use dray_agent::message::Content as Text;
 use serde_json::json;
 
 use super::*;
-use crate::double::{AMPLE_TIMEOUT, FakeResolver, FakeTool, test_turn};
+use crate::fakes::{AMPLE_TIMEOUT, FakeResolver, FakeTool, test_turn};
 use crate::{CallRules, HandledFailure, StageStyle};
 
 /// What became of a call, and what the client saw of it.

@@ -30,6 +30,9 @@ pub(crate) fn files_as_json() -> Result<String, CommandFailure> {
 /// The generated files by their paths below the root of the repository.
 fn deployment_files() -> Result<BTreeMap<String, String>, CommandFailure> {
     let identities = deployment_identities()?;
+    for (permissions, _) in &identities {
+        check_consumers(permissions)?;
+    }
     let mut files = BTreeMap::new();
     for (permissions, access) in &identities {
         let Some(access) = access else { continue };
@@ -47,6 +50,18 @@ fn deployment_files() -> Result<BTreeMap<String, String>, CommandFailure> {
         accounts_file(&permissions),
     );
     Ok(files)
+}
+
+/// Refuses an identity that consumes from a queue that no deployment has: the file would say nothing of it, and the
+/// service would fail where it runs.
+fn check_consumers(permissions: &Permissions) -> Result<(), CommandFailure> {
+    match permissions.unknown_durables().next() {
+        None => Ok(()),
+        Some(durable) => Err(CommandFailure::Usage(format!(
+            "{} consumes from {durable}, which is not a consumer of the topology",
+            permissions.user()
+        ))),
+    }
 }
 
 /// Every identity, with its rights in the store where it has an access key.
@@ -171,6 +186,17 @@ mod tests {
             .collect();
         provisioned.sort();
         assert_eq!(consumed, provisioned);
+    }
+
+    #[test]
+    fn an_identity_with_an_unknown_queue_gets_no_deployment() {
+        let named = |durable| Permissions::service("x").consumes::<v1::DeliverFiles>(durable);
+        assert!(check_consumers(&named("platform-delivery-slack")).is_ok());
+        let error = check_consumers(&named("platform-delivery-slak")).unwrap_err();
+        assert!(
+            error.to_string().contains("platform-delivery-slak"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use dray_bus::Meta;
-use dray_platform_telegram::double::{StoredMessage, UserFile};
+use dray_platform_telegram::fake_server::{StoredMessage, UserFile};
 use dray_proto::v1::{self, DeliveryErrorKind, FileState};
 use dray_types::{Fault, OperationId, Sha256Digest};
 use prost::Message as _;

@@ -10,7 +10,7 @@ use dray_egress_fetcher::{EgressFetcher, NetworkAccess};
 use dray_file_resolver::FileResolver;
 use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
-use dray_platform_telegram::double::FakeTelegram;
+use dray_platform_telegram::fake_server::FakeTelegram;
 use dray_proto::Call;
 use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{ConfigSources, Environment};
@@ -56,7 +56,7 @@ impl DemoSystem {
     pub(crate) async fn start(folder: &Path, docker: &Path) -> Result<Self, CommandFailure> {
         let dial = DialCore::start()
             .await
-            .map_err(CommandFailure::local("cannot start the DIAL Core double"))?;
+            .map_err(CommandFailure::local("cannot start the fake DIAL Core"))?;
         dial.add_key(DIAL_KEY, "demo");
         let telegram = FakeTelegram::start()
             .await

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dray_http::double::{
+use dray_http::fake_server::{
     ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply,
     json_reply as document,
 };

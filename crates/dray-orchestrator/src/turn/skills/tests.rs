@@ -9,18 +9,18 @@ use serde_json::json;
 
 use super::*;
 
-async fn double() -> (DialCore, DialClient, Caller) {
-    let double = DialCore::start().await.unwrap();
-    double.add_key("key", "B");
+async fn fake_server() -> (DialCore, DialClient, Caller) {
+    let fake_server = DialCore::start().await.unwrap();
+    fake_server.add_key("key", "B");
     let core = DialClient::new(DialOptions {
         backoff: Duration::from_millis(1),
-        ..DialOptions::new(double.url(), "2024-10-21")
+        ..DialOptions::new(fake_server.url(), "2024-10-21")
     });
     let caller = Caller {
         api_key: Some(Secret::new("key")),
         ..Caller::default()
     };
-    (double, core.unwrap(), caller)
+    (fake_server, core.unwrap(), caller)
 }
 
 fn wanted(urls: &[&str]) -> Vec<SkillRef> {
@@ -39,10 +39,10 @@ fn fetched(url: &str, content: Result<&str, &str>) -> FetchedSkill {
 
 #[tokio::test]
 async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() {
-    let (double, core, caller) = double().await;
+    let (fake_server, core, caller) = fake_server().await;
     for name in ["a", "b c"] {
         let path = format!("/v1/prompts/B/{name}");
-        double.document(
+        fake_server.document(
             &path,
             json!({"name": name, "content": format!("text of {name}")}),
         );
@@ -56,21 +56,21 @@ async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() 
             fetched("prompts/B/a", Ok("text of a")),
         ]
     );
-    assert_eq!(double.seen().len(), 2);
+    assert_eq!(fake_server.seen().len(), 2);
 }
 
 #[tokio::test]
 async fn each_prompt_fails_alone_and_says_why() {
-    let (double, core, caller) = double().await;
-    double.document("/v1/prompts/B/good", json!({"content": "text"}));
-    double.document("/v1/prompts/B/none", json!({"name": "none"}));
-    double.document("/v1/prompts/B/blank", json!({"content": " \n"}));
+    let (fake_server, core, caller) = fake_server().await;
+    fake_server.document("/v1/prompts/B/good", json!({"content": "text"}));
+    fake_server.document("/v1/prompts/B/none", json!({"name": "none"}));
+    fake_server.document("/v1/prompts/B/blank", json!({"content": " \n"}));
     for (name, trouble) in [
         ("denied", ApiTrouble::Status(403)),
         ("broken", ApiTrouble::Status(500)),
         ("odd", ApiTrouble::Says("<html>".to_owned())),
     ] {
-        double.trouble(&format!("/v1/prompts/B/{name}"), Some(trouble));
+        fake_server.trouble(&format!("/v1/prompts/B/{name}"), Some(trouble));
     }
     for (url, content) in [
         ("prompts/B/good", Ok("text")),
@@ -92,8 +92,8 @@ async fn each_prompt_fails_alone_and_says_why() {
 
 #[tokio::test]
 async fn a_dial_core_that_is_away_is_said_to_be() {
-    let (double, core, caller) = double().await;
-    drop(double);
+    let (fake_server, core, caller) = fake_server().await;
+    drop(fake_server);
     let all = fetch_skills(&core, &caller, &wanted(&["prompts/B/a"])).await;
     assert_eq!(
         all,

@@ -204,7 +204,7 @@ mod tests {
 
     use bytes::Bytes;
     use dray_http::HttpTimeouts;
-    use dray_http::double::{
+    use dray_http::fake_server::{
         ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply,
         with_header,
     };

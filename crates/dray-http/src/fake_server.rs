@@ -1,0 +1,299 @@
+//! A small HTTP server (feature `fake-server`) for fake servers of platforms and providers.
+//!
+//! Bodies are counted and digested while they arrive, not held, so that a fake server can take what a test sends. It
+//! keeps its state behind one lock, and returns [`ConnectionClosed`] to break a connection without a response.
+
+mod form;
+mod reader;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+pub use form::{FormData, FormPart};
+pub use reader::{BodyReader, ContentDigest, MalformedBody};
+
+/// The fake server breaks the connection without an answer.
+#[derive(Debug)]
+pub struct ConnectionClosed;
+
+impl fmt::Display for ConnectionClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the fake server closed the connection")
+    }
+}
+
+impl std::error::Error for ConnectionClosed {}
+
+impl From<MalformedBody> for ConnectionClosed {
+    fn from(_: MalformedBody) -> Self {
+        Self
+    }
+}
+
+/// The answer of a fake server, with its body still to be sent.
+pub type Reply = Response<BoxBody<Bytes, ConnectionClosed>>;
+
+/// A request whose body was not read yet.
+#[derive(Debug)]
+pub struct ReceivedRequest {
+    /// Method in upper case.
+    pub method: String,
+    /// Path as sent, with its escapes.
+    pub path: String,
+    /// Query as sent, with its escapes; empty for none.
+    pub query: String,
+    headers: http::HeaderMap,
+    body: Incoming,
+    count: Arc<AtomicU64>,
+    upgrade: OnUpgrade,
+}
+
+impl ReceivedRequest {
+    /// A header; `None` when it is absent or not printable ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The first parameter of this name in the query, decoded.
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        form::decode_pairs(&self.query)
+            .into_iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value)
+    }
+
+    /// All parameters of the query, decoded.
+    pub fn parameters(&self) -> Vec<(String, String)> {
+        form::decode_pairs(&self.query)
+    }
+
+    /// `Content-Length` as sent; `None` for a chunked body.
+    pub fn length(&self) -> Option<u64> {
+        self.header("content-length")?.parse().ok()
+    }
+
+    /// What the connection becomes after an answer with status 101.
+    pub fn into_upgrade(self) -> OnUpgrade {
+        self.upgrade
+    }
+
+    /// Takes the body, to be read in pieces.
+    pub fn into_reader(self) -> BodyReader {
+        BodyReader::new(self.body, self.count)
+    }
+
+    /// A `multipart/form-data` or `application/x-www-form-urlencoded` body.
+    ///
+    /// # Errors
+    ///
+    /// [`MalformedBody`] when it is neither, or breaks.
+    pub async fn form(self) -> Result<FormData, MalformedBody> {
+        let media_type = self.header("content-type").unwrap_or_default().to_owned();
+        form::read_form(&media_type, self.into_reader()).await
+    }
+
+    /// Reads a JSON body of at most 4 MiB.
+    ///
+    /// # Errors
+    ///
+    /// [`MalformedBody`] when it is none, or breaks.
+    pub async fn json(self) -> Result<serde_json::Value, MalformedBody> {
+        let bytes = self.into_reader().all().await?;
+        serde_json::from_slice(&bytes).map_err(|_| MalformedBody)
+    }
+}
+
+/// Makes an answer with a JSON body.
+pub fn json_reply(status: u16, value: &serde_json::Value) -> Reply {
+    bytes_reply(status, "application/json", value.to_string().into())
+}
+
+/// Makes an answer with a body at hand. An impossible status becomes 200.
+pub fn bytes_reply(status: u16, media_type: &'static str, body: Bytes) -> Reply {
+    let whole = Full::new(body)
+        .map_err(|never: Infallible| match never {})
+        .boxed();
+    let mut reply = Response::new(whole);
+    *reply.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+    reply.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static(media_type),
+    );
+    reply
+}
+
+/// Makes a response that announces all of `body` and breaks after `sent_bytes` of it.
+pub fn cut_reply(media_type: &'static str, body: &Bytes, sent_bytes: usize) -> Reply {
+    let first = body.slice(..sent_bytes.min(body.len()));
+    let first = futures_util::stream::iter([Ok(Frame::data(first))]);
+    // What was given is written out before the connection breaks.
+    let broken = futures_util::stream::once(async {
+        tokio::task::yield_now().await;
+        Err(ConnectionClosed)
+    });
+    let mut reply = Response::new(BoxBody::new(StreamBody::new(first.chain(broken))));
+    let headers = reply.headers_mut();
+    headers.insert(http::header::CONTENT_LENGTH, body.len().into());
+    headers.insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static(media_type),
+    );
+    reply
+}
+
+/// The same answer with one more header. A value that no header can have is left out.
+pub fn with_header(mut reply: Reply, name: &'static str, value: &str) -> Reply {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        reply
+            .headers_mut()
+            .insert(HeaderName::from_static(name), value);
+    }
+    reply
+}
+
+/// Answers the requests of one fake server; closures of this shape do.
+pub trait RequestHandler<S>: Send + Sync + 'static {
+    /// Answers, or breaks the connection.
+    fn answer(
+        &self,
+        state: Arc<SharedState<S>>,
+        request: ReceivedRequest,
+    ) -> BoxFuture<'static, Result<Reply, ConnectionClosed>>;
+}
+
+impl<S, F> RequestHandler<S> for F
+where
+    F: Fn(
+            Arc<SharedState<S>>,
+            ReceivedRequest,
+        ) -> BoxFuture<'static, Result<Reply, ConnectionClosed>>
+        + Send
+        + Sync
+        + 'static,
+{
+    fn answer(
+        &self,
+        state: Arc<SharedState<S>>,
+        request: ReceivedRequest,
+    ) -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
+        self(state, request)
+    }
+}
+
+/// What the answers of a fake server share: its state, its address and a count.
+#[derive(Debug)]
+pub struct SharedState<S> {
+    state: Mutex<S>,
+    received: Arc<AtomicU64>,
+    address: SocketAddr,
+}
+
+impl<S> SharedState<S> {
+    /// The state, locked. Never held while awaiting.
+    pub fn lock(&self) -> MutexGuard<'_, S> {
+        // A test that panicked shows its own failure, not a poisoned lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The base of its URLs, `http://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Bytes of bodies read from all connections until now.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::SeqCst)
+    }
+}
+
+/// A server on a loopback port. It ends, connections included, when it is dropped.
+#[derive(Debug)]
+pub struct FakeServer<S> {
+    shared: Arc<SharedState<S>>,
+    _serving: JoinSet<()>,
+}
+
+impl<S: Send + 'static> FakeServer<S> {
+    /// Listens on a free loopback port.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start(state: S, answer: impl RequestHandler<S>) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let shared = Arc::new(SharedState {
+            state: Mutex::new(state),
+            received: Arc::default(),
+            address: listener.local_addr()?,
+        });
+        let mut serving = JoinSet::new();
+        serving.spawn(serve_connections(
+            listener,
+            Arc::clone(&shared),
+            Arc::new(answer),
+        ));
+        Ok(Self {
+            shared,
+            _serving: serving,
+        })
+    }
+
+    /// What the server shares with its answers, for tests to look at.
+    pub fn shared(&self) -> &Arc<SharedState<S>> {
+        &self.shared
+    }
+}
+
+async fn serve_connections<S: Send + 'static>(
+    listener: TcpListener,
+    shared: Arc<SharedState<S>>,
+    answer: Arc<impl RequestHandler<S>>,
+) {
+    // Owned by this task: dropping the server ends it, and with it every connection.
+    let mut connections = JoinSet::new();
+    while let Ok((socket, _)) = listener.accept().await {
+        // Ended connections leave the set, which would grow with every request.
+        while connections.try_join_next().is_some() {}
+        let (shared, answer) = (Arc::clone(&shared), Arc::clone(&answer));
+        connections.spawn(async move {
+            let service = service_fn(move |mut request: http::Request<Incoming>| {
+                // Before the request is taken apart: it takes its handle out of the extensions.
+                let upgrade = hyper::upgrade::on(&mut request);
+                let (head, body) = request.into_parts();
+                let received = ReceivedRequest {
+                    method: head.method.as_str().to_owned(),
+                    path: head.uri.path().to_owned(),
+                    query: head.uri.query().unwrap_or_default().to_owned(),
+                    headers: head.headers,
+                    body,
+                    count: Arc::clone(&shared.received),
+                    upgrade,
+                };
+                answer.answer(Arc::clone(&shared), received)
+            });
+            // Connections that break are what some tests are about.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(socket), service)
+                .with_upgrades()
+                .await;
+        });
+    }
+}

@@ -1,0 +1,448 @@
+//! The gateway: sessions, events with numbers, heartbeats, resumption.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_http::fake_server::{
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, with_header,
+};
+use flate2::{Compress, Compression, FlushCompress};
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+
+use super::{BOT_TOKEN, FakeDiscord, FakeState, people, user_json};
+
+/// Intent without which messages of others have neither text nor files.
+const MESSAGE_CONTENT_INTENT: u64 = 1 << 15;
+
+/// Faults of the gateway, once each, with the next connection that identifies or resumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatewayFault {
+    /// The session is not valid; whether it may be resumed all the same.
+    Invalid(bool),
+    /// Closed with this code.
+    Close(u16),
+    /// Heartbeats are not answered.
+    NoAnswer,
+    /// The connection is not opened.
+    NotOpened,
+    /// The response to `IDENTIFY` or `RESUME` is not JSON.
+    Gibberish,
+}
+
+/// What happens to all connections together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DisconnectAll {
+    /// They break without a close frame.
+    Drop,
+    /// They are asked to connect again (opcode 7).
+    Reconnect,
+    /// They are closed with this code.
+    Close(u16),
+}
+
+/// Sessions, and the faults that await their connections.
+#[derive(Debug)]
+pub(super) struct FakeGateway {
+    interval: Duration,
+    remaining: u64,
+    sessions: BTreeMap<String, Vec<Value>>,
+    faults: VecDeque<GatewayFault>,
+    kick: DisconnectAll,
+    /// Changes with every event and every [`DisconnectAll`]; the value counts the latter.
+    news: watch::Sender<u64>,
+    /// The first message of each client, in order.
+    begun: Vec<String>,
+}
+
+impl Default for FakeGateway {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(40),
+            remaining: 1000,
+            sessions: BTreeMap::new(),
+            faults: VecDeque::new(),
+            kick: DisconnectAll::Drop,
+            news: watch::Sender::new(0),
+            begun: Vec::new(),
+        }
+    }
+}
+
+impl FakeGateway {
+    /// Sends an event to every session.
+    pub(super) fn tell(&mut self, name: &str, event: &Value) {
+        for events in self.sessions.values_mut() {
+            push_event(events, name, event);
+        }
+        self.news.send_modify(|_| {});
+    }
+}
+
+fn push_event(events: &mut Vec<Value>, name: &str, event: &Value) {
+    let seq = events.len() + 1;
+    events.push(json!({ "op": 0, "t": name, "s": seq, "d": event }));
+}
+
+impl FakeDiscord {
+    /// How often clients are to send heartbeats from the next connection on; every 40 seconds without it.
+    pub fn beat(&self, interval: Duration) {
+        self.server.shared().lock().link.interval = interval;
+    }
+
+    /// Sets how many sessions may still be begun today.
+    pub fn leave_sessions(&self, remaining: u64) {
+        self.server.shared().lock().link.remaining = remaining;
+    }
+
+    /// Injects a fault into the next connection. Several are used one after the other.
+    pub fn script_gateway(&self, fault: GatewayFault) {
+        self.server.shared().lock().link.faults.push_back(fault);
+    }
+
+    /// Does this to all open connections.
+    pub fn kick(&self, kick: DisconnectAll) {
+        let mut state = self.server.shared().lock();
+        state.link.kick = kick;
+        state.link.news.send_modify(|kicks| *kicks += 1);
+    }
+
+    /// Forgets all sessions, so that no client can resume one.
+    pub fn forget_sessions(&self) {
+        self.server.shared().lock().link.sessions.clear();
+    }
+
+    /// How clients began: `identify`, or `resume` and the number of the last event that they read.
+    pub fn begun(&self) -> Vec<String> {
+        self.server.shared().lock().link.begun.clone()
+    }
+
+    /// The response to `GET /gateway/bot`.
+    pub(super) fn bot(shared: &SharedState<FakeState>) -> Value {
+        let url = shared.url().replacen("http", "ws", 1);
+        json!({
+            "url": format!("{url}/gateway"), "shards": 1,
+            "session_start_limit": {
+                "total": 1000, "remaining": shared.lock().link.remaining, "reset_after": 50, "max_concurrency": 1,
+            },
+        })
+    }
+}
+
+/// Answers the upgrade, and serves the connection in a task of its own.
+pub(super) fn open_connection(
+    shared: &Arc<SharedState<FakeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    {
+        let mut state = shared.lock();
+        if state.link.faults.front() == Some(&GatewayFault::NotOpened) {
+            state.link.faults.pop_front();
+            return Ok(bytes_reply(503, "text/html", "<html>".into()));
+        }
+    }
+    let key = request
+        .header("sec-websocket-key")
+        .ok_or(ConnectionClosed)?;
+    let accept = derive_accept_key(key.as_bytes());
+    let is_compressed = match request.parameter("compress").as_deref() {
+        None => false,
+        Some("zlib-stream") => true,
+        Some(_) => return Ok(bytes_reply(400, "text/plain", "unknown compression".into())),
+    };
+    let shared = Arc::clone(shared);
+    let upgrade = request.into_upgrade();
+    shared.clone().lock().connections.spawn(async move {
+        if let Ok(upgraded) = upgrade.await {
+            let io = TokioIo::new(upgraded);
+            // The handshake was made by hand, because the server speaks HTTP up to this point.
+            let stream = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
+            let wire = GatewayWire {
+                stream,
+                zlib: is_compressed.then(|| Compress::new(Compression::fast(), true)),
+            };
+            // Connections that break are what some tests are about.
+            let _ = serve_gateway(&shared, wire).await;
+        }
+    });
+    let opened = bytes_reply(101, "text/plain", bytes::Bytes::new());
+    let opened = with_header(opened, "connection", "Upgrade");
+    let opened = with_header(opened, "upgrade", "websocket");
+    Ok(with_header(opened, "sec-websocket-accept", &accept))
+}
+
+/// A connection that compresses what it sends where the client asked for it.
+struct GatewayWire<S> {
+    stream: WebSocketStream<S>,
+    zlib: Option<Compress>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> GatewayWire<S> {
+    async fn send(&mut self, value: &Value) -> Result<(), ConnectionClosed> {
+        let text = value.to_string();
+        let message = match &mut self.zlib {
+            None => Message::text(text),
+            Some(zlib) => Message::binary(compress_message(zlib, text.as_bytes())?),
+        };
+        self.stream
+            .send(message)
+            .await
+            .map_err(|_| ConnectionClosed)
+    }
+
+    async fn next(&mut self) -> Result<Value, ConnectionClosed> {
+        loop {
+            match self.stream.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    return serde_json::from_str(&text).map_err(|_| ConnectionClosed);
+                }
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(ConnectionClosed),
+                // Pings and pongs are handled by the library.
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+
+    async fn close(&mut self, code: u16) -> ConnectionClosed {
+        let frame = CloseFrame {
+            code: CloseCode::from(code),
+            reason: "".into(),
+        };
+        let _ = self.stream.close(Some(frame)).await;
+        ConnectionClosed
+    }
+}
+
+/// Compresses one message and flushes, so that a reader can decode all of it.
+fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClosed> {
+    let mut out = Vec::with_capacity(text.len() + 1024);
+    let begun = zlib.total_in();
+    loop {
+        // `compress_vec` fills the spare capacity and stops; the loop goes on where it stopped.
+        let used = usize::try_from(zlib.total_in() - begun).unwrap_or(usize::MAX);
+        let rest = text.get(used..).unwrap_or_default();
+        let compressed = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);
+        compressed.map_err(|_| ConnectionClosed)?;
+        // Room was left, so the flush is complete.
+        if out.len() < out.capacity() {
+            return Ok(out);
+        }
+        out.reserve(1024);
+    }
+}
+
+async fn serve_gateway<S>(
+    shared: &SharedState<FakeState>,
+    mut wire: GatewayWire<S>,
+) -> Result<(), ConnectionClosed>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    // Subscribed before the client begins: a kick during the greeting must not be missed.
+    let mut news = shared.lock().link.news.subscribe();
+    let kicks = *news.borrow_and_update();
+    let GatewayClient {
+        session,
+        mut sent,
+        is_deaf,
+    } = greet_client(shared, &mut wire).await?;
+    loop {
+        // The lock is released before anything is sent.
+        let (events, kick) = {
+            let state = shared.lock();
+            let events = state.link.sessions.get(&session).ok_or(ConnectionClosed)?;
+            (
+                events.get(sent..).unwrap_or_default().to_vec(),
+                state.link.kick,
+            )
+        };
+        for event in &events {
+            wire.send(event).await?;
+            sent += 1;
+        }
+        if *news.borrow() != kicks {
+            return match kick {
+                DisconnectAll::Drop => Err(ConnectionClosed),
+                DisconnectAll::Close(code) => Err(wire.close(code).await),
+                DisconnectAll::Reconnect => {
+                    wire.send(&json!({ "op": 7, "d": null })).await?;
+                    // The client closes; what it still sends is read and dropped.
+                    while wire.next().await.is_ok() {}
+                    Err(ConnectionClosed)
+                }
+            };
+        }
+        tokio::select! {
+            changed = news.changed() => changed.map_err(|_| ConnectionClosed)?,
+            payload = wire.next() => {
+                let is_beat = payload?.get("op").and_then(Value::as_u64) == Some(1);
+                if is_beat && !is_deaf {
+                    wire.send(&json!({ "op": 11 })).await?;
+                }
+            }
+        }
+    }
+}
+
+/// A client that identified or resumed.
+struct GatewayClient {
+    session: String,
+    /// How many of the session's events it has.
+    sent: usize,
+    /// Whether its heartbeats get no response.
+    is_deaf: bool,
+}
+
+/// Sends the greeting, and reads until the client identifies or resumes.
+async fn greet_client<S>(
+    shared: &SharedState<FakeState>,
+    wire: &mut GatewayWire<S>,
+) -> Result<GatewayClient, ConnectionClosed>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let interval = shared.lock().link.interval.as_millis();
+    let interval = u64::try_from(interval).unwrap_or(u64::MAX);
+    let hello = json!({ "op": 10, "d": { "heartbeat_interval": interval } });
+    wire.send(&hello).await?;
+    let payload = loop {
+        // A client may send a heartbeat before it identifies.
+        let payload = wire.next().await?;
+        match payload.get("op").and_then(Value::as_u64) {
+            Some(1) => wire.send(&json!({ "op": 11 })).await?,
+            _ => break payload,
+        }
+    };
+    let fault = shared.lock().link.faults.pop_front();
+    match fault {
+        Some(GatewayFault::Close(code)) => return Err(wire.close(code).await),
+        Some(GatewayFault::Invalid(again)) => {
+            if !again {
+                // Gone for all later connections too.
+                shared.lock().link.sessions.clear();
+            }
+            // Only to note how the client began.
+            begin_session(shared, &payload);
+            wire.send(&json!({ "op": 9, "d": again })).await?;
+            return Err(ConnectionClosed);
+        }
+        Some(GatewayFault::Gibberish) => {
+            let _ = wire.stream.send(Message::text("[what")).await;
+            return Err(ConnectionClosed);
+        }
+        _ => {}
+    }
+    match begin_session(shared, &payload) {
+        GatewayStart::At(session, sent) => Ok(GatewayClient {
+            session,
+            sent,
+            is_deaf: fault == Some(GatewayFault::NoAnswer),
+        }),
+        GatewayStart::Refused(code) => Err(wire.close(code).await),
+        GatewayStart::Unknown => {
+            wire.send(&json!({ "op": 9, "d": false })).await?;
+            Err(ConnectionClosed)
+        }
+    }
+}
+
+/// The result of `IDENTIFY` or `RESUME`.
+enum GatewayStart {
+    /// With this session, after so many of its events.
+    At(String, usize),
+    Refused(u16),
+    Unknown,
+}
+
+fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewayStart {
+    let url = shared.url().replacen("http", "ws", 1);
+    let text = |pointer: &str| payload.pointer(pointer).and_then(Value::as_str);
+    let number = |pointer: &str| payload.pointer(pointer).and_then(Value::as_u64);
+    let mut state = shared.lock();
+    if text("/d/token") != Some(BOT_TOKEN) {
+        // Authentication failed.
+        return GatewayStart::Refused(4004);
+    }
+    match number("/op") {
+        Some(2) => {
+            state.link.begun.push("identify".to_owned());
+            if number("/d/intents").unwrap_or_default() & MESSAGE_CONTENT_INTENT == 0 {
+                // Disallowed intents. Stricter than the real gateway, so that a client without this intent is
+                // noticed.
+                return GatewayStart::Refused(4014);
+            }
+            let id = format!("session-{}", state.next());
+            let mut events = Vec::new();
+            let guilds: Vec<Value> = state.guilds();
+            let known: Vec<Value> = guilds
+                .iter()
+                // Unavailable at first: the `GUILD_CREATE` events below describe them.
+                .map(|guild| json!({ "id": guild.get("id"), "unavailable": true }))
+                .collect();
+            let ready = json!({
+                "v": 10, "user": user_json(), "guilds": known, "session_id": id, "shard": [0, 1],
+                "resume_gateway_url": format!("{url}/gateway"), "application": { "id": "1", "flags": 0 },
+            });
+            push_event(&mut events, "READY", &ready);
+            for guild in guilds {
+                push_event(&mut events, "GUILD_CREATE", &guild);
+            }
+            state.link.sessions.insert(id.clone(), events);
+            GatewayStart::At(id, 0)
+        }
+        Some(6) => {
+            let seq = number("/d/seq").unwrap_or_default();
+            state.link.begun.push(format!("resume {seq}"));
+            let id = text("/d/session_id").unwrap_or_default().to_owned();
+            let sent = usize::try_from(seq).unwrap_or(usize::MAX);
+            match state.link.sessions.get_mut(&id) {
+                None => GatewayStart::Unknown,
+                // Invalid sequence: the client claims events that were never sent.
+                Some(events) if sent > events.len() => GatewayStart::Refused(4007),
+                Some(events) => {
+                    // After the missed events, as the real gateway does.
+                    push_event(events, "RESUMED", &json!({}));
+                    GatewayStart::At(id, sent)
+                }
+            }
+        }
+        _ => GatewayStart::Refused(4003),
+    }
+}
+
+impl FakeState {
+    /// Servers as the gateway describes them.
+    fn guilds(&self) -> Vec<Value> {
+        let described = |guild: &String, tier: &u64| {
+            let own = |is_thread: bool| -> Vec<Value> {
+                let channels = self.channels.iter();
+                channels
+                    .filter(|(_, one)| one.guild == *guild && one.parent.is_empty() != is_thread)
+                    .map(|(id, channel)| super::channel_json(id, channel))
+                    .collect()
+            };
+            json!({
+                "id": guild, "name": "fake", "premium_tier": tier, "unavailable": false, "owner_id": people::USER_ID,
+                "roles": [], "emojis": [], "stickers": [], "features": [], "members": [], "presences": [],
+                "voice_states": [], "stage_instances": [], "guild_scheduled_events": [], "soundboard_sounds": [],
+                "channels": own(false), "threads": own(true), "member_count": 2, "large": false,
+                "verification_level": 0, "default_message_notifications": 0, "explicit_content_filter": 0,
+                "mfa_level": 0, "nsfw_level": 0, "preferred_locale": "en-US", "system_channel_flags": 0,
+                "afk_timeout": 300, "premium_progress_bar_enabled": false, "joined_at": "2026-01-01T00:00:00+00:00",
+            })
+        };
+        self.tiers
+            .iter()
+            .map(|(guild, tier)| described(guild, tier))
+            .collect()
+    }
+}

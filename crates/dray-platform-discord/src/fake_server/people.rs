@@ -1,0 +1,264 @@
+//! What people write, and the files that they attach.
+
+use bytes::Bytes;
+use dray_http::fake_server::{
+    ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply,
+};
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+
+use super::{FakeDiscord, FakeState, error_reply};
+
+/// The user who writes all messages of people.
+pub const USER_ID: &str = "777000000000000001";
+
+/// Faults of file downloads, once each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFault {
+    /// The file does not exist.
+    Missing,
+    /// The full length is announced, and half of the bytes are sent.
+    Short,
+    /// The file is longer than the message announced.
+    Long,
+    /// The response redirects to another host.
+    Redirect,
+}
+
+/// A file of a message.
+#[derive(Debug)]
+pub(super) struct MessageFile {
+    content: Bytes,
+    media_type: &'static str,
+}
+
+impl FakeDiscord {
+    /// Makes a conversation between the bot and a person, and returns its id.
+    pub fn conversation(&self) -> String {
+        let mut state = self.server.shared().lock();
+        let id = state.next();
+        state
+            .channels
+            .insert(id.clone(), super::FakeChannel::default());
+        id
+    }
+
+    /// Makes a thread in a channel, and returns its id.
+    pub fn thread(&self, parent: &str) -> String {
+        let mut state = self.server.shared().lock();
+        let id = state.next();
+        let guild = state.channels.get(parent);
+        let thread = super::FakeChannel {
+            guild: guild.map(|parent| parent.guild.clone()).unwrap_or_default(),
+            parent: parent.to_owned(),
+            ..super::FakeChannel::default()
+        };
+        state.channels.insert(id.clone(), thread);
+        id
+    }
+
+    /// A person writes, with files of these names and contents. Returns the id of the message.
+    pub fn user_writes(&self, channel: &str, text: &str, files: &[(&str, &[u8])]) -> String {
+        self.somebody_writes(channel, text, files, &json!({}))
+    }
+
+    /// As [`Self::user_writes`], with fields that replace those of a person's message.
+    pub fn somebody_writes(
+        &self,
+        channel: &str,
+        text: &str,
+        files: &[(&str, &[u8])],
+        other: &Value,
+    ) -> String {
+        let shared = self.server.shared();
+        let mut state = shared.lock();
+        let id = state.next();
+        let mut attachments = Vec::new();
+        for (name, content) in files {
+            let file = state.next();
+            let media_type = if content.starts_with(b"\x89PNG") {
+                "image/png"
+            } else {
+                "text/plain"
+            };
+            attachments.push(json!({
+                "id": file, "filename": name, "size": content.len(), "content_type": media_type,
+            }));
+            let content = Bytes::copy_from_slice(content);
+            state.files.insert(
+                file,
+                MessageFile {
+                    content,
+                    media_type,
+                },
+            );
+        }
+        let guild = state.channels.get(channel).map(|known| known.guild.clone());
+        let mut message = json!({
+            "id": id, "channel_id": channel, "content": text, "type": 0, "flags": 0,
+            "author": { "id": USER_ID, "username": "ada", "discriminator": "0", "global_name": "Ada", "avatar": null },
+            "attachments": attachments, "timestamp": "2026-01-01T00:00:00+00:00", "edited_timestamp": null,
+            "tts": false, "mention_everyone": false, "mentions": [], "mention_roles": [], "embeds": [],
+            "pinned": false, "components": [],
+        });
+        // Last, so that they replace what stands there.
+        if let (Some(fields), Some(other)) = (message.as_object_mut(), other.as_object()) {
+            fields.extend(other.clone());
+        }
+        if let Some(channel) = state.channels.get_mut(channel) {
+            // Stored without addresses: these are signed again each time the message is shown.
+            channel.written.push(message.clone());
+        }
+        state.sign(&shared.url(), &mut message);
+        if let Some(guild) = guild.filter(|guild| !guild.is_empty())
+            && let Some(fields) = message.as_object_mut()
+        {
+            // Only the gateway says where a message was written.
+            fields.insert("guild_id".to_owned(), guild.into());
+        }
+        state.link.tell("MESSAGE_CREATE", &message);
+        id
+    }
+
+    /// A person deletes a message with its files.
+    pub fn delete(&self, channel: &str, message: &str) {
+        let mut state = self.server.shared().lock();
+        if let Some(channel) = state.channels.get_mut(channel) {
+            channel
+                .written
+                .retain(|one| one.get("id") != Some(&json!(message)));
+        }
+        state.signature += 1;
+    }
+
+    /// Expires the addresses of all files that were sent until now.
+    pub fn expire(&self) {
+        self.server.shared().lock().signature += 1;
+    }
+
+    /// Injects a fault into the next download of a file.
+    pub fn script_file(&self, fault: FileFault) {
+        self.server.shared().lock().file_faults.push(fault);
+    }
+}
+
+impl FakeState {
+    /// Puts the addresses of files into a message, signed with the current signature.
+    pub(super) fn sign(&self, url: &str, message: &mut Value) {
+        let files = message.get_mut("attachments").and_then(Value::as_array_mut);
+        for file in files.into_iter().flatten() {
+            let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();
+            let (id, name) = (text("id").to_owned(), text("filename").to_owned());
+            let address = format!("{url}/attachments/1/{id}/{name}?{}", self.signed(&id));
+            if let Some(fields) = file.as_object_mut() {
+                fields.insert("url".to_owned(), address.clone().into());
+                fields.insert("proxy_url".to_owned(), address.into());
+            }
+        }
+    }
+
+    fn signed(&self, file: &str) -> String {
+        let seed = format!("{file}/{}", self.signature);
+        format!(
+            "ex=6{0}&is=5{0}&hm={1}",
+            self.signature,
+            Sha256Digest::of(seed.as_bytes()).to_hex()
+        )
+    }
+
+    fn written(&self, channel: &str) -> impl DoubleEndedIterator<Item = &Value> {
+        let channel = self.channels.get(channel);
+        channel
+            .into_iter()
+            .flat_map(|channel| channel.written.iter())
+    }
+}
+
+/// The newest message of a channel, as a channel shows it.
+pub(super) fn newest_message(channel: &super::FakeChannel) -> Value {
+    let last = channel.written.last().and_then(|message| message.get("id"));
+    last.cloned().unwrap_or_default()
+}
+
+/// Messages after an id, newest first, as many as were requested.
+pub(super) fn list_messages(
+    shared: &SharedState<FakeState>,
+    channel: &str,
+    request: &ReceivedRequest,
+) -> Reply {
+    let number = |name: &str| {
+        request
+            .parameter(name)
+            .and_then(|value| value.parse::<u64>().ok())
+    };
+    let (after, limit) = (
+        number("after").unwrap_or_default(),
+        number("limit").unwrap_or(50),
+    );
+    let state = shared.lock();
+    let id = |message: &Value| message.get("id")?.as_str()?.parse::<u64>().ok();
+    let mut messages: Vec<Value> = state
+        .written(channel)
+        .filter(|message| id(message).is_some_and(|id| id > after))
+        // The oldest after the id, not the newest of all: a client pages forwards.
+        .take(usize::try_from(limit.min(100)).unwrap_or(100))
+        .cloned()
+        .collect();
+    // Discord lists newest first, whichever end of the range it took.
+    messages.reverse();
+    for message in &mut messages {
+        state.sign(&shared.url(), message);
+    }
+    json_reply(200, &Value::Array(messages))
+}
+
+/// One message by its id, with fresh addresses of its files.
+pub(super) fn get_message(shared: &SharedState<FakeState>, channel: &str, id: &str) -> Reply {
+    let state = shared.lock();
+    let stored = state
+        .written(channel)
+        .find(|message| message.get("id").and_then(Value::as_str) == Some(id));
+    let Some(mut message) = stored.cloned() else {
+        return error_reply(404, 10_008, "Unknown Message");
+    };
+    state.sign(&shared.url(), &mut message);
+    json_reply(200, &message)
+}
+
+/// A file by its signed address. A request that shows a token here is answered with 404.
+pub(super) fn get_file(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
+    let mut state = shared.lock();
+    let gone = || {
+        bytes_reply(
+            404,
+            "text/plain",
+            "This content is no longer available.".into(),
+        )
+    };
+    let id = request.path.split('/').nth(3).unwrap_or_default();
+    let is_signed = request.query == state.signed(id);
+    if request.header("authorization").is_some() || !is_signed {
+        return gone();
+    }
+    let fault = (!state.file_faults.is_empty()).then(|| state.file_faults.remove(0));
+    let Some(MessageFile {
+        content,
+        media_type,
+    }) = state.files.get(id)
+    else {
+        return gone();
+    };
+    match fault {
+        None => bytes_reply(200, media_type, content.clone()),
+        Some(FileFault::Missing) => gone(),
+        Some(FileFault::Short) => cut_reply(media_type, content, content.len() / 2),
+        Some(FileFault::Long) => {
+            let longer = [content.as_ref(), b"more"].concat();
+            bytes_reply(200, media_type, longer.into())
+        }
+        Some(FileFault::Redirect) => {
+            let moved = bytes_reply(302, media_type, Bytes::new());
+            dray_http::fake_server::with_header(moved, "location", "http://127.0.0.1:1/elsewhere")
+        }
+    }
+}

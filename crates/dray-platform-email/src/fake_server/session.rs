@@ -1,0 +1,324 @@
+//! One session of the server: RFC 5321 with `SIZE`, `AUTH`, `STARTTLS` and enhanced codes.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio_rustls::TlsAcceptor;
+
+use super::parse::MailParser;
+use super::{
+    InjectedFault, ReceivedMail, SharedState, UNKNOWN_RECIPIENT, USER_NAME, USER_PASSWORD,
+};
+use crate::smtp::MailStream;
+
+/// Longest line, in bytes.
+const MAX_LINE_BYTES: u64 = 64 * 1024;
+
+struct MailSession<'a> {
+    shared: &'a SharedState,
+    io: BufReader<Box<dyn MailStream>>,
+    protected: bool,
+    known: bool,
+    from: Option<String>,
+    announced: Option<u64>,
+    to: Vec<String>,
+}
+
+/// Whether the session goes on.
+type Goes = io::Result<bool>;
+
+pub(super) async fn serve_connection(
+    shared: &SharedState,
+    io: Box<dyn MailStream>,
+) -> io::Result<()> {
+    let mut session = MailSession {
+        shared,
+        io: BufReader::new(io),
+        protected: false,
+        known: false,
+        from: None,
+        announced: None,
+        to: Vec::new(),
+    };
+    session.say("220 fake.example.org ESMTP").await?;
+    while let Some(line) = session.read().await? {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let verb: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
+        // Here, because the handshake consumes the stream of the session.
+        if verb.eq_ignore_ascii_case("STARTTLS") {
+            session = session.start_tls().await?;
+        } else if !session.command(&verb.to_ascii_uppercase(), &line).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl MailSession<'_> {
+    async fn say(&mut self, line: &str) -> io::Result<()> {
+        self.io.write_all(format!("{line}\r\n").as_bytes()).await?;
+        self.io.flush().await
+    }
+
+    /// A line without its end; `None` at the end of the connection.
+    async fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        (&mut self.io)
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line)
+            .await?;
+        // A line without its end: the connection broke, or the line is too long.
+        if line.pop() != Some(b'\n') {
+            return Ok(None);
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        Ok(Some(line))
+    }
+
+    async fn command(&mut self, verb: &str, line: &str) -> Goes {
+        let needs_tls = self.shared.tls.is_some() && !self.protected;
+        match verb {
+            "EHLO" => self.hello().await?,
+            "HELO" => self.say("250 fake.example.org").await?,
+            "NOOP" => self.say("250 2.0.0 ok").await?,
+            "RSET" => {
+                // RFC 5321, section 4.1.1.5.
+                self.forget();
+                self.say("250 2.0.0 ok").await?;
+            }
+            "QUIT" => {
+                self.say("221 2.0.0 bye").await?;
+                return Ok(false);
+            }
+            _ if needs_tls => self.say("530 5.7.0 STARTTLS first").await?,
+            "AUTH" => self.login(line).await?,
+            _ if !self.known => self.say("530 5.7.0 log in first").await?,
+            "MAIL" => self.sender(line).await?,
+            "RCPT" => self.recipient(line).await?,
+            "DATA" if self.to.is_empty() => self.say("503 5.5.1 no recipients").await?,
+            "DATA" => return self.data().await,
+            _ => self.say("502 5.5.2 unknown").await?,
+        }
+        Ok(true)
+    }
+
+    fn forget(&mut self) {
+        self.from = None;
+        self.announced = None;
+        self.to.clear();
+    }
+
+    async fn hello(&mut self) -> io::Result<()> {
+        self.forget();
+        let tls = if self.shared.tls.is_some() && !self.protected {
+            "250-STARTTLS\r\n"
+        } else {
+            // Logins are offered only where they are protected, when the server has TLS.
+            "250-AUTH PLAIN LOGIN\r\n"
+        };
+        let largest = self.shared.largest;
+        self.say(&format!(
+            "250-fake.example.org\r\n250-SIZE {largest}\r\n{tls}250 ENHANCEDSTATUSCODES"
+        ))
+        .await
+    }
+
+    async fn start_tls(mut self) -> io::Result<Self> {
+        let Some(tls) = self.shared.tls.clone().filter(|_| !self.protected) else {
+            self.say("502 5.5.1 no TLS").await?;
+            return Ok(self);
+        };
+        if self
+            .shared
+            .fault(|fault| *fault == InjectedFault::SpeakBeforeTls)
+            .is_some()
+        {
+            self.say("220 go\r\n250 injected").await?;
+        } else {
+            self.say("220 2.0.0 go").await?;
+        }
+        let io = TlsAcceptor::from(tls).accept(self.io.into_inner()).await?;
+        // RFC 3207, section 4.2: what was said before the handshake is forgotten.
+        Ok(Self {
+            shared: self.shared,
+            io: BufReader::new(Box::new(io)),
+            protected: true,
+            known: false,
+            from: None,
+            announced: None,
+            to: Vec::new(),
+        })
+    }
+
+    async fn login(&mut self, line: &str) -> io::Result<()> {
+        let mut words = line.split_whitespace().skip(1);
+        let mechanism = words.next().unwrap_or_default().to_ascii_uppercase();
+        let first = words.next().map(str::to_owned);
+        self.known = match mechanism.as_str() {
+            "PLAIN" => {
+                let credentials = match first {
+                    Some(credentials) => credentials,
+                    // An empty challenge: the client sends its response after it (RFC 4954).
+                    None => self.ask("").await?,
+                };
+                decode_base64(&credentials) == format!("\0{USER_NAME}\0{USER_PASSWORD}")
+            }
+            "LOGIN" => {
+                let user = match first {
+                    Some(user) => user,
+                    None => self.ask("VXNlcm5hbWU6").await?,
+                };
+                let password = self.ask("UGFzc3dvcmQ6").await?;
+                decode_base64(&user) == USER_NAME && decode_base64(&password) == USER_PASSWORD
+            }
+            _ => return self.say("504 5.5.4 mechanism").await,
+        };
+        if self.known {
+            self.say("235 2.7.0 welcome").await
+        } else {
+            self.say("535 5.7.8 bad credentials").await
+        }
+    }
+
+    async fn ask(&mut self, what: &str) -> io::Result<String> {
+        self.say(&format!("334 {what}")).await?;
+        let line = self.read().await?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&line).into_owned())
+    }
+
+    async fn sender(&mut self, line: &str) -> io::Result<()> {
+        if let Some(InjectedFault::RefuseSender(answer)) = self
+            .shared
+            .fault(|fault| matches!(fault, InjectedFault::RefuseSender(_)))
+        {
+            return self.say(answer).await;
+        }
+        let Some(from) = path_address(line, "FROM:") else {
+            return self.say("501 5.5.4 syntax").await;
+        };
+        let upper = line.to_ascii_uppercase();
+        let size = upper
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("SIZE="));
+        self.announced = size.and_then(|size| size.parse().ok());
+        if self
+            .announced
+            .is_some_and(|size| size > self.shared.largest)
+        {
+            return self.say("552 5.3.4 too big").await;
+        }
+        self.from = Some(from);
+        self.say("250 2.1.0 ok").await
+    }
+
+    async fn recipient(&mut self, line: &str) -> io::Result<()> {
+        match path_address(line, "TO:") {
+            _ if self.from.is_none() => self.say("503 5.5.1 sender first").await,
+            None => self.say("501 5.5.4 syntax").await,
+            Some(to) if to == UNKNOWN_RECIPIENT => self.say("550 5.1.1 no such user").await,
+            Some(to) => {
+                self.to.push(to);
+                self.say("250 2.1.5 ok").await
+            }
+        }
+    }
+
+    async fn data(&mut self) -> Goes {
+        self.say("354 go").await?;
+        let fault = self.shared.fault(|fault| {
+            !matches!(
+                fault,
+                InjectedFault::SpeakBeforeTls | InjectedFault::RefuseSender(_)
+            )
+        });
+        let mut parser = Some(MailParser::default());
+        let mut length = 0;
+        loop {
+            let Some(line) = self.read().await? else {
+                return Ok(false);
+            };
+            // Counted with the line ends, as the client counts what it sends.
+            self.shared
+                .received
+                .fetch_add(line.len() as u64 + 2, Ordering::SeqCst);
+            match fault {
+                Some(InjectedFault::CloseDuringBody) => return Ok(false),
+                Some(InjectedFault::RefuseDuringBody(answer)) => {
+                    self.say(answer).await?;
+                    return Ok(false);
+                }
+                _ => {}
+            }
+            if line == b"." {
+                break;
+            }
+            length += line.len() as u64 + 2;
+            // Dot stuffing (RFC 5321, section 4.5.2).
+            let line = line.strip_prefix(b".").unwrap_or(&line);
+            if parser
+                .as_mut()
+                .is_some_and(|parser| parser.line(line).is_err())
+            {
+                // Read on: the client expects an answer after the last line only.
+                parser = None;
+            }
+        }
+        if let Some(InjectedFault::Refuse(answer)) = fault {
+            self.forget();
+            self.say(answer).await?;
+            return Ok(true);
+        }
+        self.keep(parser, length, fault.as_ref()).await
+    }
+
+    async fn keep(
+        &mut self,
+        parser: Option<MailParser>,
+        length: u64,
+        fault: Option<&InjectedFault>,
+    ) -> Goes {
+        // By the real length: `SIZE` is only an announcement.
+        if length > self.shared.largest {
+            self.say("552 5.3.4 too big").await?;
+            return Ok(true);
+        }
+        let Some(Ok(mail)) = parser.map(MailParser::end) else {
+            self.say("554 5.6.0 no mail").await?;
+            return Ok(true);
+        };
+        let mail = ReceivedMail {
+            from: self.from.take().unwrap_or_default(),
+            to: std::mem::take(&mut self.to),
+            length,
+            announced: self.announced.take(),
+            protected: self.protected,
+            ..mail
+        };
+        self.shared.lock().mails.push(mail);
+        match fault {
+            Some(InjectedFault::LoseAnswer) => return Ok(false),
+            Some(InjectedFault::Gibberish) => self.say("<html>").await?,
+            Some(InjectedFault::Stall) => std::future::pending().await,
+            _ => self.say("250 2.0.0 kept").await?,
+        }
+        Ok(true)
+    }
+}
+
+fn decode_base64(text: &str) -> String {
+    let bytes = STANDARD.decode(text.trim()).unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// The address in angle brackets behind a word.
+fn path_address(line: &str, word: &str) -> Option<String> {
+    let at = line.to_ascii_uppercase().find(word)?;
+    let after = line.get(at + word.len()..)?.trim_start();
+    let (address, _) = after.strip_prefix('<')?.split_once('>')?;
+    Some(address.to_owned())
+}

@@ -1,0 +1,143 @@
+//! Rooms, events and media.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dray_http::fake_server::ContentDigest;
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::{BOT_USER, InjectedFault, SERVER_NAME, StoredMessage};
+
+/// An upload of the bot or of a user.
+#[derive(Clone, Debug)]
+pub(super) struct UploadedMedia {
+    pub(super) content: ContentDigest,
+    /// The bytes, unless there are too many to keep.
+    pub(super) bytes: Option<Vec<u8>>,
+    /// Media type of the upload request.
+    pub(super) kind: String,
+}
+
+#[derive(Debug)]
+pub(super) struct FakeState {
+    pub(super) largest: u64,
+    pub(super) now: u64,
+    pub(super) rooms: BTreeSet<String>,
+    pub(super) aliases: BTreeMap<String, String>,
+    pub(super) encrypted: BTreeSet<String>,
+    pub(super) media: BTreeMap<String, UploadedMedia>,
+    /// Rooms and their events, in the order of the whole server. Positions are the tokens of `sync`.
+    pub(super) events: Vec<(String, Value)>,
+    /// Ids of events by room and transaction.
+    pub(super) transactions: BTreeMap<(String, String), String>,
+    pub(super) faults: Vec<InjectedFault>,
+    pub(super) requests: Vec<String>,
+    pub(super) news: Arc<Notify>,
+    count: u64,
+}
+
+impl FakeState {
+    pub(super) fn new(largest: u64) -> Self {
+        Self {
+            largest,
+            now: 1_700_000_000_000,
+            rooms: BTreeSet::new(),
+            aliases: BTreeMap::new(),
+            encrypted: BTreeSet::new(),
+            media: BTreeMap::new(),
+            events: Vec::new(),
+            transactions: BTreeMap::new(),
+            faults: Vec::new(),
+            requests: Vec::new(),
+            news: Arc::default(),
+            count: 0,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    pub(super) fn room(&mut self) -> String {
+        let room = format!("!room{}:{SERVER_NAME}", self.next());
+        self.rooms.insert(room.clone());
+        room
+    }
+
+    pub(super) fn event(
+        &mut self,
+        room: &str,
+        sender: &str,
+        kind: &str,
+        content: &Value,
+    ) -> String {
+        let id = format!("$event{}", self.next());
+        let event = json!({
+            "event_id": id,
+            "sender": sender,
+            "type": kind,
+            "origin_server_ts": self.now,
+            "room_id": room,
+            "content": content,
+        });
+        self.events.push((room.to_owned(), event));
+        self.news.notify_waiters();
+        id
+    }
+
+    pub(super) fn upload(&mut self, media: UploadedMedia) -> String {
+        let id = format!("media{}", self.next());
+        self.media.insert(id.clone(), media);
+        format!("mxc://{SERVER_NAME}/{id}")
+    }
+
+    pub(super) fn keep(&mut self, bytes: Vec<u8>) -> String {
+        let content = ContentDigest {
+            size: bytes.len() as u64,
+            sha256: Sha256Digest::of(&bytes),
+            head: Vec::new(),
+        };
+        self.upload(UploadedMedia {
+            content,
+            bytes: Some(bytes),
+            kind: "application/octet-stream".to_owned(),
+        })
+    }
+
+    /// The upload at an `mxc` address of this server.
+    pub(super) fn find(&self, uri: &str) -> Option<&UploadedMedia> {
+        let id = uri.strip_prefix("mxc://")?.strip_prefix(SERVER_NAME)?;
+        self.media.get(id.strip_prefix('/')?)
+    }
+
+    pub(super) fn seen(&self, room: &str) -> Vec<StoredMessage> {
+        let own = self.events.iter().filter(|(event_room, event)| {
+            event_room == room && event.get("sender").and_then(Value::as_str) == Some(BOT_USER)
+        });
+        own.map(|(_, event)| {
+            let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
+            let media = text("/content/url").and_then(|uri| self.find(uri));
+            StoredMessage {
+                event_id: text("/event_id").unwrap_or_default().to_owned(),
+                content: event.get("content").cloned().unwrap_or_default(),
+                file: media.map(|media| media.content.clone()),
+            }
+        })
+        .collect()
+    }
+
+    pub(super) fn fault(
+        &mut self,
+        wanted: impl Fn(&InjectedFault) -> bool,
+    ) -> Option<InjectedFault> {
+        let at = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(at))
+    }
+
+    pub(super) fn is(&self, lasting: &InjectedFault) -> bool {
+        self.faults.contains(lasting)
+    }
+}

@@ -1,0 +1,493 @@
+//! A server that speaks the Web API's file and message calls, for tests and the demo.
+//!
+//! It keeps what users see; the bodies of uploads are counted and digested while they arrive, and not kept. It is
+//! proved with `slack_sdk` in `tests/python.rs`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_http::fake_server::{
+    ConnectionClosed, ContentDigest, FakeServer, FormData, ReceivedRequest, Reply, SharedState,
+    bytes_reply, json_reply, with_header,
+};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+/// The only token that the server accepts.
+pub const BOT_TOKEN: &str = "xoxb-fake-token-of-an-app-that-is-none";
+/// The signing secret of its events.
+pub const SIGNING_SECRET: &str = "fake-signing-secret";
+/// A user whose conversation can be opened.
+pub const USER_ID: &str = "U0FAKE";
+/// Channel of the conversation with [`USER_ID`].
+pub const DIRECT_CHANNEL: &str = "D0FAKE";
+
+/// A fault to inject, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InjectedFault {
+    /// The next completion or message is refused with 429 and this delay.
+    RateLimit(Duration),
+    /// The next completion or message is answered with 500; nothing appears.
+    Fail,
+    /// The next completion or message is carried out, and the connection closed.
+    LoseAnswer,
+    /// The next completion or message is not carried out, and the connection closed.
+    LoseRequest,
+    /// The connection of the next upload is closed after the first bytes.
+    CloseDuringUpload,
+    /// The next request for an upload address is refused as too large.
+    TooLarge,
+    /// The next completion is answered with `ok`, and the files are never shared.
+    NeverShare,
+    /// The next completion or message is carried out, and answered with something that is not of the wire.
+    Gibberish,
+    /// The next completion or message is refused with this code.
+    Refuse(&'static str),
+    /// The next upload is answered with a smaller count.
+    Miscount,
+    /// The share becomes visible only after so many calls of `files.info`.
+    ShareLate(u32),
+    /// So many requests for what is known of a file fail.
+    FailInfo(u32),
+}
+
+/// A message as its channel shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredMessage {
+    /// Its time stamp, which is also its id in the channel.
+    pub ts: String,
+    /// Text as a user reads it, with escapes undone.
+    pub text: String,
+    /// Time stamp of the root of its thread; empty for none.
+    pub thread: String,
+    /// Names and contents of its files.
+    pub files: Vec<(String, ContentDigest)>,
+}
+
+#[derive(Debug, Default)]
+struct FakeState {
+    files: BTreeMap<String, SlackFile>,
+    channels: BTreeMap<String, Vec<StoredMessage>>,
+    faults: Vec<InjectedFault>,
+    /// Requests until now: method, and whether it bore a token.
+    requests: Vec<(String, bool)>,
+    /// Files of users by their path.
+    downloads: BTreeMap<String, Vec<u8>>,
+    count: u64,
+}
+
+#[derive(Debug, Default)]
+struct SlackFile {
+    name: String,
+    length: u64,
+    content: Option<ContentDigest>,
+    /// Channel, time stamp, and calls of `files.info` until the share shows.
+    shared: Option<(String, String, u32)>,
+}
+
+impl FakeState {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
+        let at = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(at))
+    }
+}
+
+/// A Web API on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct FakeSlack {
+    server: FakeServer<FakeState>,
+}
+
+impl FakeSlack {
+    /// Starts a server without channels.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let server = FakeServer::start(FakeState::default(), |shared, request| {
+            Box::pin(answer_request(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What the `base_url` of a client must be.
+    pub fn url(&self) -> String {
+        format!("{}/api", self.server.shared().url())
+    }
+
+    /// The only token that the server accepts, [`BOT_TOKEN`].
+    pub fn token(&self) -> Secret {
+        Secret::new(BOT_TOKEN)
+    }
+
+    /// Makes a channel, and returns its id.
+    pub fn channel(&self) -> String {
+        let mut state = self.server.shared().lock();
+        let id = format!("C{:08}", state.next());
+        state.channels.insert(id.clone(), Vec::new());
+        id
+    }
+
+    /// What a channel shows, oldest first.
+    pub fn seen(&self, channel: &str) -> Vec<StoredMessage> {
+        let state = self.server.shared().lock();
+        state.channels.get(channel).cloned().unwrap_or_default()
+    }
+
+    /// Injects a fault. Several are used one after the other, each where it applies.
+    pub fn script(&self, fault: InjectedFault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Bytes of bodies read until now.
+    pub fn received(&self) -> u64 {
+        self.server.shared().received()
+    }
+
+    /// Requests until now: method, and whether it carried a token.
+    pub fn requests(&self) -> Vec<(String, bool)> {
+        self.server.shared().lock().requests.clone()
+    }
+
+    /// Stores a file of a user, and returns the address to fetch it from.
+    pub fn keep(&self, bytes: Vec<u8>) -> String {
+        let shared = self.server.shared();
+        let mut state = shared.lock();
+        let path = format!("/files-pri/{}", state.next());
+        state.downloads.insert(path.clone(), bytes);
+        format!("{}{path}", shared.url())
+    }
+}
+
+fn ok_reply(mut value: Value) -> Reply {
+    if let Some(value) = value.as_object_mut() {
+        value.insert("ok".to_owned(), true.into());
+    }
+    json_reply(200, &value)
+}
+
+fn error_reply(word: &str) -> Reply {
+    json_reply(200, &json!({ "ok": false, "error": word }))
+}
+
+async fn answer_request(
+    shared: Arc<SharedState<FakeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let path = request.path.clone();
+    let bearer = request.header("authorization").map(str::to_owned);
+    shared.lock().requests.push((
+        path.trim_start_matches("/api/").to_owned(),
+        bearer.is_some(),
+    ));
+    if let Some(id) = path.strip_prefix("/upload/") {
+        return receive_upload(&shared, id, request).await;
+    }
+    if path.starts_with("/files-pri/") {
+        return download_file(&shared, &path, bearer.as_deref());
+    }
+    let Some(method) = path.strip_prefix("/api/") else {
+        return Ok(json_reply(404, &json!({})));
+    };
+    let is_json = request
+        .header("content-type")
+        .is_some_and(|media_type| media_type.starts_with("application/json"));
+    // Some clients send the arguments in the query.
+    let form = if request.length().unwrap_or_default() == 0 {
+        FormData {
+            fields: request.parameters(),
+            ..FormData::default()
+        }
+    } else if is_json {
+        json_fields(&request.json().await?)
+    } else {
+        request.form().await?
+    };
+    let token = bearer
+        .as_deref()
+        .and_then(|bearer| bearer.strip_prefix("Bearer "))
+        // Clients may send the token as an argument.
+        .unwrap_or_else(|| form.field("token"));
+    if token != BOT_TOKEN {
+        return Ok(error_reply("invalid_auth"));
+    }
+    match method {
+        "auth.test" => Ok(ok_reply(json!({ "team_id": "T1", "user_id": "UBOT" }))),
+        "conversations.open" => Ok(match form.field("users") {
+            USER_ID => ok_reply(json!({ "channel": { "id": DIRECT_CHANNEL } })),
+            _ => error_reply("user_not_found"),
+        }),
+        "files.getUploadURLExternal" => Ok(upload_place(&shared, &form)),
+        "files.info" => Ok(file_info(&shared, form.field("file"))),
+        "files.completeUploadExternal" => do_visibly(&shared, &form, complete_upload),
+        "chat.postMessage" => do_visibly(&shared, &form, post_message),
+        _ => Ok(error_reply("unknown_method")),
+    }
+}
+
+/// JSON arguments as form fields. Arrays stay JSON, as forms have them.
+fn json_fields(value: &Value) -> FormData {
+    let mut form = FormData::default();
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        form.fields.push((name.clone(), text));
+    }
+    form
+}
+
+fn upload_place(shared: &SharedState<FakeState>, form: &FormData) -> Reply {
+    let mut state = shared.lock();
+    let length: u64 = form.field("length").parse().unwrap_or_default();
+    // The real server refuses files without bytes with this code.
+    if form.field("filename").is_empty() || length == 0 {
+        return error_reply("missing_argument");
+    }
+    if state
+        .fault(|fault| *fault == InjectedFault::TooLarge)
+        .is_some()
+    {
+        return error_reply("file_upload_size_restricted");
+    }
+    let id = format!("F{:08}", state.next());
+    state.files.insert(
+        id.clone(),
+        SlackFile {
+            name: form.field("filename").to_owned(),
+            length,
+            ..SlackFile::default()
+        },
+    );
+    let url = format!("{}/upload/{id}", shared.url());
+    ok_reply(json!({ "upload_url": url, "file_id": id }))
+}
+
+async fn receive_upload(
+    shared: &SharedState<FakeState>,
+    id: &str,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let closes = shared
+        .lock()
+        .fault(|fault| *fault == InjectedFault::CloseDuringUpload)
+        .is_some();
+    if closes {
+        // One frame, so that the client has begun with the body.
+        let mut reader = request.into_reader();
+        reader.more().await?;
+        return Err(ConnectionClosed);
+    }
+    let is_form = request
+        .header("content-type")
+        .is_some_and(|media_type| media_type.starts_with("multipart/"));
+    let content = if is_form {
+        let form = request.form().await?;
+        form.files
+            .into_iter()
+            .next()
+            .ok_or(ConnectionClosed)?
+            .content
+    } else {
+        request.into_reader().digest().await?
+    };
+    let mut state = shared.lock();
+    let less = u64::from(
+        state
+            .fault(|fault| *fault == InjectedFault::Miscount)
+            .is_some(),
+    );
+    let Some(file) = state.files.get_mut(id) else {
+        return Ok(bytes_reply(404, "text/plain", "not found".into()));
+    };
+    if content.size != file.length {
+        return Ok(bytes_reply(400, "text/plain", "length mismatch".into()));
+    }
+    let reply_text = format!("OK - {}", content.size - less);
+    file.content = Some(content);
+    Ok(bytes_reply(200, "text/plain", reply_text.into()))
+}
+
+/// Does something that users see, with the faults that may happen to it.
+fn do_visibly(
+    shared: &SharedState<FakeState>,
+    form: &FormData,
+    act: fn(&mut FakeState, &FormData, Option<&InjectedFault>) -> Result<Value, &'static str>,
+) -> Result<Reply, ConnectionClosed> {
+    let mut state = shared.lock();
+    let fault = state.fault(|fault| {
+        !matches!(
+            fault,
+            InjectedFault::CloseDuringUpload
+                | InjectedFault::TooLarge
+                | InjectedFault::Miscount
+                | InjectedFault::FailInfo(_)
+        )
+    });
+    match fault {
+        Some(InjectedFault::RateLimit(wait)) => {
+            let refused = json_reply(429, &json!({ "ok": false, "error": "ratelimited" }));
+            let seconds = wait.as_secs().to_string();
+            return Ok(with_header(refused, "retry-after", &seconds));
+        }
+        Some(InjectedFault::Fail) => return Ok(bytes_reply(500, "text/html", "<html>".into())),
+        Some(InjectedFault::LoseRequest) => return Err(ConnectionClosed),
+        Some(InjectedFault::Refuse(word)) => return Ok(error_reply(word)),
+        _ => {}
+    }
+    let done = act(&mut state, form, fault.as_ref());
+    match (fault, done) {
+        (Some(InjectedFault::LoseAnswer), _) => Err(ConnectionClosed),
+        (Some(InjectedFault::Gibberish), _) => Ok(json_reply(200, &json!([1, 2]))),
+        (_, Ok(value)) => Ok(ok_reply(value)),
+        (_, Err(word)) => Ok(error_reply(word)),
+    }
+}
+
+/// Undoes the escapes of markup, as Slack does when it shows a text.
+fn plain_text(text: &str) -> String {
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        // Last, or `&amp;lt;` would become `<`.
+        .replace("&amp;", "&")
+}
+
+fn post_message(
+    state: &mut FakeState,
+    form: &FormData,
+    _: Option<&InjectedFault>,
+) -> Result<Value, &'static str> {
+    let text = plain_text(form.field("text"));
+    if text.is_empty() {
+        return Err("no_text");
+    }
+    if text.chars().count() > 40_000 {
+        return Err("msg_too_long");
+    }
+    let ts = show_message(
+        state,
+        form.field("channel"),
+        form.field("thread_ts"),
+        text,
+        Vec::new(),
+    )?;
+    Ok(json!({ "ts": ts, "channel": form.field("channel") }))
+}
+
+fn show_message(
+    state: &mut FakeState,
+    channel: &str,
+    thread: &str,
+    text: String,
+    files: Vec<(String, ContentDigest)>,
+) -> Result<String, &'static str> {
+    let ts = format!("1700000000.{:06}", state.next());
+    // The conversation has a channel from its first message on.
+    if channel == DIRECT_CHANNEL {
+        state.channels.entry(DIRECT_CHANNEL.to_owned()).or_default();
+    }
+    let messages = state.channels.get_mut(channel).ok_or("channel_not_found")?;
+    messages.push(StoredMessage {
+        ts: ts.clone(),
+        text,
+        thread: thread.to_owned(),
+        files,
+    });
+    Ok(ts)
+}
+
+fn complete_upload(
+    state: &mut FakeState,
+    form: &FormData,
+    fault: Option<&InjectedFault>,
+) -> Result<Value, &'static str> {
+    let listed: Vec<Value> =
+        serde_json::from_str(form.field("files")).map_err(|_| "invalid_arguments")?;
+    // Observed of the real server (platform-delivery 7.4).
+    if listed.len() > 14 {
+        return Err("internal_error");
+    }
+    let channel = match form.field("channel_id") {
+        "" => form.field("channels").split(',').next().unwrap_or_default(),
+        id => id,
+    };
+    let mut files = Vec::new();
+    let mut ids = Vec::new();
+    for item in &listed {
+        let id = item.get("id").and_then(Value::as_str).unwrap_or_default();
+        let file = state.files.get(id).ok_or("file_not_found")?;
+        let content = file.content.clone().ok_or("file_not_found")?;
+        let title = item
+            .get("title")
+            .and_then(Value::as_str)
+            .unwrap_or(&file.name);
+        files.push((title.to_owned(), content));
+        ids.push(id.to_owned());
+    }
+    // Completed, but never shared: the success of a completion proves nothing.
+    if fault == Some(&InjectedFault::NeverShare) {
+        return Ok(json!({ "files": listed }));
+    }
+    let comment = plain_text(form.field("initial_comment"));
+    let ts = show_message(state, channel, form.field("thread_ts"), comment, files)?;
+    let late = match fault {
+        Some(InjectedFault::ShareLate(looks)) => *looks,
+        _ => 0,
+    };
+    for id in ids {
+        if let Some(file) = state.files.get_mut(&id) {
+            file.shared = Some((channel.to_owned(), ts.clone(), late));
+        }
+    }
+    Ok(json!({ "files": listed }))
+}
+
+fn file_info(shared: &SharedState<FakeState>, id: &str) -> Reply {
+    let mut state = shared.lock();
+    if let Some(InjectedFault::FailInfo(count)) =
+        state.fault(|fault| matches!(fault, InjectedFault::FailInfo(_)))
+    {
+        if count > 1 {
+            state.faults.push(InjectedFault::FailInfo(count - 1));
+        }
+        return error_reply("fatal_error");
+    }
+    let Some(file) = state.files.get_mut(id) else {
+        return error_reply("file_not_found");
+    };
+    let mut shares = json!({});
+    if let Some((channel, ts, late)) = &mut file.shared {
+        // Shares that the fault `ShareLate` holds back.
+        if *late > 0 {
+            *late -= 1;
+        } else {
+            shares = json!({ "public": { channel.as_str(): [{ "ts": ts }] } });
+        }
+    }
+    let size = file.content.as_ref().map(|content| content.size);
+    ok_reply(json!({ "file": { "id": id, "name": file.name, "size": size, "shares": shares } }))
+}
+
+fn download_file(
+    shared: &SharedState<FakeState>,
+    path: &str,
+    bearer: Option<&str>,
+) -> Result<Reply, ConnectionClosed> {
+    let state = shared.lock();
+    if bearer != Some(&format!("Bearer {BOT_TOKEN}")) {
+        // As the real server does without a valid token or scope.
+        return Ok(bytes_reply(200, "text/html", "<html>Sign in</html>".into()));
+    }
+    let bytes = state.downloads.get(path).cloned().ok_or(ConnectionClosed)?;
+    Ok(bytes_reply(200, "application/octet-stream", bytes.into()))
+}

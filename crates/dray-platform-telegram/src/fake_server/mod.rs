@@ -1,0 +1,142 @@
+//! A server that speaks the Bot API, for tests and the demo.
+//!
+//! It keeps what users see; the bodies of uploads are counted and digested while they arrive, and not kept. It is
+//! proved with python-telegram-bot in `tests/python.rs`.
+
+mod album;
+mod answer;
+mod fault;
+mod files;
+mod form;
+mod media;
+mod methods;
+mod server;
+mod state;
+mod stored_message;
+mod updates;
+mod users;
+
+use std::io;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use dray_http::fake_server::{self, FakeServer, ReceivedRequest};
+use dray_types::Secret;
+use futures_util::FutureExt as _;
+
+pub use fault::InjectedFault;
+pub use stored_message::{ShownFile, StoredMessage};
+pub use users::UserFile;
+
+use state::{FakeState, SharedState};
+
+/// The only token that the server accepts.
+pub const BOT_TOKEN: &str = "4242:AAE-fake-token-of-a-bot-that-is-none";
+
+/// Largest upload of the hosted API, in bytes.
+pub const MAX_UPLOAD_BYTES: u64 = 50 << 20;
+
+/// Largest photo, in bytes.
+pub const MAX_PHOTO_BYTES: u64 = 10 << 20;
+
+/// Largest file that a bot may fetch from the hosted API, in bytes.
+pub const MAX_DOWNLOAD_BYTES: u64 = 20 << 20;
+
+/// A Bot API server on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct FakeTelegram {
+    shared: Arc<SharedState>,
+    server: FakeServer<()>,
+}
+
+impl FakeTelegram {
+    /// Starts one with the limits of the hosted API.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        Self::start_with(MAX_UPLOAD_BYTES).await
+    }
+
+    /// Starts one that takes uploads of this many bytes, as an own server takes 2000 MB.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start_with(upload: u64) -> io::Result<Self> {
+        let shared = Arc::new(SharedState::new(upload));
+        let state = Arc::clone(&shared);
+        let answer = move |_: Arc<fake_server::SharedState<()>>, request: ReceivedRequest| {
+            server::respond_to_request(Arc::clone(&state), request).boxed()
+        };
+        Ok(Self {
+            shared,
+            server: FakeServer::start((), answer).await?,
+        })
+    }
+
+    /// What the `base_url` of a client must be.
+    pub fn url(&self) -> String {
+        self.server.shared().url()
+    }
+
+    /// The only token that the server accepts, [`BOT_TOKEN`].
+    pub fn token(&self) -> Secret {
+        Secret::new(BOT_TOKEN)
+    }
+
+    /// Makes a private chat with a new user, and returns its id.
+    pub fn chat(&self) -> i64 {
+        self.state().new_chat(false)
+    }
+
+    /// Makes a group with one topic, `7`, and returns its id.
+    pub fn group(&self) -> i64 {
+        self.state().new_chat(true)
+    }
+
+    /// Turns a group into a supergroup with another id, which is returned.
+    pub fn upgrade(&self, group: i64) -> i64 {
+        self.state().upgrade(group)
+    }
+
+    /// What the chat shows, oldest first.
+    pub fn seen(&self, chat: i64) -> Vec<StoredMessage> {
+        self.state().seen(chat)
+    }
+
+    /// The actions (`upload_document` …) that were shown in the chat.
+    pub fn actions(&self, chat: i64) -> Vec<String> {
+        self.state().actions(chat)
+    }
+
+    /// Injects a fault into the next request that it applies to. Several are used one after the other.
+    pub fn script(&self, fault: InjectedFault) {
+        self.state().faults.push_back(fault);
+    }
+
+    /// Bytes read from all connections, heads of requests aside.
+    pub fn received(&self) -> u64 {
+        self.server.shared().received()
+    }
+
+    /// Every request until now: the API method, or `file` for a download.
+    pub fn requests(&self) -> Vec<String> {
+        self.state().requests.clone()
+    }
+
+    /// Forgets every file id, so that each later use of one is refused.
+    pub fn forget_files(&self) {
+        self.state().files.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.shared.state()
+    }
+}
+
+impl SharedState {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,51 @@
+//! Fake servers of both wires, for tests and the demo: the Cloud API ([`FakeCloudApi`]) and a bridge
+//! ([`FakeBridge`]). They keep what users see; the bodies of uploads are counted and digested while they arrive.
+
+mod bridge;
+mod cloud;
+
+pub use bridge::{BRIDGE_TOKEN, FakeBridge};
+pub use cloud::{ACCESS_TOKEN, APP_SECRET, FakeCloudApi, PHONE_NUMBER_ID};
+
+use std::time::Duration;
+
+use dray_http::fake_server::ContentDigest;
+use serde_json::Value;
+
+/// A fault to inject, once. Each server ignores those that its wire does not have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InjectedFault {
+    /// The next message is refused for rate, with this delay.
+    RateLimit(Duration),
+    /// The next message is answered with this status and a page; nothing appears.
+    Fail(u16),
+    /// The next message appears, and the connection is closed.
+    LoseAnswer,
+    /// The connection of the next upload is closed after its first bytes.
+    CloseDuringBody,
+    /// The next upload is refused as too large.
+    TooLarge,
+    /// The next message is refused with this code.
+    Refuse(i64),
+    /// The next message appears, and the response names none.
+    ForgetMessage,
+    /// The next message appears, and the response is not of the wire.
+    Gibberish,
+}
+
+/// A message as its chat shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredMessage {
+    /// Its id, unique in its server.
+    pub id: String,
+    /// Text, or caption of the file; empty for none.
+    pub text: String,
+    /// Kind in the API's words: `text`, `image`, `document` …
+    pub kind: String,
+    /// The message to which it replies; empty for none.
+    pub reply_to: String,
+    /// Name (where the kind shows one) and content of its file.
+    pub file: Option<(Option<String>, ContentDigest)>,
+    /// The JSON with which it was created.
+    pub payload: Value,
+}

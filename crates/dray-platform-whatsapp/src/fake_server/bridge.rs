@@ -1,0 +1,182 @@
+//! A bridge: it reads files from the shared directory, and reports what users wrote.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use dray_http::fake_server::{
+    ConnectionClosed, ContentDigest, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply,
+    json_reply, with_header,
+};
+use dray_types::{Secret, Sha256Digest};
+use serde_json::{Value, json};
+
+use super::{InjectedFault, StoredMessage};
+
+/// The only token that the bridge accepts.
+pub const BRIDGE_TOKEN: &str = "fake-bridge-token";
+
+#[derive(Debug, Default)]
+struct BridgeState {
+    chats: BTreeMap<String, Vec<StoredMessage>>,
+    pending: Vec<Value>,
+    faults: Vec<InjectedFault>,
+    count: u64,
+}
+
+/// A bridge on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct FakeBridge {
+    server: FakeServer<BridgeState>,
+}
+
+impl FakeBridge {
+    /// Starts a bridge without chats.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let server = FakeServer::start(BridgeState::default(), |shared, request| {
+            Box::pin(answer_request(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What the `base_url` of a client must be.
+    pub fn url(&self) -> String {
+        self.server.shared().url()
+    }
+
+    /// The only token that the bridge accepts, [`BRIDGE_TOKEN`].
+    pub fn token(&self) -> Secret {
+        Secret::new(BRIDGE_TOKEN)
+    }
+
+    /// Makes a chat with a new user, and returns its id.
+    pub fn chat(&self) -> String {
+        let mut state = self.server.shared().lock();
+        state.count += 1;
+        let chat = format!("4915700{:06}@s.whatsapp.net", state.count);
+        state.chats.insert(chat.clone(), Vec::new());
+        chat
+    }
+
+    /// What a chat shows, oldest first.
+    pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
+        let state = self.server.shared().lock();
+        state.chats.get(chat).cloned().unwrap_or_default()
+    }
+
+    /// Injects a fault into the next message. Several are used one after the other.
+    pub fn script(&self, fault: InjectedFault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Queues a message of a user: `messageId`, `chatId`, `senderId`, `body`, `mediaType`, `mediaUrls`.
+    pub fn write(&self, message: Value) {
+        self.server.shared().lock().pending.push(message);
+    }
+}
+
+async fn answer_request(
+    shared: Arc<SharedState<BridgeState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    if request.header("authorization") != Some(&format!("Bearer {BRIDGE_TOKEN}")) {
+        return Ok(json_reply(401, &json!({ "error": "unauthorized" })));
+    }
+    if request.path == "/messages" {
+        // Each message is handed out once, as the real bridge does.
+        let pending = std::mem::take(&mut shared.lock().pending);
+        return Ok(json_reply(200, &Value::Array(pending)));
+    }
+    let path = request.path.clone();
+    let payload = request.json().await?;
+    let fault = {
+        let mut state = shared.lock();
+        let some = !state.faults.is_empty();
+        some.then(|| state.faults.remove(0))
+    };
+    match &fault {
+        Some(InjectedFault::RateLimit(wait)) => {
+            let refused = json_reply(429, &json!({ "error": "slow down" }));
+            return Ok(with_header(
+                refused,
+                "retry-after",
+                &wait.as_secs().to_string(),
+            ));
+        }
+        Some(InjectedFault::Fail(status)) => {
+            return Ok(bytes_reply(*status, "text/plain", "failed".into()));
+        }
+        Some(InjectedFault::TooLarge) => {
+            return Ok(json_reply(413, &json!({ "error": "too large" })));
+        }
+        _ => {}
+    }
+    let message_id = match show_message(&shared, &path, &payload).await {
+        Ok(id) => id,
+        Err((status, why)) => return Ok(json_reply(status, &json!({ "error": why }))),
+    };
+    match fault {
+        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!([1]))),
+        Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "success": false }))),
+        _ => Ok(json_reply(
+            200,
+            &json!({ "success": true, "messageId": message_id }),
+        )),
+    }
+}
+
+async fn show_message(
+    shared: &SharedState<BridgeState>,
+    path: &str,
+    payload: &Value,
+) -> Result<String, (u16, &'static str)> {
+    let text = |name: &str| {
+        let value = payload.get(name).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let file = match path {
+        "/send" => None,
+        "/send-media" => {
+            // Read here, while the request runs: the client removes the file after the response.
+            let bytes = tokio::fs::read(text("filePath"))
+                .await
+                .map_err(|_| (404, "File not found"))?;
+            let content = ContentDigest {
+                size: bytes.len() as u64,
+                sha256: Sha256Digest::of(&bytes),
+                head: Vec::new(),
+            };
+            // Only documents show their names.
+            let named = (text("mediaType") == "document").then(|| text("fileName"));
+            Some((named, content))
+        }
+        _ => return Err((404, "Not found")),
+    };
+    let mut state = shared.lock();
+    state.count += 1;
+    let id = format!("3EB0{:08}", state.count);
+    let words = if path == "/send" {
+        text("message")
+    } else {
+        text("caption")
+    };
+    let messages = state
+        .chats
+        .get_mut(&text("chatId"))
+        .ok_or((400, "unknown chat"))?;
+    messages.push(StoredMessage {
+        id: id.clone(),
+        text: words,
+        kind: text("mediaType"),
+        reply_to: text("replyTo"),
+        file,
+        payload: payload.clone(),
+    });
+    Ok(id)
+}

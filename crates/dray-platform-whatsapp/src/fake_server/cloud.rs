@@ -1,0 +1,276 @@
+//! A fake Cloud API. It is proved with pywa in `tests/python.rs`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use dray_http::fake_server::{
+    ConnectionClosed, ContentDigest, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply,
+    json_reply, with_header,
+};
+use dray_types::Secret;
+use serde_json::{Value, json};
+
+use super::{InjectedFault, StoredMessage};
+
+/// The only token that the server accepts.
+pub const ACCESS_TOKEN: &str = "EAAfaketokenofanappthatisnone";
+/// The id of the only phone number.
+pub const PHONE_NUMBER_ID: &str = "106540352242922";
+/// The secret that signs its webhooks.
+pub const APP_SECRET: &str = "fake-app-secret";
+/// Largest upload, in bytes.
+const MAX_UPLOAD_BYTES: u64 = 100_000_000;
+
+#[derive(Debug, Default)]
+struct CloudState {
+    media: BTreeMap<String, (Option<String>, ContentDigest)>,
+    chats: BTreeMap<String, Vec<StoredMessage>>,
+    downloads: BTreeMap<String, Vec<u8>>,
+    faults: Vec<InjectedFault>,
+    count: u64,
+}
+
+impl CloudState {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
+        let at = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(at))
+    }
+}
+
+const fn is_of_upload(fault: &InjectedFault) -> bool {
+    matches!(
+        fault,
+        InjectedFault::CloseDuringBody | InjectedFault::TooLarge
+    )
+}
+
+/// A Cloud API on a loopback port; it ends when this is dropped.
+#[derive(Debug)]
+pub struct FakeCloudApi {
+    server: FakeServer<CloudState>,
+}
+
+impl FakeCloudApi {
+    /// Starts a server without chats and media.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start() -> io::Result<Self> {
+        let server = FakeServer::start(CloudState::default(), |shared, request| {
+            Box::pin(answer_request(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What the `base_url` of a client must be.
+    pub fn url(&self) -> String {
+        format!("{}/v23.0", self.server.shared().url())
+    }
+
+    /// The only token that the server accepts, [`ACCESS_TOKEN`].
+    pub fn token(&self) -> Secret {
+        Secret::new(ACCESS_TOKEN)
+    }
+
+    /// Makes a person, and returns their number.
+    pub fn chat(&self) -> String {
+        let mut state = self.server.shared().lock();
+        let number = format!("4915700{:06}", state.next());
+        state.chats.insert(number.clone(), Vec::new());
+        number
+    }
+
+    /// What a person sees, oldest first.
+    pub fn seen(&self, chat: &str) -> Vec<StoredMessage> {
+        let state = self.server.shared().lock();
+        state.chats.get(chat).cloned().unwrap_or_default()
+    }
+
+    /// Injects a fault into the next upload or message that it applies to. Several are used one after the other.
+    pub fn script(&self, fault: InjectedFault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Bytes of bodies read until now.
+    pub fn received(&self) -> u64 {
+        self.server.shared().received()
+    }
+
+    /// Stores media of a user, and returns its id.
+    pub fn keep(&self, bytes: Vec<u8>) -> String {
+        let mut state = self.server.shared().lock();
+        let id = format!("{}", 9_000_000 + state.next());
+        state.downloads.insert(id.clone(), bytes);
+        id
+    }
+}
+
+fn error_reply(status: u16, code: i64, message: &str) -> Reply {
+    json_reply(
+        status,
+        &json!({ "error": { "message": message, "type": "OAuthException", "code": code, "fbtrace_id": "A" } }),
+    )
+}
+
+async fn answer_request(
+    shared: Arc<SharedState<CloudState>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let path = request.path.clone();
+    if request.header("authorization") != Some(&format!("Bearer {ACCESS_TOKEN}")) {
+        // Read to its end first, or the client would see a broken connection instead of the status.
+        request.into_reader().digest().await?;
+        return Ok(error_reply(401, 190, "Invalid OAuth access token"));
+    }
+    let rest = path.strip_prefix("/v23.0/").unwrap_or_default();
+    if request.method == "GET" {
+        return Ok(get_media(&shared, &path, rest));
+    }
+    match rest.strip_prefix(PHONE_NUMBER_ID) {
+        Some("/media") => upload_media(&shared, request).await,
+        Some("/messages") => {
+            let payload = request.json().await?;
+            post_message(&shared, &payload)
+        }
+        _ => Ok(error_reply(404, 100, "Unknown path components")),
+    }
+}
+
+fn get_media(shared: &SharedState<CloudState>, path: &str, id: &str) -> Reply {
+    let state = shared.lock();
+    if let Some(bytes) = path
+        .strip_prefix("/lookaside/")
+        .and_then(|id| state.downloads.get(id))
+    {
+        return bytes_reply(200, "application/octet-stream", bytes.clone().into());
+    }
+    match state.downloads.get(id) {
+        Some(bytes) => json_reply(
+            200,
+            &json!({
+                "messaging_product": "whatsapp", "id": id, "file_size": bytes.len(), "mime_type": "text/plain",
+                "url": format!("{}/lookaside/{id}", shared.url()), "sha256": "",
+            }),
+        ),
+        None => error_reply(404, 100, "Unsupported get request"),
+    }
+}
+
+async fn upload_media(
+    shared: &SharedState<CloudState>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let fault = shared.lock().fault(is_of_upload);
+    if fault == Some(InjectedFault::CloseDuringBody) {
+        let mut reader = request.into_reader();
+        // One frame, so that the client has begun with the body.
+        reader.more().await?;
+        return Err(ConnectionClosed);
+    }
+    let form = request.form().await?;
+    if fault == Some(InjectedFault::TooLarge) {
+        return Ok(bytes_reply(413, "text/html", "<html>".into()));
+    }
+    let Some(file) = form.files.into_iter().next() else {
+        return Ok(error_reply(400, 100, "file is required"));
+    };
+    if file.content.size > MAX_UPLOAD_BYTES {
+        return Ok(bytes_reply(413, "text/html", "<html>".into()));
+    }
+    let mut state = shared.lock();
+    let id = format!("{}", 1_000_000 + state.next());
+    state
+        .media
+        .insert(id.clone(), (Some(file.name), file.content));
+    Ok(json_reply(200, &json!({ "id": id })))
+}
+
+fn post_message(
+    shared: &SharedState<CloudState>,
+    payload: &Value,
+) -> Result<Reply, ConnectionClosed> {
+    let mut state = shared.lock();
+    let fault = state.fault(|fault| !is_of_upload(fault));
+    match &fault {
+        Some(InjectedFault::RateLimit(wait)) => {
+            let refused = error_reply(429, 130_429, "Rate limit hit");
+            return Ok(with_header(
+                refused,
+                "retry-after",
+                &wait.as_secs().to_string(),
+            ));
+        }
+        Some(InjectedFault::Fail(status)) => {
+            return Ok(bytes_reply(*status, "text/html", "<html>".into()));
+        }
+        Some(InjectedFault::Refuse(code)) => return Ok(error_reply(400, *code, "refused")),
+        _ => {}
+    }
+    let message_id = match show_message(&mut state, payload) {
+        Ok(id) => id,
+        Err((code, why)) => return Ok(error_reply(400, code, why)),
+    };
+    match fault {
+        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!("what"))),
+        Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "messages": [] }))),
+        _ => Ok(json_reply(
+            200,
+            &json!({
+                "messaging_product": "whatsapp",
+                "contacts": [{ "input": payload["to"], "wa_id": payload["to"] }],
+                "messages": [{ "id": message_id, "message_status": "accepted" }],
+            }),
+        )),
+    }
+}
+
+fn show_message(state: &mut CloudState, payload: &Value) -> Result<String, (i64, &'static str)> {
+    let text = |pointer: &str| {
+        let value = payload.pointer(pointer).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let (chat, kind) = (text("/to"), text("/type"));
+    // The API takes numbers with and without the sign.
+    let number = chat.trim_start_matches('+').to_owned();
+    let id = format!("wamid.{:08}", state.next());
+    let file = match kind.as_str() {
+        "text" => None,
+        "image" | "video" | "audio" | "document" => {
+            let media = text(&format!("/{kind}/id"));
+            let (_, content) = state.media.get(&media).ok_or((131_053, "unknown media"))?;
+            let named = text(&format!("/{kind}/filename"));
+            Some(((kind == "document").then_some(named), content.clone()))
+        }
+        _ => return Err((131_051, "unsupported type")),
+    };
+    let words = match kind.as_str() {
+        "text" => text("/text/body"),
+        _ => text(&format!("/{kind}/caption")),
+    };
+    let longest = if kind == "text" { 4096 } else { 1024 };
+    if words.chars().count() > longest || (kind == "text" && words.is_empty()) {
+        return Err((100, "the text has a wrong length"));
+    }
+    let messages = state
+        .chats
+        .get_mut(&number)
+        .ok_or((131_026, "Message undeliverable"))?;
+    messages.push(StoredMessage {
+        id: id.clone(),
+        text: words,
+        kind,
+        reply_to: text("/context/message_id"),
+        file,
+        payload: payload.clone(),
+    });
+    Ok(id)
+}

@@ -1,0 +1,261 @@
+//! A server that speaks the API and the wire of the toolbox in a sandbox, for tests.
+//!
+//! A sandbox is a directory of this host, by its own paths: files are really there and commands really run.
+
+mod toolbox;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_http::fake_server::{
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json_reply, with_header,
+};
+use dray_types::{Clock, Secret};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The key that it takes.
+pub const KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
+
+/// A fault to inject, once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// The next call to a toolbox whose path begins with this is refused: path, status, message.
+    Refuse(&'static str, u16, &'static str),
+    /// The next call of files is refused with 429 and this delay.
+    RateLimit(Duration),
+    /// The next download breaks after so many bytes.
+    CutDownload(usize),
+    /// The next download gives these bytes and a clean end.
+    Instead(&'static [u8]),
+    /// The sandbox is destroyed after so many bytes of the next download.
+    DieDuringDownload(usize),
+    /// The sandbox is destroyed after the first bytes of the next upload.
+    DieDuringUpload,
+    /// The next upload keeps only this many bytes and reports success.
+    KeepOnly(usize),
+    /// The next upload is written, and the connection is closed.
+    LoseAnswer,
+    /// The answer about the next command is cut after so many bytes.
+    CutOutput(usize),
+}
+
+/// A sandbox of the fake server.
+#[derive(Clone, Debug)]
+struct Machine {
+    id: String,
+    root: PathBuf,
+    state: &'static str,
+    destroy_at: Option<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    machines: BTreeMap<String, Machine>,
+    faults: Vec<Fault>,
+    requests: Vec<String>,
+    runs: u64,
+}
+
+impl State {
+    /// Removes and returns the first fault that matches.
+    fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let at = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(at))
+    }
+
+    /// Finds a sandbox by its name or its id.
+    fn machine(&self, name: &str) -> Option<(&String, &Machine)> {
+        let mut all = self.machines.iter();
+        all.find(|(known, machine)| *known == name || machine.id == name)
+    }
+}
+
+/// The fake API and toolboxes on one loopback port. They end when this is dropped.
+#[derive(Debug)]
+pub struct FakeDaytona {
+    server: FakeServer<State>,
+    clock: Clock,
+}
+
+impl FakeDaytona {
+    /// Starts one without sandboxes.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start(clock: Clock) -> io::Result<Self> {
+        let state = State {
+            machines: BTreeMap::new(),
+            faults: Vec::new(),
+            requests: Vec::new(),
+            runs: 0,
+        };
+        let server = FakeServer::start(state, |shared, request| {
+            Box::pin(answer(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server, clock })
+    }
+
+    /// What `api_url` of a client must be.
+    pub fn url(&self) -> String {
+        format!("{}/api", self.server.shared().url())
+    }
+
+    /// The key that it takes.
+    pub fn key(&self) -> Secret {
+        Secret::new(KEY)
+    }
+
+    /// Starts a sandbox in an existing directory, in the place of one of the same name; gives its id.
+    pub fn run(&self, name: &str, root: &Path) -> String {
+        let mut state = self.server.shared().lock();
+        state.runs += 1;
+        let id = format!("0b5c2c1e-7d0e-4f6a-9a51-{:012}", state.runs);
+        let machine = Machine {
+            id: id.clone(),
+            root: root.to_owned(),
+            state: "started",
+            destroy_at: None,
+        };
+        state.machines.insert(name.to_owned(), machine);
+        id
+    }
+
+    /// Changes the state of a sandbox: `stopped`, `paused`, `started` …
+    pub fn set_state(&self, name: &str, to: &'static str) {
+        let mut state = self.server.shared().lock();
+        if let Some(machine) = state.machines.get_mut(name) {
+            machine.state = to;
+        }
+    }
+
+    /// Gives a sandbox an end.
+    pub fn destroy_in(&self, name: &str, life: Duration) {
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let end = self.clock.now_ms().saturating_add(life);
+        let mut state = self.server.shared().lock();
+        if let Some(machine) = state.machines.get_mut(name) {
+            machine.destroy_at = Some(end);
+        }
+    }
+
+    /// Injects a fault, which happens once.
+    pub fn script(&self, fault: Fault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Faults that are still to happen.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.server.shared().lock().faults.clone()
+    }
+
+    /// Requests until now: method and path.
+    pub fn requests(&self) -> Vec<String> {
+        self.server.shared().lock().requests.clone()
+    }
+}
+
+/// A refusal in the form that the API and the toolbox share.
+fn refuse(status: u16, message: &str) -> Reply {
+    json_reply(
+        status,
+        &json!({ "statusCode": status, "message": message, "code": "ERROR" }),
+    )
+}
+
+async fn answer(
+    shared: Arc<SharedState<State>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let path = request.path.clone();
+    shared
+        .lock()
+        .requests
+        .push(format!("{} {path}", request.method));
+    if request.header("authorization") != Some(&format!("Bearer {KEY}")) {
+        request.into_reader().digest().await?;
+        return Ok(refuse(401, "Invalid credentials"));
+    }
+    if let Some(name) = path.strip_prefix("/api/sandbox/") {
+        request.into_reader().digest().await?;
+        return Ok(control(&shared, name));
+    }
+    let call = path.strip_prefix("/toolbox/").unwrap_or_default();
+    let (id, call) = call.split_once('/').unwrap_or((call, ""));
+    let found = shared
+        .lock()
+        .machine(id)
+        .map(|(_, machine)| machine.clone());
+    let machine = match found {
+        Some(machine) if machine.id == id && machine.state == "started" => machine,
+        Some(_) => {
+            request.into_reader().digest().await?;
+            // What the proxy answers for a stopped sandbox; a client has to ask the API to learn that.
+            return Ok(refuse(400, "bad request: failed to get runner info"));
+        }
+        None => {
+            request.into_reader().digest().await?;
+            return Ok(refuse(404, "sandbox not found"));
+        }
+    };
+    let fault = shared.lock().fault(|fault| match fault {
+        Fault::Refuse(begin, ..) => call.starts_with(begin),
+        Fault::RateLimit(_) => call.starts_with("files"),
+        _ => false,
+    });
+    match fault {
+        Some(Fault::Refuse(_, status, message)) => {
+            request.into_reader().digest().await?;
+            Ok(refuse(status, message))
+        }
+        Some(Fault::RateLimit(delay)) => {
+            request.into_reader().digest().await?;
+            let seconds = delay.as_secs().to_string();
+            Ok(with_header(
+                refuse(429, "Too many requests"),
+                "retry-after",
+                &seconds,
+            ))
+        }
+        _ => toolbox::call(&shared, &machine, call, request).await,
+    }
+}
+
+fn control(shared: &SharedState<State>, name: &str) -> Reply {
+    let state = shared.lock();
+    let Some((known, machine)) = state.machine(name) else {
+        let message = format!("Sandbox with ID or name {name} not found");
+        return refuse(404, &message);
+    };
+    let end = machine.destroy_at.and_then(|end| {
+        let end = i64::try_from(end).ok()?;
+        Some(Timestamp::from_millisecond(end).ok()?.to_string())
+    });
+    let volumes: [Value; 0] = [];
+    let described = json!({
+        "id": machine.id,
+        "organizationId": "00000000-0000-4000-8000-000000000000",
+        "name": known,
+        "user": "daytona",
+        "env": {},
+        "labels": {},
+        "public": false,
+        "networkBlockAll": false,
+        "kvm": false,
+        "target": "fake",
+        "cpu": 1,
+        "gpu": 0,
+        "memory": 1,
+        "disk": 3,
+        "state": machine.state,
+        "volumes": volumes,
+        "autoDestroyAt": end,
+        "toolboxProxyUrl": format!("{}/toolbox", shared.url()),
+    });
+    json_reply(200, &described)
+}

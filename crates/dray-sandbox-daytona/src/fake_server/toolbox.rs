@@ -1,0 +1,164 @@
+//! Files and commands, as the toolbox gives and takes them: following links, making parents.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use bytes::Bytes;
+use dray_http::fake_server::{
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply,
+};
+use dray_sandbox_exec::{Exec as _, LocalExec};
+use serde_json::{Value, json};
+
+use super::{Fault, Machine, State, refuse};
+
+/// Media type of a file's bytes.
+const OCTET_STREAM: &str = "application/octet-stream";
+
+pub(super) async fn call(
+    shared: &SharedState<State>,
+    machine: &Machine,
+    call: &str,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let path = request.parameter("path").unwrap_or_default();
+    match (request.method.as_str(), call) {
+        ("GET", "files/download") => Ok(download(shared, machine, &path)),
+        ("POST", "files/upload-v2") => upload(shared, machine, &path, request).await,
+        ("POST", "process/execute") => execute(shared, machine, request).await,
+        _ => {
+            request.into_reader().digest().await?;
+            Ok(refuse(404, "no such call"))
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> Reply {
+    let text = error.to_string().to_ascii_lowercase();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    match error.kind() {
+        io::ErrorKind::NotFound => refuse(404, &format!("file not found: {text}")),
+        io::ErrorKind::PermissionDenied => refuse(403, text),
+        _ => refuse(400, text),
+    }
+}
+
+fn destroy(shared: &SharedState<State>, machine: &Machine) {
+    let mut state = shared.lock();
+    state.machines.retain(|_, known| known.id != machine.id);
+}
+
+fn download(shared: &SharedState<State>, machine: &Machine, path: &str) -> Reply {
+    let read = fs::metadata(path).and_then(|found| {
+        if found.is_dir() {
+            return Err(io::Error::other("path must be a file: is a directory"));
+        }
+        fs::read(path)
+    });
+    let whole = match read {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(error) => return failed(&error),
+    };
+    let fault = shared.lock().fault(|fault| {
+        matches!(
+            fault,
+            Fault::CutDownload(_) | Fault::Instead(_) | Fault::DieDuringDownload(_)
+        )
+    });
+    match fault {
+        Some(Fault::CutDownload(kept)) => cut_reply(OCTET_STREAM, &whole, kept),
+        Some(Fault::DieDuringDownload(kept)) => {
+            destroy(shared, machine);
+            cut_reply(OCTET_STREAM, &whole, kept)
+        }
+        Some(Fault::Instead(bytes)) => bytes_reply(200, OCTET_STREAM, Bytes::from_static(bytes)),
+        _ => bytes_reply(200, OCTET_STREAM, whole),
+    }
+}
+
+async fn upload(
+    shared: &SharedState<State>,
+    machine: &Machine,
+    path: &str,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let fault = shared.lock().fault(|fault| {
+        matches!(
+            fault,
+            Fault::DieDuringUpload | Fault::KeepOnly(_) | Fault::LoseAnswer
+        )
+    });
+    let mut file = match created(Path::new(path)) {
+        Ok(file) => file,
+        Err(error) => {
+            request.into_reader().digest().await?;
+            return Ok(failed(&error));
+        }
+    };
+    let mut left = match fault {
+        Some(Fault::KeepOnly(kept)) => kept,
+        _ => usize::MAX,
+    };
+    let mut reader = request.into_reader();
+    while let Some(piece) = reader.piece().await? {
+        let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
+        left -= kept.len();
+        file.write_all(kept).map_err(|_| ConnectionClosed)?;
+        if fault == Some(Fault::DieDuringUpload) {
+            destroy(shared, machine);
+            return Err(ConnectionClosed);
+        }
+    }
+    if fault == Some(Fault::LoseAnswer) {
+        return Err(ConnectionClosed);
+    }
+    Ok(json_reply(200, &json!({ "path": path })))
+}
+
+fn created(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    File::create(path)
+}
+
+/// A command line for a shell; both outputs are one text.
+async fn execute(
+    shared: &SharedState<State>,
+    machine: &Machine,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let asked = request.json().await?;
+    let Some(command) = asked.get("command").and_then(Value::as_str) else {
+        return Ok(refuse(400, "command is required"));
+    };
+    let home = machine.root.clone().into_os_string();
+    let none: [&str; 0] = [];
+    let exec = LocalExec::new(none)
+        .with_environment([("HOME", home)])
+        .with_directory(machine.root.clone());
+    // Both outputs become one text, as in the toolbox.
+    let argv = ["sh", "-c", "exec 2>&1; eval \"$1\"", "sh", command];
+    let argv = argv.map(|word| word.as_bytes().to_vec()).to_vec();
+    let Ok(running) = exec.run(argv, None).await else {
+        return Ok(refuse(400, "argument list too long"));
+    };
+    let output = running
+        .stdout
+        .read_all(64 << 20)
+        .await
+        .map_err(|_| ConnectionClosed)?;
+    let exit = running.end.await.map_err(|_| ConnectionClosed)?;
+    let result = String::from_utf8_lossy(&output);
+    let told = json!({ "exitCode": exit.status, "result": result });
+    let fault = shared
+        .lock()
+        .fault(|fault| matches!(fault, Fault::CutOutput(_)));
+    Ok(match fault {
+        Some(Fault::CutOutput(kept)) => {
+            cut_reply("application/json", &told.to_string().into(), kept)
+        }
+        _ => json_reply(200, &told),
+    })
+}

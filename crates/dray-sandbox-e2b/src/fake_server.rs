@@ -1,0 +1,350 @@
+//! A server that speaks the control API and the wire of the daemon in a sandbox, for tests.
+//!
+//! A sandbox is a directory of this host, by its own paths: files are really there and commands really run. It is
+//! proved with the vendor's client in `tests/python.rs`.
+
+mod daemon;
+mod processes;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_http::fake_server::{
+    ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, bytes_reply, json_reply,
+    with_header,
+};
+use dray_types::{Clock, Secret};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The key that it takes.
+pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+/// Life of a new sandbox, in milliseconds.
+const LIFE: u64 = 300_000;
+
+/// A fault to inject, once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// The next call whose path begins with this is refused: path, status, message.
+    Refuse(&'static str, u16, &'static str),
+    /// The next call of files is refused with 429 and this delay.
+    RateLimit(Duration),
+    /// The next download breaks after so many bytes.
+    CutDownload(usize),
+    /// The next download gives these bytes and a clean end.
+    Instead(&'static [u8]),
+    /// Ranges are ignored in the next download.
+    IgnoreRange,
+    /// The sandbox dies after the first bytes of the next upload.
+    DieDuringUpload,
+    /// The sandbox dies after so many bytes of the next download.
+    DieDuringDownload(usize),
+    /// The next upload keeps only this many bytes and reports success.
+    KeepOnly(usize),
+    /// The next upload is written, and the connection is closed.
+    LoseAnswer,
+    /// The output of the next command is cut after so many bytes of the wire.
+    CutOutput(usize),
+}
+
+/// A sandbox of the fake server.
+#[derive(Clone, Debug)]
+struct Machine {
+    root: PathBuf,
+    token: String,
+    started: u64,
+    end: u64,
+    state: &'static str,
+    version: &'static str,
+    run: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    machines: BTreeMap<String, Machine>,
+    faults: Vec<Fault>,
+    requests: Vec<String>,
+    longest_life: u64,
+    runs: u64,
+    clock: Clock,
+}
+
+impl State {
+    /// Removes and returns the first fault that matches.
+    fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let at = self.faults.iter().position(wanted)?;
+        Some(self.faults.remove(at))
+    }
+}
+
+/// The fake control API, edge and daemons on one loopback port. They end when this is dropped.
+#[derive(Debug)]
+pub struct FakeE2b {
+    server: FakeServer<State>,
+}
+
+impl FakeE2b {
+    /// Starts one without sandboxes.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be bound.
+    pub async fn start(clock: Clock) -> io::Result<Self> {
+        let state = State {
+            machines: BTreeMap::new(),
+            faults: Vec::new(),
+            requests: Vec::new(),
+            longest_life: 3_600_000,
+            runs: 0,
+            clock,
+        };
+        let server = FakeServer::start(state, |shared, request| {
+            Box::pin(answer(shared, request)) as _
+        })
+        .await?;
+        Ok(Self { server })
+    }
+
+    /// What `api_url` and `envd_url` of a client must be.
+    pub fn url(&self) -> String {
+        self.server.shared().url()
+    }
+
+    /// The key that it takes.
+    pub fn key(&self) -> Secret {
+        Secret::new(KEY)
+    }
+
+    /// Starts a sandbox in an existing directory, in the place of one of the same id.
+    pub fn run(&self, id: &str, root: &Path) {
+        self.run_version(id, root, "0.6.2");
+    }
+
+    /// The same with a daemon of this version.
+    pub fn run_version(&self, id: &str, root: &Path, version: &'static str) {
+        let mut state = self.server.shared().lock();
+        state.runs += 1;
+        let started = state.clock.now_ms();
+        let machine = Machine {
+            root: root.to_owned(),
+            token: format!("token-of-run-{}", state.runs),
+            started,
+            end: started + LIFE,
+            state: "running",
+            version,
+            run: state.runs,
+        };
+        state.machines.insert(id.to_owned(), machine);
+    }
+
+    /// Ends a sandbox: the API no longer knows it, and the edge answers 502.
+    pub fn kill(&self, id: &str) {
+        self.server.shared().lock().machines.remove(id);
+    }
+
+    /// Pauses a sandbox: the API reports that, and the edge answers 502.
+    pub fn pause(&self, id: &str) {
+        let mut state = self.server.shared().lock();
+        if let Some(machine) = state.machines.get_mut(id) {
+            machine.state = "paused";
+        }
+    }
+
+    /// Makes the daemon of a sandbox take another token than the control API returns.
+    pub fn forget_token(&self, id: &str) {
+        let mut state = self.server.shared().lock();
+        if let Some(machine) = state.machines.get_mut(id) {
+            "another".clone_into(&mut machine.token);
+        }
+    }
+
+    /// Life that a sandbox has left.
+    pub fn left(&self, id: &str) -> Option<Duration> {
+        let state = self.server.shared().lock();
+        let end = state.machines.get(id)?.end;
+        Some(Duration::from_millis(
+            end.saturating_sub(state.clock.now_ms()),
+        ))
+    }
+
+    /// The longest life that the plan allows.
+    pub fn allow(&self, life: Duration) {
+        self.server.shared().lock().longest_life = milliseconds(life);
+    }
+
+    /// Injects a fault, which happens once.
+    pub fn script(&self, fault: Fault) {
+        self.server.shared().lock().faults.push(fault);
+    }
+
+    /// Faults that are still to happen.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.server.shared().lock().faults.clone()
+    }
+
+    /// Requests until now: method, path, and range where there was one.
+    pub fn requests(&self) -> Vec<String> {
+        self.server.shared().lock().requests.clone()
+    }
+}
+
+fn milliseconds(life: Duration) -> u64 {
+    u64::try_from(life.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A refusal in the form of the control API, the edge and `/files`.
+fn refuse(status: u16, message: &str) -> Reply {
+    json_reply(status, &json!({ "code": status, "message": message }))
+}
+
+async fn answer(
+    shared: Arc<SharedState<State>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let path = request.path.clone();
+    // The lock is released before the body is read, which may take as long as the client likes.
+    let fault = {
+        let mut state = shared.lock();
+        let range = request.header("range").unwrap_or_default();
+        let line = format!("{} {path} {range}", request.method);
+        state.requests.push(line.trim_end().to_owned());
+        state.fault(|fault| match fault {
+            Fault::Refuse(begin, ..) => path.starts_with(begin),
+            Fault::RateLimit(_) => path == "/files",
+            _ => false,
+        })
+    };
+    match fault {
+        Some(Fault::Refuse(_, status, message)) => {
+            request.into_reader().digest().await?;
+            return Ok(refuse(status, message));
+        }
+        Some(Fault::RateLimit(delay)) => {
+            request.into_reader().digest().await?;
+            let refusal = refuse(429, "Rate limit exceeded");
+            let seconds = delay.as_secs().to_string();
+            return Ok(with_header(refusal, "retry-after", &seconds));
+        }
+        _ => {}
+    }
+    match path.strip_prefix("/sandboxes/") {
+        Some(rest) => control(&shared, rest.to_owned(), request).await,
+        None => edge(&shared, request).await,
+    }
+}
+
+async fn control(
+    shared: &SharedState<State>,
+    rest: String,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    if request.header("x-api-key") != Some(KEY) {
+        request.into_reader().digest().await?;
+        return Ok(refuse(401, "Invalid API key"));
+    }
+    let (id, call) = rest.split_once('/').unwrap_or((&rest, ""));
+    let method = request.method.clone();
+    let body = request.into_reader().all().await?;
+    let mut state = shared.lock();
+    let now = state.clock.now_ms();
+    let longest = state.longest_life;
+    let domain = Value::Null;
+    let Some(machine) = state.machines.get_mut(id) else {
+        let message = format!("sandbox \"{id}\" doesn't exist or you don't have access to it");
+        return Ok(refuse(404, &message));
+    };
+    let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let timeout = asked.get("timeout").and_then(Value::as_u64);
+    match (method.as_str(), call) {
+        ("GET", "") => Ok(json_reply(200, &described(id, machine, &domain))),
+        // Connecting resumes a paused sandbox and never shortens its life.
+        ("POST", "connect") => {
+            machine.state = "running";
+            if let Some(seconds) = timeout {
+                machine.end = machine.end.max(now + seconds * 1000);
+            }
+            Ok(json_reply(200, &described(id, machine, &domain)))
+        }
+        ("POST", "timeout") => match timeout {
+            Some(seconds) if seconds * 1000 <= longest => {
+                machine.end = now + seconds * 1000;
+                Ok(bytes_reply(204, "application/json", Bytes::new()))
+            }
+            _ => Ok(refuse(
+                400,
+                "Timeout cannot be greater than the plan allows",
+            )),
+        },
+        _ => Ok(refuse(404, "no such call")),
+    }
+}
+
+fn described(id: &str, machine: &Machine, domain: &Value) -> Value {
+    json!({
+        "sandboxID": id,
+        "clientID": "fake",
+        "templateID": "base",
+        "alias": "base",
+        // Two runs in the same millisecond must differ, since the start is a part of the incarnation.
+        "startedAt": time(machine.started, machine.run),
+        "endAt": time(machine.end, 0),
+        "envdVersion": machine.version,
+        "envdAccessToken": machine.token,
+        "domain": domain,
+        "cpuCount": 2,
+        "memoryMB": 512,
+        "diskSizeMB": 1024,
+        "metadata": {},
+        "state": machine.state,
+    })
+}
+
+/// A time of RFC 3339; `more` microseconds make equal times differ.
+fn time(milliseconds: u64, more: u64) -> String {
+    let micros = i64::try_from(milliseconds * 1000 + more).unwrap_or_default();
+    Timestamp::from_microsecond(micros).map_or_else(|_| String::new(), |time| time.to_string())
+}
+
+/// The edge before the daemons: it finds the sandbox, and the daemon checks the token.
+async fn edge(
+    shared: &Arc<SharedState<State>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let id = request.header("e2b-sandbox-id").unwrap_or_default();
+    let id = id.to_owned();
+    let found = shared.lock().machines.get(&id).cloned();
+    let machine = match found {
+        // A paused sandbox gets the same 502 as one that is gone; only the control API distinguishes them.
+        Some(machine) if machine.state == "running" => machine,
+        _ => {
+            request.into_reader().digest().await?;
+            let gone = json!({
+                "sandboxId": id, "message": "The sandbox was not found", "code": 502,
+            });
+            return Ok(json_reply(502, &gone));
+        }
+    };
+    if request.path == "/health" {
+        return Ok(bytes_reply(204, "text/plain", Bytes::new()));
+    }
+    if request.header("x-access-token") != Some(&machine.token) {
+        request.into_reader().digest().await?;
+        let refusal = json!({ "code": 401, "message": "unauthorized access, please provide a valid access token or method signing if supported" });
+        return Ok(json_reply(401, &refusal));
+    }
+    let path = request.path.clone();
+    match (request.method.as_str(), path.as_str()) {
+        ("GET", "/files") => Ok(daemon::download(shared, &id, &request)),
+        ("POST", "/files") => daemon::upload(shared, &id, &machine, request).await,
+        ("POST", "/process.Process/Start") => processes::start(shared, &machine, request).await,
+        ("POST", call) => match call.strip_prefix("/filesystem.Filesystem/") {
+            Some(call) => daemon::call(call, request).await,
+            None => Ok(refuse(404, "no such call")),
+        },
+        _ => Ok(refuse(404, "no such call")),
+    }
+}

@@ -1,0 +1,281 @@
+//! Files, as the daemon gives and takes them: with its own rights, following links, making parents.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use bytes::Bytes;
+use dray_http::fake_server::{
+    ConnectionClosed, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply, json_reply,
+    with_header,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Fault, Machine, State, refuse};
+
+/// The first version that takes a file as the body of a request.
+const PLAIN_UPLOADS: &str = "0.5.7";
+
+pub(super) fn download(shared: &SharedState<State>, id: &str, request: &ReceivedRequest) -> Reply {
+    let path = request.parameter("path").unwrap_or_default();
+    let found = match fs::metadata(&path) {
+        Ok(found) => found,
+        Err(error) => return failed(&path, &error),
+    };
+    if found.is_dir() {
+        return refuse(400, &format!("path '{path}' is a directory"));
+    }
+    if !found.is_file() {
+        return refuse(400, &format!("path '{path}' is not a regular file"));
+    }
+    let whole = match fs::read(&path) {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(error) => return failed(&path, &error),
+    };
+    let mut state = shared.lock();
+    match state.fault(|fault| {
+        matches!(
+            fault,
+            Fault::CutDownload(_) | Fault::Instead(_) | Fault::DieDuringDownload(_)
+        )
+    }) {
+        Some(Fault::CutDownload(kept)) => {
+            return cut_reply("application/octet-stream", &whole, kept);
+        }
+        Some(Fault::DieDuringDownload(kept)) => {
+            state.machines.remove(id);
+            return cut_reply("application/octet-stream", &whole, kept);
+        }
+        Some(Fault::Instead(bytes)) => return given(200, Bytes::from_static(bytes)),
+        _ => {}
+    }
+    let from: Option<usize> = request.header("range").and_then(|range| {
+        range
+            .strip_prefix("bytes=")?
+            .strip_suffix('-')?
+            .parse()
+            .ok()
+    });
+    match from {
+        Some(from) if state.fault(|fault| *fault == Fault::IgnoreRange).is_none() => {
+            let size = whole.len();
+            // The daemon has no empty range, so a client must not ask for one at the end of a file.
+            if from >= size {
+                return refuse(416, "invalid range: failed to overlap");
+            }
+            let range = format!("bytes {from}-{}/{size}", size - 1);
+            with_header(given(206, whole.slice(from..)), "content-range", &range)
+        }
+        _ => given(200, whole),
+    }
+}
+
+fn given(status: u16, bytes: Bytes) -> Reply {
+    bytes_reply(status, "application/octet-stream", bytes)
+}
+
+fn failed(path: &str, error: &io::Error) -> Reply {
+    match error.kind() {
+        io::ErrorKind::NotFound => refuse(404, &format!("path '{path}' does not exist")),
+        io::ErrorKind::NotADirectory => refuse(400, &format!("stat {path}: not a directory")),
+        io::ErrorKind::StorageFull => refuse(507, "not enough disk space available"),
+        _ => refuse(500, &format!("error opening file: {error}")),
+    }
+}
+
+pub(super) async fn upload(
+    shared: &SharedState<State>,
+    id: &str,
+    machine: &Machine,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let path = request.parameter("path").unwrap_or_default();
+    let media_type = request.header("content-type").unwrap_or_default();
+    let plain = media_type.starts_with("application/octet-stream");
+    // Compared as text, which holds for the versions that tests use.
+    if plain && machine.version < PLAIN_UPLOADS {
+        request.into_reader().digest().await?;
+        return Ok(refuse(
+            400,
+            "request Content-Type isn't multipart/form-data",
+        ));
+    }
+    if !plain {
+        return form(&path, request).await;
+    }
+    let fault = shared.lock().fault(|fault| {
+        matches!(
+            fault,
+            Fault::DieDuringUpload | Fault::KeepOnly(_) | Fault::LoseAnswer
+        )
+    });
+    let mut file = match created(Path::new(&path)) {
+        Ok(file) => file,
+        Err(error) => {
+            request.into_reader().digest().await?;
+            return Ok(failed(&path, &error));
+        }
+    };
+    let mut left = match fault {
+        Some(Fault::KeepOnly(kept)) => kept,
+        _ => usize::MAX,
+    };
+    let mut reader = request.into_reader();
+    while let Some(piece) = reader.piece().await? {
+        let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
+        left -= kept.len();
+        file.write_all(kept).map_err(|_| ConnectionClosed)?;
+        if fault == Some(Fault::DieDuringUpload) {
+            shared.lock().machines.remove(id);
+            return Err(ConnectionClosed);
+        }
+    }
+    if fault == Some(Fault::LoseAnswer) {
+        return Err(ConnectionClosed);
+    }
+    Ok(json_reply(200, &json!([uploaded(&path)])))
+}
+
+fn created(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    File::create(path)
+}
+
+fn uploaded(path: &str) -> Value {
+    let name = Path::new(path).file_name().unwrap_or_default();
+    json!({ "name": name.to_string_lossy(), "path": path, "type": "file" })
+}
+
+/// Files of a form, which are small here.
+async fn form(path: &str, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
+    let Ok(form) = request.form().await else {
+        return Ok(refuse(400, "error parsing multipart form"));
+    };
+    let mut written: Vec<Value> = Vec::new();
+    for part in form.files.iter().filter(|part| part.field == "file") {
+        let target = if path.is_empty() { &part.name } else { path };
+        let entry = uploaded(target);
+        if written.contains(&entry) {
+            return Ok(refuse(
+                400,
+                "you cannot upload multiple files to the same path",
+            ));
+        }
+        // Only the beginning of a part is held.
+        if part.content.size > part.content.head.len() as u64 {
+            return Ok(refuse(507, "not enough disk space available"));
+        }
+        let done =
+            created(Path::new(target)).and_then(|mut file| file.write_all(&part.content.head));
+        if let Err(error) = done {
+            return Ok(failed(target, &error));
+        }
+        written.push(entry);
+    }
+    Ok(json_reply(200, &Value::Array(written)))
+}
+
+/// A refusal in the form of Connect.
+fn connect(status: u16, code: &str, message: &str) -> Reply {
+    json_reply(status, &json!({ "code": code, "message": message }))
+}
+
+fn unable(error: &io::Error) -> Reply {
+    let text = error.to_string().to_ascii_lowercase();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    match error.kind() {
+        io::ErrorKind::NotFound => connect(404, "not_found", text),
+        io::ErrorKind::AlreadyExists => connect(409, "already_exists", text),
+        _ => connect(500, "internal", text),
+    }
+}
+
+/// A call of `filesystem.Filesystem`.
+pub(super) async fn call(name: &str, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
+    let name = name.to_owned();
+    let asked = request.json().await?;
+    let text = |field: &str| asked.get(field).and_then(Value::as_str).unwrap_or_default();
+    let path = Path::new(text("path"));
+    let done = match name.as_str() {
+        "Stat" => entry(path).map(|entry| json!({ "entry": entry })),
+        "ListDir" => list(path).map(|entries| json!({ "entries": entries })),
+        "MakeDir" if path.is_dir() => {
+            return Ok(connect(409, "already_exists", "directory already exists"));
+        }
+        "MakeDir" => fs::create_dir_all(path)
+            .and_then(|()| entry(path))
+            .map(|entry| json!({ "entry": entry })),
+        "Remove" if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) => {
+            fs::remove_dir_all(path).map(|()| json!({}))
+        }
+        "Remove" => fs::remove_file(path).map(|()| json!({})),
+        "Move" => moved(Path::new(text("source")), Path::new(text("destination")))
+            .map(|entry| json!({ "entry": entry })),
+        _ => return Ok(connect(404, "unimplemented", "no such call")),
+    };
+    Ok(done.map_or_else(|error| unable(&error), |told| json_reply(200, &told)))
+}
+
+/// A plain rename, after making the parents of the target. Like Go's, it refuses a directory as the target.
+fn moved(source: &Path, destination: &Path) -> io::Result<Value> {
+    fs::symlink_metadata(source)?;
+    if let Some(parent) = destination.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if fs::symlink_metadata(destination).is_ok_and(|found| found.is_dir()) {
+        return Err(io::Error::other("file exists"));
+    }
+    fs::rename(source, destination)?;
+    entry(destination)
+}
+
+fn list(path: &Path) -> io::Result<Vec<Value>> {
+    let mut names = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
+    names.sort_by_key(fs::DirEntry::file_name);
+    names.iter().map(|name| entry(&name.path())).collect()
+}
+
+/// An entry as the daemon describes it: kind and mode of a link's target, and the size of the link itself.
+fn entry(path: &Path) -> io::Result<Value> {
+    let found = fs::symlink_metadata(path)?;
+    let target = found
+        .is_symlink()
+        .then(|| fs::canonicalize(path).ok())
+        .flatten();
+    let meant = match &target {
+        Some(target) => fs::metadata(target)?,
+        None => found.clone(),
+    };
+    let modified = found.modified()?;
+    let modified = Timestamp::try_from(modified).map_err(io::Error::other)?;
+    let mut entry = json!({
+        "name": path.file_name().unwrap_or_default().to_string_lossy(),
+        "type": kind(&meant),
+        "path": path.to_string_lossy(),
+        "size": found.size().to_string(),
+        "mode": meant.permissions().mode() & 0o777,
+        "permissions": format!("{:o}", found.permissions().mode()),
+        "owner": found.uid().to_string(),
+        "group": found.gid().to_string(),
+        "modifiedTime": modified.to_string(),
+    });
+    if let (Some(target), Some(entry)) = (target, entry.as_object_mut()) {
+        let target = target.to_string_lossy().into_owned();
+        entry.insert("symlinkTarget".to_owned(), target.into());
+    }
+    Ok(entry)
+}
+
+fn kind(found: &Metadata) -> &'static str {
+    if found.is_dir() {
+        "FILE_TYPE_DIRECTORY"
+    } else if found.is_file() {
+        "FILE_TYPE_FILE"
+    } else {
+        "FILE_TYPE_UNSPECIFIED"
+    }
+}

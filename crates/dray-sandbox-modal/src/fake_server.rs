@@ -1,0 +1,231 @@
+//! A fake of the provider: both services, on loopback, with commands that really run.
+//!
+//! Paths in its sandboxes are paths of this host. The server itself plays the file tool, with real processes where
+//! possible, so that they can be killed like any other. The tool's user is that of the test.
+
+mod command;
+mod fault;
+mod plane;
+mod router;
+mod serve;
+mod tool;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Identity, ServerTlsConfig};
+
+use command::Command;
+pub use fault::Fault;
+
+/// Id of the only token that the server accepts.
+pub const TOKEN_ID: &str = "ak-fake";
+/// Secret of the only token that the server accepts.
+pub const TOKEN_SECRET: &str = "as-fake";
+
+/// One incarnation of a sandbox.
+#[derive(Debug)]
+struct Task {
+    task_id: String,
+    ended: CancellationToken,
+}
+
+/// State of the server.
+#[derive(Debug)]
+struct State {
+    root: PathBuf,
+    url: String,
+    sandboxes: Mutex<HashMap<String, Task>>,
+    commands: Mutex<HashMap<String, Arc<Command>>>,
+    faults: Mutex<Vec<Fault>>,
+    calls: Mutex<Vec<String>>,
+    /// Number of the credential that is accepted; older ones have expired.
+    credential: AtomicU64,
+    next_task: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The fake server. On drop it ends, with everything that runs in it.
+#[derive(Debug)]
+pub struct Server {
+    state: Arc<State>,
+    _serving: JoinSet<()>,
+}
+
+impl Server {
+    /// Starts the server on a free loopback port. Commands run in `root`.
+    ///
+    /// # Errors
+    ///
+    /// The failure to listen.
+    pub async fn start(root: impl Into<PathBuf>) -> io::Result<Self> {
+        Self::listen(root.into(), None).await
+    }
+
+    /// Starts the server with TLS, as `localhost`, with this certificate and key (PEM).
+    ///
+    /// # Errors
+    ///
+    /// The failure to listen, or to use the certificate.
+    pub async fn start_tls(
+        root: impl Into<PathBuf>,
+        certificate: &str,
+        key: &str,
+    ) -> io::Result<Self> {
+        let identity = Identity::from_pem(certificate, key);
+        let tls = ServerTlsConfig::new().identity(identity);
+        Self::listen(root.into(), Some(tls)).await
+    }
+
+    async fn listen(root: PathBuf, tls: Option<ServerTlsConfig>) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let state = Arc::new(State {
+            root,
+            url: match &tls {
+                // By name, because the certificate of the test names `localhost`.
+                Some(_) => format!("https://localhost:{}", listener.local_addr()?.port()),
+                None => format!("http://{}", listener.local_addr()?),
+            },
+            sandboxes: Mutex::default(),
+            commands: Mutex::default(),
+            faults: Mutex::default(),
+            calls: Mutex::default(),
+            credential: AtomicU64::new(1),
+            next_task: AtomicU64::new(1),
+        });
+        let mut serving = JoinSet::new();
+        let mut builder = tonic::transport::Server::builder();
+        if let Some(tls) = tls {
+            builder = builder.tls_config(tls).map_err(io::Error::other)?;
+        }
+        let server = builder
+            .add_service(plane::Plane(Arc::clone(&state)))
+            .add_service(router::Router(Arc::clone(&state)));
+        serving.spawn(async move {
+            let incoming = TcpListenerStream::new(listener);
+            if let Err(error) = server.serve_with_incoming(incoming).await {
+                tracing::warn!(%error, "the fake server stopped");
+            }
+        });
+        Ok(Self {
+            state,
+            _serving: serving,
+        })
+    }
+
+    /// Base URL of both services.
+    pub fn url(&self) -> &str {
+        &self.state.url
+    }
+
+    /// Starts a sandbox, or replaces the task that runs it. Returns the id of the new task.
+    pub fn run(&self, sandbox_id: &str) -> String {
+        let number = self.state.next_task.fetch_add(1, Ordering::SeqCst);
+        let task_id = format!("ta-fake{number:016}");
+        let task = Task {
+            task_id: task_id.clone(),
+            ended: CancellationToken::new(),
+        };
+        let old = lock(&self.state.sandboxes).insert(sandbox_id.to_owned(), task);
+        if let Some(old) = old {
+            // Its commands end with it, as on a real worker.
+            old.ended.cancel();
+        }
+        task_id
+    }
+
+    /// Ends a sandbox and all commands in it.
+    pub fn terminate(&self, sandbox_id: &str) {
+        if let Some(task) = lock(&self.state.sandboxes).get(sandbox_id) {
+            task.ended.cancel();
+        }
+    }
+
+    /// Adds a fault; it applies to the first call that fits.
+    pub fn arm(&self, fault: Fault) {
+        lock(&self.state.faults).push(fault);
+    }
+
+    /// Uses up one refusal of a method. Returns whether there was one.
+    pub fn take_refusal(&self, method: &str) -> bool {
+        fault::refusal(&mut lock(&self.state.faults), method).is_some()
+    }
+
+    /// Expires all credentials so far, those of routers and those of the second version.
+    pub fn expire(&self) {
+        // Credentials carry the number, so all earlier ones differ from now on.
+        self.state.credential.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Number of calls of a method, by its name without the service.
+    pub fn calls(&self, method: &str) -> usize {
+        let calls = lock(&self.state.calls);
+        calls.iter().filter(|call| *call == method).count()
+    }
+
+    /// Number of commands that have not ended.
+    pub fn running(&self) -> usize {
+        let commands = lock(&self.state.commands);
+        commands.values().filter(|command| command.runs()).count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for task in lock(&self.state.sandboxes).values() {
+            task.ended.cancel();
+        }
+    }
+}
+
+impl State {
+    /// Records a call, and fails it where a fault is set.
+    fn admit(&self, method: &str) -> Result<(), Status> {
+        lock(&self.calls).push(method.to_owned());
+        match fault::refusal(&mut lock(&self.faults), method) {
+            Some(status) => Err(status),
+            None => Ok(()),
+        }
+    }
+
+    fn jwt(&self) -> String {
+        format!("jwt-{}", self.credential.load(Ordering::SeqCst))
+    }
+
+    /// Fails unless the task still runs; returns its end.
+    fn task(&self, task_id: &str) -> Result<CancellationToken, Status> {
+        let sandboxes = lock(&self.sandboxes);
+        let task = sandboxes.values().find(|task| task.task_id == task_id);
+        match task {
+            Some(task) if !task.ended.is_cancelled() => Ok(task.ended.clone()),
+            _ => Err(Status::not_found("task not found or not running")),
+        }
+    }
+
+    fn command(&self, task_id: &str, exec_id: &str) -> Result<Arc<Command>, Status> {
+        self.task(task_id)?;
+        let commands = lock(&self.commands);
+        let command = commands.get(exec_id).map(Arc::clone);
+        command.ok_or_else(|| Status::not_found("exec not found"))
+    }
+}
+
+/// Value of a header; empty without one.
+fn header<'m>(metadata: &'m MetadataMap, name: &str) -> &'m str {
+    metadata
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
