@@ -123,11 +123,7 @@ pub(super) async fn open_turn(
     // With the identity: callers that name equal sessions must not share a program.
     let conversation = format!("{}\n{session}", asked.identity.key());
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let audience = ToolAudience {
-        caller: &caller,
-        conversation: &conversation,
-        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
-    };
+    let audience = tool_audience(&caller, &conversation, &loaded);
     let messages = std::mem::take(&mut request.messages);
     let mut inputs = gather_inputs(parts, audience, &loaded, &files, messages).await?;
     let manifest = loaded.manifest;
@@ -179,6 +175,18 @@ pub(super) async fn open_turn(
         parts: Arc::clone(parts),
         manifest,
     })
+}
+
+fn tool_audience<'a>(
+    caller: &'a Caller,
+    conversation: &'a str,
+    loaded: &'a LoadedManifest,
+) -> ToolAudience<'a> {
+    ToolAudience {
+        caller,
+        conversation,
+        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
+    }
 }
 
 /// How the response goes to the client.
