@@ -30,7 +30,8 @@ impl AgentAnswer {
         }
         let mut events: Vec<_> = text
             .split("\n\n")
-            .filter(|event| !event.is_empty())
+            // A comment keeps a slow stream open.
+            .filter(|event| !event.is_empty() && !event.starts_with(':'))
             .map(|event| event.strip_prefix("data: ").unwrap())
             .collect();
         assert_eq!(events.pop(), Some("[DONE]"), "{text}");

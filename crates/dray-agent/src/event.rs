@@ -9,6 +9,14 @@ use crate::message::{Attachment, ToolCall};
 pub enum Event {
     /// More text of the answer.
     Content(String),
+    /// More of the model's reasoning, for clients of `OpenAI`'s API alone.
+    Reasoning(String),
+    /// More of a refusal by the model, for clients of `OpenAI`'s API alone.
+    Refusal(String),
+    /// Log probabilities of the text that came last, as the model wrote them.
+    Logprobs(Value),
+    /// The server's own tools run: nothing is shown, but a stream begins now so that heartbeats can keep it open.
+    ToolsStarted,
     /// A file of the answer.
     Attachment(Attachment),
     /// A stage begins. Numbers count from 0 in order of opening.
@@ -104,6 +112,23 @@ pub struct TokenUsage {
     pub prompt: u64,
     /// Tokens of the answer.
     pub completion: u64,
+    /// Those of the prompt that the model's service had cached.
+    pub cached: u64,
+    /// Those of the answer that the model reasoned with.
+    pub reasoning: u64,
+}
+
+impl TokenUsage {
+    /// Both together, each number as large as it can be.
+    #[must_use]
+    pub const fn plus(self, more: Self) -> Self {
+        Self {
+            prompt: self.prompt.saturating_add(more.prompt),
+            completion: self.completion.saturating_add(more.completion),
+            cached: self.cached.saturating_add(more.cached),
+            reasoning: self.reasoning.saturating_add(more.reasoning),
+        }
+    }
 }
 
 /// Tokens of one model.

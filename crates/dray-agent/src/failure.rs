@@ -20,6 +20,8 @@ pub struct RequestFailure {
     pub code: Option<String>,
     /// Message for the user.
     pub display_message: Option<String>,
+    /// Seconds after which another attempt may succeed, for the header `Retry-After`.
+    pub retry_after_seconds: Option<u16>,
 }
 
 impl RequestFailure {
@@ -37,7 +39,20 @@ impl RequestFailure {
             param: None,
             code: None,
             display_message: None,
+            retry_after_seconds: None,
         }
+    }
+
+    /// A failure of status 400 at a parameter of the request, with a code for programs.
+    pub fn of_parameter(
+        param: impl Into<Box<str>>,
+        code: &str,
+        message: impl Into<String>,
+    ) -> Self {
+        let mut failure = Self::new(400, message);
+        failure.param = Some(param.into());
+        failure.code = Some(code.to_owned());
+        failure
     }
 
     /// A failure of status 500 that says nothing of its cause.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub mod plain_order;
 pub mod shape;
 
 /// Author of a message.

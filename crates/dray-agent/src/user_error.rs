@@ -54,6 +54,22 @@ impl ErrorSource {
         failure.display(format!("{text}{suffix}"))
     }
 
+    /// The failure as a client of `OpenAI`'s API gets it: the message says what failed, and a rate limit of the model is
+    /// status 429.
+    pub fn plain_failure(&self) -> RequestFailure {
+        let mut failure = self.failure();
+        if let Some(text) = &failure.display_message {
+            failure.message.clone_from(text);
+        }
+        if let Self::Service { status, code, .. } = self
+            && status_of(*status, code.as_deref()) == Some(429)
+        {
+            failure.status = 429;
+            "rate_limit_error".clone_into(&mut failure.kind);
+        }
+        failure
+    }
+
     /// The text for the user, and whether another try may help.
     fn text(&self, status: Option<u16>) -> (String, bool) {
         let (text, retry) = match self {
@@ -241,5 +257,29 @@ mod tests {
         );
         assert_eq!(failure.kind, "invalid_request_error");
         assert_eq!(service(None, None, None).kind, "runtime_error");
+    }
+
+    #[test]
+    fn a_plain_failure_says_what_failed_and_keeps_a_rate_limit() {
+        let source = |status| ErrorSource::Service {
+            status: Some(status),
+            code: None,
+            display_message: None,
+        };
+        let limited = source(429).plain_failure();
+        assert_eq!(
+            (limited.status, limited.kind.as_str()),
+            (429, "rate_limit_error")
+        );
+        assert_eq!(
+            limited.message,
+            "The request was rate-limited by the AI model service. Please try again later."
+        );
+        assert_eq!(source(503).plain_failure().status, 500);
+        let lost = ErrorSource::Connection.plain_failure();
+        assert!(
+            lost.message
+                .starts_with("Could not connect to the AI model service.")
+        );
     }
 }

@@ -24,6 +24,8 @@ pub struct ChunkWriter {
     id: String,
     created: u64,
     model: Option<String>,
+    /// Whether chunks follow `OpenAI`'s API to the letter.
+    is_plain: bool,
     attachments: u32,
     calls: u32,
     stages: BTreeMap<u32, ShownStage>,
@@ -43,10 +45,19 @@ impl ChunkWriter {
             id: id.into(),
             created,
             model,
+            is_plain: false,
             attachments: 0,
             calls: 0,
             stages: BTreeMap::new(),
         }
+    }
+
+    /// The same for clients of `OpenAI`'s API: every choice has a `finish_reason`, and tokens stand in a chunk of their
+    /// own.
+    #[must_use]
+    pub const fn plain(mut self) -> Self {
+        self.is_plain = true;
+        self
     }
 
     /// The first chunk: the role, before anything is said.
@@ -58,6 +69,11 @@ impl ChunkWriter {
     pub fn event(&mut self, event: Event) -> Vec<Value> {
         let chunk = match event {
             Event::Content(content) => self.delta(json!({ "content": content })),
+            // The name that services of reasoning models use; `OpenAI`'s own API has none.
+            Event::Reasoning(text) => self.delta(json!({ "reasoning_content": text })),
+            Event::Refusal(text) => self.delta(json!({ "refusal": text })),
+            Event::Logprobs(logprobs) => self.logprobs(logprobs),
+            Event::ToolsStarted => return Vec::new(),
             Event::Attachment(attachment) => {
                 let index = next_index(&mut self.attachments);
                 let attachment = attachment_members(index, attachment);
@@ -103,21 +119,7 @@ impl ChunkWriter {
         // No `finish_reason` beside it, in contrast to all other chunks (quickapps 3.2).
         choice.insert("delta".to_owned(), json!({}));
         let mut chunk = self.chunk(choice);
-        if let Some(members) = chunk.as_object_mut() {
-            if let Some(tokens) = ending.usage {
-                members.insert("usage".to_owned(), Value::Object(usage_members(tokens)));
-            }
-            if !ending.per_model.is_empty() {
-                let models = (0..).zip(&ending.per_model);
-                let models: Vec<_> = models
-                    .map(|(index, model)| of_model(index, model))
-                    .collect();
-                members.insert(
-                    "statistics".to_owned(),
-                    json!({ "usage_per_model": models }),
-                );
-            }
-        }
+        self.add_usage(&mut chunk, ending);
         chunk
     }
 
@@ -127,6 +129,45 @@ impl ChunkWriter {
             reason: FinishReason::Stop,
             ..AnswerEnd::default()
         })
+    }
+
+    /// A chunk without choices that has the tokens, as clients get it that ask for `include_usage`.
+    pub fn usage(&self, ending: &AnswerEnd) -> Value {
+        let mut chunk = self.chunk_of(Vec::new());
+        self.add_usage(&mut chunk, ending);
+        chunk
+    }
+
+    fn add_usage(&self, chunk: &mut Value, ending: &AnswerEnd) {
+        let Some(members) = chunk.as_object_mut() else {
+            return;
+        };
+        if let Some(tokens) = ending.usage {
+            let mut usage = usage_members(tokens);
+            if self.is_plain {
+                add_details(&mut usage, tokens);
+            }
+            members.insert("usage".to_owned(), Value::Object(usage));
+        }
+        if !ending.per_model.is_empty() {
+            let models = (0..).zip(&ending.per_model);
+            let models: Vec<_> = models
+                .map(|(index, model)| of_model(index, model))
+                .collect();
+            members.insert(
+                "statistics".to_owned(),
+                json!({ "usage_per_model": models }),
+            );
+        }
+    }
+
+    fn logprobs(&self, logprobs: Value) -> Value {
+        let mut choice = Map::new();
+        choice.insert("index".to_owned(), json!(0));
+        choice.insert("finish_reason".to_owned(), Value::Null);
+        choice.insert("delta".to_owned(), json!({}));
+        choice.insert("logprobs".to_owned(), logprobs);
+        self.chunk(choice)
     }
 
     fn close(&mut self, stage: u32, status: StageStatus) -> Value {
@@ -144,6 +185,10 @@ impl ChunkWriter {
         });
         let mut choice = Map::new();
         choice.insert("index".to_owned(), json!(0));
+        if self.is_plain {
+            // DIAL's chunks of calls have no such key (quickapps 3.2); typed clients of `OpenAI`'s API want it.
+            choice.insert("finish_reason".to_owned(), Value::Null);
+        }
         choice.insert(
             "delta".to_owned(),
             json!({ "content": null, "tool_calls": [call] }),
@@ -168,6 +213,10 @@ impl ChunkWriter {
     }
 
     fn chunk(&self, choice: Map<String, Value>) -> Value {
+        self.chunk_of(vec![Value::Object(choice)])
+    }
+
+    fn chunk_of(&self, choices: Vec<Value>) -> Value {
         let mut chunk = Map::new();
         chunk.insert("id".to_owned(), json!(self.id));
         chunk.insert("object".to_owned(), json!("chat.completion.chunk"));
@@ -175,10 +224,7 @@ impl ChunkWriter {
         if let Some(model) = &self.model {
             chunk.insert("model".to_owned(), json!(model));
         }
-        chunk.insert(
-            "choices".to_owned(),
-            Value::Array(vec![Value::Object(choice)]),
-        );
+        chunk.insert("choices".to_owned(), Value::Array(choices));
         // Present in every chunk, as in the backend's (quickapps 3.2).
         chunk.insert("usage".to_owned(), Value::Null);
         Value::Object(chunk)
@@ -229,6 +275,19 @@ fn usage_members(tokens: TokenUsage) -> Map<String, Value> {
     let total = tokens.prompt.saturating_add(tokens.completion);
     usage.insert("total_tokens".to_owned(), json!(total));
     usage
+}
+
+/// Adds the tokens within the totals, which DIAL does not have.
+fn add_details(usage: &mut Map<String, Value>, tokens: TokenUsage) {
+    // Only where the model's service counts them: a zero would claim that it does.
+    if tokens.cached > 0 {
+        let details = json!({ "cached_tokens": tokens.cached });
+        usage.insert("prompt_tokens_details".to_owned(), details);
+    }
+    if tokens.reasoning > 0 {
+        let details = json!({ "reasoning_tokens": tokens.reasoning });
+        usage.insert("completion_tokens_details".to_owned(), details);
+    }
 }
 
 fn of_model(index: u32, model: &ModelUsage) -> Map<String, Value> {

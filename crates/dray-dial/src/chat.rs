@@ -3,6 +3,7 @@
 mod delta;
 mod error;
 mod stream;
+mod surrogates;
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,21 +1,38 @@
 //! Server-sent events (WHATWG HTML 9.2), their data alone.
 
-/// Longest event that is taken, in bytes.
-pub(crate) const MAX_EVENT_BYTES: usize = 8 << 20;
+/// Longest event that is taken unless the reader says otherwise, in bytes.
+const MAX_EVENT_BYTES: usize = 8 << 20;
 
-/// An event was longer than 8 MiB.
+/// An event was longer than its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
 /// Takes bytes as they come and gives the data of whole events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SseDecoder {
     line: Vec<u8>,
     data: Option<Vec<u8>>,
     after_return: bool,
+    max_event_bytes: usize,
+}
+
+impl Default for SseDecoder {
+    fn default() -> Self {
+        Self::with_limit(MAX_EVENT_BYTES)
+    }
 }
 
 impl SseDecoder {
+    /// A decoder of events of at most so many bytes.
+    pub(crate) const fn with_limit(max_event_bytes: usize) -> Self {
+        Self {
+            line: Vec::new(),
+            data: None,
+            after_return: false,
+            max_event_bytes,
+        }
+    }
+
     /// Takes more bytes; adds whole events to `events`.
     pub(crate) fn push(
         &mut self,
@@ -33,7 +50,7 @@ impl SseDecoder {
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
             let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
             // Before it is stored: the peer decides how long a line is.
-            if held + head.len() > MAX_EVENT_BYTES {
+            if held + head.len() > self.max_event_bytes {
                 return Err(TooLong);
             }
             self.line.extend_from_slice(head);

@@ -97,7 +97,8 @@ async fn every_part_of_a_chunk_arrives() {
         deltas[3].usage,
         Some(TokenUsage {
             prompt: 2,
-            completion: 3
+            completion: 3,
+            ..TokenUsage::default()
         })
     );
     assert_eq!(deltas[3].statistics[0].model, "m");
@@ -168,7 +169,7 @@ async fn a_stream_ends_well_or_says_why_not() {
             Some(ChatKind::Malformed),
         ),
         (
-            ApiTrouble::Says(format!("data: {}", "a".repeat(9 << 20))),
+            ApiTrouble::Says(format!("data: {}", "a".repeat(33 << 20))),
             0,
             Some(ChatKind::Malformed),
         ),

@@ -109,6 +109,28 @@ pub struct Config {
     pub body_timeout: Period,
     /// How long running chats may go on when the service ends. Default `30s`.
     pub drain: Period,
+    /// Origins whose pages may call the plain endpoints from a browser, such as `https://chat.example.org`. Default none.
+    pub cors_origins: Vec<String>,
+    /// How long a stream of the plain endpoint may be silent before a comment keeps the connection open. Default `5s`.
+    pub heartbeat_interval: Period,
+    /// How files of answers appear in the text for plain clients that do not know `custom_content`: `links`, `data` or
+    /// `none`. Default `links`.
+    pub answer_files: AnswerFiles,
+    /// How long a turn waits for results of the client's own tools; up to `15d`. Default `7d`.
+    pub client_tool_timeout: Period,
+}
+
+/// How files of answers appear in the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswerFiles {
+    /// As links that expire.
+    #[default]
+    Links,
+    /// As `data:` URLs where a file is small enough, else as links.
+    Data,
+    /// Not at all.
+    None,
 }
 
 /// Which stages are shown.
@@ -169,6 +191,8 @@ pub struct Interpreter {
 }
 
 const ONE_HOUR: Period = Period::secs(3600);
+/// The least time for which stores keep content.
+const MAX_CLIENT_TOOL_TIMEOUT: Period = Period::secs(15 * 24 * 3600);
 
 impl Default for Config {
     fn default() -> Self {
@@ -216,6 +240,10 @@ impl Default for Config {
             max_body: ByteSize::mib(16),
             body_timeout: Period::secs(60),
             drain: Period::secs(30),
+            cors_origins: Vec::new(),
+            heartbeat_interval: Period::secs(5),
+            answer_files: AnswerFiles::default(),
+            client_tool_timeout: Period::secs(7 * 24 * 3600),
         }
     }
 }
@@ -269,6 +297,8 @@ impl Section for Config {
             ("model_idle_timeout", self.model_idle_timeout),
             ("interactive_login_timeout", self.interactive_login_timeout),
             ("body_timeout", self.body_timeout),
+            ("heartbeat_interval", self.heartbeat_interval),
+            ("client_tool_timeout", self.client_tool_timeout),
         ] {
             unless(period > Period::default(), field, "must be above 0");
         }
@@ -281,6 +311,7 @@ impl Section for Config {
             );
         }
         problems.extend(self.mapping_problem());
+        problems.extend(self.plain_problems());
         let is_client = |name: &str| self.clients.contains_key(name);
         problems.extend(self.permissions.problems(is_client));
         problems
@@ -339,6 +370,24 @@ impl Config {
             .collect()
     }
 
+    /// Problems of what is for clients of `OpenAI`'s API alone.
+    fn plain_problems(&self) -> Vec<ConfigProblem> {
+        let mut problems = Vec::new();
+        if !self.cors_origins.iter().all(|origin| is_origin(origin)) {
+            problems.push(ConfigProblem::new(
+                "cors_origins",
+                "must be origins such as `https://chat.example.org`, in lower case, without path",
+            ));
+        }
+        if self.client_tool_timeout > MAX_CLIENT_TOOL_TIMEOUT {
+            problems.push(ConfigProblem::new(
+                "client_tool_timeout",
+                "must be at most 15d, which is how long the store keeps what it needs",
+            ));
+        }
+        problems
+    }
+
     fn mapping_problem(&self) -> Option<ConfigProblem> {
         let mut seen = BTreeSet::new();
         let models = self.prompt_mapping.values().flatten();
@@ -350,6 +399,14 @@ impl Config {
         );
         (!names.is_empty()).then(|| ConfigProblem::new("prompt_mapping", message))
     }
+}
+
+/// Whether a text is an origin as browsers write it. `*` and `null` are none: they stand for pages of anyone.
+fn is_origin(origin: &str) -> bool {
+    let Ok(url) = origin.parse::<url::Url>() else {
+        return false;
+    };
+    matches!(url.scheme(), "http" | "https") && url.origin().ascii_serialization() == origin
 }
 
 fn is_base_url(url: &str) -> bool {

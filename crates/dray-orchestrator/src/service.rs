@@ -24,7 +24,7 @@ use crate::http::{self, HttpSurface};
 use crate::manifests::{ManifestDirectory, read_layers};
 use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerGrants;
-use crate::turn::{AgentEngine, ModelEndpoint, SharedParts, ToolKinds};
+use crate::turn::{AgentEngine, ModelEndpoint, PausedTurns, SharedParts, ToolKinds};
 use dray_tool_files::FileServices;
 
 /// Delay before the first retry of a model call; it doubles with each attempt.
@@ -130,7 +130,14 @@ fn http_surface(config: Config, cx: &ServiceContext) -> Result<Arc<HttpSurface>,
         // Without DIAL files are kept in the artifact store alone.
         services = services.with_dial(Arc::new(core.clone()));
     }
+    let paused = PausedTurns::new(
+        cx.store.clone(),
+        services.tenant.clone(),
+        cx.clock.clone(),
+        config.client_tool_timeout.as_duration(),
+    );
     let parts = SharedParts {
+        paused,
         model: model_endpoint(&config, core.as_ref())?,
         kinds: tool_kinds(&config, core.as_ref(), cx)?,
         reader,

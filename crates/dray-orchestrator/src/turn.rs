@@ -4,16 +4,21 @@
 //! - `open`: manifest, tools, messages: everything that can fail before anything is shown.
 //! - `rounds`: the loop of model and tools; `model_caller` and `tool_runner` make the calls, `relay` and `speech` pass
 //!   the model's words on.
+//! - `plain`, `client_tools`, `paused`: tools and parameters of the client, and turns that wait for it.
 //! - `hooks`: calls of tools by the runtime itself.
 //! - `finish`: state, statistics, and how a failure is reported.
 
 mod body;
+mod client_tools;
+mod file_links;
 mod finish;
 mod hooks;
 mod manifest;
 mod model_caller;
 mod model_info;
 mod open;
+mod paused;
+mod plain;
 mod prepare;
 mod relay;
 mod rounds;
@@ -47,6 +52,7 @@ use crate::metrics::OrchestratorMetrics;
 use crate::permissions::{CallerGrants, CallerIdentity};
 use dray_tool_files::FileServices;
 
+pub(crate) use paused::PausedTurns;
 pub(crate) use setup::ToolKinds;
 
 /// Configuration, clients and tools that all turns share.
@@ -63,6 +69,8 @@ pub(crate) struct SharedParts {
     pub(crate) model: ModelEndpoint,
     pub(crate) kinds: ToolKinds,
     pub(crate) services: FileServices,
+    /// What turns have done that wait for their client.
+    pub(crate) paused: PausedTurns,
     pub(crate) metrics: OrchestratorMetrics,
 }
 
@@ -138,8 +146,10 @@ impl AgentEngine {
         asked: CheckedChatRequest,
         sink: &EventSink,
     ) -> Result<AnswerEnd, RequestFailure> {
-        if !asked.request.tools.is_empty() {
-            tracing::warn!("tools of the client are not offered: only those of the manifest are");
+        if asked.is_dial && !asked.request.tools.is_empty() {
+            tracing::warn!(
+                "tools of a client of DIAL are not offered: only those of the manifest are"
+            );
         }
         let loaded = self
             .parts

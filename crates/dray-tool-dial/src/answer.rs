@@ -169,6 +169,7 @@ fn token_usage(value: &Value) -> Option<TokenUsage> {
     (prompt.is_some() || completion.is_some()).then(|| TokenUsage {
         prompt: prompt.unwrap_or_default(),
         completion: completion.unwrap_or_default(),
+        ..TokenUsage::default()
     })
 }
 

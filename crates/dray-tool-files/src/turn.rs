@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::feature::Features;
-use dray_types::SessionId;
+use dray_agent::message::Attachment;
+use dray_types::{ByteSize, SessionId};
 use serde_json::{Map, Value};
 
 use super::catalog::ConversationCatalog;
@@ -16,7 +19,7 @@ use super::resolve::ReferenceResolver;
 use super::scope::TurnScope;
 use super::services::FileServices;
 use super::session::SessionBinding;
-use super::storage::TurnStorage;
+use super::storage::{STORED_NAME_FIELD, TurnStorage};
 use super::stored_names::StoredNames;
 use super::uploads::UploadPlacer;
 
@@ -108,6 +111,23 @@ impl TurnFiles {
             delivery: Arc::new(delivery),
             loader,
         }
+    }
+
+    /// A stored file of this conversation as a `data:` URL; `None` for any other file, one above `limit`, and one that
+    /// cannot be read.
+    pub async fn data_url(&self, attachment: &Attachment, limit: ByteSize) -> Option<String> {
+        let services = &self.scope.services;
+        let name = attachment.rest.get(STORED_NAME_FIELD)?.as_str()?;
+        // By the name with its MAC: attachments of models may name anything.
+        let claim = self.loader.names.named_claim(name, "").await.ok()??;
+        if claim.artifact.size > limit.as_u64() {
+            return None;
+        }
+        let time = services.config.transfer_timeout.as_duration();
+        let reader = services.open(&claim, time).await.ok()?;
+        let bytes = reader.read_all(limit).await.ok()?;
+        let kind = attachment.kind.as_deref().unwrap_or_default();
+        Some(format!("data:{kind};base64,{}", STANDARD.encode(bytes)))
     }
 
     /// Puts the user's files into the sandbox.

@@ -23,6 +23,46 @@ pub struct Orchestrator {
     /// How files reach the model.
     #[schemars(extend("x-preview" = true))]
     pub attachment_strategy: Option<AttachmentStrategy>,
+    /// Parameters that clients of the plain endpoint may set; those of `OpenAI`'s API if absent. Other names may stand
+    /// here too: such parameters go to the model as they are.
+    pub client_parameters: Option<Vec<String>>,
+}
+
+/// Parameters that a client may set unless the manifest has a list of its own.
+pub const DEFAULT_CLIENT_PARAMETERS: [&str; 23] = [
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "stop",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "seed",
+    "logprobs",
+    "top_logprobs",
+    "reasoning_effort",
+    "verbosity",
+    "prediction",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+    "service_tier",
+    "metadata",
+];
+
+impl Orchestrator {
+    /// Whether a client of the plain endpoint may set this parameter.
+    pub fn allows_parameter(&self, name: &str) -> bool {
+        match &self.client_parameters {
+            Some(allowed) => allowed.iter().any(|one| one == name),
+            None => DEFAULT_CLIENT_PARAMETERS.contains(&name),
+        }
+    }
 }
 
 /// A deployment and what is sent with each call.

@@ -399,3 +399,15 @@ fn any_one_changed_value_is_read_or_refused_at_its_place() {
         }
     }
 }
+
+#[test]
+fn a_manifest_decides_which_parameters_clients_may_set() {
+    let of = |value| read(least("/orchestrator/client_parameters", value)).orchestrator;
+    let open = of(Value::Null);
+    assert!(open.allows_parameter("tools") && open.allows_parameter("seed"));
+    assert!(!open.allows_parameter("top_k"));
+    let listed = of(json!(["top_k", "stop"]));
+    assert!(listed.allows_parameter("top_k") && listed.allows_parameter("stop"));
+    assert!(!listed.allows_parameter("tools"));
+    assert!(!of(json!([])).allows_parameter("temperature"));
+}

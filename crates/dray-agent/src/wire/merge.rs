@@ -26,6 +26,24 @@ impl MergedAnswer {
         }
     }
 
+    /// [`MergedAnswer::into_answer`] for clients of `OpenAI`'s API: `content`, `refusal` and `logprobs` are there also
+    /// when they are `null`.
+    pub fn into_plain_answer(self) -> Value {
+        let mut answer = self.into_answer();
+        let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
+        for choice in choices.into_iter().flatten() {
+            if let Some(choice) = choice.as_object_mut() {
+                choice.entry("logprobs").or_insert(Value::Null);
+            }
+            if let Some(message) = choice.get_mut("message").and_then(Value::as_object_mut) {
+                for member in ["content", "refusal"] {
+                    message.entry(member).or_insert(Value::Null);
+                }
+            }
+        }
+        answer
+    }
+
     /// The answer as one object: `delta` becomes `message`, without any `index` inside.
     pub fn into_answer(self) -> Value {
         let mut answer = self.whole;

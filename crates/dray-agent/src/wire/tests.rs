@@ -173,7 +173,11 @@ fn calls_for_the_client_count_on_and_have_no_finish_reason() {
 #[test]
 fn the_end_carries_usage_and_statistics() {
     let writer = writer();
-    let tokens = |prompt, completion| TokenUsage { prompt, completion };
+    let tokens = |prompt, completion| TokenUsage {
+        prompt,
+        completion,
+        ..TokenUsage::default()
+    };
     let model = |model: &str, tokens| ModelUsage {
         model: model.to_owned(),
         tokens,
@@ -305,6 +309,7 @@ fn a_whole_answer_is_its_chunks_put_together() {
         usage: Some(TokenUsage {
             prompt: 1,
             completion: 2,
+            ..TokenUsage::default()
         }),
         ..AnswerEnd::default()
     }));

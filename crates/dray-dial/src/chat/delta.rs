@@ -9,6 +9,12 @@ use serde_json::Value;
 pub struct ChunkDelta {
     /// Text that is appended to the answer.
     pub content: Option<String>,
+    /// More of the model's reasoning, as services of reasoning models show it.
+    pub reasoning: Option<String>,
+    /// More of the text with which the model refuses.
+    pub refusal: Option<String>,
+    /// Log probabilities of the chunk's text.
+    pub logprobs: Option<Value>,
     /// Files that are added to the answer.
     pub attachments: Vec<Attachment>,
     /// Changes of stages, each named by its number.
@@ -82,11 +88,19 @@ impl ChunkDelta {
             return read;
         };
         read.finish_reason = text_member(choice, "finish_reason");
+        read.logprobs = choice
+            .get("logprobs")
+            .filter(|logprobs| logprobs.is_object())
+            .cloned();
         let delta = choice.get("delta").filter(|delta| delta.is_object());
         let Some(delta) = delta.or_else(|| choice.get("message")) else {
             return read;
         };
         read.content = delta_content(delta);
+        // Two names of one thing: of DeepSeek and vLLM, and of OpenRouter and Ollama.
+        read.reasoning =
+            text_member(delta, "reasoning_content").or_else(|| text_member(delta, "reasoning"));
+        read.refusal = text_member(delta, "refusal");
         read.tool_calls = with_index(delta.get("tool_calls"), |index, call| {
             let function = call.get("function").unwrap_or(&Value::Null);
             CallDelta {
@@ -155,10 +169,12 @@ fn delta_attachments(holder: &Value) -> Vec<Attachment> {
 }
 
 fn token_usage(usage: &Value) -> TokenUsage {
-    let count = |name| usage.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let count = |pointer| usage.pointer(pointer).and_then(Value::as_u64);
     TokenUsage {
-        prompt: count("prompt_tokens"),
-        completion: count("completion_tokens"),
+        prompt: count("/prompt_tokens").unwrap_or_default(),
+        completion: count("/completion_tokens").unwrap_or_default(),
+        cached: count("/prompt_tokens_details/cached_tokens").unwrap_or_default(),
+        reasoning: count("/completion_tokens_details/reasoning_tokens").unwrap_or_default(),
     }
 }
 

@@ -8,8 +8,12 @@ use serde_json::Value;
 
 use super::delta::ChunkDelta;
 use super::error::{ChatError, ChatKind};
+use super::surrogates::SplitPairs;
 use crate::error::Error;
-use crate::sse::{MAX_EVENT_BYTES, SseDecoder};
+use crate::sse::SseDecoder;
+
+/// Longest event of an answer, in bytes. Models that make pictures send them in one event.
+const MAX_EVENT_BYTES: usize = 32 << 20;
 
 /// An answer while it comes: events, or one JSON document where the peer does not stream.
 pub struct ChatStream {
@@ -19,6 +23,7 @@ pub struct ChatStream {
     /// Set while it is not known to be events, and when it is one document.
     document: Option<Vec<u8>>,
     is_known: bool,
+    split_pairs: SplitPairs,
     finished: bool,
     over: bool,
 }
@@ -27,10 +32,11 @@ impl ChatStream {
     pub(super) fn new(answer: HttpResponse) -> Self {
         Self {
             answer,
-            decoder: SseDecoder::default(),
+            decoder: SseDecoder::with_limit(MAX_EVENT_BYTES),
             events: VecDeque::new(),
             document: None,
             is_known: false,
+            split_pairs: SplitPairs::default(),
             finished: false,
             over: false,
         }
@@ -92,7 +98,7 @@ impl ChatStream {
                 self.document = (*first == b'{').then(Vec::new);
             }
         }
-        let too_long = || ChatError::new(ChatKind::Malformed, "an event is longer than 8 MiB");
+        let too_long = || ChatError::new(ChatKind::Malformed, "an event is longer than 32 MiB");
         match &mut self.document {
             Some(document) if document.len() + piece.len() > MAX_EVENT_BYTES => Err(too_long()),
             Some(document) => {
@@ -128,7 +134,9 @@ impl ChatStream {
     }
 
     fn read(&mut self, event: &[u8]) -> Result<Value, ChatError> {
-        let chunk: Value = serde_json::from_slice(event)
+        let chunk = self
+            .split_pairs
+            .read(event)
             .map_err(|_| ChatError::new(ChatKind::Malformed, "a chunk is not JSON"))?;
         if !chunk.is_object() {
             return Err(ChatError::new(

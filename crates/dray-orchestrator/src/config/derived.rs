@@ -34,6 +34,8 @@ impl Config {
             max_chats: self.max_chats,
             chat_wait: self.chat_wait.as_duration(),
             prompt_mapping: self.prompt_mapping.clone(),
+            cors_origins: self.cors_origins.clone(),
+            heartbeat: self.heartbeat_interval.as_duration(),
             schema: publish::editor_schema(&self.manifest_settings(), &self.app_schema_id),
         }
     }

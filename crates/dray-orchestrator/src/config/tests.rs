@@ -32,6 +32,39 @@ fn defaults_are_valid_and_those_of_the_peer() {
 }
 
 #[test]
+fn origins_are_exact_and_times_of_client_tools_within_those_of_the_store() {
+    check(
+        |config| config.client_tool_timeout = Period::secs(16 * 24 * 3600),
+        "client_tool_timeout",
+    );
+    check(
+        |config| config.heartbeat_interval = Period::default(),
+        "heartbeat_interval",
+    );
+    for origin in [
+        "*",
+        "null",
+        "https://a.example/",
+        "https://A.example",
+        "a.example",
+        "ftp://a",
+    ] {
+        check(
+            |config| config.cors_origins = vec![origin.to_owned()],
+            "cors_origins",
+        );
+    }
+    let config = Config {
+        cors_origins: vec![
+            "https://a.example".to_owned(),
+            "http://localhost:3000".to_owned(),
+        ],
+        ..Config::default()
+    };
+    assert_eq!(config.validate(), []);
+}
+
+#[test]
 fn every_field_has_its_bounds() {
     check(
         |config| config.dial_url = Some("core".to_owned()),

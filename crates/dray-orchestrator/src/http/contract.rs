@@ -9,7 +9,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::Manifest;
 use dray_agent::message::Message;
 use dray_tool::EventSink;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::permissions::CallerIdentity;
 
@@ -73,6 +73,8 @@ pub struct CheckedChatRequest {
     pub deployment: String,
     /// Whether it came to a deployment as DIAL has them, and not to the plain endpoint.
     pub is_dial: bool,
+    /// Id of the request in the log; the client has it in `x-request-id`.
+    pub request_id: String,
 }
 
 /// The source of a manifest (quickapps 2.2).
@@ -88,7 +90,8 @@ pub enum ManifestSource {
     Default,
 }
 
-/// The fields of a body that are read (quickapps 3.1). Values of sampling are checked and not passed on.
+/// The fields of a body that are read (quickapps 3.1). Values of sampling are checked; those of DIAL's requests go no
+/// further.
 #[derive(Clone, Debug, Default)]
 pub struct ChatRequest {
     /// The model that the body names.
@@ -107,4 +110,8 @@ pub struct ChatRequest {
     pub configuration: Option<Value>,
     /// `stream_options.include_usage`: whether the answer ends with the tokens that it used.
     pub include_usage: bool,
+    /// Of plain requests: what else the client sets for the model, by name. The manifest decides what may be set.
+    pub parameters: Map<String, Value>,
+    /// Whether the request has a `custom_content`: its client finds files of the answer there.
+    pub knows_custom_content: bool,
 }

@@ -102,9 +102,10 @@ impl SurfaceOptions {
         // Browsers name the site of the page here (RFC 6454 7); other programs usually send no such header.
         match header_text(headers, header::ORIGIN.as_str()) {
             Some(origin)
-                if !origin
-                    .split_once("://")
-                    .is_some_and(|(_, host)| self.is_ours(host)) =>
+                if !self.cors_origins.iter().any(|listed| listed == origin)
+                    && !origin
+                        .split_once("://")
+                        .is_some_and(|(_, host)| self.is_ours(host)) =>
             {
                 Err(RequestFailure::new(
                     403,

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -15,6 +17,19 @@ use super::run::{AnswerRun, NextEvent};
 
 /// Most events per write.
 const AT_ONCE: usize = 64;
+/// A comment of an event stream (WHATWG HTML 9.2.6): clients pass over it, and proxies keep the connection.
+const KEEP_ALIVE_LINE: &[u8] = b": keep-alive\n\n";
+
+/// How a response is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplyOptions {
+    /// Whether the client speaks `OpenAI`'s API and not DIAL's.
+    pub(super) is_plain: bool,
+    /// Whether tokens of a stream stand in a chunk of their own.
+    pub(super) counts_apart: bool,
+    /// How long a stream may be silent before a comment is sent; `None` for never.
+    pub(super) heartbeat: Option<Duration>,
+}
 
 /// JSON with a status.
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
@@ -29,9 +44,10 @@ pub(super) fn failure_response(failure: &RequestFailure) -> Response {
         .filter(|status| status.is_client_error() || status.is_server_error());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(status, &failure.body());
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        let soon = header::HeaderValue::from_static("1");
-        response.headers_mut().insert(header::RETRY_AFTER, soon);
+    let soon = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
+    if let Some(seconds) = failure.retry_after_seconds.or(soon) {
+        let seconds = header::HeaderValue::from(seconds);
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
     response
 }
@@ -40,6 +56,7 @@ pub(super) fn failure_response(failure: &RequestFailure) -> Response {
 pub(super) async fn whole_response(
     mut run: AnswerRun,
     mut writer: ChunkWriter,
+    options: ReplyOptions,
 ) -> Result<Response, RequestFailure> {
     let mut merged = MergedAnswer::default();
     merged.add(writer.start());
@@ -57,7 +74,12 @@ pub(super) async fn whole_response(
                     merged.add(chunk);
                 }
                 merged.add(writer.end(&ending));
-                return Ok(json_response(StatusCode::OK, &merged.into_answer()));
+                let answer = if options.is_plain {
+                    merged.into_plain_answer()
+                } else {
+                    merged.into_answer()
+                };
+                return Ok(json_response(StatusCode::OK, &answer));
             }
         }
     }
@@ -68,9 +90,14 @@ pub(super) async fn whole_response(
 pub(super) async fn streamed_response(
     mut run: AnswerRun,
     writer: ChunkWriter,
+    options: ReplyOptions,
 ) -> Result<Response, RequestFailure> {
     let head = run.head().await?;
-    let stream = ChunkStream { run, writer };
+    let stream = ChunkStream {
+        run,
+        writer,
+        options,
+    };
     let first = Some((stream, Some(head)));
     let chunks = stream::unfold(first, |state| async move {
         let (stream, head) = state?;
@@ -94,6 +121,7 @@ pub(super) async fn streamed_response(
 struct ChunkStream {
     run: AnswerRun,
     writer: ChunkWriter,
+    options: ReplyOptions,
 }
 
 impl ChunkStream {
@@ -109,7 +137,15 @@ impl ChunkStream {
     /// The bytes of all events that are ready. Waits for the first event only.
     async fn go_on(mut self) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
-        match self.run.next().await {
+        let next = match self.options.heartbeat {
+            // Cancel safe: an event that is not taken stays in its channel.
+            Some(silence) => match tokio::time::timeout(silence, self.run.next()).await {
+                Ok(next) => next,
+                Err(_elapsed) => return (KEEP_ALIVE_LINE.into(), Some(self)),
+            },
+            None => self.run.next().await,
+        };
+        match next {
             NextEvent::Event(event) => {
                 self.write(&mut out, event);
                 // What is ready goes along, so that many small events need few writes.
@@ -141,6 +177,14 @@ impl ChunkStream {
             write_event_line(out, &chunk);
         }
         match ended {
+            Ok(ending) if self.options.counts_apart => {
+                let counted = AnswerEnd {
+                    reason: ending.reason,
+                    ..AnswerEnd::default()
+                };
+                write_event_line(out, &self.writer.end(&counted));
+                write_event_line(out, &self.writer.usage(&ending));
+            }
             Ok(ending) => write_event_line(out, &self.writer.end(&ending)),
             Err(failure) => {
                 // The status was sent long ago: end chunk, error and `[DONE]` report the failure (quickapps 4).

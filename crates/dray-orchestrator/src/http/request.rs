@@ -26,12 +26,30 @@ const ATTACHMENT_TEXTS: [&str; 6] = [
 ];
 
 /// Something with the wrong structure.
-struct InvalidStructure {
+pub(super) struct InvalidStructure {
     path: String,
     reason: String,
 }
 
-fn invalid_structure<T>(
+impl From<InvalidStructure> for RequestFailure {
+    fn from(invalid: InvalidStructure) -> Self {
+        let InvalidStructure { path, reason } = invalid;
+        let message = format!("Your request contained invalid structure on path {path}. {reason}");
+        Self::new(400, message)
+    }
+}
+
+impl InvalidStructure {
+    /// The same failure with the path as `param`, where `OpenAI`'s clients look for it.
+    pub(super) fn with_param(self) -> RequestFailure {
+        let param = self.path.clone().into_boxed_str();
+        let mut failure = RequestFailure::from(self);
+        failure.param = Some(param);
+        failure
+    }
+}
+
+pub(super) fn invalid_structure<T>(
     path: impl Into<String>,
     reason: impl Into<String>,
 ) -> Result<T, InvalidStructure> {
@@ -47,11 +65,9 @@ fn invalid_structure<T>(
 ///
 /// 400 for a wrong structure or order of roles, 422 for more than one answer.
 pub(super) fn read_request(deployment: &str, body: Value) -> Result<ChatRequest, RequestFailure> {
-    let request = check_request(body).map_err(|InvalidStructure { path, reason }| {
-        let message = format!("Your request contained invalid structure on path {path}. {reason}");
-        RequestFailure::new(400, message)
-    });
-    let (request, answers) = request?;
+    let CheckedBody {
+        request, answers, ..
+    } = check_request(body)?;
     // The range of `n` is checked as the others; more than one answer has a status of its own (quickapps 4).
     if answers > 1 {
         let message = format!("{deployment} deployment doesn't support n > 1");
@@ -68,12 +84,22 @@ pub(super) fn read_request(deployment: &str, body: Value) -> Result<ChatRequest,
     Ok(request)
 }
 
-fn check_request(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
+/// A body of the right structure.
+pub(super) struct CheckedBody {
+    pub(super) request: ChatRequest,
+    /// How many answers are wanted.
+    pub(super) answers: i64,
+    /// The members that are not in `request`, or only copied.
+    pub(super) rest: Map<String, Value>,
+}
+
+/// Reads a body by the rules that DIAL's and `OpenAI`'s requests share.
+pub(super) fn check_request(body: Value) -> Result<CheckedBody, InvalidStructure> {
     let Value::Object(mut body) = body else {
         // pydantic's name for the whole body, as in the backend's messages.
         return invalid_structure("__root__", "Input should be an object");
     };
-    // Checked for the client's sake; the manifest alone decides about sampling (quickapps 3.1).
+    // On DIAL's paths for the client's sake alone: there the manifest decides about sampling (quickapps 3.1).
     check_sampling(&body)?;
     let answers = integer_member(&body, "n", 1..=128)?.unwrap_or(1);
     let messages = match body.shift_remove("messages") {
@@ -119,8 +145,13 @@ fn check_request(body: Value) -> Result<(ChatRequest, i64), InvalidStructure> {
         response_format: take_member(&mut body, "response_format"),
         configuration: take_member(&mut fields, "configuration"),
         include_usage,
+        ..ChatRequest::default()
     };
-    Ok((request, answers))
+    Ok(CheckedBody {
+        request,
+        answers,
+        rest: body,
+    })
 }
 
 /// Values that are checked and go no further.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use dray_agent::caller::Caller;
@@ -21,8 +22,10 @@ use uuid::Uuid;
 
 use super::contract::{Agent, CheckedChatRequest, ManifestSource};
 use super::door::VerifiedCredentials;
+use super::reply::ReplyOptions;
+use super::response_headers::{RequestId, add_plain_headers};
 use super::run::AnswerRun;
-use super::{body, door, models, reply, request, support};
+use super::{body, door, models, plain_request, reply, request, support};
 use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
 use crate::permissions::CallerIdentity;
@@ -56,6 +59,10 @@ pub struct SurfaceOptions {
     pub prompt_mapping: BTreeMap<String, Vec<String>>,
     /// The schema of manifests for editors.
     pub schema: Value,
+    /// Origins whose pages may call the plain endpoints, such as `https://chat.example.org`.
+    pub cors_origins: Vec<String>,
+    /// How long a stream of the plain endpoint is silent before a comment keeps it open.
+    pub heartbeat: Duration,
 }
 
 /// All that requests are answered with.
@@ -110,13 +117,19 @@ impl HttpSurface {
             .route("/chat/completions", post(deployment_chat))
             .route("/configuration", get(get_configuration))
             .route("/rate", post(post_rate));
+        let headers = middleware::from_fn_with_state(Arc::clone(&self), add_plain_headers);
+        let plain = Router::new()
+            .route("/v1/chat/completions", post(plain_chat))
+            .route("/v1/models", get(models::list_models))
+            .route("/v1/models/{name}", get(models::get_model))
+            // Before the layer, which answers preflights in its place.
+            .method_not_allowed_fallback(not_so)
+            .layer(headers);
         Router::new()
             .nest("/openai/deployments/{deployment}", deployment)
             .nest("/v1/configuration-support", support::support_routes(&self))
             .route("/health", get(get_health))
-            .route("/v1/chat/completions", post(plain_chat))
-            .route("/v1/models", get(models::list_models))
-            .route("/v1/models/{name}", get(models::get_model))
+            .merge(plain)
             .fallback(not_found)
             .method_not_allowed_fallback(not_so)
             // `read_json` counts the bytes itself.
@@ -125,20 +138,12 @@ impl HttpSurface {
     }
 
     async fn chat(&self, manner: ApiStyle, request: Request) -> Result<Response, RequestFailure> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        let request_id = head.extensions.remove::<RequestId>();
+        let RequestId(request_id) = request_id.unwrap_or_else(RequestId::random);
         let headers = head.headers;
         // Keys are checked before the body is read, so that callers without one cost no memory.
-        let credentials = match &manner {
-            ApiStyle::Dial(name) => {
-                self.known(name)?;
-                self.options.dial_caller(&headers)?
-            }
-            ApiStyle::Plain => {
-                let (caller, identity) = self.options.plain_caller(&headers)?;
-                let identity = Some(identity);
-                VerifiedCredentials { caller, identity }
-            }
-        };
+        let credentials = self.credentials(&manner, &headers)?;
         let named = door::manifest_source(&headers)?;
         let permit = self.turn().await?;
         // After the permit: the number of concurrent checks at DIAL Core is limited as well.
@@ -155,7 +160,10 @@ impl HttpSurface {
                 (model.to_owned(), Some(model.to_owned()))
             }
         };
-        let request = request::read_request(&deployment, body)?;
+        let request = match &model {
+            Some(_) => plain_request::read_plain_request(body)?,
+            None => request::read_request(&deployment, body)?,
+        };
         let manifest = match (named, &model) {
             (Some(manifest), _) => manifest,
             (None, Some(model)) if !self.offers(&identity, model) => {
@@ -164,6 +172,12 @@ impl HttpSurface {
             (None, _) => self.local(&deployment),
         };
         let streams = request.stream;
+        let is_plain = model.is_some();
+        let reply_options = ReplyOptions {
+            is_plain,
+            counts_apart: is_plain && request.include_usage,
+            heartbeat: is_plain.then_some(self.options.heartbeat),
+        };
         let asked = CheckedChatRequest {
             request,
             caller,
@@ -171,15 +185,45 @@ impl HttpSurface {
             manifest,
             deployment,
             is_dial: model.is_none(),
+            request_id,
         };
         // The permit is held until the answer ends, the time of streaming included.
         let run = AnswerRun::begin(Arc::clone(&self.agent), asked, permit);
-        let created = self.clock.now_ms() / 1000;
-        let writer = ChunkWriter::new(Uuid::new_v4().to_string(), created, model);
+        let writer = self.chunk_writer(model);
         if streams {
-            reply::streamed_response(run, writer).await
+            reply::streamed_response(run, writer, reply_options).await
         } else {
-            reply::whole_response(run, writer).await
+            reply::whole_response(run, writer, reply_options).await
+        }
+    }
+
+    fn credentials(
+        &self,
+        manner: &ApiStyle,
+        headers: &HeaderMap,
+    ) -> Result<VerifiedCredentials, RequestFailure> {
+        match manner {
+            ApiStyle::Dial(name) => {
+                self.known(name)?;
+                self.options.dial_caller(headers)
+            }
+            ApiStyle::Plain => {
+                let (caller, identity) = self.options.plain_caller(headers)?;
+                let identity = Some(identity);
+                Ok(VerifiedCredentials { caller, identity })
+            }
+        }
+    }
+
+    /// The writer of one answer; of a plain request with its model.
+    fn chunk_writer(&self, model: Option<String>) -> ChunkWriter {
+        let created = self.clock.now_ms() / 1000;
+        match model {
+            Some(model) => {
+                let id = format!("chatcmpl-{}", Uuid::new_v4().simple());
+                ChunkWriter::new(id, created, Some(model)).plain()
+            }
+            None => ChunkWriter::new(Uuid::new_v4().to_string(), created, None),
         }
     }
 

@@ -37,6 +37,7 @@ pub(super) enum NextEvent {
 #[derive(Debug)]
 struct OutcomeLog {
     deployment: String,
+    request_id: String,
     begun: Instant,
     known: bool,
 }
@@ -51,11 +52,12 @@ impl AnswerRun {
         let (sink, events) = EventSink::new();
         let outcome = OutcomeLog {
             deployment: asked.deployment.clone(),
+            request_id: asked.request_id.clone(),
             begun: Instant::now(),
             known: false,
         };
         let messages = asked.request.messages.len();
-        tracing::info!(deployment = %outcome.deployment, messages, stream = asked.request.stream, "a chat begins");
+        tracing::info!(deployment = %outcome.deployment, request_id = %outcome.request_id, messages, stream = asked.request.stream, "a chat begins");
         // A set of one task: unlike a `JoinHandle`, it aborts the task when it is dropped.
         let mut work = JoinSet::new();
         work.spawn(async move { agent.answer(asked, sink).await });
@@ -132,15 +134,15 @@ impl OutcomeLog {
     fn tell(&mut self, ended: &Result<AnswerEnd, RequestFailure>) {
         self.known = true;
         let duration = self.seconds();
-        let deployment = &self.deployment;
+        let (deployment, request_id) = (&self.deployment, &self.request_id);
         match ended {
             Ok(ending) => {
                 let reason = ending.reason.as_str();
-                tracing::info!(%deployment, duration, reason, "a chat ended");
+                tracing::info!(%deployment, %request_id, duration, reason, "a chat ended");
             }
             Err(failure) => {
                 let status = failure.status;
-                tracing::warn!(%deployment, duration, status, "a chat failed");
+                tracing::warn!(%deployment, %request_id, duration, status, "a chat failed");
             }
         }
     }
@@ -155,7 +157,8 @@ impl Drop for OutcomeLog {
     fn drop(&mut self) {
         if !self.known {
             let duration = self.seconds();
-            tracing::info!(deployment = %self.deployment, duration, "the client left a chat");
+            let (deployment, request_id) = (&self.deployment, &self.request_id);
+            tracing::info!(%deployment, %request_id, duration, "the client left a chat");
         }
     }
 }

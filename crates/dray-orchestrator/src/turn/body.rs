@@ -2,10 +2,42 @@
 
 use std::sync::Arc;
 
+use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::orchestrator::Deployment;
 use dray_agent::message::Message;
 use dray_tool::Tool;
 use serde_json::{Map, Value, json};
+
+use super::client_tools::{ClientTools, merge_parameters};
+
+/// What a client asks of the model.
+#[derive(Debug, Default)]
+pub(super) struct ClientWishes {
+    /// Which tool the model shall call first.
+    pub(super) tool_choice: Option<Value>,
+    /// Form of the answer.
+    pub(super) response_format: Option<Value>,
+    /// Sampling and the like, as far as the manifest lets clients set it.
+    pub(super) parameters: Map<String, Value>,
+    /// Tools that the client calls itself.
+    pub(super) tools: ClientTools,
+}
+
+impl ClientWishes {
+    /// Checks the client's tools and its choice against the tools of the agent.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a name that is taken, and for the choice of a tool that does not exist.
+    pub(super) fn check_tools(
+        &self,
+        own: &[Arc<dyn Tool>],
+        statics: &[Value],
+    ) -> Result<(), RequestFailure> {
+        self.tools.check_names(own, statics)?;
+        self.tools.check_choice(self.tool_choice.as_ref(), own)
+    }
+}
 
 /// The parts of a request body that all calls of one turn share.
 #[derive(Debug)]
@@ -22,21 +54,34 @@ impl BodyTemplate {
         deployment: &Deployment,
         tools: &[Arc<dyn Tool>],
         statics: &[Value],
-        response_format: Option<Value>,
-        tool_choice: Option<Value>,
+        wishes: ClientWishes,
         counts: bool,
     ) -> Self {
+        let ClientWishes {
+            tool_choice,
+            response_format,
+            parameters,
+            tools: client_tools,
+        } = wishes;
         let mut fixed = match serde_json::to_value(&deployment.parameters) {
             Ok(Value::Object(parameters)) => parameters,
             _ => Map::new(),
         };
+        merge_parameters(&mut fixed, parameters);
         fixed.insert("stream".to_owned(), json!(true));
         fixed.insert("model".to_owned(), json!(deployment.deployment_id));
         let declared = tools.iter().map(|tool| tool.declaration().body());
-        let all: Vec<_> = declared.chain(statics.iter().cloned()).collect();
+        let all: Vec<_> = declared
+            .chain(statics.iter().cloned())
+            // Last, so that the agent's own part of the prompt stays the same for all clients.
+            .chain(client_tools.declarations().iter().cloned())
+            .collect();
         // Services refuse a choice without tools. Only `auto` and `none` get here without any.
         let tool_choice = tool_choice.filter(|_| !all.is_empty());
-        if !all.is_empty() {
+        if all.is_empty() {
+            // Services refuse it without tools, for which it says nothing.
+            fixed.shift_remove("parallel_tool_calls");
+        } else {
             fixed.insert("tools".to_owned(), Value::Array(all));
         }
         if let Some(format) = response_format {

@@ -1,17 +1,22 @@
 //! A turn from its first stage to its ending.
 
+use dray_agent::clock::CLOCK_TOOL;
 use dray_agent::event::{AnswerEnd, Event, StageStatus};
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues;
-use dray_agent::message::{Message, Role};
+use dray_agent::message::{Message, Role, ToolCall};
+use dray_agent::notify::LIST_TOOL;
 use dray_agent::pair::{self, CallPair};
+use dray_agent::skill::READ_SKILL_TOOL;
 use dray_agent::state::{self, InterpreterState, TurnState};
 use dray_tool::{ClientGone, EventSink};
 use serde_json::{Value, json};
 
 use super::body::BodyTemplate;
+use super::file_links::files_text;
 use super::model_caller::ModelCaller;
 use super::open::OpenTurn;
+use super::paused::PausedTurn;
 use super::prepare::with_stable_names;
 use super::rounds::{LoopEnd, LoopError, ToolLoop};
 use super::speech::TextRelay;
@@ -20,6 +25,9 @@ use super::tool_runner::ToolRunner;
 use super::{hooks, session};
 use dray_tool_files::media::MediaTagFilter;
 
+/// Synthetic tools whose results every request adds for itself.
+const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
+
 /// Name of the synthetic tool whose result lists files that were put into the sandbox.
 const UPLOADS_TOOL: &str = "sandbox_uploads";
 
@@ -27,19 +35,42 @@ impl OpenTurn {
     /// Runs the turn. The state is sent in every case, also after a failure.
     pub(super) async fn run(mut self, sink: &EventSink) -> Result<AnswerEnd, RequestFailure> {
         let mut tally = TurnTally::default();
-        let done = match self.show_and_loop(sink, &mut tally).await {
+        let mut done = match self.show_and_loop(sink, &mut tally).await {
             Ok(done) => Ok(done),
             Err(LoopError::Gone) => return Err(client_gone_failure()),
             Err(LoopError::Failed(failure)) => Err(failure),
         };
+        let state = self.state().await;
+        if let Ok(end) = &mut done
+            && !end.pending.is_empty()
+            && let Err(failure) = self.keep_paused(&state, &mut end.pending).await
+        {
+            done = Err(failure);
+        }
+        let links = match &done {
+            Ok(_) if self.response.links_files => {
+                let mode = self.parts.config.answer_files;
+                files_text(tally.files(), mode, &self.session.files).await
+            }
+            _ => None,
+        };
         let told = async {
+            if let Some(links) = links {
+                sink.send(Event::Content(links)).await?;
+            }
             sink.close_deferred().await?;
             if self.parts.config.show_usage_statistics && tally.total().is_some() {
                 write_stage(sink, "Usage Statistics", tally.table()).await?;
             }
-            sink.send(Event::State(self.state().await)).await?;
+            sink.send(Event::State(state)).await?;
             if done.is_ok() && self.parts.config.show_execution_time_stage {
                 write_stage(sink, "Execution time", execution_time(self.begun.elapsed())).await?;
+            }
+            if let Ok(end) = &mut done
+                && !end.pending.is_empty()
+            {
+                sink.send(Event::ToolCalls(std::mem::take(&mut end.pending)))
+                    .await?;
             }
             Ok::<_, ClientGone>(())
         };
@@ -62,17 +93,7 @@ impl OpenTurn {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<LoopEnd, LoopError> {
-        if let Some(text) = self.setup.issues.text() {
-            let stage = sink.open(Some(issues::STAGE_NAME.to_owned())).await?;
-            stage.content(text).await?;
-            stage
-                .close(if self.setup.issues.is_hard() {
-                    StageStatus::Failed
-                } else {
-                    StageStatus::Completed
-                })
-                .await?;
-        }
+        self.show_issues(sink).await?;
         // After the issues, so that the author sees why the prompt is missing (quickapps 8.4).
         std::mem::replace(&mut self.setup.prompt, Ok(())).map_err(LoopError::Failed)?;
         self.take_uploads().await;
@@ -80,6 +101,9 @@ impl OpenTurn {
         let deployment = &orchestrator.deployment;
         // Moved out, since the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
+        let part = std::mem::take(&mut self.part);
+        let wishes = std::mem::take(&mut self.response.wishes);
+        let client_tools = wishes.tools.clone();
         let files = &self.session.files;
         let media_tags = MediaTagFilter::new(files).await;
         let mut speech = TextRelay::new(media_tags, self.response.is_dial);
@@ -92,16 +116,17 @@ impl OpenTurn {
                     deployment,
                     &self.tools.offered,
                     &self.tools.statics,
-                    self.response.response_format.take(),
-                    self.response.tool_choice.take(),
+                    wishes,
                     self.response.counts,
                 ),
                 outgoing: &mut self.response.outgoing,
                 propagates_stages: orchestrator.propagate_stages,
+                is_plain: !self.response.is_dial,
                 log_payloads: self.parts.config.payload_length(),
             },
             runner: ToolRunner {
                 tools: &self.tools.offered,
+                client_tools: &client_tools,
                 files,
                 turn: &self.session.turn,
                 settings: self.tools.settings,
@@ -113,17 +138,38 @@ impl OpenTurn {
             max_rounds: orchestrator
                 .max_iterations
                 .unwrap_or(self.parts.config.max_iterations),
+            client_tools: client_tools.clone(),
         };
         let hooks = &self.tools.hooks;
         let done =
-            hooks::run_with_hooks(&mut rounds, hooks, &mut messages, &mut speech, tally).await;
+            hooks::run_with_hooks(&mut rounds, hooks, part, &mut messages, &mut speech, tally)
+                .await;
         // After a failure as well: the state is packed from them (quickapps 11.2).
         self.messages = messages;
         done
     }
 
+    async fn show_issues(&self, sink: &EventSink) -> Result<(), ClientGone> {
+        let Some(text) = self.setup.issues.text() else {
+            return Ok(());
+        };
+        let stage = sink.open(Some(issues::STAGE_NAME.to_owned())).await?;
+        stage.content(text).await?;
+        stage
+            .close(if self.setup.issues.is_hard() {
+                StageStatus::Failed
+            } else {
+                StageStatus::Completed
+            })
+            .await
+    }
+
     /// Puts the user's files into the sandbox, and adds a message with their paths for the model.
     async fn take_uploads(&mut self) {
+        // They were placed when the turn began.
+        if self.part.continues {
+            return;
+        }
         let last = self
             .messages
             .iter()
@@ -148,10 +194,46 @@ impl OpenTurn {
         }
     }
 
+    /// Keeps what the server itself did in this request until the client's tools have run, and puts the ids that lead to it
+    /// into the calls. Without anything to keep the calls stay as they are, and the store is not used.
+    async fn keep_paused(
+        &self,
+        state: &Value,
+        pending: &mut Vec<ToolCall>,
+    ) -> Result<(), RequestFailure> {
+        let round = self
+            .messages
+            .iter()
+            .rposition(|message| !message.calls().is_empty());
+        let Some((round, results)) = round.and_then(|at| self.messages.get(at..)?.split_first())
+        else {
+            return Ok(());
+        };
+        if results.is_empty() && !state_is_worth_keeping(state) {
+            return Ok(());
+        }
+        let paused = &self.parts.paused;
+        let record = PausedTurn {
+            created_ms: paused.now_ms(),
+            state: state.clone(),
+            round: with_stable_names(round),
+            results: results.iter().map(with_stable_names).collect(),
+            pending: pending.iter().map(|call| call.id.clone()).collect(),
+        };
+        *pending = paused.save(&self.principal, &record, pending).await?;
+        Ok(())
+    }
+
     /// The state that the client stores for the next turn.
     async fn state(&self) -> Value {
+        // Of a turn that continues, the rounds of earlier requests are in the states of those.
+        let new = self.messages.get(self.continued_at.unwrap_or_default()..);
         // The state outlives links, and clients may store it.
-        let named: Vec<_> = self.messages.iter().map(with_stable_names).collect();
+        let named: Vec<_> = new
+            .unwrap_or_default()
+            .iter()
+            .map(with_stable_names)
+            .collect();
         let packed = TurnState {
             history: state::pack_history(&named),
             orchestrator: orchestrator_state(&self.messages),
@@ -172,6 +254,30 @@ impl OpenTurn {
         }
         value
     }
+}
+
+/// Whether a state has more than what the next request of the turn adds again by itself.
+fn state_is_worth_keeping(state: &Value) -> bool {
+    let Some(members) = state.as_object() else {
+        return false;
+    };
+    members.iter().any(|(name, value)| {
+        let rounds = value.as_array().filter(|_| name == state::HISTORY_KEY);
+        // Any other member is needed: a session, or a state of the model or of the interpreter.
+        rounds.is_none_or(|rounds| {
+            let calls = rounds
+                .iter()
+                .filter_map(|round| round.get("tool_calls")?.as_array())
+                .flatten();
+            calls.into_iter().any(|call| !is_added_again(call))
+        })
+    })
+}
+
+/// Whether a call is one that each request makes anew for the model: the time, the files, the skill on references.
+fn is_added_again(call: &Value) -> bool {
+    let id = call.get("id").and_then(Value::as_str).unwrap_or_default();
+    ADDED_AGAIN.iter().any(|tool| pair::is_synthetic(id, tool))
 }
 
 /// The state that the model's own deployment returned last in this turn.

@@ -140,18 +140,34 @@ impl Tool for ReportingTool {
     }
 }
 
-/// Runs the loop with the hooks before and after it. After a failure there are none.
+/// The part of a turn that a request is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TurnPart {
+    /// Whether the turn began in an earlier request, and this one brings results of the client's tools.
+    pub(super) continues: bool,
+    /// The beginning of the answer, which the client wrote; the model gets it last.
+    pub(super) prefill: Option<Message>,
+}
+
+/// Runs the loop with the hooks before and after it. After a failure there are none, and none in the middle of a turn
+/// that waits for its client.
 pub(super) async fn run_with_hooks(
     rounds: &mut ToolLoop<'_>,
     hooks: &[PlannedCall],
+    part: TurnPart,
     messages: &mut Vec<Message>,
     speech: &mut TextRelay,
     tally: &mut TurnTally,
 ) -> Result<LoopEnd, LoopError> {
     let (start, end) = (HookEvent::OnRequestStart, HookEvent::OnCompletion);
-    call_hooks(rounds, hooks, start, messages, tally).await?;
+    if !part.continues {
+        call_hooks(rounds, hooks, start, messages, tally).await?;
+    }
+    messages.extend(part.prefill);
     let done = rounds.run(messages, speech, tally).await?;
-    call_hooks(rounds, hooks, end, messages, tally).await?;
+    if done.pending.is_empty() {
+        call_hooks(rounds, hooks, end, messages, tally).await?;
+    }
     Ok(done)
 }
 
@@ -164,6 +180,9 @@ async fn call_hooks(
     tally: &mut TurnTally,
 ) -> Result<(), LoopError> {
     let due: Vec<_> = hooks.iter().filter(|hook| hook.event == event).collect();
+    if !due.is_empty() {
+        rounds.announce_tools().await?;
+    }
     let ran = join_all(due.iter().map(|hook| call_hook(&rounds.runner, hook))).await;
     for (hook, ran) in due.into_iter().zip(ran) {
         let result = rounds.take(ran?, tally).await?;

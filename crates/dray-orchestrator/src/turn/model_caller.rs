@@ -12,6 +12,7 @@ use super::prepare::OutgoingMessages;
 use super::relay::{AnswerRelay, InvalidAnswer, ModelAnswer};
 use super::rounds::LoopError;
 use super::speech::TextRelay;
+use super::tally::TurnTally;
 
 /// Calls one model on behalf of one caller.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct ModelCaller<'a> {
     pub(super) template: BodyTemplate,
     pub(super) outgoing: &'a mut OutgoingMessages,
     pub(super) propagates_stages: bool,
+    /// Whether the client speaks `OpenAI`'s API and not DIAL's.
+    pub(super) is_plain: bool,
     /// Most characters of a content in the log; `None`: contents stay out of it.
     pub(super) log_payloads: Option<usize>,
 }
@@ -34,19 +37,22 @@ impl ModelCaller<'_> {
         round: u32,
         speech: &mut TextRelay,
         sink: &EventSink,
+        tally: &mut TurnTally,
     ) -> Result<ModelAnswer, LoopError> {
-        let first = self.try_ask(messages, round, speech, sink).await;
+        let first = self.try_ask(messages, round, speech, sink, tally).await;
         let answer = match first {
             Err(CallError::Model(error)) if self.outgoing.recovers(&error, messages) => {
-                self.try_ask(messages, round, speech, sink).await
+                self.try_ask(messages, round, speech, sink, tally).await
             }
             other => other,
         };
         answer.map_err(|refused| match refused {
             CallError::Cut(cut) => cut,
-            CallError::Model(error) => {
-                LoopError::Failed(super::trouble::model_failure(&error, self.log_payloads))
-            }
+            CallError::Model(error) => LoopError::Failed(super::trouble::model_failure(
+                &error,
+                self.log_payloads,
+                self.is_plain,
+            )),
         })
     }
 
@@ -56,11 +62,12 @@ impl ModelCaller<'_> {
         round: u32,
         speech: &mut TextRelay,
         sink: &EventSink,
+        tally: &mut TurnTally,
     ) -> Result<ModelAnswer, CallError> {
         let chat = match self.endpoint {
             ModelEndpoint::Available(chat) => chat,
             ModelEndpoint::Missing => {
-                let failure = super::trouble::missing_model_failure();
+                let failure = super::trouble::missing_model_failure(self.is_plain);
                 return Err(CallError::Cut(LoopError::Failed(failure)));
             }
         };
@@ -70,14 +77,14 @@ impl ModelCaller<'_> {
             body.map_err(|_| CallError::Cut(LoopError::Failed(RequestFailure::unexpected())))?;
         let begun = tokio::time::Instant::now();
         let mut stream = chat.stream(self.caller, self.deployment, body).await?;
-        let mut relay = AnswerRelay::new(sink, speech, self.propagates_stages);
+        let mut relay = AnswerRelay::new(sink, speech, self.propagates_stages, self.is_plain);
         loop {
             match stream.next().await {
                 Ok(Some(delta)) => match relay.take(delta).await {
                     Ok(()) => {}
                     Err(InvalidAnswer::Gone) => return Err(ClientGone.into()),
                     Err(InvalidAnswer::TooMuch) => {
-                        relay.broken().await?;
+                        tally.model(self.deployment, &relay.broken().await?);
                         return Err(CallError::Cut(
                             LoopError::Failed(super::trouble::too_much()),
                         ));
@@ -85,12 +92,14 @@ impl ModelCaller<'_> {
                 },
                 Ok(None) => break,
                 Err(error) => {
-                    relay.broken().await?;
+                    // Tokens of a call that failed were used all the same.
+                    tally.model(self.deployment, &relay.broken().await?);
                     return Err(error.into());
                 }
             }
         }
         let answer = relay.finish().await?;
+        tally.model(self.deployment, &answer.usage);
         tracing::info!(
             model = self.deployment,
             milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -15,13 +15,14 @@ use dray_tool::{SetupIssue, Tool, ToolsetResult, Turn, naming, timeout};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::body::ClientWishes;
 use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::prepare::{OutgoingMessages, iso_now};
 use super::setup::{SetupPlan, ToolAudience};
-use super::{SharedParts, hooks, session, setup, trouble};
+use super::{SharedParts, hooks, plain, session, setup, trouble};
 use crate::config::StageLevel;
-use crate::http::CheckedChatRequest;
+use crate::http::{ChatRequest, CheckedChatRequest};
 use crate::internal;
 use crate::permissions::CallerIdentity;
 use dray_tool_files::{TurnFiles, TurnStart, dial_files, inline, tools as file_tools};
@@ -36,6 +37,12 @@ pub(super) struct OpenTurn {
     pub(super) tools: TurnTools,
     pub(super) session: TurnSession,
     pub(super) response: ResponseOptions,
+    /// Which part of its turn the request is.
+    pub(super) part: hooks::TurnPart,
+    /// Of a turn that continues: where the messages of this request begin.
+    pub(super) continued_at: Option<usize>,
+    /// The caller, as records of turns that wait for their client name it.
+    pub(super) principal: String,
 }
 
 /// What went wrong while the turn was set up.
@@ -83,12 +90,13 @@ impl TurnSession {
 /// How the model is asked, and how its response goes to the client.
 pub(super) struct ResponseOptions {
     pub(super) outgoing: OutgoingMessages,
-    pub(super) tool_choice: Option<Value>,
-    pub(super) response_format: Option<Value>,
+    pub(super) wishes: ClientWishes,
     /// Whether the client wants tokens counted.
     pub(super) counts: bool,
     /// Whether the client speaks DIAL.
     pub(super) is_dial: bool,
+    /// Whether files of the answer stand in its text.
+    pub(super) links_files: bool,
 }
 
 /// Answers of other services before a turn, requested concurrently.
@@ -103,41 +111,44 @@ struct TurnInputs {
 /// Gathers all that a turn needs. The client got nothing yet, so a failure still has an HTTP status.
 pub(super) async fn open_turn(
     parts: &Arc<SharedParts>,
-    asked: CheckedChatRequest,
+    mut asked: CheckedChatRequest,
     loaded: LoadedManifest,
 ) -> Result<OpenTurn, RequestFailure> {
     let begun = Instant::now();
+    let principal = asked.identity.key();
+    let (wishes, part) = plain::client_part(parts, &mut asked, &loaded.manifest).await?;
     let opening = turn_start(parts, &asked, &loaded.manifest).await?;
-    let (request, caller) = (asked.request, asked.caller);
+    let (mut request, caller, is_dial) = (asked.request, asked.caller, asked.is_dial);
     let session = opening.session.clone();
     // With the identity: callers that name equal sessions must not share a program.
     let conversation = format!("{}\n{session}", asked.identity.key());
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let audience = ToolAudience {
-        caller: &caller,
-        conversation: &conversation,
-        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
-    };
-    let mut inputs = gather_inputs(parts, audience, &loaded, &files, request.messages).await?;
+    let audience = tool_audience(&caller, &conversation, &loaded);
+    let messages = std::mem::take(&mut request.messages);
+    let mut inputs = gather_inputs(parts, audience, &loaded, &files, messages).await?;
     let manifest = loaded.manifest;
     let has_tools = inputs.tools.iter().any(|tool| !tool.rules().hidden);
+    let has_any_tools = has_tools || !wishes.tools.is_empty();
     // Before the tools of this service are added: "no tools" means that none are configured (quickapps 46).
-    choice::check_tool_choice(request.tool_choice.as_ref(), has_tools)
+    choice::check_tool_choice(wishes.tool_choice.as_ref(), has_any_tools)
         .map_err(|failure| *failure)?;
-    let mut outgoing = outgoing_messages(parts, &manifest, inputs.model.accepts);
+    let accepts = std::mem::take(&mut inputs.model.accepts);
+    let mut outgoing = outgoing_messages(parts, &manifest, accepts);
     outgoing.reminders = files.catalog.reminders();
-    let prompt = system_prompt(parts, &manifest, &inputs.skills, &mut inputs.messages);
+    let prompt = system_prompt(
+        parts,
+        &manifest,
+        is_dial,
+        &inputs.skills,
+        &mut inputs.messages,
+    );
     let takes_files = parts.config.file_skill_always || has_tools;
     insert_file_skill(takes_files, &inputs.skills, &outgoing, &mut inputs.messages);
-    let offer = internal::ToolOffer {
-        manifest: &manifest,
-        messages: &inputs.messages,
-        skills: &inputs.skills,
-        lazy: outgoing.lazy.as_deref(),
-        clock: &parts.services.clock,
-    };
-    add_own_tools(&mut inputs.tools, &mut inputs.issues, &offer, &files).await;
-    let hooks = hooks::split_hook_tools(&manifest, &mut inputs.tools, &mut inputs.issues);
+    let hooks = offer_tools(parts, &manifest, &mut inputs, &outgoing, &files).await;
+    if !is_dial {
+        wishes.check_tools(&inputs.tools, &inputs.model.statics)?;
+    }
+    let continued_at = part.continues.then_some(inputs.messages.len());
     // The get-content pairs must come before the notification (quickapps 11.4).
     tell_news(&manifest, &outgoing, &mut inputs.messages);
     // A copy: tools see the history as it was when the turn began, while the loop adds to its own.
@@ -157,16 +168,66 @@ pub(super) async fn open_turn(
             settings: pipeline_settings(parts, &manifest),
         },
         session,
-        response: ResponseOptions {
-            outgoing,
-            tool_choice: request.tool_choice,
-            response_format: request.response_format,
-            counts: request.include_usage || parts.config.show_usage_statistics,
-            is_dial: asked.is_dial,
-        },
+        response: response_options(parts, &request, is_dial, outgoing, wishes),
+        part,
+        continued_at,
+        principal,
         parts: Arc::clone(parts),
         manifest,
     })
+}
+
+fn tool_audience<'a>(
+    caller: &'a Caller,
+    conversation: &'a str,
+    loaded: &'a LoadedManifest,
+) -> ToolAudience<'a> {
+    ToolAudience {
+        caller,
+        conversation,
+        guarded: loaded.grant.as_ref().map(|grant| &grant.client),
+    }
+}
+
+/// How the response goes to the client.
+fn response_options(
+    parts: &SharedParts,
+    request: &ChatRequest,
+    is_dial: bool,
+    outgoing: OutgoingMessages,
+    wishes: ClientWishes,
+) -> ResponseOptions {
+    ResponseOptions {
+        outgoing,
+        links_files: !is_dial
+            && !request.knows_custom_content
+            && plain::is_text(wishes.response_format.as_ref()),
+        wishes,
+        // Whole answers of OpenAI's API have their tokens always.
+        counts: request.include_usage
+            || parts.config.show_usage_statistics
+            || (!is_dial && !request.stream),
+        is_dial,
+    }
+}
+
+/// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the hooks.
+async fn offer_tools(
+    parts: &SharedParts,
+    manifest: &Manifest,
+    inputs: &mut TurnInputs,
+    outgoing: &OutgoingMessages,
+    files: &Arc<TurnFiles>,
+) -> Vec<hooks::PlannedCall> {
+    let offer = internal::ToolOffer {
+        manifest,
+        messages: &inputs.messages,
+        skills: &inputs.skills,
+        lazy: outgoing.lazy.as_deref(),
+        clock: &parts.services.clock,
+    };
+    add_own_tools(&mut inputs.tools, &mut inputs.issues, &offer, files).await;
+    hooks::split_hook_tools(manifest, &mut inputs.tools, &mut inputs.issues)
 }
 
 /// Adds the tools of this service to those of the manifest; tools whose names are taken become issues.
@@ -360,6 +421,7 @@ fn to_tool_issue(issue: SetupIssue) -> ToolIssue {
 fn system_prompt(
     parts: &SharedParts,
     manifest: &Manifest,
+    is_dial: bool,
     skills: &[Skill],
     messages: &mut Vec<Message>,
 ) -> Result<(), RequestFailure> {
@@ -368,7 +430,12 @@ fn system_prompt(
         .system_prompt(&manifest.orchestrator.system_prompt);
     let configured = configured.map_err(|failure| trouble::prompt_failure(&failure))?;
     let text = prompt::assemble_prompt(configured, &manifest.contexts, skills);
-    prompt::place_system_message(messages, text, parts.config.allow_override_system_message);
+    let keeps_inbound = parts.config.allow_override_system_message;
+    if is_dial {
+        prompt::place_system_message(messages, text, keeps_inbound);
+    } else {
+        prompt::merge_system_messages(messages, text, keeps_inbound);
+    }
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use dray_dial::chat::{ChatError, ChatKind};
 use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
+use crate::http::PART_FIELD;
 use dray_tool_files::inline::INLINE_KEY;
 
 /// How messages leave for the model.
@@ -32,9 +33,14 @@ impl OutgoingMessages {
             let types = self.lazy.as_deref().unwrap_or_default();
             lazy::keeps_attachment(message, attachment, types)
         };
+        // What is a part of its message already is not sent a second time.
+        let shown_once = |message: &Message, attachment: &Attachment| {
+            !attachment.rest.contains_key(PART_FIELD)
+                && filter::legacy_user_image(message, attachment)
+        };
         let policies: &[filter::InlinePolicy<'_>] = match self.lazy {
             Some(_) => &[&asked_for],
-            None => &[&filter::legacy_user_image],
+            None => &[&shown_once],
         };
         // Names before the filter: its list of attachments must not show links.
         let named: Vec<_> = messages.iter().map(by_key).collect();
@@ -110,7 +116,9 @@ pub(super) fn with_stable_names(message: &Message) -> Message {
 fn by_key(message: &Message) -> Message {
     let mut copy = with_stable_names(message);
     for attachment in take_attachments(&mut copy) {
-        attachment.rest.retain(|name, _| name == INLINE_KEY);
+        attachment
+            .rest
+            .retain(|name, _| name == INLINE_KEY || name == PART_FIELD);
     }
     copy
 }
@@ -150,6 +158,7 @@ fn strip_private_fields(message: &mut Message) {
     let attachments = custom.and_then(|custom| custom.attachments.as_mut());
     for attachment in attachments.into_iter().flatten() {
         attachment.rest.shift_remove(INLINE_KEY);
+        attachment.rest.shift_remove(PART_FIELD);
     }
 }
 

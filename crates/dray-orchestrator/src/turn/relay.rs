@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use dray_agent::event::{Event, FinishReason, ModelUsage, StageStatus, TokenUsage};
+use dray_agent::event::{Event, FinishReason, ModelUsage, StageStatus};
 use dray_agent::message::{Attachment, FunctionCall, ToolCall};
 use dray_dial::chat::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 use dray_tool::{ClientGone, EventSink, StageWriter};
@@ -55,6 +55,8 @@ pub(super) struct AnswerRelay<'a> {
     sink: &'a EventSink,
     speech: &'a mut TextRelay,
     propagates: bool,
+    /// Whether the client gets reasoning, refusals and log probabilities, which DIAL's do not know.
+    is_plain: bool,
     stages: BTreeMap<u32, StageWriter>,
     /// Calls in order of arrival, each with the number that the model gave it.
     calls: Vec<(u32, ToolCall)>,
@@ -64,11 +66,17 @@ pub(super) struct AnswerRelay<'a> {
 }
 
 impl<'a> AnswerRelay<'a> {
-    pub(super) fn new(sink: &'a EventSink, speech: &'a mut TextRelay, propagates: bool) -> Self {
+    pub(super) fn new(
+        sink: &'a EventSink,
+        speech: &'a mut TextRelay,
+        propagates: bool,
+        is_plain: bool,
+    ) -> Self {
         Self {
             sink,
             speech,
             propagates,
+            is_plain,
             stages: BTreeMap::new(),
             calls: Vec::new(),
             bytes: 0,
@@ -81,12 +89,22 @@ impl<'a> AnswerRelay<'a> {
         for stage in delta.stages {
             self.stage(stage).await?;
         }
+        if self.is_plain {
+            let thought = delta.reasoning.map(Event::Reasoning);
+            let refusal = delta.refusal.map(Event::Refusal);
+            for event in thought.into_iter().chain(refusal) {
+                self.aside(event).await?;
+            }
+        }
         if let Some(content) = delta.content.filter(|content| !content.is_empty()) {
             // Text or calls mean that the deployment's own work is over (quickapps 18.4).
             self.close_stages(StageStatus::Completed).await?;
             self.weigh(content.len())?;
             self.answer.content.push_str(&content);
             self.speech.say(self.sink, &content).await?;
+        }
+        if let Some(logprobs) = delta.logprobs.filter(|_| self.is_plain) {
+            self.sink.send(Event::Logprobs(logprobs)).await?;
         }
         for attachment in delta.attachments {
             let attachment = with_address(attachment);
@@ -113,7 +131,7 @@ impl<'a> AnswerRelay<'a> {
         } else if let Some(tokens) = delta.usage {
             self.answer.usage = vec![ModelUsage {
                 model: String::new(),
-                tokens: TokenUsage { ..tokens },
+                tokens,
             }];
         }
         Ok(())
@@ -126,9 +144,22 @@ impl<'a> AnswerRelay<'a> {
         Ok(self.answer)
     }
 
-    /// Closes the open stages of an answer that broke off.
-    pub(super) async fn broken(mut self) -> Result<(), ClientGone> {
-        self.close_stages(StageStatus::Failed).await
+    /// Closes the open stages of an answer that broke off, and returns the tokens that it reported before.
+    pub(super) async fn broken(mut self) -> Result<Vec<ModelUsage>, ClientGone> {
+        self.close_stages(StageStatus::Failed).await?;
+        Ok(self.answer.usage)
+    }
+
+    /// Passes on text that is not the answer's.
+    async fn aside(&mut self, event: Event) -> Result<(), InvalidAnswer> {
+        if let Event::Reasoning(text) | Event::Refusal(text) = &event {
+            if text.is_empty() {
+                return Ok(());
+            }
+            self.weigh(text.len())?;
+        }
+        self.sink.send(event).await?;
+        Ok(())
     }
 
     async fn stage(&mut self, delta: StageDelta) -> Result<(), ClientGone> {

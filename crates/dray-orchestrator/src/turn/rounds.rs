@@ -2,10 +2,11 @@
 
 use dray_agent::event::{Event, FinishReason};
 use dray_agent::failure::RequestFailure;
-use dray_agent::message::Message;
+use dray_agent::message::{Message, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{ClientGone, EventSink};
 
+use super::client_tools::ClientTools;
 use super::model_caller::{ModelCaller, answer_message};
 use super::speech::TextRelay;
 use super::tally::TurnTally;
@@ -21,6 +22,8 @@ pub(super) struct ToolLoop<'a> {
     pub(super) sink: &'a EventSink,
     /// Most calls of the model.
     pub(super) max_rounds: u32,
+    /// Tools that the client calls itself.
+    pub(super) client_tools: ClientTools,
 }
 
 /// How a loop ended that was not cut short by the client.
@@ -28,6 +31,8 @@ pub(super) struct ToolLoop<'a> {
 pub(super) struct LoopEnd {
     /// Why the last answer ended.
     pub(super) reason: FinishReason,
+    /// Calls that the client must make, with the model's ids; the turn continues with its results.
+    pub(super) pending: Vec<ToolCall>,
 }
 
 /// Why a loop did not end well.
@@ -58,26 +63,54 @@ impl ToolLoop<'_> {
                 return Err(LoopError::Failed(super::trouble::call_limit_failure()));
             }
             speech.next();
-            let answer = self.model.ask(messages, round, speech, self.sink).await;
+            let answer = self
+                .model
+                .ask(messages, round, speech, self.sink, tally)
+                .await;
             // Before `?`: failed calls are counted as well.
             self.metrics.model(answer.is_ok());
             let answer = answer?;
-            tally.model(self.model.deployment, &answer.usage);
+            tally.note_files(&answer.attachments);
             let calls = answer.calls.clone();
             let reason = answer.reason.unwrap_or_default();
             messages.push(answer_message(answer));
             if calls.is_empty() {
-                speech.finish(self.sink).await?;
-                return Ok(LoopEnd { reason });
+                tally.note_files(&speech.finish(self.sink).await?);
+                return Ok(LoopEnd {
+                    reason,
+                    pending: Vec::new(),
+                });
             }
-            let ran = self.runner.call_all(&calls).await;
+            let (pending, own): (Vec<_>, Vec<_>) = calls
+                .into_iter()
+                .partition(|call| self.client_tools.has(&call.function.name));
+            if !own.is_empty() {
+                self.announce_tools().await?;
+            }
+            let ran = self.runner.call_all(&own).await;
             for ran in ran {
                 // Results before the first failure stay in the history, which the state keeps.
                 messages.push(self.take(ran?, tally).await?);
             }
+            if !pending.is_empty() {
+                tally.note_files(&speech.finish(self.sink).await?);
+                return Ok(LoopEnd {
+                    reason: FinishReason::ToolCalls,
+                    pending,
+                });
+            }
         }
         // For the compiler alone: the limit is a `u32`, so the loop returns before its range ends.
         Err(LoopError::Failed(super::trouble::call_limit_failure()))
+    }
+
+    /// Lets a plain client's stream begin, so that heartbeats keep it open while tools run. Streams of DIAL begin with
+    /// the first thing to show (quickapps 46).
+    pub(super) async fn announce_tools(&self) -> Result<(), ClientGone> {
+        if self.model.is_plain {
+            self.sink.send(Event::ToolsStarted).await?;
+        }
+        Ok(())
     }
 
     /// The message of one result, whose files are put before the user.
@@ -89,6 +122,7 @@ impl ToolLoop<'_> {
         tally.tool(&ran.usage);
         for attachment in ran.propagate {
             if tally.is_new(&attachment) {
+                tally.note_files(std::slice::from_ref(&attachment));
                 self.sink.send(Event::Attachment(attachment)).await?;
             }
         }

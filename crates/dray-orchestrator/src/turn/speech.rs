@@ -1,6 +1,7 @@
 //! The text of an answer on its way to the client (quickapps 18.1).
 
 use dray_agent::event::Event;
+use dray_agent::message::Attachment;
 use dray_tool::{ClientGone, EventSink};
 
 use dray_tool_files::media::MediaTagFilter;
@@ -42,16 +43,17 @@ impl TextRelay {
         self.send(sink, text).await
     }
 
-    /// Says what was held back.
-    pub(super) async fn finish(&mut self, sink: &EventSink) -> Result<(), ClientGone> {
+    /// Says what was held back, and returns the files that came with it.
+    pub(super) async fn finish(&mut self, sink: &EventSink) -> Result<Vec<Attachment>, ClientGone> {
         let Some(media) = self.media.take() else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let rest = media.finish().await;
-        for attachment in rest.attachments {
-            sink.send(Event::Attachment(attachment)).await?;
+        for attachment in &rest.attachments {
+            sink.send(Event::Attachment(attachment.clone())).await?;
         }
-        self.send(sink, rest.text).await
+        self.send(sink, rest.text).await?;
+        Ok(rest.attachments)
     }
 
     async fn send(&mut self, sink: &EventSink, mut text: String) -> Result<(), ClientGone> {

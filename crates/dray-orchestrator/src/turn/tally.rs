@@ -12,6 +12,7 @@ use dray_agent::message::Attachment;
 pub(super) struct TurnTally {
     per_model: Vec<ModelUsage>,
     shown: HashSet<String>,
+    files: Vec<Attachment>,
 }
 
 impl TurnTally {
@@ -37,8 +38,7 @@ impl TurnTally {
     fn add(&mut self, model: &str, tokens: TokenUsage) {
         let known = self.per_model.iter_mut().find(|known| known.model == model);
         if let Some(known) = known {
-            known.tokens.prompt = known.tokens.prompt.saturating_add(tokens.prompt);
-            known.tokens.completion = known.tokens.completion.saturating_add(tokens.completion);
+            known.tokens = known.tokens.plus(tokens);
         } else {
             self.per_model.push(ModelUsage {
                 model: model.to_owned(),
@@ -56,6 +56,16 @@ impl TurnTally {
         }
     }
 
+    /// Notes files that the user saw.
+    pub(super) fn note_files(&mut self, files: &[Attachment]) {
+        self.files.extend_from_slice(files);
+    }
+
+    /// The files that the user saw, in order.
+    pub(super) fn files(&self) -> &[Attachment] {
+        &self.files
+    }
+
     /// Tokens by model, in order of first use.
     pub(super) fn per_model(&self) -> &[ModelUsage] {
         &self.per_model
@@ -66,9 +76,8 @@ impl TurnTally {
         (!self.per_model.is_empty()).then(|| {
             self.per_model
                 .iter()
-                .fold(TokenUsage::default(), |total, usage| TokenUsage {
-                    prompt: total.prompt.saturating_add(usage.tokens.prompt),
-                    completion: total.completion.saturating_add(usage.tokens.completion),
+                .fold(TokenUsage::default(), |total, usage| {
+                    total.plus(usage.tokens)
                 })
         })
     }
@@ -79,7 +88,9 @@ impl TurnTally {
             "| Model | Prompt tokens | Completion tokens | Total tokens |\n|---|---|---|---|\n"
                 .to_owned();
         for usage in &self.per_model {
-            let TokenUsage { prompt, completion } = usage.tokens;
+            let TokenUsage {
+                prompt, completion, ..
+            } = usage.tokens;
             let total = prompt.saturating_add(completion);
             // A bar in a name would open another column.
             let model = usage.model.replace('|', "\\|");
@@ -101,7 +112,11 @@ mod tests {
     fn usage(model: &str, prompt: u64, completion: u64) -> ModelUsage {
         ModelUsage {
             model: model.to_owned(),
-            tokens: TokenUsage { prompt, completion },
+            tokens: TokenUsage {
+                prompt,
+                completion,
+                ..TokenUsage::default()
+            },
         }
     }
 

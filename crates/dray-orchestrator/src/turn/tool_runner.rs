@@ -7,6 +7,7 @@ use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, Too
 use dray_tool::{EventSink, Tool, Turn};
 use futures_util::future::join_all;
 
+use super::client_tools::ClientTools;
 use super::rounds::LoopError;
 use crate::metrics::OrchestratorMetrics;
 use dray_tool_files::TurnFiles;
@@ -15,6 +16,8 @@ use dray_tool_files::TurnFiles;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ToolRunner<'a> {
     pub(super) tools: &'a [Arc<dyn Tool>],
+    /// Tools that the client calls itself.
+    pub(super) client_tools: &'a ClientTools,
     /// Resolves references in arguments, and takes results that are too large.
     pub(super) files: &'a TurnFiles,
     pub(super) turn: &'a Turn,
@@ -43,6 +46,7 @@ impl ToolRunner<'_> {
                 .tools
                 .iter()
                 .map(|tool| tool.declaration().name.as_str())
+                .chain(self.client_tools.names())
                 .collect();
             // A result that the model can react to; it does not end the request (quickapps 44.4 R10).
             return Ok(pipeline::unknown_tool_call(&call.id, name, &valid));

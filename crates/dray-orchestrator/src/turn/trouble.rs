@@ -23,14 +23,28 @@ pub(super) fn too_much() -> RequestFailure {
 }
 
 /// No model is configured. For the user this is a model that cannot be reached, which an administrator can change.
-pub(super) fn missing_model_failure() -> RequestFailure {
+pub(super) fn missing_model_failure(is_plain: bool) -> RequestFailure {
     tracing::warn!("a call of the model failed: neither dial_url nor model_url is set");
-    ErrorSource::Connection.failure()
+    source_failure(&ErrorSource::Connection, is_plain)
+}
+
+/// The failure in the words of the client's API.
+fn source_failure(source: &ErrorSource, is_plain: bool) -> RequestFailure {
+    if is_plain {
+        source.plain_failure()
+    } else {
+        source.failure()
+    }
 }
 
 /// The model gave no answer. A service's own words may quote the conversation or a key: they are logged only when
-/// contents may be.
-pub(super) fn model_failure(error: &ChatError, log_payloads: Option<usize>) -> RequestFailure {
+/// contents may be. A plain client that set a parameter which the model refuses gets those words, as it would from the
+/// model itself.
+pub(super) fn model_failure(
+    error: &ChatError,
+    log_payloads: Option<usize>,
+    is_plain: bool,
+) -> RequestFailure {
     let code = error.code.as_deref().unwrap_or_default();
     if error.status().is_some() {
         tracing::warn!(kind = ?error.kind, code, "a call of the model failed");
@@ -57,7 +71,22 @@ pub(super) fn model_failure(error: &ChatError, log_payloads: Option<usize>) -> R
         ChatKind::Timeout => ErrorSource::Timeout,
         ChatKind::Broken | ChatKind::Malformed => ErrorSource::BrokenStream,
     };
-    source.failure()
+    let mut failure = source_failure(&source, is_plain);
+    if is_plain {
+        failure.retry_after_seconds = error.retry_after.map(whole_seconds);
+        if let Some(400 | 422) = error.status() {
+            failure.message.clone_from(&error.message);
+        }
+    }
+    failure
+}
+
+/// Seconds, rounded up: an attempt a moment too early would be refused again.
+fn whole_seconds(delay: std::time::Duration) -> u16 {
+    let seconds = delay
+        .as_secs()
+        .saturating_add(u64::from(delay.subsec_nanos() > 0));
+    u16::try_from(seconds).unwrap_or(u16::MAX)
 }
 
 /// Metadata of the model's deployment are not available.

@@ -72,7 +72,9 @@ async fn a_model_that_is_busy_is_asked_again_and_then_told_of() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 429, "message": "slow"}}}]}"#;
     let world = TurnWorld::plain(&manifest(json!([])), script).await;
     let seen = world.say("x").await;
-    assert_eq!(seen.status, 500);
+    assert_eq!(seen.status, 429);
+    assert_eq!(seen.error()["type"], "rate_limit_error");
+    assert_eq!(seen.error()["message"], seen.error()["display_message"]);
     assert_eq!(
         seen.error()["display_message"],
         "The request was rate-limited by the AI model service. Please try again later."

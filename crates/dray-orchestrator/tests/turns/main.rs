@@ -3,9 +3,12 @@
 #![cfg(test)]
 
 mod authority;
+mod client_tools;
 mod dial;
 mod faults;
 mod hooks;
+mod openai;
+mod packages;
 mod plain;
 mod told;
 mod tools;

@@ -87,6 +87,20 @@ impl ChatResult {
         found.cloned().unwrap_or_default()
     }
 
+    /// The calls that the client must make, merged from their pieces.
+    pub(crate) fn calls(&self) -> Vec<Value> {
+        let mut calls: Vec<Value> = Vec::new();
+        for pieces in self.deltas("/tool_calls") {
+            for piece in pieces.as_array().unwrap() {
+                assert_eq!(piece["index"], calls.len(), "in order, each whole");
+                let mut call = piece.clone();
+                call.as_object_mut().unwrap().remove("index");
+                calls.push(call);
+            }
+        }
+        calls
+    }
+
     /// The reason in the end chunk.
     pub(crate) fn reason(&self) -> String {
         let found = self
@@ -175,6 +189,26 @@ impl TurnWorld {
         self.ask(json!([{"role": "user", "content": text}])).await
     }
 
+    /// Sends a body to the plain endpoint, for `agent` and with a stream unless it says otherwise.
+    pub(crate) async fn chat(&self, body: Value) -> ChatResult {
+        self.send(self.plain_request(&body)).await
+    }
+
+    /// The same without a stream: status and body.
+    pub(crate) async fn whole(&self, mut body: Value) -> (u16, Value) {
+        body["stream"] = json!(false);
+        let answer = self.plain_request(&body).send(&|_| ()).await.unwrap();
+        (answer.status(), answer.json().await.unwrap())
+    }
+
+    fn plain_request(&self, body: &Value) -> RequestBuilder {
+        let mut whole = json!({"model": "agent", "stream": true});
+        let members = whole.as_object_mut().unwrap();
+        members.extend(body.as_object().unwrap().clone());
+        let url = format!("{}/v1/chat/completions", self.url);
+        self.client.post(&url).json(&whole)
+    }
+
     pub(crate) async fn send(&self, request: RequestBuilder) -> ChatResult {
         let mut answer = request.send(&|_| ()).await.unwrap();
         let status = answer.status();
@@ -193,7 +227,8 @@ impl TurnWorld {
         }
         let events: Vec<_> = text
             .split("\n\n")
-            .filter(|event| !event.is_empty())
+            // A comment keeps a slow stream open.
+            .filter(|event| !event.is_empty() && !event.starts_with(':'))
             .collect();
         let data = |event: &&str| event.strip_prefix("data: ").unwrap().to_owned();
         let mut events: Vec<_> = events.iter().map(data).collect();

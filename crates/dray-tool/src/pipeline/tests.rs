@@ -100,6 +100,7 @@ async fn a_result_becomes_a_message_with_files_state_and_usage() {
         tokens: TokenUsage {
             prompt: 1,
             completion: 2,
+            ..TokenUsage::default()
         },
     };
     let tool = FakeTool::named("look").gives(ToolOutput {

@@ -43,6 +43,7 @@ async fn the_openai_package_reads_all_of_an_answer() {
     world.agent.count(TokenUsage {
         prompt: 3,
         completion: 4,
+        ..TokenUsage::default()
     });
     assert_eq!(
         run(&world, "works").await,
@@ -97,7 +98,7 @@ async fn the_openai_package_raises_what_failures_say() {
             "BadRequestError",
             400,
             "Invalid messages array",
-            "400",
+            "invalid_messages",
         ),
         (
             "n",

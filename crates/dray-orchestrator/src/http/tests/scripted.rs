@@ -159,6 +159,8 @@ pub(super) fn options() -> SurfaceOptions {
         chat_wait: Duration::from_mins(1),
         prompt_mapping: BTreeMap::from([("p".to_owned(), vec!["gpt-4o".to_owned()])]),
         schema: json!({"title": "Manifest"}),
+        cors_origins: Vec::new(),
+        heartbeat: Duration::from_mins(1),
     }
 }
 

@@ -1,0 +1,187 @@
+//! The order of messages in a request of `OpenAI`'s API: any, but each call of a tool is answered directly after the
+//! message that makes it, and no result stands without its call.
+
+use std::collections::HashSet;
+
+use super::{Message, Role};
+use crate::failure::RequestFailure;
+
+/// Code of a conversation that no model takes.
+const ORDER_CODE: &str = "invalid_messages";
+
+/// Checks the messages of a request.
+///
+/// # Errors
+///
+/// 400 that names the place: no message, a message of the role `function`, a result without its call, a call without its
+/// result, two calls with one id.
+///
+/// ```
+/// use dray_agent::message::{Message, Role, plain_order};
+///
+/// let user = Message::new(Role::User, "hi");
+/// assert!(plain_order::check_conversation(&[user.clone(), user]).is_ok());
+/// assert!(plain_order::check_conversation(&[Message::new(Role::Tool, "42")]).is_err());
+/// ```
+pub fn check_conversation(messages: &[Message]) -> Result<(), Box<RequestFailure>> {
+    if messages.is_empty() {
+        return refused("messages", "Invalid messages array: it must not be empty.");
+    }
+    let mut open: HashSet<&str> = HashSet::new();
+    let mut caller = 0;
+    for (index, message) in messages.iter().enumerate() {
+        if message.role == Role::Tool {
+            let id = message.tool_call_id.as_deref().unwrap_or_default();
+            if !open.remove(id) {
+                return refused(
+                    format!("messages.{index}.tool_call_id"),
+                    "Messages with role 'tool' must answer a call in 'tool_calls' of the assistant message before them.",
+                );
+            }
+            continue;
+        }
+        check_answered(&open, caller)?;
+        if message.role == Role::Function {
+            return refused(
+                format!("messages.{index}.role"),
+                "Messages with role 'function' are not supported. Use the role 'tool'.",
+            );
+        }
+        caller = index;
+        for call in message.calls() {
+            if !open.insert(&call.id) {
+                return refused(
+                    format!("messages.{index}.tool_calls"),
+                    format!("Two calls have the id '{}'.", call.id),
+                );
+            }
+        }
+    }
+    check_answered(&open, caller)
+}
+
+fn check_answered(open: &HashSet<&str>, caller: usize) -> Result<(), Box<RequestFailure>> {
+    if open.is_empty() {
+        return Ok(());
+    }
+    let mut missing: Vec<_> = open.iter().copied().collect();
+    missing.sort_unstable();
+    refused(
+        format!("messages.{caller}.tool_calls"),
+        format!(
+            "An assistant message with 'tool_calls' must be followed by messages with role 'tool' that answer each \
+             'tool_call_id'. These have no answer: {}.",
+            missing.join(", ")
+        ),
+    )
+}
+
+fn refused(
+    param: impl Into<Box<str>>,
+    message: impl Into<String>,
+) -> Result<(), Box<RequestFailure>> {
+    Err(Box::new(RequestFailure::of_parameter(
+        param, ORDER_CODE, message,
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(messages: Value) -> Result<(), (String, String)> {
+        let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
+        check_conversation(&messages).map_err(|failure| {
+            assert_eq!(
+                (failure.status, failure.code.as_deref()),
+                (400, Some(ORDER_CODE))
+            );
+            (failure.param.unwrap().into(), failure.message)
+        })
+    }
+
+    fn asks(ids: &[&str]) -> Value {
+        let calls: Vec<_> = ids
+            .iter()
+            .map(|id| json!({"id": id, "type": "function", "function": {"name": "t", "arguments": "{}"}}))
+            .collect();
+        json!({"role": "assistant", "tool_calls": calls})
+    }
+
+    fn result(id: &str) -> Value {
+        json!({"role": "tool", "tool_call_id": id, "content": "r"})
+    }
+
+    #[test]
+    fn any_order_of_speakers_is_a_conversation() {
+        let user = json!({"role": "user", "content": "u"});
+        let system = json!({"role": "system", "content": "s"});
+        let assistant = json!({"role": "assistant", "content": "a"});
+        for messages in [
+            json!([user, user]),
+            json!([system]),
+            json!([assistant, user, system, system, user]),
+            json!([user, assistant]),
+            json!([user, asks(&["a", "b"]), result("b"), result("a")]),
+            json!([
+                user,
+                asks(&["a"]),
+                result("a"),
+                asks(&["a"]),
+                result("a"),
+                user
+            ]),
+        ] {
+            assert_eq!(check(messages.clone()), Ok(()), "{messages}");
+        }
+    }
+
+    #[test]
+    fn calls_and_results_that_do_not_match_are_named_by_their_place() {
+        let user = json!({"role": "user", "content": "u"});
+        for (messages, param, part) in [
+            (json!([]), "messages", "must not be empty"),
+            (
+                json!([user, result("a")]),
+                "messages.1.tool_call_id",
+                "must answer a call",
+            ),
+            (
+                json!([user, asks(&["a"]), result("b")]),
+                "messages.2.tool_call_id",
+                "must answer a call",
+            ),
+            (
+                json!([user, asks(&["a"]), result("a"), result("a")]),
+                "messages.3.tool_call_id",
+                "must answer a call",
+            ),
+            (
+                json!([user, asks(&["b", "a", "c"]), result("c"), user]),
+                "messages.1.tool_calls",
+                "no answer: a, b.",
+            ),
+            (
+                json!([asks(&["x"])]),
+                "messages.0.tool_calls",
+                "no answer: x.",
+            ),
+            (
+                json!([asks(&["x", "x"])]),
+                "messages.0.tool_calls",
+                "the id 'x'",
+            ),
+            (
+                json!([user, {"role": "function", "name": "f", "content": "1"}]),
+                "messages.1.role",
+                "Use the role 'tool'",
+            ),
+        ] {
+            let (named, message) = check(messages).unwrap_err();
+            assert_eq!(named, param);
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Parts of messages of `OpenAI`'s API that are files: they become attachments, which the conversation's tools can use.
+//!
+//! Pictures and sound stay parts of the message as well, in their place, for models that see and hear. Documents do not:
+//! few models take them, and the agent has tools that read them.
+
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Attachment, Content, Message, Role};
+use dray_media_type::type_of_name;
+use serde_json::{Map, Value};
+
+use super::plain_request::unsupported_failure;
+
+/// Field of an attachment whose content is also a part of its message: the model gets it from there.
+pub(crate) const PART_FIELD: &str = "part";
+
+/// Adds the files in the parts of a message to its attachments. `index` is its place in the request.
+///
+/// # Errors
+///
+/// 400 for a part that is unknown, incomplete, or names a file by its id.
+pub(super) fn attach_parts(index: usize, message: &mut Message) -> Result<(), RequestFailure> {
+    let Some(Content::Parts(parts)) = &mut message.content else {
+        return Ok(());
+    };
+    let mut attachments = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let path = format!("messages.{index}.content.{number}");
+        let attachment = part_attachment(&path, message.role, part)?;
+        attachments.extend(attachment);
+    }
+    parts.retain(|part| part_kind(part) != "file");
+    if !attachments.is_empty() {
+        let custom = message.custom_content.get_or_insert_default();
+        custom
+            .attachments
+            .get_or_insert_default()
+            .append(&mut attachments);
+    }
+    Ok(())
+}
+
+fn part_kind(part: &Map<String, Value>) -> &str {
+    part.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The file in a part; `None` for a part that is text.
+fn part_attachment(
+    path: &str,
+    role: Role,
+    part: &Map<String, Value>,
+) -> Result<Option<Attachment>, RequestFailure> {
+    let kind = part_kind(part);
+    let text = |holder: &str, name: &str| {
+        let holder = part.get(holder)?;
+        holder.get(name)?.as_str().filter(|text| !text.is_empty())
+    };
+    let missing = |name: &str| {
+        let message = format!("The part has no '{name}'.");
+        RequestFailure::of_parameter(format!("{path}.{name}"), "invalid_messages", message)
+    };
+    match (kind, role) {
+        ("text", _) => match part.get("text") {
+            Some(Value::String(_)) => Ok(None),
+            _ => Err(missing("text")),
+        },
+        ("refusal", Role::Assistant) => Ok(None),
+        ("image_url", Role::User) => {
+            let url = text("image_url", "url").ok_or_else(|| missing("image_url.url"))?;
+            Ok(Some(shown_attachment(image_type(url), url.to_owned())))
+        }
+        ("input_audio", Role::User) => {
+            let data = text("input_audio", "data").ok_or_else(|| missing("input_audio.data"))?;
+            let format =
+                text("input_audio", "format").ok_or_else(|| missing("input_audio.format"))?;
+            let media_type = match format {
+                "mp3" => "audio/mpeg".to_owned(),
+                format => format!("audio/{format}"),
+            };
+            let url = format!("data:{media_type};base64,{data}");
+            Ok(Some(shown_attachment(media_type, url)))
+        }
+        ("file", Role::User) => {
+            if text("file", "file_id").is_some() {
+                return Err(unsupported_failure(
+                    format!("{path}.file.file_id"),
+                    "files are sent as 'file_data'",
+                ));
+            }
+            let data = text("file", "file_data").ok_or_else(|| missing("file.file_data"))?;
+            Ok(Some(document_attachment(data, text("file", "filename"))))
+        }
+        _ => Err(unsupported_failure(
+            format!("{path}.type"),
+            "the part is not one of this role",
+        )),
+    }
+}
+
+/// An attachment whose content stays in the message.
+fn shown_attachment(media_type: String, url: String) -> Attachment {
+    let mut attachment = Attachment {
+        kind: Some(media_type),
+        url: Some(url),
+        ..Attachment::default()
+    };
+    attachment
+        .rest
+        .insert(PART_FIELD.to_owned(), Value::Bool(true));
+    attachment
+}
+
+fn document_attachment(data: &str, name: Option<&str>) -> Attachment {
+    let (media_type, url) = if let Some(media_type) = data_type(data) {
+        (media_type.to_owned(), data.to_owned())
+    } else {
+        // Some clients send the content alone.
+        let media_type = name.and_then(type_of_name);
+        let media_type = media_type.unwrap_or("application/octet-stream");
+        let url = format!("data:{media_type};base64,{data}");
+        (media_type.to_owned(), url)
+    };
+    Attachment {
+        kind: (!media_type.is_empty()).then_some(media_type),
+        title: name.map(str::to_owned),
+        url: Some(url),
+        ..Attachment::default()
+    }
+}
+
+/// The type of a picture, by its `data:` URL or the name in its address.
+fn image_type(url: &str) -> String {
+    let named = || {
+        let path = url.split(['?', '#']).next().unwrap_or_default();
+        type_of_name(path).filter(|media_type| media_type.starts_with("image/"))
+    };
+    let declared = data_type(url).or_else(named);
+    // Most pictures of the web are of this type; the model's service looks at the bytes.
+    declared.unwrap_or("image/jpeg").to_owned()
+}
+
+/// The media type of a `data:` URL without its parameters.
+fn data_type(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("data:")?;
+    rest.split([';', ',']).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn attach(role: &str, parts: &Value) -> Result<Message, RequestFailure> {
+        let mut message = serde_json::from_value(json!({"role": role, "content": parts})).unwrap();
+        attach_parts(0, &mut message)?;
+        Ok(message)
+    }
+
+    #[test]
+    fn pictures_sound_and_documents_are_files_of_the_message() {
+        let parts = json!([
+            {"type": "text", "text": "look"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ==", "detail": "low"}},
+            {"type": "image_url", "image_url": {"url": "https://example.org/a.webp?x=1"}},
+            {"type": "input_audio", "input_audio": {"data": "QQ==", "format": "mp3"}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,QQ=="}},
+            {"type": "file", "file": {"filename": "b.csv", "file_data": "YSxi"}},
+        ]);
+        let message = attach("user", &parts).unwrap();
+        let custom = serde_json::to_value(&message.custom_content).unwrap();
+        assert_eq!(
+            custom["attachments"],
+            json!([
+                {"type": "image/png", "url": "data:image/png;base64,QQ==", "part": true},
+                {"type": "image/webp", "url": "https://example.org/a.webp?x=1", "part": true},
+                {"type": "audio/mpeg", "url": "data:audio/mpeg;base64,QQ==", "part": true},
+                {"type": "application/pdf", "title": "a.pdf", "url": "data:application/pdf;base64,QQ=="},
+                {"type": "text/csv", "title": "b.csv", "url": "data:text/csv;base64,YSxi"},
+            ])
+        );
+        let kept = serde_json::to_value(&message.content).unwrap();
+        assert_eq!(kept.as_array().unwrap()[..], parts.as_array().unwrap()[..4]);
+    }
+
+    #[test]
+    fn parts_that_no_one_could_read_are_refused_by_their_place() {
+        for (role, part, param) in [
+            (
+                "user",
+                json!({"type": "video"}),
+                "messages.0.content.0.type",
+            ),
+            ("user", json!({"type": "text"}), "messages.0.content.0.text"),
+            (
+                "user",
+                json!({"type": "image_url"}),
+                "messages.0.content.0.image_url.url",
+            ),
+            (
+                "user",
+                json!({"type": "input_audio", "input_audio": {"data": "QQ=="}}),
+                "messages.0.content.0.input_audio.format",
+            ),
+            (
+                "user",
+                json!({"type": "file", "file": {"file_id": "file-1"}}),
+                "messages.0.content.0.file.file_id",
+            ),
+            (
+                "user",
+                json!({"type": "file", "file": {}}),
+                "messages.0.content.0.file.file_data",
+            ),
+            (
+                "assistant",
+                json!({"type": "image_url", "image_url": {"url": "https://a.example/b"}}),
+                "messages.0.content.0.type",
+            ),
+        ] {
+            let failure = attach(role, &json!([part])).unwrap_err();
+            assert_eq!(
+                (failure.status, failure.param.as_deref()),
+                (400, Some(param))
+            );
+        }
+    }
+}

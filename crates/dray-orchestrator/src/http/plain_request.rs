@@ -1,0 +1,249 @@
+//! Reads requests of `OpenAI`'s API, by its rules and not by DIAL's: any order of messages, tools of the client, and
+//! parameters for the model. What cannot be honoured is refused by its name, never ignored.
+
+use std::collections::HashSet;
+
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::plain_order;
+use serde_json::{Map, Value};
+
+use super::contract::ChatRequest;
+use super::parts;
+use super::request::{CheckedBody, InvalidStructure, check_request, invalid_structure};
+
+/// Code of a parameter that cannot be honoured.
+pub(crate) const UNSUPPORTED_CODE: &str = "unsupported_parameter";
+/// Most tools of one request, as in `OpenAI`'s API.
+const MAX_TOOLS: usize = 128;
+/// Most characters of a tool's name, as in `OpenAI`'s API.
+const MAX_TOOL_NAME_CHARS: usize = 64;
+/// Members that are read elsewhere and are no parameters of the model.
+const OWN_MEMBERS: [&str; 6] = [
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "n",
+    "custom_fields",
+];
+/// Members of `OpenAI`'s API that this service cannot honour, with the reason.
+const UNSUPPORTED_MEMBERS: [(&str, &str); 4] = [
+    ("audio", "answers are text"),
+    ("functions", "use 'tools'"),
+    ("function_call", "use 'tool_choice'"),
+    ("web_search_options", "the agent's manifest names its tools"),
+];
+
+/// Reads a body.
+///
+/// # Errors
+///
+/// 400 with the place in `param`.
+pub(super) fn read_plain_request(body: Value) -> Result<ChatRequest, RequestFailure> {
+    let CheckedBody {
+        mut request,
+        answers,
+        rest,
+    } = check_request(body).map_err(InvalidStructure::with_param)?;
+    if answers > 1 {
+        return Err(unsupported_failure("n", "an agent gives one answer"));
+    }
+    check_tools(&request.tools)?;
+    request.knows_custom_content = request
+        .messages
+        .iter()
+        .any(|message| message.custom_content.is_some());
+    request.parameters = parameters(rest)?;
+    check_parameters(&request.parameters).map_err(InvalidStructure::with_param)?;
+    for (index, message) in request.messages.iter_mut().enumerate() {
+        // Members of answers that clients send back; models of other services refuse them.
+        message.rest.retain(|_, value| !value.is_null());
+        message.rest.shift_remove("annotations");
+        parts::attach_parts(index, message)?;
+    }
+    plain_order::check_conversation(&request.messages).map_err(|failure| *failure)?;
+    Ok(request)
+}
+
+/// The parameters for the model. Unknown names are among them: the manifest decides about those.
+fn parameters(mut rest: Map<String, Value>) -> Result<Map<String, Value>, RequestFailure> {
+    rest.retain(|name, value| !value.is_null() && !OWN_MEMBERS.contains(&name.as_str()));
+    for (name, reason) in UNSUPPORTED_MEMBERS {
+        if rest.contains_key(name) {
+            return Err(unsupported_failure(name, reason));
+        }
+    }
+    // Values that ask for what happens in any case.
+    for (name, usual, reason) in [
+        ("store", Value::Bool(false), "conversations are not stored"),
+        ("modalities", Value::from(vec!["text"]), "answers are text"),
+    ] {
+        if rest.shift_remove(name).is_some_and(|value| value != usual) {
+            return Err(unsupported_failure(name, reason));
+        }
+    }
+    Ok(rest)
+}
+
+/// Checks the types of parameters; ranges of sampling were checked before.
+fn check_parameters(parameters: &Map<String, Value>) -> Result<(), InvalidStructure> {
+    for (name, value) in parameters {
+        let (fits, expected) = match name.as_str() {
+            "logprobs" | "parallel_tool_calls" => (value.is_boolean(), "true or false"),
+            "top_logprobs" => (
+                value.as_u64().is_some_and(|number| number <= 20),
+                "a whole number from 0 to 20",
+            ),
+            "logit_bias" | "metadata" | "prediction" => (value.is_object(), "an object"),
+            "reasoning_effort" | "verbosity" | "user" | "safety_identifier"
+            | "prompt_cache_key" | "service_tier" => (value.is_string(), "a string"),
+            _ => (true, ""),
+        };
+        if !fits {
+            return invalid_structure(name.as_str(), format!("Input should be {expected}"));
+        }
+    }
+    Ok(())
+}
+
+fn check_tools(tools: &[Value]) -> Result<(), RequestFailure> {
+    if tools.len() > MAX_TOOLS {
+        let message = format!("There are more than {MAX_TOOLS} tools.");
+        return Err(RequestFailure::of_parameter(
+            "tools",
+            "invalid_tools",
+            message,
+        ));
+    }
+    let mut names = HashSet::new();
+    for (index, tool) in tools.iter().enumerate() {
+        let path = format!("tools.{index}");
+        if tool.get("type").is_none_or(|kind| kind != "function") {
+            return Err(unsupported_failure(
+                format!("{path}.type"),
+                "only tools of type 'function' are supported",
+            ));
+        }
+        let name = tool.pointer("/function/name").and_then(Value::as_str);
+        let path = format!("{path}.function.name");
+        let refused = |message: String| {
+            Err(RequestFailure::of_parameter(
+                path.clone(),
+                "invalid_tools",
+                message,
+            ))
+        };
+        match name {
+            Some(name) if !is_tool_name(name) => {
+                return refused(format!(
+                    "A tool's name has 1 to {MAX_TOOL_NAME_CHARS} letters, digits, '_' and '-'."
+                ));
+            }
+            Some(name) if !names.insert(name) => {
+                return refused(format!("Two tools have the name '{name}'."));
+            }
+            Some(_) => {}
+            None => return refused("A tool needs a name.".to_owned()),
+        }
+    }
+    Ok(())
+}
+
+fn is_tool_name(name: &str) -> bool {
+    (1..=MAX_TOOL_NAME_CHARS).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+/// The error for what cannot be honoured.
+pub(crate) fn unsupported_failure(param: impl Into<String>, reason: &str) -> RequestFailure {
+    let param = param.into();
+    let message = format!("Unsupported parameter: '{param}': {reason}.");
+    RequestFailure::of_parameter(param, UNSUPPORTED_CODE, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn with(more: &Value) -> Value {
+        let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        body
+    }
+
+    fn tool(name: &str) -> Value {
+        json!({"type": "function", "function": {"name": name, "parameters": {}}})
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_by_its_name() {
+        for (more, param) in [
+            (json!({"n": 2}), "n"),
+            (json!({"store": true}), "store"),
+            (json!({"modalities": ["text", "audio"]}), "modalities"),
+            (json!({"audio": {"voice": "x"}}), "audio"),
+            (json!({"functions": []}), "functions"),
+            (json!({"function_call": "auto"}), "function_call"),
+            (json!({"web_search_options": {}}), "web_search_options"),
+            (json!({"logprobs": 1}), "logprobs"),
+            (json!({"top_logprobs": 21}), "top_logprobs"),
+            (json!({"metadata": []}), "metadata"),
+            (json!({"user": 7}), "user"),
+            (json!({"temperature": 3}), "temperature"),
+            (
+                json!({"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
+                "tools.0.type",
+            ),
+            (
+                json!({"tools": [tool("a"), tool("a")]}),
+                "tools.1.function.name",
+            ),
+            (json!({"tools": [tool("a b")]}), "tools.0.function.name"),
+            (
+                json!({"tools": [{"type": "function"}]}),
+                "tools.0.function.name",
+            ),
+            (json!({"messages": []}), "messages"),
+        ] {
+            let failure = read_plain_request(with(&more)).unwrap_err();
+            assert_eq!(failure.status, 400, "{more}");
+            assert_eq!(failure.param.as_deref(), Some(param), "{more}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_kept_for_the_manifest_to_decide_and_usual_values_are_taken() {
+        let request = read_plain_request(with(&json!({
+            "n": 1, "store": false, "modalities": ["text"], "stream": true, "stream_options": {"include_usage": true},
+            "temperature": 0.5, "stop": ["x"], "seed": 7, "user": "u", "top_k": 5, "max_tokens": null,
+            "tools": [tool("a")], "tool_choice": "auto", "parallel_tool_calls": false,
+            "response_format": {"type": "json_object"}, "custom_fields": {"configuration": {}},
+        })))
+        .unwrap();
+        assert_eq!(
+            Value::Object(request.parameters),
+            json!({"temperature": 0.5, "stop": ["x"], "seed": 7, "user": "u", "top_k": 5, "parallel_tool_calls": false})
+        );
+        assert_eq!(request.tools, [tool("a")]);
+        assert!(request.include_usage && !request.knows_custom_content);
+    }
+
+    #[test]
+    fn messages_of_answers_come_back_without_what_only_answers_have() {
+        let answer = json!({"role": "assistant", "content": "a", "refusal": null, "annotations": [], "audio": null});
+        let body =
+            json!({"messages": [answer, {"role": "user", "content": "u", "custom_content": {}}]});
+        let request = read_plain_request(body).unwrap();
+        assert_eq!(
+            serde_json::to_value(&request.messages[0]).unwrap(),
+            json!({"role": "assistant", "content": "a"})
+        );
+        assert!(request.knows_custom_content);
+    }
+}

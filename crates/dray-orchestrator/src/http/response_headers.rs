@@ -1,0 +1,98 @@
+//! Headers of all responses of the plain endpoints: the request's id, and what lets pages of configured origins read them
+//! (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
+//!
+//! Only origins that the operator lists are named, each exactly. Cookies are never asked for: callers show a bearer token.
+//! Own code, since the rule for pages of other origins in `door` and this one must agree.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+
+use super::routes::HttpSurface;
+
+/// Header with the id of a request, as in `OpenAI`'s API.
+const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
+/// Seconds for which a browser keeps the permission of a preflight.
+const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
+/// Methods of the plain endpoints.
+const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST");
+/// Headers that a page may read beside those that any page may.
+const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("x-request-id, retry-after");
+/// Most bytes of a list of headers that a preflight asks for.
+const MAX_REQUESTED_BYTES: usize = 4096;
+
+/// The id of a request, for its log lines.
+#[derive(Clone, Debug)]
+pub(super) struct RequestId(pub(super) String);
+
+impl RequestId {
+    pub(super) fn random() -> Self {
+        Self(format!("req_{}", uuid::Uuid::new_v4().simple()))
+    }
+}
+
+/// Adds the headers, and answers preflights of configured origins.
+pub(super) async fn add_plain_headers(
+    State(surface): State<Arc<HttpSurface>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let origins = &surface.options.cors_origins;
+    let origin = request
+        .headers()
+        .get(header::ORIGIN)
+        .filter(|origin| is_listed(origins, origin))
+        .cloned();
+    let id = RequestId::random();
+    let mut response = match &origin {
+        Some(_) if is_preflight(&request) => preflight_response(request.headers()),
+        _ => {
+            request.extensions_mut().insert(id.clone());
+            next.run(request).await
+        }
+    };
+    let headers = response.headers_mut();
+    if !origins.is_empty() {
+        // Caches must not give the response for one origin to another.
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
+    if let Some(origin) = origin {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
+    }
+    if let Ok(id) = HeaderValue::try_from(id.0) {
+        headers.insert(REQUEST_ID_HEADER, id);
+    }
+    response
+}
+
+/// Whether the operator lists an origin. Browsers write origins in lower case (RFC 6454 section 6.1).
+pub(super) fn is_listed(origins: &[String], origin: &HeaderValue) -> bool {
+    origins
+        .iter()
+        .any(|listed| listed.as_bytes() == origin.as_bytes())
+}
+
+fn is_preflight(request: &Request) -> bool {
+    let asks = header::ACCESS_CONTROL_REQUEST_METHOD;
+    request.method() == Method::OPTIONS && request.headers().contains_key(asks)
+}
+
+/// The response to a preflight: the headers that it asks for are allowed, since clients have many of their own and none
+/// of them gives more rights than the key.
+fn preflight_response(request: &HeaderMap) -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, ALLOWED_METHODS);
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
+    let wanted = request
+        .get(header::ACCESS_CONTROL_REQUEST_HEADERS)
+        .filter(|wanted| wanted.len() <= MAX_REQUESTED_BYTES);
+    if let Some(wanted) = wanted {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+    }
+    response
+}

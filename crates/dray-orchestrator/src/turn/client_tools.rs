@@ -1,0 +1,222 @@
+//! What a client of `OpenAI`'s API brings for a turn: tools that it calls itself, and parameters for the model.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use dray_agent::failure::RequestFailure;
+use dray_agent::manifest::orchestrator::Orchestrator;
+use dray_tool::Tool;
+use serde_json::{Map, Value, json};
+
+use super::body::ClientWishes;
+use crate::http::unsupported_failure;
+
+/// Names of the limit of an answer, the newer one last.
+const TOKEN_LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
+
+/// Tools that the client calls itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientTools {
+    declared: Vec<Value>,
+    names: HashSet<String>,
+}
+
+impl ClientTools {
+    /// The tools of a request, whose names were checked.
+    pub(super) fn new(declared: Vec<Value>) -> Self {
+        let names = declared.iter().filter_map(tool_name);
+        Self {
+            names: names.map(str::to_owned).collect(),
+            declared,
+        }
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.declared.is_empty()
+    }
+
+    /// Whether a call is for the client to make.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// Their names, in the order of the request.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.declared.iter().filter_map(tool_name)
+    }
+
+    /// The tools as the model gets them.
+    pub(super) fn declarations(&self) -> &[Value] {
+        &self.declared
+    }
+
+    /// Refuses a tool whose name one of the agent's own tools has: a call by the model would mean either.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the place of the tool.
+    pub(super) fn check_names(
+        &self,
+        own: &[Arc<dyn Tool>],
+        statics: &[Value],
+    ) -> Result<(), RequestFailure> {
+        let statics = statics.iter().filter_map(|tool| {
+            tool.pointer("/static_function/name")
+                .and_then(Value::as_str)
+        });
+        let own = own.iter().map(|tool| tool.declaration().name.as_str());
+        let taken: HashSet<&str> = own.chain(statics).collect();
+        for (index, tool) in self.declared.iter().enumerate() {
+            if let Some(name) = tool_name(tool).filter(|name| taken.contains(name)) {
+                return Err(RequestFailure::of_parameter(
+                    format!("tools.{index}.function.name"),
+                    "tool_name_taken",
+                    format!("The agent has a tool '{name}' of its own. Give yours another name."),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a choice of a tool that does not exist.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the parameter.
+    pub(super) fn check_choice(
+        &self,
+        choice: Option<&Value>,
+        own: &[Arc<dyn Tool>],
+    ) -> Result<(), RequestFailure> {
+        let Some(choice) = choice else { return Ok(()) };
+        let is_known =
+            |name: &str| self.has(name) || own.iter().any(|tool| tool.declaration().name == name);
+        let kind = choice.get("type").and_then(Value::as_str);
+        let message = match (choice.as_str(), kind) {
+            (Some("auto" | "none" | "required"), _) | (None, Some("allowed_tools")) => {
+                return Ok(());
+            }
+            (None, Some("function")) => match tool_name(choice) {
+                Some(name) if is_known(name) => return Ok(()),
+                Some(name) => format!("There is no tool '{name}' to choose."),
+                None => "The chosen function has no name.".to_owned(),
+            },
+            _ => "It must be 'auto', 'none', 'required', or name a function.".to_owned(),
+        };
+        Err(RequestFailure::of_parameter(
+            "tool_choice",
+            "invalid_tool_choice",
+            message,
+        ))
+    }
+}
+
+fn tool_name(tool: &Value) -> Option<&str> {
+    tool.pointer("/function/name")?.as_str()
+}
+
+/// Refuses parameters that the manifest does not let a client set.
+///
+/// # Errors
+///
+/// 400 with the parameter.
+pub(super) fn check_wishes(
+    orchestrator: &Orchestrator,
+    wishes: &ClientWishes,
+) -> Result<(), RequestFailure> {
+    let structured = [
+        ("tools", !wishes.tools.is_empty()),
+        ("tool_choice", wishes.tool_choice.is_some()),
+        ("response_format", wishes.response_format.is_some()),
+    ];
+    let structured = structured.into_iter().filter(|(_, is_set)| *is_set);
+    let names = structured
+        .map(|(name, _)| name)
+        .chain(wishes.parameters.keys().map(String::as_str));
+    for name in names {
+        if !orchestrator.allows_parameter(name) {
+            return Err(unsupported_failure(
+                name,
+                "the agent does not let clients set it",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Adds a client's parameters to those of the manifest. The client's win, but for the limit of the answer: there the
+/// lower one holds, under the client's name for it.
+pub(super) fn merge_parameters(fixed: &mut Map<String, Value>, client: Map<String, Value>) {
+    let limit = TOKEN_LIMITS
+        .iter()
+        .filter_map(|name| fixed.get(*name)?.as_u64())
+        .min();
+    if TOKEN_LIMITS.iter().any(|name| client.contains_key(*name)) {
+        // Services refuse a request that has both.
+        for name in TOKEN_LIMITS {
+            fixed.shift_remove(name);
+        }
+    }
+    for (name, value) in client {
+        let value = match (limit, value.as_u64()) {
+            (Some(limit), Some(wanted)) if TOKEN_LIMITS.contains(&name.as_str()) => {
+                json!(wanted.min(limit))
+            }
+            _ => value,
+        };
+        fixed.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(fixed: Value, client: Value) -> Value {
+        let (Value::Object(mut fixed), Value::Object(client)) = (fixed, client) else {
+            panic!("objects");
+        };
+        merge_parameters(&mut fixed, client);
+        Value::Object(fixed)
+    }
+
+    #[test]
+    fn a_client_overrides_the_manifest_but_never_raises_the_limit_of_the_answer() {
+        assert_eq!(
+            merged(
+                json!({"temperature": 0.2, "top_p": 0.9, "max_tokens": 100}),
+                json!({"temperature": 1, "max_completion_tokens": 500})
+            ),
+            json!({"temperature": 1, "top_p": 0.9, "max_completion_tokens": 100})
+        );
+        assert_eq!(
+            merged(json!({"max_tokens": 100}), json!({"max_tokens": 50})),
+            json!({"max_tokens": 50})
+        );
+        assert_eq!(
+            merged(json!({"max_tokens": 100}), json!({"seed": 1})),
+            json!({"max_tokens": 100, "seed": 1})
+        );
+    }
+
+    #[test]
+    fn a_choice_names_a_tool_that_exists() {
+        let tools = ClientTools::new(vec![
+            json!({"type": "function", "function": {"name": "theirs"}}),
+        ]);
+        let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+        for choice in [json!("auto"), json!("required"), named("theirs")] {
+            assert_eq!(tools.check_choice(Some(&choice), &[]), Ok(()), "{choice}");
+        }
+        for choice in [
+            json!("some"),
+            named("other"),
+            json!({"type": "function"}),
+            json!({"type": "custom"}),
+        ] {
+            let failure = tools.check_choice(Some(&choice), &[]).unwrap_err();
+            assert_eq!(failure.param.as_deref(), Some("tool_choice"), "{choice}");
+        }
+    }
+}

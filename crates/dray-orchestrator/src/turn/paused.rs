@@ -1,0 +1,422 @@
+//! Turns that wait for tools of the client. What the server did itself in such a turn is kept in the store, under the ids
+//! of the calls: a client has to send them back, also one that drops `custom_content`.
+//!
+//! An id is `dray_<token>_<number>`. The token names a record by digest and size, and a MAC binds it to the tenant and the
+//! principal: no other caller's request brings the record back, and no caller can name content that it did not get. Records
+//! are immutable and in the store that all replicas share, so any replica handles the next request, and a repeated request
+//! finds the same record. A turn in which the server did nothing itself has no record: its ids are the model's.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use dray_agent::failure::RequestFailure;
+use dray_agent::message::{Message, Role, ToolCall};
+use dray_store::{ArtifactLabel, ReadError, Store};
+use dray_types::{Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
+use futures_util::StreamExt as _;
+use hmac::{Hmac, Mac};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::Sha256;
+
+/// How ids of calls begin that name a record.
+const ID_PREFIX: &str = "dray_";
+/// Bytes of a token: digest, size, MAC.
+const TOKEN_BYTES: usize = 32 + 4 + MAC_BYTES;
+/// Bytes of the MAC, which is enough where every guess is a request.
+const MAC_BYTES: usize = 16;
+/// Separates this use of the key from every other.
+const KEY_DOMAIN: &[u8] = b"dray paused turn v1";
+/// Most bytes of one record.
+pub(super) const MAX_RECORD_BYTES: u32 = 32 << 20;
+/// Most bytes of all records of one request; the newest come first.
+const MAX_REQUEST_BYTES: u64 = 64 << 20;
+/// Records that are read at one time.
+const READS_AT_ONCE: usize = 4;
+/// Longest time for the store to take or to give a record.
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Result of a call for which a client sent none.
+const MISSING_RESULT: &str = "The client gave no result for this call.";
+/// Code of failures of records that are gone.
+const EXPIRED_CODE: &str = "tool_calls_expired";
+
+/// What a turn has done when it begins to wait.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct PausedTurn {
+    /// Unix milliseconds at which it began to wait.
+    pub(super) created_ms: u64,
+    /// State of the turn, as in `custom_content.state`: its whole rounds are in it.
+    pub(super) state: Value,
+    /// The message of the model with all calls of the last round.
+    pub(super) round: Message,
+    /// Results of those calls that the server made itself.
+    pub(super) results: Vec<Message>,
+    /// Ids by the model of the calls that the client makes, by their number.
+    pub(super) pending: Vec<String>,
+}
+
+/// Why a record is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecordError {
+    /// Its time is over, or it is not this caller's.
+    Expired,
+    /// The store does not answer.
+    Store,
+    /// The records of the request are too large together.
+    TooLarge,
+}
+
+/// Keeps and finds records. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct PausedTurns {
+    store: Store,
+    tenant: TenantId,
+    clock: Clock,
+    key: Hmac<Sha256>,
+    lifetime: Duration,
+}
+
+impl std::fmt::Debug for PausedTurns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PausedTurns").finish_non_exhaustive()
+    }
+}
+
+impl PausedTurns {
+    /// Records in this store; after `lifetime` a turn does not continue.
+    pub(crate) fn new(store: Store, tenant: TenantId, clock: Clock, lifetime: Duration) -> Self {
+        // The same in all replicas, which read each other's records.
+        let material = store.derive_key("orchestrator paused turns");
+        let mut block = [0_u8; 64];
+        for (slot, byte) in block.iter_mut().zip(material) {
+            *slot = byte;
+        }
+        Self {
+            key: <Hmac<Sha256> as Mac>::new(&block.into()),
+            store,
+            tenant,
+            clock,
+            lifetime,
+        }
+    }
+
+    /// Now, as records have it.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    /// Keeps a record, and returns the client's calls with the ids that lead to it.
+    ///
+    /// # Errors
+    ///
+    /// 500 for a record above [`MAX_RECORD_BYTES`], 503 while the store fails.
+    pub(super) async fn save(
+        &self,
+        principal: &str,
+        record: &PausedTurn,
+        calls: &[ToolCall],
+    ) -> Result<Vec<ToolCall>, RequestFailure> {
+        let bytes = serde_json::to_vec(record).map_err(|_| RequestFailure::unexpected())?;
+        let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if size > MAX_RECORD_BYTES {
+            let limit = ByteSize::bytes(MAX_RECORD_BYTES.into());
+            let message = format!(
+                "The results of the agent's own tools are larger than {limit} together, which is too large to wait for \
+                 tools of the client."
+            );
+            return Err(RequestFailure::new(500, message.clone()).display(message));
+        }
+        let label = ArtifactLabel::new("application/json", "");
+        let operation = OperationId::mint();
+        let stored = self
+            .store
+            .put(&self.tenant, &operation, Bytes::from(bytes), label);
+        let claim = match tokio::time::timeout(STORE_TIMEOUT, stored).await {
+            Ok(Ok(claim)) => claim,
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a turn that waits for its client was not stored"
+                );
+                return Err(store_failure());
+            }
+            Err(_elapsed) => return Err(store_failure()),
+        };
+        let token = self.token(principal, &claim.artifact.sha256, size);
+        let named = calls.iter().enumerate().map(|(number, call)| ToolCall {
+            id: call_id(&token, number),
+            ..call.clone()
+        });
+        Ok(named.collect())
+    }
+
+    /// Puts what the server did back into the conversation, in the place of the calls that lead to it. The calls of the
+    /// client have the model's ids again.
+    ///
+    /// # Errors
+    ///
+    /// 400 when the turn that the request continues is gone, 503 while the store fails. Records of earlier turns that are
+    /// gone are left out.
+    pub(super) async fn restore(
+        &self,
+        principal: &str,
+        messages: &mut Vec<Message>,
+    ) -> Result<(), RequestFailure> {
+        let tokens = record_tokens(messages);
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        let waiting = waiting_token(messages);
+        let mut budget = MAX_REQUEST_BYTES;
+        // From the newest on: of records that are too large together the old ones are left out.
+        let reads: Vec<_> = tokens
+            .into_iter()
+            .rev()
+            .map(|token| {
+                let named = self.check_token(principal, &token);
+                let named = named.and_then(|(sha256, size)| {
+                    budget = budget
+                        .checked_sub(u64::from(size))
+                        .ok_or(RecordError::TooLarge)?;
+                    Ok((sha256, size))
+                });
+                async move {
+                    let read = match named {
+                        Ok((sha256, size)) => self.read(sha256, size).await,
+                        Err(error) => Err(error),
+                    };
+                    (token, read)
+                }
+            })
+            .collect();
+        let read: Vec<_> = futures_util::stream::iter(reads)
+            .buffer_unordered(READS_AT_ONCE)
+            .collect()
+            .await;
+        let mut records = HashMap::new();
+        for (token, read) in read {
+            match read {
+                Ok(record) => {
+                    records.insert(token, record);
+                }
+                Err(RecordError::Store) => return Err(store_failure()),
+                Err(error) if waiting.as_ref() == Some(&token) => return Err(gone_failure(error)),
+                Err(error) => {
+                    tracing::warn!(?error, "a conversation continues without an earlier round");
+                }
+            }
+        }
+        *messages = rebuilt(std::mem::take(messages), records);
+        Ok(())
+    }
+
+    fn token(&self, principal: &str, sha256: &Sha256Digest, size: u32) -> String {
+        let mut mac = self.key.clone();
+        for field in [
+            KEY_DOMAIN,
+            self.tenant.as_str().as_bytes(),
+            principal.as_bytes(),
+        ] {
+            // The length first: no two lists of fields are the same bytes.
+            let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
+            mac.update(&length.to_be_bytes());
+            mac.update(field);
+        }
+        mac.update(sha256.as_bytes());
+        mac.update(&size.to_be_bytes());
+        let code = mac.finalize().into_bytes();
+        let mut token = Vec::with_capacity(TOKEN_BYTES);
+        token.extend_from_slice(sha256.as_bytes());
+        token.extend_from_slice(&size.to_be_bytes());
+        token.extend(code.iter().take(MAC_BYTES));
+        URL_SAFE_NO_PAD.encode(token)
+    }
+
+    /// Digest and size in a token of this principal.
+    fn check_token(
+        &self,
+        principal: &str,
+        token: &str,
+    ) -> Result<(Sha256Digest, u32), RecordError> {
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok();
+        let bytes = bytes.filter(|bytes| bytes.len() == TOKEN_BYTES);
+        let parts = bytes.as_deref().and_then(|bytes| {
+            let (digest, rest) = bytes.split_first_chunk::<32>()?;
+            let (size, _) = rest.split_first_chunk::<4>()?;
+            Some((Sha256Digest::from_bytes(*digest), u32::from_be_bytes(*size)))
+        });
+        let (sha256, size) = parts.ok_or(RecordError::Expired)?;
+        let expected = self.token(principal, &sha256, size);
+        // Digests are compared, so that the timing reveals nothing about the MAC.
+        if Sha256Digest::of(expected.as_bytes()) == Sha256Digest::of(token.as_bytes()) {
+            Ok((sha256, size))
+        } else {
+            Err(RecordError::Expired)
+        }
+    }
+
+    async fn read(&self, sha256: Sha256Digest, size: u32) -> Result<PausedTurn, RecordError> {
+        let claim = Claim {
+            artifact: Artifact {
+                tenant: self.tenant.clone(),
+                sha256,
+                size: size.into(),
+                media_type: String::new(),
+                name: String::new(),
+            },
+            store: self.store.alias().to_owned(),
+            version_id: None,
+            created_at_ms: 0,
+            expires_at_ms: u64::MAX,
+        };
+        let deadline = Deadline::after(self.clock.now_ms(), STORE_TIMEOUT);
+        let limit = ByteSize::bytes(MAX_RECORD_BYTES.into());
+        let read = async {
+            let reader = self.store.read(&self.tenant, &claim, deadline).await?;
+            reader.read_all(limit).await
+        };
+        let bytes = read.await.map_err(|error| match error {
+            ReadError::Missing => RecordError::Expired,
+            error => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a turn that waits for its client was not read"
+                );
+                RecordError::Store
+            }
+        })?;
+        let record: PausedTurn =
+            serde_json::from_slice(&bytes).map_err(|_| RecordError::Expired)?;
+        let age = self.clock.now_ms().saturating_sub(record.created_ms);
+        if u128::from(age) > self.lifetime.as_millis() {
+            return Err(RecordError::Expired);
+        }
+        Ok(record)
+    }
+}
+
+fn call_id(token: &str, number: usize) -> String {
+    format!("{ID_PREFIX}{token}_{number}")
+}
+
+/// Token and number in an id. A token may have underscores of its own.
+fn id_parts(id: &str) -> Option<(&str, usize)> {
+    let (token, number) = id.strip_prefix(ID_PREFIX)?.rsplit_once('_')?;
+    Some((token, number.parse().ok()?))
+}
+
+/// The tokens in calls, each once, in the order of the conversation.
+fn record_tokens(messages: &[Message]) -> Vec<String> {
+    let mut known = HashSet::new();
+    let calls = messages.iter().flat_map(Message::calls);
+    calls
+        .filter_map(|call| id_parts(&call.id))
+        .filter(|(token, _)| known.insert(*token))
+        .map(|(token, _)| token.to_owned())
+        .collect()
+}
+
+/// The token of the turn that a request continues.
+fn waiting_token(messages: &[Message]) -> Option<String> {
+    if messages.last()?.role != Role::Tool {
+        return None;
+    }
+    let caller = messages.iter().rev().find(|one| one.role != Role::Tool)?;
+    let mut parts = caller.calls().iter().filter_map(|call| id_parts(&call.id));
+    parts.next().map(|(token, _)| token.to_owned())
+}
+
+/// The conversation with records in place of the calls that lead to them.
+fn rebuilt(messages: Vec<Message>, mut records: HashMap<String, PausedTurn>) -> Vec<Message> {
+    let known: HashSet<String> = records.keys().cloned().collect();
+    let is_known = |id: &str| id_parts(id).is_some_and(|(token, _)| known.contains(token));
+    let (mut results, mut others) = (HashMap::new(), Vec::with_capacity(messages.len()));
+    for message in messages {
+        match &message.tool_call_id {
+            Some(id) if message.role == Role::Tool && is_known(id) => {
+                results.insert(id.clone(), message);
+            }
+            _ => others.push(message),
+        }
+    }
+    let mut rebuilt = Vec::with_capacity(others.len());
+    for mut message in others {
+        let tokens: Vec<_> = message
+            .calls()
+            .iter()
+            .filter_map(|call| id_parts(&call.id).map(|(token, _)| token.to_owned()))
+            .filter(|token| known.contains(token))
+            .collect();
+        for token in &tokens {
+            // Some clients send each call in a message of its own: the first one brings the whole round back.
+            if let Some(record) = records.remove(token) {
+                push_record(&mut rebuilt, token, record, &mut results);
+            }
+        }
+        if let Some(calls) = &mut message.tool_calls {
+            calls.retain(|call| !is_known(&call.id));
+        }
+        if !tokens.is_empty() && message.calls().is_empty() {
+            continue;
+        }
+        shorten_ids(&mut message);
+        rebuilt.push(message);
+    }
+    rebuilt
+}
+
+fn push_record(
+    rebuilt: &mut Vec<Message>,
+    token: &str,
+    record: PausedTurn,
+    results: &mut HashMap<String, Message>,
+) {
+    let mut round = record.round;
+    // The rounds in the state are put before this message, as with a state that a client brings (quickapps 11.3).
+    round.custom_content.get_or_insert_default().state = Some(record.state);
+    rebuilt.push(round);
+    rebuilt.extend(record.results);
+    for (number, original) in record.pending.into_iter().enumerate() {
+        let result = results.remove(&call_id(token, number));
+        let mut result = result.unwrap_or_else(|| Message::new(Role::Tool, MISSING_RESULT));
+        result.tool_call_id = Some(original);
+        rebuilt.push(result);
+    }
+}
+
+/// Gives calls whose record is gone an id that every model takes.
+fn shorten_ids(message: &mut Message) {
+    let short = |id: &mut String| {
+        if id_parts(id).is_some() {
+            let digest = Sha256Digest::of(id.as_bytes()).to_hex();
+            *id = format!("call_{}", digest.get(..24).unwrap_or(&digest));
+        }
+    };
+    message.tool_call_id.as_mut().map(short);
+    for call in message.tool_calls.iter_mut().flatten() {
+        short(&mut call.id);
+    }
+}
+
+fn store_failure() -> RequestFailure {
+    let text =
+        "What the agent did before its client's tools ran cannot be kept or read at the moment.";
+    RequestFailure::new(503, text).display(format!("{text} Please try again later."))
+}
+
+fn gone_failure(error: RecordError) -> RequestFailure {
+    let text = match error {
+        RecordError::TooLarge => "The rounds of this conversation are too large together.",
+        RecordError::Expired | RecordError::Store => {
+            "These tool calls are not waiting for a result: they have expired, or are of another caller. Start again \
+             from the last message of the user."
+        }
+    };
+    RequestFailure::of_parameter("messages", EXPIRED_CODE, text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! Records, the ids that lead to them, and conversations that bring them back.
+
+use dray_agent::message::FunctionCall;
+use dray_store::embedded::EmbeddedS3;
+use serde_json::{Map, json};
+
+use super::*;
+
+struct RecordFixture {
+    turns: PausedTurns,
+    now_ms: u64,
+    store: Store,
+    _s3: EmbeddedS3,
+    _folder: tempfile::TempDir,
+}
+
+impl RecordFixture {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+        let clock = Clock::system();
+        let now_ms = clock.now_ms();
+        let store = Store::open(&options, clock).await.unwrap();
+        Self {
+            turns: turns(&store, now_ms),
+            now_ms,
+            store,
+            _s3: s3,
+            _folder: folder,
+        }
+    }
+}
+
+fn turns(store: &Store, now_ms: u64) -> PausedTurns {
+    PausedTurns::new(
+        store.clone(),
+        TenantId::default(),
+        Clock::manual(now_ms),
+        Duration::from_mins(1),
+    )
+}
+
+fn call(id: &str, name: &str) -> ToolCall {
+    ToolCall {
+        id: id.to_owned(),
+        kind: "function".to_owned(),
+        function: FunctionCall {
+            name: name.to_owned(),
+            arguments: "{}".to_owned(),
+            rest: Map::new(),
+        },
+        rest: Map::new(),
+    }
+}
+
+fn asks(calls: Vec<ToolCall>) -> Message {
+    Message {
+        tool_calls: Some(calls),
+        ..Message::new(Role::Assistant, "asks")
+    }
+}
+
+fn result(id: &str, text: &str) -> Message {
+    Message {
+        tool_call_id: Some(id.to_owned()),
+        ..Message::new(Role::Tool, text)
+    }
+}
+
+fn record(now_ms: u64) -> PausedTurn {
+    let round = [
+        call("m0", "own"),
+        call("m1", "theirs"),
+        call("m2", "theirs"),
+    ];
+    PausedTurn {
+        created_ms: now_ms,
+        state: json!({"dray_session": "c-1"}),
+        round: asks(round.to_vec()),
+        results: vec![result("m0", "done")],
+        pending: vec!["m1".to_owned(), "m2".to_owned()],
+    }
+}
+
+/// Saves the record, and returns the ids for the client.
+async fn saved(fixture: &RecordFixture) -> Vec<String> {
+    let calls = [call("m1", "theirs"), call("m2", "theirs")];
+    let record = record(fixture.now_ms);
+    let named = fixture
+        .turns
+        .save("client:a", &record, &calls)
+        .await
+        .unwrap();
+    named.into_iter().map(|call| call.id).collect()
+}
+
+fn continued(ids: &[String]) -> Vec<Message> {
+    let calls = ids.iter().map(|id| call(id, "theirs")).collect();
+    let mut messages = vec![Message::new(Role::User, "go"), asks(calls)];
+    messages.extend(ids.iter().map(|id| result(id, &format!("of {id}"))));
+    messages
+}
+
+/// The conversation that the model gets.
+fn expected(ids: &[String]) -> Vec<Message> {
+    let PausedTurn {
+        mut round, state, ..
+    } = record(0);
+    round.custom_content.get_or_insert_default().state = Some(state);
+    vec![
+        Message::new(Role::User, "go"),
+        round,
+        result("m0", "done"),
+        result("m1", &format!("of {}", ids[0])),
+        result("m2", &format!("of {}", ids[1])),
+    ]
+}
+
+#[tokio::test]
+async fn what_the_server_did_comes_back_with_the_ids_of_the_calls_in_every_replica() {
+    let fixture = RecordFixture::start().await;
+    let ids = saved(&fixture).await;
+    let usual = |id: &String| {
+        id.len() < 90
+            && id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+    };
+    assert!(ids.iter().all(usual), "{ids:?}");
+    let other = turns(&fixture.store, fixture.now_ms + 1000);
+    let mut messages = continued(&ids);
+    other.restore("client:a", &mut messages).await.unwrap();
+    assert_eq!(messages, expected(&ids));
+    // A repeat of the request finds the same.
+    let mut again = continued(&ids);
+    other.restore("client:a", &mut again).await.unwrap();
+    assert_eq!(again, messages);
+}
+
+#[tokio::test]
+async fn calls_in_messages_of_their_own_and_results_in_another_order_are_one_round() {
+    let fixture = RecordFixture::start().await;
+    let ids = saved(&fixture).await;
+    let of = |at: usize| result(&ids[at], &format!("of {}", ids[at]));
+    let mut split = vec![
+        Message::new(Role::User, "go"),
+        asks(vec![call(&ids[1], "theirs")]),
+        of(1),
+        asks(vec![call(&ids[0], "theirs")]),
+        of(0),
+    ];
+    fixture.turns.restore("client:a", &mut split).await.unwrap();
+    assert_eq!(split, expected(&ids));
+    let mut half = continued(&ids[..1]);
+    fixture.turns.restore("client:a", &mut half).await.unwrap();
+    assert_eq!(half[4], result("m2", MISSING_RESULT));
+}
+
+#[tokio::test]
+async fn a_record_is_for_its_principal_and_its_time_alone() {
+    let fixture = RecordFixture::start().await;
+    let ids = saved(&fixture).await;
+    let late = turns(&fixture.store, fixture.now_ms + 60_001);
+    for (turns, principal) in [(&fixture.turns, "client:b"), (&late, "client:a")] {
+        let failure = turns
+            .restore(principal, &mut continued(&ids))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (failure.status, failure.code.as_deref()),
+            (400, Some(EXPIRED_CODE))
+        );
+    }
+    let forged = format!("{}x_0", &ids[0][..ids[0].len() - 3]);
+    let failure = fixture
+        .turns
+        .restore("client:a", &mut continued(&[forged]))
+        .await;
+    assert_eq!(failure.unwrap_err().status, 400);
+}
+
+#[tokio::test]
+async fn an_earlier_round_that_is_gone_does_not_stop_the_conversation() {
+    let fixture = RecordFixture::start().await;
+    let ids = saved(&fixture).await;
+    let late = turns(&fixture.store, fixture.now_ms + 60_001);
+    let mut messages = continued(&ids);
+    messages.push(Message::new(Role::User, "and now?"));
+    late.restore("client:a", &mut messages).await.unwrap();
+    assert_eq!(messages.len(), 5);
+    let short: Vec<_> = messages[1].calls().iter().map(|call| &call.id).collect();
+    assert!(short.iter().all(|id| id.len() <= 40), "{short:?}");
+    assert_eq!(messages[2].tool_call_id.as_ref(), Some(short[0]));
+    assert_eq!(messages[3].tool_call_id.as_ref(), Some(short[1]));
+}
+
+#[tokio::test]
+async fn a_conversation_without_records_stays_as_it_is() {
+    let fixture = RecordFixture::start().await;
+    let messages = vec![
+        Message::new(Role::User, "go"),
+        asks(vec![call("call_1", "t")]),
+        result("call_1", "r"),
+    ];
+    let mut same = messages.clone();
+    fixture.turns.restore("client:a", &mut same).await.unwrap();
+    assert_eq!(same, messages);
+}
+
+#[tokio::test]
+async fn a_record_that_is_too_large_is_refused() {
+    let fixture = RecordFixture::start().await;
+    let mut large = record(fixture.now_ms);
+    large.results = vec![result("m0", &"x".repeat(MAX_RECORD_BYTES as usize))];
+    let failure = fixture
+        .turns
+        .save("client:a", &large, &[])
+        .await
+        .unwrap_err();
+    assert_eq!(failure.status, 500);
+    assert!(failure.message.contains("32MiB"), "{}", failure.message);
+}

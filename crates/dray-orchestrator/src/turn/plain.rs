@@ -1,0 +1,48 @@
+//! What requests of `OpenAI`'s API have beyond DIAL's.
+
+use dray_agent::failure::RequestFailure;
+use dray_agent::manifest::Manifest;
+use dray_agent::message::Role;
+use serde_json::Value;
+
+use super::body::ClientWishes;
+use super::client_tools::{ClientTools, check_wishes};
+use super::{SharedParts, hooks};
+use crate::http::CheckedChatRequest;
+
+/// Whether answers are for people to read. To a structured answer, which is JSON, nothing may be added.
+pub(super) fn is_text(response_format: Option<&Value>) -> bool {
+    response_format.is_none_or(|format| format.get("type").is_some_and(|kind| kind == "text"))
+}
+
+/// What a client of `OpenAI`'s API wants beyond DIAL's, and which part of its turn the request is. What the server did in
+/// earlier parts is put back into the conversation.
+pub(super) async fn client_part(
+    parts: &SharedParts,
+    asked: &mut CheckedChatRequest,
+    manifest: &Manifest,
+) -> Result<(ClientWishes, hooks::TurnPart), RequestFailure> {
+    let request = &mut asked.request;
+    let mut wishes = ClientWishes {
+        tool_choice: request.tool_choice.take(),
+        response_format: request.response_format.take(),
+        ..ClientWishes::default()
+    };
+    if asked.is_dial {
+        return Ok((wishes, hooks::TurnPart::default()));
+    }
+    wishes.parameters = std::mem::take(&mut request.parameters);
+    wishes.tools = ClientTools::new(std::mem::take(&mut request.tools));
+    check_wishes(&manifest.orchestrator, &wishes)?;
+    let principal = asked.identity.key();
+    parts
+        .paused
+        .restore(&principal, &mut request.messages)
+        .await?;
+    let prefill = request
+        .messages
+        .pop_if(|last| last.role == Role::Assistant && last.calls().is_empty());
+    let last = request.messages.last();
+    let continues = last.is_some_and(|last| last.role == Role::Tool);
+    Ok((wishes, hooks::TurnPart { continues, prefill }))
+}

@@ -1,0 +1,314 @@
+//! Tools that the client brings: alone, beside the manifest's own, and over several requests of one turn. The client drops
+//! `custom_content`, as those of `OpenAI`'s API do.
+
+use std::sync::Arc;
+
+use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+
+use crate::world::{ChatResult, TurnWorld, manifest, rest};
+
+/// An endpoint that remembers what it was called with.
+pub(crate) struct CountingEndpoint(FakeServer<Vec<String>>);
+
+fn answer(shared: &SharedState<Vec<String>>, received: &ReceivedRequest) -> Reply {
+    let q = received.parameter("q").unwrap_or_default();
+    shared.lock().push(q.clone());
+    double::json_reply(200, &json!({"own": q}))
+}
+
+impl CountingEndpoint {
+    pub(crate) async fn start() -> Self {
+        let server = FakeServer::start(
+            Vec::new(),
+            |shared: Arc<SharedState<Vec<String>>>, received: ReceivedRequest| {
+                async move { Ok::<_, ConnectionClosed>(answer(&shared, &received)) }.boxed()
+            },
+        );
+        Self(server.await.unwrap())
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.0.shared().url()
+    }
+
+    pub(crate) fn called(&self) -> Vec<String> {
+        self.0.shared().lock().clone()
+    }
+}
+
+fn weather() -> Value {
+    json!({"type": "function", "function": {"name": "weather", "description": "The weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}})
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+/// The message of an answer as `OpenAI`'s clients keep it.
+fn kept(seen: &ChatResult) -> Value {
+    json!({"role": "assistant", "content": null, "tool_calls": seen.calls()})
+}
+
+fn result(call: &Value, text: &str) -> Value {
+    json!({"role": "tool", "tool_call_id": call["id"], "content": text})
+}
+
+/// Role, calls or call of each message that the model got, without those that no one said.
+fn shape(body: &Value) -> Vec<String> {
+    let messages = body["messages"].as_array().unwrap();
+    let calls = |message: &Value| -> Vec<String> {
+        let calls = message["tool_calls"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        calls
+            .iter()
+            .map(|call| call["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    messages
+        .iter()
+        .map(|message| {
+            let role = message["role"].as_str().unwrap();
+            match message["tool_call_id"].as_str() {
+                Some(id) => format!("{role} {id}"),
+                None => format!("{role} {}", calls(message).join("+")),
+            }
+        })
+        .filter(|line| !line.contains(" s_"))
+        .map(|line| line.trim().to_owned())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_a_client_s_tool_ends_the_answer_and_its_result_continues_it() {
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
+        {"reply": {"say": "Let me see.", "call": [{"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;
+    let world = TurnWorld::plain(&manifest(json!([])), script).await;
+    let first = world
+        .chat(
+            json!({"messages": [user("x")], "tools": [weather()], "tool_choice": "required",
+            "parallel_tool_calls": false}),
+        )
+        .await;
+    assert_eq!((first.reason().as_str(), first.done), ("tool_calls", true));
+    assert_eq!(first.text(), "Let me see.");
+    let calls = first.calls();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(
+        (&calls[0]["type"], &calls[0]["function"]["name"]),
+        (&json!("function"), &json!("weather"))
+    );
+    assert_eq!(calls[0]["function"]["arguments"], r#"{"city":"Paris"}"#);
+    // The server did nothing itself, so the id is the model's and nothing was stored.
+    assert!(calls[0]["id"].as_str().unwrap().starts_with("call_"));
+    let asked = &world.asked()[0];
+    let tools = asked["tools"].as_array().unwrap();
+    assert_eq!(tools.last(), Some(&weather()));
+    assert_eq!(
+        (&asked["tool_choice"], &asked["parallel_tool_calls"]),
+        (&json!("required"), &json!(false))
+    );
+    let body = json!({"messages": [user("x"), kept(&first), result(&calls[0], "sunny")], "tools": [weather()]});
+    let second = world.chat(body.clone()).await;
+    assert_eq!(
+        (second.text(), second.reason()),
+        ("It is sunny.".to_owned(), "stop".to_owned())
+    );
+    let (status, whole) = world.whole(body).await;
+    assert_eq!(status, 200, "{whole}");
+    assert_eq!(whole["choices"][0]["message"]["content"], "It is sunny.");
+}
+
+const MIXED_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "weather"}, "reply": {"say": "Done."}},
+    {"reply": {"call": [
+        {"name": "weather", "arguments": {"city": "Paris"}},
+        {"name": "shop_a", "arguments": {"q": "1"}},
+        {"name": "weather", "arguments": {"city": "Rome"}}]}}]}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_content() {
+    let endpoint = CountingEndpoint::start().await;
+    let sets = json!([rest(&endpoint.url(), &["a"])]);
+    let world = TurnWorld::plain(&manifest(sets), MIXED_SCRIPT).await;
+    let first = world
+        .chat(json!({"messages": [user("x")], "tools": [weather()]}))
+        .await;
+    assert_eq!(first.reason(), "tool_calls");
+    let calls = first.calls();
+    let cities: Vec<_> = calls
+        .iter()
+        .map(|call| call["function"]["arguments"].as_str().unwrap())
+        .collect();
+    assert_eq!(cities, [r#"{"city":"Paris"}"#, r#"{"city":"Rome"}"#]);
+    assert_eq!(endpoint.called(), ["1"]);
+    let results = [result(&calls[1], "warm"), result(&calls[0], "cold")];
+    let messages = json!([user("x"), kept(&first), results[0], results[1]]);
+    let body = json!({"messages": messages, "tools": [weather()]});
+    for _ in 0..2 {
+        let second = world.chat(body.clone()).await;
+        assert_eq!(
+            (second.text().as_str(), second.error()),
+            ("Done.", Value::Null)
+        );
+    }
+    assert_eq!(endpoint.called(), ["1"], "not repeated");
+    let asked = world.asked();
+    let first_shape = shape(&asked[0]);
+    assert_eq!(first_shape, ["system", "user"]);
+    let tail = [
+        "assistant call_2_0+call_2_1+call_2_2",
+        "tool call_2_1",
+        "tool call_2_0",
+        "tool call_2_2",
+    ];
+    let own_ids = |line: &String| line.replace(&ids_of(&asked[1]), "call_2");
+    let shapes: Vec<_> = shape(&asked[1]).iter().map(own_ids).collect();
+    assert_eq!(shapes[..2], first_shape[..]);
+    assert_eq!(shapes[2..], tail);
+    let contents = asked[1]["messages"].to_string();
+    assert!(contents.contains(r#"\"own\":\"1\""#), "{contents}");
+    assert_eq!(asked[1], asked[2], "a repeat gives the same bytes");
+}
+
+/// What the ids of the rehearsed model begin with in the newest round of a request.
+fn ids_of(body: &Value) -> String {
+    let messages = body["messages"].as_array().unwrap();
+    let ids = messages.iter().rev().find_map(|message| {
+        let id = message["tool_calls"][0]["id"].as_str()?;
+        id.starts_with("call_").then(|| id.to_owned())
+    });
+    let ids = ids.unwrap();
+    ids.rsplit_once('_').unwrap().0.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rounds_before_the_client_s_call_come_back_over_several_requests_of_one_turn() {
+    let endpoint = CountingEndpoint::start().await;
+    let sets = json!([rest(&endpoint.url(), &["a", "b"])]);
+    let script = r#"{"rules": [
+        {"times": 1, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
+        {"times": 1, "reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}},
+        {"times": 1, "reply": {"call": [{"name": "shop_b", "arguments": {"q": "2"}}]}},
+        {"times": 1, "reply": {"call": [{"name": "weather", "arguments": {"city": "Rome"}}]}},
+        {"reply": {"say": "Done."}}]}"#;
+    let world = TurnWorld::plain(&manifest(sets), script).await;
+    let chat = async |messages: &[Value]| {
+        world
+            .chat(json!({"messages": messages, "tools": [weather()]}))
+            .await
+    };
+    let mut messages = vec![user("x")];
+    for weather in ["cold", "warm"] {
+        let seen = chat(&messages).await;
+        assert_eq!(seen.reason(), "tool_calls", "{seen:?}");
+        messages.push(kept(&seen));
+        messages.push(result(&seen.calls()[0], weather));
+    }
+    assert_eq!(chat(&messages).await.text(), "Done.");
+    assert_eq!(endpoint.called(), ["1", "2"]);
+    let asked = world.asked();
+    let roles: Vec<_> = shape(asked.last().unwrap())
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        roles,
+        [
+            "system",
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "tool",
+            "assistant",
+            "tool",
+            "assistant",
+            "tool"
+        ]
+    );
+    // The conversation goes on: the rounds of the finished turn are there as well.
+    messages.push(json!({"role": "assistant", "content": "Done."}));
+    messages.push(user("and?"));
+    assert_eq!(chat(&messages).await.text(), "Done.");
+    assert_eq!(endpoint.called(), ["1", "2"]);
+    let last = world.asked().pop().unwrap();
+    let contents = last["messages"].to_string();
+    for own in [r#"\"own\":\"1\""#, r#"\"own\":\"2\""#, "cold", "warm"] {
+        assert_eq!(contents.matches(own).count(), 1, "{own}: {contents}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_of_a_client_has_no_name_that_the_agent_uses() {
+    let endpoint = CountingEndpoint::start().await;
+    let sets = json!([rest(&endpoint.url(), &["a"])]);
+    let world = TurnWorld::plain(&manifest(sets), MIXED_SCRIPT).await;
+    let taken = json!({"type": "function", "function": {"name": "shop_a"}});
+    let seen = world
+        .chat(json!({"messages": [user("x")], "tools": [weather(), taken]}))
+        .await;
+    assert_eq!(seen.status, 400);
+    assert_eq!(seen.error()["param"], "tools.1.function.name");
+    assert!(
+        seen.error()["message"]
+            .as_str()
+            .unwrap()
+            .contains("'shop_a'")
+    );
+    let choice = json!({"type": "function", "function": {"name": "other"}});
+    let seen = world
+        .chat(json!({"messages": [user("x")], "tools": [weather()], "tool_choice": choice}))
+        .await;
+    assert_eq!(
+        (seen.status, &seen.error()["param"]),
+        (400, &json!("tool_choice"))
+    );
+    assert_eq!(world.asked().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_of_calls_that_no_one_waits_for_are_refused() {
+    let world = TurnWorld::plain(&manifest(json!([])), MIXED_SCRIPT).await;
+    let forged = json!({"id": format!("dray_{}_0", "A".repeat(70)), "type": "function",
+        "function": {"name": "weather", "arguments": "{}"}});
+    let asks = json!({"role": "assistant", "tool_calls": [forged]});
+    let seen = world
+        .chat(json!({"messages": [user("x"), asks, result(&forged, "r")], "tools": [weather()]}))
+        .await;
+    assert_eq!(
+        (seen.status, &seen.error()["code"]),
+        (400, &json!("tool_calls_expired"))
+    );
+    assert_eq!(world.asked().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_run_once_in_a_turn_that_waits_for_its_client() {
+    let endpoint = CountingEndpoint::start().await;
+    let mut manifest = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    manifest["hooks"] = json!([
+        {"type": "tool", "event": "on_request_start", "tool": "shop_a", "arguments": {"q": "start"}},
+        {"type": "tool", "event": "on_completion", "tool": "shop_a", "arguments": {"q": "end"}},
+    ]);
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "weather"}, "reply": {"say": "Done."}},
+        {"reply": {"call": [{"name": "weather", "arguments": {"city": "Paris"}}]}}]}"#;
+    let world = TurnWorld::with(&manifest, script, |config| config.preview = true).await;
+    let first = world
+        .chat(json!({"messages": [user("x")], "tools": [weather()]}))
+        .await;
+    assert_eq!(first.reason(), "tool_calls", "{first:?}");
+    assert_eq!(endpoint.called(), ["start"]);
+    let messages = json!([user("x"), kept(&first), result(&first.calls()[0], "sunny")]);
+    let second = world
+        .chat(json!({"messages": messages, "tools": [weather()]}))
+        .await;
+    assert_eq!(second.text(), "Done.");
+    assert_eq!(endpoint.called(), ["start", "end"]);
+}

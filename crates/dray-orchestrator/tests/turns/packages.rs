@@ -1,0 +1,90 @@
+//! Agents of packages that we did not write, which bring their own tools and want structured output.
+
+use serde_json::{Value, json};
+
+use crate::client_tools::CountingEndpoint;
+use crate::world::{TurnWorld, manifest, rest};
+
+/// Asks for a tool of the client and one of the manifest in one round, and gives structured answers where they are wanted.
+const AGENT_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "weather"}, "reply": {"say": "It is {result}."}},
+    {"when": {"last_user_contains": "by a tool"},
+     "reply": {"call": [{"name": "final_result", "arguments": {"name": "Paris", "degrees": 21}}]}},
+    {"when": {"last_user_contains": "as JSON"}, "reply": {"say": "{\"name\":\"Paris\",\"degrees\":21}", "piece": 5}},
+    {"reply": {"call": [
+        {"name": "weather", "arguments": {"city": "Paris"}}, {"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
+
+const ANSWER: &str = "It is sunny in Paris.";
+
+struct PackageRun {
+    seen: Value,
+    /// What the model was asked.
+    asked: Vec<Value>,
+    /// How often the manifest's own tool was called.
+    own_calls: usize,
+}
+
+async fn run(package: &str, module: &str) -> PackageRun {
+    let endpoint = CountingEndpoint::start().await;
+    let sets = json!([rest(&endpoint.url(), &["a"])]);
+    let world = TurnWorld::plain(&manifest(sets), AGENT_SCRIPT).await;
+    let arguments = [world.url.as_str(), package];
+    let seen = dray_testkit::python::run_script("agent_packages.py", module, &arguments).await;
+    PackageRun {
+        seen,
+        asked: world.asked(),
+        own_calls: endpoint.called().len(),
+    }
+}
+
+fn city() -> Value {
+    json!({"name": "Paris", "degrees": 21})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_package_calls_its_tools_streams_calls_and_parses() {
+    let run = run("openai", "openai").await;
+    assert_eq!(
+        run.seen,
+        json!({
+            "finish": "tool_calls", "answer": ANSWER, "counted": true, "streamed": ["tool_calls", "weather"],
+            "events": true, "parsed": city(),
+        })
+    );
+    // One loop to its end, and one stream that is not continued.
+    assert_eq!(run.own_calls, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pydantic_ai_runs_its_tools_and_its_structured_output_and_keeps_its_prompts() {
+    let run = run("pydantic_ai", "pydantic_ai").await;
+    assert_eq!(
+        run.seen,
+        json!({"answer": ANSWER, "streamed": ANSWER, "parsed": city(), "by_tool": city()})
+    );
+    let system = run.asked[0]["messages"][0]["content"].as_str().unwrap();
+    for prompt in ["You help.", "Be brief.", "Speak French."] {
+        assert!(system.contains(prompt), "{system}");
+    }
+    assert_eq!(run.own_calls, 2, "once for each loop");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn openai_agents_run_their_tools_and_their_structured_output() {
+    let run = run("agents", "agents").await;
+    assert_eq!(
+        run.seen,
+        json!({"answer": ANSWER, "streamed": ANSWER, "parsed": city()})
+    );
+    assert_eq!(run.own_calls, 2, "once for each loop");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn langchain_runs_its_tools_and_its_structured_output() {
+    let run = run("langchain", "langchain_openai").await;
+    assert_eq!(
+        run.seen,
+        json!({"answer": ANSWER, "streamed": ANSWER, "parsed": city()})
+    );
+    assert_eq!(run.own_calls, 2, "once for each loop");
+}
