@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
     date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -47,6 +47,10 @@ impl Authority {
     /// Makes a new authority with its own key.
     pub fn new() -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
+        // Another name than that of the certificates it signs: OpenSSL takes equal names for a self-signed one.
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Clients refuse an issuer without the right to sign certificates.
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
