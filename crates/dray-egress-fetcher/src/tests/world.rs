@@ -192,6 +192,7 @@ impl Resolver for FakeNetwork {
 }
 
 impl Dialer for FakeNetwork {
+    #[expect(clippy::too_many_lines, reason = "a list of peers")]
     fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
         let to = to.socket_addr();
         Box::pin(async move {
