@@ -3,6 +3,7 @@
 //! The log line comes first and is complete, so that it is the record when the stream cannot be reached. Neither holds
 //! a query, fragment, user info, header value or body byte (S-5).
 
+mod connection;
 mod event;
 mod line;
 
@@ -18,6 +19,8 @@ use tokio_util::task::TaskTracker;
 use crate::error::FetchPhase;
 use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
+
+pub use connection::{AuditedConnection, ProxyProtocol};
 
 /// Longest wait for the acknowledgement of the stream.
 pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);

@@ -6,8 +6,10 @@
 
 mod aliases;
 mod compile;
+mod proxy;
 
 pub use compile::CompiledConfig;
+pub use proxy::{ProxyConfig, ProxySettings};
 
 use dray_service::config::{ConfigProblem, Section, VariableAlias};
 use dray_types::{ByteSize, Period, RedactedUrl, Secret};
@@ -99,6 +101,8 @@ pub struct Config {
     /// Fetches that wait for a place. When as many wait, one more is refused, or displaces the newest one of the tenant
     /// that waits most.
     pub max_queue: u32,
+    /// The forward proxy for what runs inside sandboxes.
+    pub proxy: ProxyConfig,
 }
 
 impl Default for Config {
@@ -138,6 +142,7 @@ impl Default for Config {
             max_per_address: 8,
             max_per_app: 16,
             max_queue: 256,
+            proxy: ProxyConfig::default(),
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::sink::{ByteSink, StoredFile};
 use crate::tls::TlsClient;
 use crate::wire::WireBudget;
 
+mod connection;
 mod explain;
 mod hop;
 mod retry;
@@ -36,6 +37,7 @@ mod terms;
 
 use retry::{PartialBody, RetryState};
 
+pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
 pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, NetworkAccess};
 
@@ -72,6 +74,8 @@ struct FetchContext<'a> {
     budget: TimeBudget,
     wire: WireBudget,
     turn: u64,
+    /// Where its slots come from; connections of the proxy have slots of their own.
+    admission: &'a FetchAdmission,
 }
 
 impl Fetcher {
@@ -204,7 +208,7 @@ impl Fetcher {
 
     /// Judges everything that needs no network, step by step, and starts the clock of the request.
     fn begin<'a>(
-        &self,
+        &'a self,
         request: &'a FetchJob,
         record: &mut FetchRecord,
     ) -> Result<(Chain, FetchContext<'a>), FetchError> {
@@ -233,6 +237,7 @@ impl Fetcher {
             budget: TimeBudget::starting_now(self.total(request)),
             wire: WireBudget::for_body(limit),
             turn: self.limits.next_turn(),
+            admission: &self.limits,
         };
         Ok((chain, context))
     }
@@ -457,7 +462,7 @@ fn record_failure(
 }
 
 /// Joins the chain of causes, for the operator's log alone.
-fn describe_causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn describe_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {

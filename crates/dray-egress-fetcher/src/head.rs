@@ -157,7 +157,7 @@ fn raw_values(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
 }
 
 /// one unambiguous framing or none at all.
-fn body_framing(version: Version, headers: &HeaderMap) -> Result<BodyFraming, Code> {
+pub(crate) fn body_framing(version: Version, headers: &HeaderMap) -> Result<BodyFraming, Code> {
     if version != Version::HTTP_11 && version != Version::HTTP_10 {
         return Err(Code::MalformedResponse);
     }

@@ -18,6 +18,7 @@
 //! | [`body`] | counts, decodes ([`coding`]) and hands on |
 //! | [`sink`], [`staging`] | where the bytes go |
 //! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
+//! | [`proxy`] | the forward proxy: connections of sandboxes through the same steps |
 //!
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
 //! resolver and dialer in code ([`fetch::NetworkAccess`]); loopback cannot be reached otherwise.
@@ -59,6 +60,7 @@ pub mod limits;
 pub mod metrics;
 #[cfg(feature = "service")]
 pub mod own;
+pub mod proxy;
 pub mod record;
 pub mod resolve;
 pub mod resume;

@@ -10,6 +10,9 @@ use crate::record::{FetchEnd, FetchRecord, PhaseTimes};
 use crate::resolve::DnsError;
 
 mod instruments;
+mod proxy;
+
+pub use proxy::{ProxyMetrics, UNKNOWN_PROTOCOL};
 
 use instruments::{CounterSet, GaugeSet, HistogramSet};
 
@@ -146,10 +149,15 @@ impl EgressMetrics {
             .bytes
             .add(record.counts.stored, &[KeyValue::new("kind", "stored")]);
         self.histograms.hops.record(record.hops.len() as u64, &[]);
+        self.counters.retries.add(u64::from(record.retries), &[]);
+        self.judged(record);
+    }
+
+    /// Counts what DNS and the judge found, also for connections of the proxy, which are no fetches.
+    pub fn judged(&self, record: &FetchRecord) {
         self.counters
             .pin_mismatches
             .add(u64::from(record.pin_mismatches), &[]);
-        self.counters.retries.add(u64::from(record.retries), &[]);
         for kind in &record.dns_errors {
             self.counters
                 .dns_errors

@@ -13,12 +13,13 @@ use dray_types::{Deadline, Fault};
 use opentelemetry::metrics::Meter;
 
 use crate::audit::{AuditedFetch, Auditor, PUBLISH_TIMEOUT};
-use crate::config::{CompiledConfig, Config};
+use crate::config::{CompiledConfig, Config, ProxySettings};
 use crate::dial::TcpDialer;
 use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::limits::FetchAdmission;
-use crate::metrics::EgressMetrics;
+use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::own;
+use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::resolve::{HickoryResolver, NoResolver, name_servers};
 use crate::staging::StagedFile;
 use crate::tls::TlsClient;
@@ -27,6 +28,7 @@ mod explain;
 mod surroundings;
 mod wire;
 
+pub(crate) use explain::step_name;
 use surroundings::OwnAddresses;
 use wire::{explain_job, fetch_job, fetch_reply};
 
@@ -37,6 +39,7 @@ pub struct EgressFetcher {
     auditor: Auditor,
     cx: ServiceContext,
     audit_required: bool,
+    proxy: Option<RunningProxy>,
 }
 
 /// The file in which the system names its DNS servers (D-2).
@@ -91,10 +94,21 @@ impl Service for EgressFetcher {
 
     fn instruments(meter: &Meter) {
         EgressMetrics::new(meter);
+        ProxyMetrics::new(meter);
+        ProxyMetrics::observe(
+            meter,
+            &FetchAdmission::new(crate::limits::AdmissionLimits::default()),
+        );
         EgressMetrics::observe(
             meter,
             &FetchAdmission::new(crate::limits::AdmissionLimits::default()),
         );
+    }
+
+    async fn stop(&self) {
+        if let Some(proxy) = &self.proxy {
+            proxy.stop().await;
+        }
     }
 }
 
@@ -163,9 +177,16 @@ impl EgressFetcher {
         let fetcher = Arc::new(fetcher);
         cx.tasks
             .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));
+        let proxy = match compiled.proxy {
+            Some(settings) => {
+                Some(start_proxy(settings, &fetcher, &auditor, cx, config.audit_required).await?)
+            }
+            None => None,
+        };
         Ok(Self {
             fetcher,
             auditor,
+            proxy,
             cx: cx.clone(),
             audit_required: config.audit_required,
         })
@@ -236,6 +257,37 @@ impl EgressFetcher {
             .finish(PUBLISH_TIMEOUT.min(left), self.audit_required)
             .await
     }
+}
+
+/// Name of the proxy among the addresses on which services listen.
+pub const PROXY_ADDRESS_NAME: &str = "egress-proxy";
+
+/// Binds the proxy and begins to accept.
+async fn start_proxy(
+    settings: ProxySettings,
+    fetcher: &Arc<Fetcher>,
+    auditor: &Auditor,
+    cx: &ServiceContext,
+    audit_required: bool,
+) -> Result<RunningProxy, StartError> {
+    let listen = settings.listen;
+    let metrics = ProxyMetrics::new(&cx.meter);
+    metrics.start_at_zero();
+    let proxy = ForwardProxy::new(
+        settings,
+        Arc::clone(fetcher),
+        auditor.clone(),
+        metrics,
+        cx.clock.clone(),
+        audit_required,
+    );
+    ProxyMetrics::observe(&cx.meter, proxy.admission());
+    let running = RunningProxy::start(proxy).await.map_err(|error| {
+        StartError::with_source(format!("the proxy could not listen on {listen}"), error)
+    })?;
+    tracing::info!(address = %running.address(), "the forward proxy listens");
+    cx.doors.open(PROXY_ADDRESS_NAME, running.address());
+    Ok(running)
 }
 
 fn with_trace(fault: Fault, meta: &Meta) -> Fault {

@@ -18,6 +18,7 @@ mod authority;
 mod join;
 mod name;
 pub mod names;
+mod proxied;
 
 pub(crate) use authority::parse_port;
 pub use name::CanonicalName;

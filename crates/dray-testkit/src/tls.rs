@@ -56,6 +56,10 @@ impl Authority {
     /// Makes a new authority with its own key.
     pub fn new() -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
+        // Another name than that of the certificates it signs: OpenSSL takes equal names for a self-signed one.
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Clients refuse an issuer without the right to sign certificates.
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -80,6 +80,8 @@ pub(super) fn audit_event(
         fetcher_version: env!("CARGO_PKG_VERSION").to_owned(),
         table_edition: TABLE_EDITION.to_owned(),
         lookup_only: record.lookup_only,
+        // Of proxied connections alone, which set them.
+        ..v1::EgressAudit::default()
     };
     fit_event_size(&mut event);
     event
@@ -164,7 +166,7 @@ fn fit_event_size(event: &mut v1::EgressAudit) {
     }
 }
 
-fn to_millis(time: Duration) -> u64 {
+pub(super) fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

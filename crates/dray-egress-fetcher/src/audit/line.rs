@@ -4,6 +4,7 @@ use dray_proto::v1;
 use serde_json::{Value, json};
 
 /// Converts the event to JSON. Destructured, so that a new field cannot be forgotten.
+#[expect(clippy::too_many_lines, reason = "a list of all fields")]
 pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
     let v1::EgressAudit {
         event_id,
@@ -41,8 +42,16 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         fetcher_version,
         table_edition,
         lookup_only,
+        proxy_protocol,
+        proxy_stage,
+        tenant_id,
+        session_id,
+        rule,
+        server_name,
+        up_bytes,
+        down_bytes,
     } = event;
-    json!({
+    let mut line = json!({
         "event_id": event_id, "time": time_ms, "operation_id": operation_id, "app_id": app_id,
         "trace_id": trace_id, "policy_digest": policy_digest, "admin_enabled": admin_enabled,
         "app_enabled": app_enabled, "url_scheme": url_scheme, "url_host": url_host, "url_port": url_port,
@@ -54,7 +63,17 @@ pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
         "connect_ms": connect_ms, "tls_ms": tls_ms, "head_ms": head_ms, "body_ms": body_ms,
         "private_cidrs": private_cidrs, "fetcher_version": fetcher_version, "table_edition": table_edition,
         "lookup_only": lookup_only,
-    })
+    });
+    // An object of its own: the macro takes no more fields in one.
+    let proxied = json!({
+        "proxy_protocol": proxy_protocol, "proxy_stage": proxy_stage, "tenant_id": tenant_id,
+        "session_id": session_id, "rule": rule, "server_name": server_name, "up_bytes": up_bytes,
+        "down_bytes": down_bytes,
+    });
+    if let (Value::Object(line), Value::Object(proxied)) = (&mut line, proxied) {
+        line.extend(proxied);
+    }
+    line
 }
 
 fn hop_json(hop: &v1::AuditHop) -> Value {

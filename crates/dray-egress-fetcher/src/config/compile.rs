@@ -12,7 +12,7 @@ use dray_service::config::ConfigProblem;
 use dray_types::Period;
 use http::HeaderValue;
 
-use super::Config;
+use super::{Config, ProxySettings};
 use crate::fetch::FetchLimits;
 use crate::limits::AdmissionLimits;
 use crate::resolve::parse_servers;
@@ -39,15 +39,17 @@ pub struct CompiledConfig {
     pub servers: Option<Vec<SocketAddr>>,
     /// Protected host names that must be looked up.
     pub protected_hosts: Vec<String>,
+    /// The forward proxy; `None` without one.
+    pub proxy: Option<ProxySettings>,
 }
 
 /// Collects the problems of all fields, so that one start shows every mistake.
 #[derive(Default)]
-struct ProblemCollector(Vec<ConfigProblem>);
+pub(super) struct ProblemCollector(pub(super) Vec<ConfigProblem>);
 
 impl ProblemCollector {
     /// The value, or its default and a problem with `field`.
-    fn read<T: Default, E: Display>(&mut self, field: &str, value: Result<T, E>) -> T {
+    pub(super) fn read<T: Default, E: Display>(&mut self, field: &str, value: Result<T, E>) -> T {
         // The default only lets the checks go on: with a problem recorded, the result is thrown away.
         value.unwrap_or_else(|error| {
             self.0.push(ConfigProblem::new(field, error.to_string()));
@@ -55,7 +57,7 @@ impl ProblemCollector {
         })
     }
 
-    fn period(&mut self, field: &str, value: Period, limit: Period) -> Duration {
+    pub(super) fn period(&mut self, field: &str, value: Period, limit: Period) -> Duration {
         if value == Period::default() || value > limit {
             self.0.push(ConfigProblem::new(
                 field,
@@ -72,7 +74,7 @@ impl ProblemCollector {
         }
     }
 
-    fn count(&mut self, field: &str, value: u32) -> usize {
+    pub(super) fn count(&mut self, field: &str, value: u32) -> usize {
         let allowed: RangeInclusive<u32> = 1..=65_536;
         if !allowed.contains(&value) {
             self.0.push(ConfigProblem::new(field, "must be 1 to 65536"));
@@ -116,6 +118,7 @@ impl Config {
             ipv4_only: !self.ipv6,
             ipv6_first: self.ipv6_first,
         };
+        let proxy = self.proxy.compile(&admin, &mut checks);
         let compiled = CompiledConfig {
             admin,
             judge,
@@ -123,6 +126,7 @@ impl Config {
             sizes: self.sizes(&mut checks),
             servers: self.servers(&mut checks),
             protected_hosts,
+            proxy,
         };
         if checks.0.is_empty() {
             Ok(compiled)

@@ -80,7 +80,10 @@ impl Fetcher {
     ) -> Result<FetchSlot, FetchError> {
         self.check_breaker(url)?;
         let request = Self::slot_request(url, context, false);
-        let slot = context.budget.whole(self.limits.slot(request)).await?;
+        let slot = context
+            .budget
+            .whole(context.admission.slot(request))
+            .await?;
         slot.map_err(super::hop::overloaded_error)
     }
 }

@@ -41,10 +41,10 @@ struct HopConnection {
 }
 
 /// A hop that has its turn, and the addresses to which it may connect.
-struct HopAdmission {
-    slot: FetchSlot,
-    address: AddressSlot,
-    pinned: PinnedAddresses,
+pub(super) struct HopAdmission {
+    pub(super) slot: FetchSlot,
+    pub(super) address: AddressSlot,
+    pub(super) pinned: PinnedAddresses,
 }
 
 pub(super) fn overloaded_error(full: QueueFull) -> FetchError {
@@ -180,7 +180,7 @@ impl Fetcher {
     }
 
     /// Waits for the turn of this hop, resolves and judges. A hop that waits, also for its address, holds nothing.
-    async fn admit(
+    pub(super) async fn admit(
         &self,
         chain: &Chain,
         url: &CanonicalUrl,
@@ -191,7 +191,7 @@ impl Fetcher {
         let mut request = Self::slot_request(url, context, continues);
         let slot = context
             .budget
-            .whole(self.limits.slot(request.clone()))
+            .whole(context.admission.slot(request.clone()))
             .await?;
         let slot = slot.map_err(overloaded_error)?;
         let judge = self.current_judge()?;
@@ -201,7 +201,7 @@ impl Fetcher {
             return Err(FetchError::new(Code::ConnectFailed, FetchPhase::Dns));
         };
         let ip = first.socket_addr().ip();
-        if let Some(address) = self.limits.try_address(ip) {
+        if let Some(address) = context.admission.try_address(ip) {
             return Ok(HopAdmission {
                 slot,
                 address,
@@ -211,7 +211,7 @@ impl Fetcher {
         drop(slot);
         // It was admitted once; a full queue must not refuse it now.
         request.continues = true;
-        let granted = self.limits.slot_with_address(request, ip);
+        let granted = context.admission.slot_with_address(request, ip);
         let (slot, address) = context
             .budget
             .whole(granted)
@@ -299,7 +299,7 @@ impl Fetcher {
     }
 
     /// Connects with one budget for all addresses (T-1). Waiting for a slot of the first one does not count.
-    async fn connect(
+    pub(super) async fn connect(
         &self,
         pinned: &PinnedAddresses,
         address: AddressSlot,
@@ -313,7 +313,7 @@ impl Fetcher {
             self.network.dialer.as_ref(),
             pinned.addresses(),
             address,
-            &self.limits,
+            context.admission,
         );
         let raced = context
             .budget
@@ -329,6 +329,35 @@ impl Fetcher {
         })
     }
 
+    /// Checks the two ends of a connection (T-2) and records them.
+    pub(super) fn check_peer(
+        &self,
+        won: &DialWinner,
+        record: &mut FetchRecord,
+    ) -> Result<(), FetchError> {
+        let DialWinner {
+            stream, address, ..
+        } = won;
+        let hop = record.hop();
+        hop.chosen = Some(address.socket_addr());
+        hop.peer = Some(stream.peer);
+        hop.local_port = stream.local.port();
+        // By what is known now: an address may have become our own meanwhile.
+        let judge = self.current_judge()?;
+        judge
+            .reclassify(stream.peer, stream.local, address)
+            .map_err(|code| {
+                if code == Code::Internal {
+                    record.pin_mismatches += 1;
+                    tracing::error!(
+                        pinned = %address.socket_addr(), peer = %stream.peer,
+                        "a connection went to another address than the pinned one"
+                    );
+                }
+                FetchError::new(code, FetchPhase::Connect)
+            })
+    }
+
     /// Checks the peer (T-2), then does TLS where the URL says so. Nothing is written before the check.
     async fn secure(
         &self,
@@ -337,27 +366,8 @@ impl Fetcher {
         context: &FetchContext<'_>,
         record: &mut FetchRecord,
     ) -> Result<HopConnection, FetchError> {
-        let DialWinner {
-            stream,
-            address,
-            slot,
-        } = won;
-        let hop = record.hop();
-        hop.chosen = Some(address.socket_addr());
-        hop.peer = Some(stream.peer);
-        hop.local_port = stream.local.port();
-        // By what is known now: an address may have become our own meanwhile.
-        let judge = self.current_judge()?;
-        if let Err(code) = judge.reclassify(stream.peer, stream.local, &address) {
-            if code == Code::Internal {
-                record.pin_mismatches += 1;
-                tracing::error!(
-                    pinned = %address.socket_addr(), peer = %stream.peer,
-                    "a connection went to another address than the pinned one"
-                );
-            }
-            return Err(FetchError::new(code, FetchPhase::Connect));
-        }
+        self.check_peer(&won, record)?;
+        let DialWinner { stream, slot, .. } = won;
         // Below TLS, so that handshake and records count as well (I-7).
         let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, context.wire.clone()));
         if !url.https() {

@@ -107,6 +107,11 @@ fn reported_step(
     }
 }
 
+/// The name of a step, as in the contract.
+pub(crate) fn step_name(step: PolicyStep) -> &'static str {
+    dray_proto::NamedCode::name(StepText::of(step).code)
+}
+
 /// What a step applies.
 struct StepText {
     code: v1::PolicyStep,

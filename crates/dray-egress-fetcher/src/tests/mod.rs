@@ -23,5 +23,5 @@ mod service;
 #[cfg(feature = "service")]
 mod start;
 #[cfg(feature = "service")]
-mod test_service;
+pub(crate) mod test_service;
 pub(crate) mod world;

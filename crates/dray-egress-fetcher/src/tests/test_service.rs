@@ -16,7 +16,7 @@ pub(crate) const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 /// A host with the service over the in-memory network.
 pub(crate) struct TestService {
     pub(crate) running: RunningHost,
-    audit: EventStream,
+    pub(crate) audit: EventStream,
     _folder: tempfile::TempDir,
 }
 

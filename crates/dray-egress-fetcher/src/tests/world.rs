@@ -42,6 +42,8 @@ pub(crate) enum FakePeer {
     Late(Duration, ScriptedResponder),
     /// Refuses connections.
     Refuses,
+    /// Accepts; the test is the other end.
+    Handed(tokio::sync::mpsc::UnboundedSender<tokio::io::DuplexStream>),
     /// Never answers a SYN.
     Hangs,
     /// Accepts and never says a word.
@@ -190,6 +192,7 @@ impl Resolver for FakeNetwork {
 }
 
 impl Dialer for FakeNetwork {
+    #[expect(clippy::too_many_lines, reason = "a list of peers")]
     fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>> {
         let to = to.socket_addr();
         Box::pin(async move {
@@ -221,6 +224,9 @@ impl Dialer for FakeNetwork {
                     running.spawn(async move {
                         serve_request(acceptor.accept(far).await?, &responder).await
                     });
+                }
+                Some(FakePeer::Handed(ends)) => {
+                    ends.send(far).unwrap();
                 }
                 Some(FakePeer::Mute) => {
                     running.spawn(async move {

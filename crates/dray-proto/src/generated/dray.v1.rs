@@ -2688,8 +2688,9 @@ impl ::prost::Name for FetchReply {
 const NAME: &'static str = "FetchReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.FetchReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FetchReply".into() }}
-/// One per fetch and per lookup of Explain, refusals included: `dray.audit.egress.v1.fetched.<tenant>`. Holds no query,
-/// fragment, user info, header value or body byte.
+/// One per fetch and per lookup of Explain, refusals included: `dray.audit.egress.v1.fetched.<tenant>`. A connection
+/// through the forward proxy has one when it is refused; otherwise one before its first byte and one at its end, with the
+/// same `operation_id`. Holds no query, fragment, user info, header value or body byte.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EgressAudit {
     /// Unique id of this event.
@@ -2797,6 +2798,31 @@ pub struct EgressAudit {
     /// Whether the host was only looked up, to explain a judgement. Nothing was connected to or stored.
     #[prost(bool, tag = "35")]
     pub lookup_only: bool,
+    /// How a client of the forward proxy asked: `connect`, `http` or `socks5`; empty for fetches and lookups.
+    #[prost(string, tag = "36")]
+    pub proxy_protocol: ::prost::alloc::string::String,
+    /// Of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups.
+    #[prost(string, tag = "37")]
+    pub proxy_stage: ::prost::alloc::string::String,
+    /// Tenant of a proxied connection.
+    #[prost(string, tag = "38")]
+    pub tenant_id: ::prost::alloc::string::String,
+    /// Session of a proxied connection, from its token.
+    #[prost(string, tag = "39")]
+    pub session_id: ::prost::alloc::string::String,
+    /// The rule that refused a proxied connection: the name of a step of the policy, `request`, `identity`, `server_name` or
+    /// `audit`; empty where no rule did.
+    #[prost(string, tag = "40")]
+    pub rule: ::prost::alloc::string::String,
+    /// Server name of the TLS handshake in a tunnel; empty without one.
+    #[prost(string, tag = "41")]
+    pub server_name: ::prost::alloc::string::String,
+    /// Bytes that were written to the target of a proxied connection.
+    #[prost(uint64, tag = "42")]
+    pub up_bytes: u64,
+    /// Bytes that were read from the target and passed on.
+    #[prost(uint64, tag = "43")]
+    pub down_bytes: u64,
 }
 impl ::prost::Name for EgressAudit {
 const NAME: &'static str = "EgressAudit";

@@ -1,0 +1,215 @@
+//! Audit events of one proxied connection: one when it is refused; otherwise one before its first byte is relayed and one
+//! at its end. A process that is killed leaves no open connection without an event.
+
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_proto::v1;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::{Auditor, PUBLISH_TIMEOUT, event, line};
+use crate::metrics::ProxyMetrics;
+use crate::proxy::meter::ByteCounts;
+use crate::proxy::refusal::{ConnectionEnd, ProxyRefusal};
+use crate::record::FetchRecord;
+use crate::service::step_name;
+
+/// How a client asked for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// `CONNECT`.
+    Connect,
+    /// A request in absolute form.
+    Http,
+    /// SOCKS5.
+    Socks5,
+}
+
+impl ProxyProtocol {
+    /// Every protocol, for labels.
+    pub const ALL_PROTOCOLS: [Self; 3] = [Self::Connect, Self::Http, Self::Socks5];
+
+    /// The name in audit events and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Http => "http",
+            Self::Socks5 => "socks5",
+        }
+    }
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug)]
+enum ConnectionStage {
+    Refused(&'static str, &'static str, &'static str),
+    Opened,
+    Closed(ConnectionEnd),
+}
+
+/// One connection under audit. One that is dropped is recorded as cancelled, in the stage in which it was.
+#[derive(Debug)]
+pub struct AuditedConnection {
+    auditor: Auditor,
+    metrics: ProxyMetrics,
+    meta: Meta,
+    protocol: ProxyProtocol,
+    /// What is known of the target, kept up to date while the connection is opened.
+    pub record: FetchRecord,
+    /// Server name of the `ClientHello`.
+    pub server_name: String,
+    /// The bytes that passed.
+    pub counts: ByteCounts,
+    started: Instant,
+    is_open: bool,
+    is_recorded: bool,
+}
+
+impl Auditor {
+    /// Begins the record of a connection of an identified client.
+    pub fn begin_connection(
+        &self,
+        meta: Meta,
+        protocol: ProxyProtocol,
+        metrics: ProxyMetrics,
+    ) -> AuditedConnection {
+        AuditedConnection {
+            auditor: self.clone(),
+            metrics,
+            meta,
+            protocol,
+            record: FetchRecord::default(),
+            server_name: String::new(),
+            counts: ByteCounts::default(),
+            started: Instant::now(),
+            is_open: false,
+            is_recorded: false,
+        }
+    }
+}
+
+impl AuditedConnection {
+    /// Records that the connection is open, before a byte is relayed. Writes the line, then waits for the stream for at
+    /// most [`PUBLISH_TIMEOUT`]. Returns whether the event is known to be published.
+    pub async fn opened(&mut self) -> bool {
+        self.is_open = true;
+        self.metrics.opened(self.protocol, self.started.elapsed());
+        let publishing = self.write(ConnectionStage::Opened);
+        wait_for(publishing, PUBLISH_TIMEOUT).await
+    }
+
+    /// Records a refusal, also of a connection that was recorded as open and could not be audited.
+    pub async fn refused(mut self, refusal: ProxyRefusal) {
+        let rule = match refusal {
+            ProxyRefusal::Guard(..) => self.refusing_step(),
+            other => other.rule(),
+        };
+        let stage = ConnectionStage::Refused(refusal.code(), refusal.phase(), rule);
+        let publishing = self.finish(stage);
+        wait_for(publishing, PUBLISH_TIMEOUT).await;
+    }
+
+    /// Records the end of an open connection.
+    pub async fn closed(mut self, end: ConnectionEnd) {
+        let publishing = self.finish(ConnectionStage::Closed(end));
+        wait_for(publishing, PUBLISH_TIMEOUT).await;
+    }
+
+    /// The step of the policy that refused, by name; empty when none did.
+    fn refusing_step(&self) -> &'static str {
+        let steps = self.record.steps.steps().iter().rev();
+        let mut refusing = steps.filter(|judged| judged.refusal.is_some());
+        let is_port = self.record.hops.last().is_some_and(|hop| {
+            // The ports of the proxy are judged after those of the policy, which allowed it.
+            hop.code == Some(dray_guard::Code::PortNotAllowed)
+        });
+        match refusing.next() {
+            Some(judged) => step_name(judged.step),
+            None if is_port => step_name(dray_guard::PolicyStep::Port),
+            None => "",
+        }
+    }
+
+    /// The last event: counts the connection once.
+    fn finish(&mut self, stage: ConnectionStage) -> Option<JoinHandle<bool>> {
+        self.is_recorded = true;
+        let label = match stage {
+            ConnectionStage::Refused(code, ..) => code,
+            ConnectionStage::Closed(end) => end.label(),
+            ConnectionStage::Opened => "ok",
+        };
+        self.auditor.inner.metrics.judged(&self.record);
+        if self.is_open {
+            self.metrics
+                .closed(self.protocol, label, &self.counts, self.started.elapsed());
+        } else {
+            self.metrics.refused(self.protocol.as_str(), label);
+        }
+        self.write(stage)
+    }
+
+    /// Writes the line. A task of the service publishes the event, so that it outlives the connection.
+    fn write(&self, stage: ConnectionStage) -> Option<JoinHandle<bool>> {
+        let event = self.event(stage);
+        let audit = line::event_json(&event);
+        tracing::info!(target: "dray_egress_fetcher::audit", %audit, "proxied");
+        // Outside a runtime only the line remains.
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        let publishing = self.auditor.clone().publish(self.meta.clone(), event);
+        Some(self.auditor.inner.tasks.spawn_on(publishing, &runtime))
+    }
+
+    fn event(&self, stage: ConnectionStage) -> v1::EgressAudit {
+        let inner = &self.auditor.inner;
+        let now = inner.clock.now_ms();
+        let ranges = &inner.private_cidrs;
+        let mut event = event::audit_event(&self.meta, &self.record, now, &inner.key, ranges);
+        let (name, verdict, code, phase, rule) = match stage {
+            ConnectionStage::Refused(code, phase, rule) => ("refused", "deny", code, phase, rule),
+            ConnectionStage::Opened => ("opened", "allow", "", "", ""),
+            ConnectionStage::Closed(end) => ("closed", "allow", end.code(), "", ""),
+        };
+        verdict.clone_into(&mut event.verdict);
+        code.clone_into(&mut event.code);
+        phase.clone_into(&mut event.phase);
+        rule.clone_into(&mut event.rule);
+        name.clone_into(&mut event.proxy_stage);
+        self.protocol.as_str().clone_into(&mut event.proxy_protocol);
+        event.tenant_id = self.meta.tenant.to_string();
+        event.session_id = self
+            .meta
+            .session
+            .as_ref()
+            .map_or_else(String::new, ToString::to_string);
+        event.server_name.clone_from(&self.server_name);
+        event.up_bytes = self.counts.up();
+        event.down_bytes = self.counts.down();
+        event.duration_ms = event::to_millis(self.started.elapsed());
+        event
+    }
+}
+
+impl Drop for AuditedConnection {
+    fn drop(&mut self) {
+        if self.is_recorded {
+            return;
+        }
+        let cancelled = ConnectionEnd::Cancelled;
+        drop(if self.is_open {
+            self.finish(ConnectionStage::Closed(cancelled))
+        } else {
+            self.finish(ConnectionStage::Refused(cancelled.code(), "", ""))
+        });
+    }
+}
+
+/// Waits for a publication, which goes on afterwards.
+async fn wait_for(publishing: Option<JoinHandle<bool>>, limit: Duration) -> bool {
+    let Some(publishing) = publishing else {
+        return false;
+    };
+    tokio::time::timeout(limit, publishing)
+        .await
+        .is_ok_and(|published| published.unwrap_or(false))
+}

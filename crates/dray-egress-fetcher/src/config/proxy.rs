@@ -1,0 +1,325 @@
+//! The forward proxy in the configuration: fields, checks, and what they compile to.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dray_guard::{AdminPolicy, AllowedPorts};
+use dray_service::config::ConfigProblem;
+use dray_types::{ByteSize, Period, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::compile::ProblemCollector;
+use crate::limits::AdmissionLimits;
+use crate::proxy::meter::ByteLimits;
+use crate::proxy::token::TokenKeys;
+
+/// Longest time that an operator may configure for anything before a tunnel is open.
+const MAX_OPEN_TIMEOUT: Period = Period::secs(300);
+/// Longest time of a connection that an operator may configure.
+const MAX_TUNNEL_TIMEOUT: Period = Period::secs(7 * 24 * 3600);
+
+/// The forward proxy for what runs inside sandboxes; off until `listen` is set.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProxyConfig {
+    /// Address on which the proxy listens, such as `0.0.0.0:3128`; absent for no proxy. Clients need a token.
+    pub listen: Option<SocketAddr>,
+    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant.
+    pub token_key: Option<Secret>,
+    /// The key before it, whose tokens are still accepted while the key is changed.
+    pub previous_token_key: Option<Secret>,
+    /// Ports for `CONNECT` and SOCKS5, as in `allowed_ports`, which must allow them too.
+    pub connect_ports: String,
+    /// Ports for plain HTTP requests, likewise.
+    pub http_ports: String,
+    /// Those of `connect_ports` whose tunnels need not carry TLS: anything may pass there, also to another host behind
+    /// the same address. Absent for none.
+    pub plain_ports: Option<String>,
+    /// Accepts TLS handshakes with an encrypted `ClientHello`, which can hide the name of another server. Chromium and
+    /// Firefox need it, since they send a meaningless one to every server.
+    pub allow_encrypted_hello: bool,
+    /// Connections at the same time. One tenant gets another one while it has fewer than are free, so at most half.
+    pub max_tunnels: u32,
+    /// Connections at the same time for one session.
+    pub max_per_session: u32,
+    /// Connections at the same time to one host, and to one address.
+    pub max_per_host: u32,
+    /// Connections that wait for a place.
+    pub max_queue: u32,
+    /// Clients at the same time that have not shown a token yet; a quarter of them from one address.
+    pub max_unidentified: u32,
+    /// Time for the head of a request or the messages of SOCKS5, token included.
+    pub head_timeout: Period,
+    /// Time from the head to the connection: waiting for a place, DNS and connecting.
+    pub open_timeout: Period,
+    /// Time from the open tunnel to the end of the client's TLS `ClientHello`.
+    pub hello_timeout: Period,
+    /// Longest time without a byte in either direction; at most a minute once one side has closed.
+    pub idle_timeout: Period,
+    /// Longest time of a connection; it also ends with its token.
+    pub tunnel_timeout: Period,
+    /// Time that open connections get to end by themselves when the process stops.
+    pub drain_timeout: Period,
+    /// Most bytes of a connection to its target.
+    pub max_up_bytes: ByteSize,
+    /// Most bytes of a connection from its target.
+    pub max_down_bytes: ByteSize,
+}
+
+impl Default for ProxyConfig {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            token_key: None,
+            previous_token_key: None,
+            connect_ports: "443".to_owned(),
+            http_ports: "80".to_owned(),
+            plain_ports: None,
+            allow_encrypted_hello: false,
+            max_tunnels: 4096,
+            max_per_session: 64,
+            max_per_host: 1024,
+            max_queue: 256,
+            max_unidentified: 1024,
+            head_timeout: Period::secs(10),
+            open_timeout: Period::secs(30),
+            hello_timeout: Period::secs(10),
+            idle_timeout: Period::secs(300),
+            tunnel_timeout: Period::secs(12 * 3600),
+            drain_timeout: Period::secs(20),
+            max_up_bytes: ByteSize::mib(4 * 1024),
+            max_down_bytes: ByteSize::mib(16 * 1024),
+        }
+    }
+}
+
+/// A checked configuration of the proxy.
+#[derive(Clone, Debug)]
+pub struct ProxySettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Keys of tokens.
+    pub keys: TokenKeys,
+    /// Ports of tunnels.
+    pub connect_ports: AllowedPorts,
+    /// Ports of plain HTTP requests.
+    pub http_ports: AllowedPorts,
+    /// Ports of tunnels that need not carry TLS.
+    pub plain_ports: Option<AllowedPorts>,
+    /// Whether an encrypted `ClientHello` is accepted.
+    pub allow_encrypted_hello: bool,
+    /// How many connections are open or wait. The app of a slot is the session here.
+    pub sizes: AdmissionLimits,
+    /// Clients that are not identified yet.
+    pub max_unidentified: usize,
+    /// Time for the head.
+    pub head_timeout: Duration,
+    /// Time from the head to the connection.
+    pub open_timeout: Duration,
+    /// Time for the `ClientHello`.
+    pub hello_timeout: Duration,
+    /// Longest silence.
+    pub idle_timeout: Duration,
+    /// Longest time of a connection.
+    pub tunnel_timeout: Duration,
+    /// Time for the open connections when the process stops.
+    pub drain_timeout: Duration,
+    /// Most bytes in each direction.
+    pub limits: ByteLimits,
+}
+
+impl ProxySettings {
+    /// Whether a tunnel to this port need not carry TLS.
+    pub fn is_plain_port(&self, port: u16) -> bool {
+        self.plain_ports
+            .as_ref()
+            .is_some_and(|ports| ports.allows(port))
+    }
+}
+
+impl ProxyConfig {
+    /// Checks the fields; `None` when there is to be no proxy. Everything is checked in both cases.
+    pub(super) fn compile(
+        &self,
+        admin: &AdminPolicy,
+        checks: &mut ProblemCollector,
+    ) -> Option<ProxySettings> {
+        let connect_ports = self.ports("connect_ports", &self.connect_ports, admin, checks);
+        let http_ports = self.ports("http_ports", &self.http_ports, admin, checks);
+        let plain_ports = self.plain_ports.as_ref().map(|text| {
+            let ports = self.ports("plain_ports", text, admin, checks);
+            if admin.https_only {
+                checks.add("proxy.plain_ports", "must be absent with https_only");
+            }
+            ports
+        });
+        let limits = ByteLimits {
+            up: self.bytes("max_up_bytes", self.max_up_bytes, checks),
+            down: self.bytes("max_down_bytes", self.max_down_bytes, checks),
+        };
+        let max_per_host = checks.count("proxy.max_per_host", self.max_per_host);
+        let sizes = AdmissionLimits {
+            global: checks.count("proxy.max_tunnels", self.max_tunnels),
+            per_host: max_per_host,
+            per_address: max_per_host,
+            per_app: checks.count("proxy.max_per_session", self.max_per_session),
+            queue: checks.count("proxy.max_queue", self.max_queue),
+        };
+        let mut period =
+            |field: &str, value, limit| checks.period(&format!("proxy.{field}"), value, limit);
+        let head_timeout = period("head_timeout", self.head_timeout, MAX_OPEN_TIMEOUT);
+        let open_timeout = period("open_timeout", self.open_timeout, MAX_OPEN_TIMEOUT);
+        let hello_timeout = period("hello_timeout", self.hello_timeout, MAX_OPEN_TIMEOUT);
+        let idle_timeout = period("idle_timeout", self.idle_timeout, MAX_TUNNEL_TIMEOUT);
+        let tunnel_timeout = period("tunnel_timeout", self.tunnel_timeout, MAX_TUNNEL_TIMEOUT);
+        let drain_timeout = period("drain_timeout", self.drain_timeout, MAX_OPEN_TIMEOUT);
+        let max_unidentified = checks.count("proxy.max_unidentified", self.max_unidentified);
+        let keys = self.keys(checks);
+        Some(ProxySettings {
+            listen: self.listen?,
+            keys: keys?,
+            connect_ports,
+            http_ports,
+            plain_ports,
+            allow_encrypted_hello: self.allow_encrypted_hello,
+            sizes,
+            max_unidentified,
+            head_timeout,
+            open_timeout,
+            hello_timeout,
+            idle_timeout,
+            tunnel_timeout,
+            drain_timeout,
+            limits,
+        })
+    }
+
+    /// The keys of tokens.
+    fn keys(&self, checks: &mut ProblemCollector) -> Option<TokenKeys> {
+        let Some(current) = &self.token_key else {
+            // Without a key no client could be identified, and an address is no identity.
+            if self.listen.is_some() {
+                checks.add(
+                    "proxy.token_key",
+                    "must be set, or no client can be identified",
+                );
+            }
+            return None;
+        };
+        match TokenKeys::new(current, self.previous_token_key.as_ref()) {
+            Ok(keys) => Some(keys),
+            Err(error) => {
+                checks.add("proxy.token_key", &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Ports, which must be among those of the operator's policy: the cap holds for the proxy as well (I-5).
+    fn ports(
+        &self,
+        field: &str,
+        text: &str,
+        admin: &AdminPolicy,
+        checks: &mut ProblemCollector,
+    ) -> AllowedPorts {
+        let field = format!("proxy.{field}");
+        let ports: AllowedPorts = checks.read(&field, text.parse());
+        let outside = (1..=u16::MAX).find(|port| ports.allows(*port) && !admin.ports.allows(*port));
+        if let Some(port) = outside
+            && self.listen.is_some()
+        {
+            checks.add(
+                &field,
+                &format!("has port {port}, which allowed_ports does not allow"),
+            );
+        }
+        ports
+    }
+
+    #[expect(clippy::unused_self, reason = "beside the other checks of the section")]
+    fn bytes(&self, field: &str, size: ByteSize, checks: &mut ProblemCollector) -> u64 {
+        if size.as_u64() == 0 {
+            checks.add(&format!("proxy.{field}"), "must be at least 1 byte");
+        }
+        size.as_u64()
+    }
+}
+
+impl ProblemCollector {
+    fn add(&mut self, field: &str, message: &str) {
+        self.0.push(ConfigProblem::new(field, message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_service::config::refused_fields;
+
+    use super::*;
+    use crate::Config;
+
+    fn refused(change: impl FnOnce(&mut ProxyConfig)) -> Vec<String> {
+        refused_fields(|config: &mut Config| {
+            config.proxy.listen = Some("127.0.0.1:0".parse().unwrap());
+            config.proxy.token_key = Some(Secret::new("k".repeat(32)));
+            change(&mut config.proxy);
+        })
+    }
+
+    #[test]
+    fn the_proxy_is_off_by_default_and_needs_a_key() {
+        assert!(Config::default().compile().unwrap().proxy.is_none());
+        assert_eq!(refused(|_| {}), Vec::<String>::new());
+        assert_eq!(refused(|proxy| proxy.token_key = None), ["proxy.token_key"]);
+        let short = |proxy: &mut ProxyConfig| proxy.token_key = Some(Secret::new("short"));
+        assert_eq!(refused(short), ["proxy.token_key"]);
+        let short = |proxy: &mut ProxyConfig| proxy.previous_token_key = Some(Secret::new("x"));
+        assert_eq!(refused(short), ["proxy.token_key"]);
+    }
+
+    #[test]
+    fn i_5_ports_of_the_proxy_lie_within_those_of_the_policy() {
+        for ports in ["22", "9999", "any", "443,9999", "", "x"] {
+            let fields = refused(|proxy| ports.clone_into(&mut proxy.connect_ports));
+            assert_eq!(fields, ["proxy.connect_ports"], "{ports}");
+        }
+        assert_eq!(
+            refused(|proxy| proxy.plain_ports = Some("25".to_owned())),
+            ["proxy.plain_ports"]
+        );
+        let fields = refused_fields(|config: &mut Config| {
+            config.https_only = true;
+            config.proxy.plain_ports = Some("80".to_owned());
+        });
+        assert_eq!(fields, ["proxy.plain_ports"]);
+    }
+
+    #[test]
+    fn times_sizes_and_counts_have_bounds() {
+        for (field, change) in [
+            (
+                "head_timeout",
+                (|proxy| proxy.head_timeout = Period::secs(0)) as fn(&mut ProxyConfig),
+            ),
+            ("open_timeout", |proxy| {
+                proxy.open_timeout = Period::secs(301);
+            }),
+            ("hello_timeout", |proxy| {
+                proxy.hello_timeout = Period::secs(0);
+            }),
+            ("idle_timeout", |proxy| proxy.idle_timeout = Period::secs(0)),
+            ("tunnel_timeout", |proxy| {
+                proxy.tunnel_timeout = Period::secs(8 * 24 * 3600);
+            }),
+            ("max_up_bytes", |proxy| {
+                proxy.max_up_bytes = ByteSize::bytes(0);
+            }),
+            ("max_tunnels", |proxy| proxy.max_tunnels = 0),
+            ("max_unidentified", |proxy| proxy.max_unidentified = 70_000),
+        ] {
+            assert_eq!(refused(change), [format!("proxy.{field}")]);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Opens a connection for a client of the proxy: the steps of a hop up to the check of the peer, and nothing after it.
+
+use std::panic::AssertUnwindSafe;
+
+use dray_guard::{AllowedPorts, CanonicalUrl, Code};
+use futures_util::FutureExt as _;
+
+use super::hop::HopAdmission;
+use super::{FetchJob, Fetcher, breaker_key};
+use crate::dial::{DialWinner, Io};
+use crate::error::{FetchError, FetchPhase};
+use crate::limits::{AddressSlot, FetchAdmission, FetchSlot};
+use crate::record::FetchRecord;
+
+/// A connection to a judged address, whose peer was checked. Nothing was written to it yet.
+pub struct OpenConnection {
+    /// The stream itself.
+    pub io: Box<dyn Io>,
+    /// What it was opened for.
+    pub url: CanonicalUrl,
+    /// Held as long as the connection lives.
+    pub slots: (FetchSlot, AddressSlot),
+}
+
+impl std::fmt::Debug for OpenConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenConnection")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fetcher {
+    /// Judges the URL of `request` as [`Fetcher::fetch`] does, connects to a judged address and checks the peer. Sends
+    /// nothing, not even TLS. Its slots come from `admission`; `ports` narrows the ports of the operator's policy.
+    ///
+    /// # Errors
+    ///
+    /// Every refusal and failure up to there. A panic is one too: `internal`.
+    pub async fn open_connection(
+        &self,
+        request: &FetchJob,
+        ports: &AllowedPorts,
+        admission: &FetchAdmission,
+        record: &mut FetchRecord,
+    ) -> Result<OpenConnection, FetchError> {
+        record.begin();
+        let opening =
+            AssertUnwindSafe(self.open_judged(request, ports, admission, record)).catch_unwind();
+        let opened = opening
+            .await
+            .unwrap_or_else(|_| Err(FetchError::new(Code::Internal, FetchPhase::Connect)));
+        record.ended();
+        if let Err(failure) = &opened {
+            record.hop().code = Some(failure.code);
+        }
+        opened
+    }
+
+    async fn open_judged(
+        &self,
+        request: &FetchJob,
+        ports: &AllowedPorts,
+        admission: &FetchAdmission,
+        record: &mut FetchRecord,
+    ) -> Result<OpenConnection, FetchError> {
+        let (mut chain, mut context) = self.begin(request, record)?;
+        context.admission = admission;
+        let url = chain.current().clone();
+        record.enter(0, Some(&url));
+        if !ports.allows(url.port()) {
+            return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
+        }
+        self.check_breaker(&url)?;
+        let HopAdmission {
+            slot,
+            address,
+            pinned,
+        } = self.admit(&chain, &url, &context, record).await?;
+        chain.note(&pinned);
+        let connected = self.connect(&pinned, address, &context, record).await;
+        let won = connected.inspect_err(|failure| self.blame(&url, failure))?;
+        self.check_peer(&won, record)?;
+        self.limits.breaker().succeeded(&breaker_key(&url));
+        let DialWinner {
+            stream,
+            slot: address,
+            ..
+        } = won;
+        Ok(OpenConnection {
+            io: stream.io,
+            url,
+            slots: (slot, address),
+        })
+    }
+}

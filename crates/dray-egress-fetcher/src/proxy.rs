@@ -1,0 +1,55 @@
+//! The forward proxy: what runs inside a sandbox reaches the outside through the guard of a fetch.
+//!
+//! A client shows a token, names a target with `CONNECT`, a URL in absolute form or SOCKS5, and gets a connection to an
+//! address that was judged for it: parsed, allowed, resolved once, every address judged, the judged one dialled, the peer
+//! compared. In the order in which a connection goes through:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`listener`] | accepts clients, bounds those that are not identified, drains at the end |
+//! | [`head`], [`socks`] | read what a client wants, strictly; pure |
+//! | [`token`] | says who the client is |
+//! | [`serve`] | one client from its first byte to its end |
+//! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
+//! | [`tunnel`], [`relay`] | a tunnel: bytes in both directions |
+//! | [`forward`] | a plain HTTP request, one for each judged target |
+//! | [`meter`] | counts and limits the bytes |
+//! | [`refusal`] | what the client and the audit get when it is refused |
+//!
+//! Authority: everything before the token may come from anyone who reaches the listener, so it can only cost a bounded
+//! head and a bounded time. A token lets its session connect within the operator's policy, which the token can only
+//! narrow. Nothing is resolved, dialled or published for a client without one.
+//!
+//! It does not look into TLS, adds no credentials to requests, speaks no HTTP/2 to clients and follows no redirect.
+
+pub mod head;
+pub mod hello;
+pub mod socks;
+
+#[cfg(feature = "service")]
+pub mod client;
+#[cfg(feature = "service")]
+mod forward;
+#[cfg(feature = "service")]
+pub mod listener;
+#[cfg(feature = "service")]
+pub mod meter;
+#[cfg(feature = "service")]
+pub mod refusal;
+#[cfg(feature = "service")]
+pub mod relay;
+#[cfg(feature = "service")]
+pub mod serve;
+#[cfg(feature = "service")]
+pub mod token;
+#[cfg(feature = "service")]
+mod tunnel;
+
+#[cfg(feature = "service")]
+pub use listener::RunningProxy;
+#[cfg(feature = "service")]
+pub use serve::ForwardProxy;
+
+#[cfg(test)]
+#[cfg(feature = "service")]
+mod tests;

@@ -1,0 +1,160 @@
+//! The connection of a client: bytes that were read but not used come first, for every reader after them.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+
+/// Most bytes that one read adds.
+const READ_BYTES: usize = 4 * 1024;
+/// Longest time that a refused client has to take its response.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Most bytes of a refused request that are read and dropped, so that its response is not lost to a reset.
+const MAX_DISCARDED_BYTES: usize = 256 * 1024;
+
+/// A stream with the bytes that were read ahead.
+#[derive(Debug)]
+pub struct ClientStream<S> {
+    io: S,
+    ahead: BytesMut,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
+    /// A stream of which nothing was read yet.
+    pub fn new(io: S) -> Self {
+        Self {
+            io,
+            ahead: BytesMut::new(),
+        }
+    }
+
+    /// The bytes that were read and not used.
+    pub fn ahead(&self) -> &[u8] {
+        &self.ahead
+    }
+
+    /// Marks the first `count` of those bytes as used.
+    pub fn consume(&mut self, count: usize) {
+        self.ahead.advance(count.min(self.ahead.len()));
+    }
+
+    /// Reads more bytes ahead.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` when the client sends no more.
+    pub async fn read_ahead(&mut self) -> io::Result<()> {
+        self.ahead.reserve(READ_BYTES);
+        let mut more = (&mut self.io).take(READ_BYTES as u64);
+        match more.read_buf(&mut self.ahead).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads until `parse` finds a message in the bytes so far, and uses the bytes of that message.
+    ///
+    /// # Errors
+    ///
+    /// The error of `parse`; `None` when the client closed first.
+    pub async fn read_message<T, E>(
+        &mut self,
+        mut parse: impl FnMut(&[u8]) -> Result<Option<(T, usize)>, E>,
+    ) -> Result<T, Option<E>> {
+        loop {
+            if let Some((message, length)) = parse(&self.ahead).map_err(Some)? {
+                self.consume(length);
+                return Ok(message);
+            }
+            self.read_ahead().await.map_err(|_| None)?;
+        }
+    }
+
+    /// Sends the last bytes to the client and closes. What the client still sends is dropped for a moment, since the
+    /// kernel discards a response on its way when data arrives for a closed socket.
+    pub async fn close_with(mut self, last: &[u8]) {
+        let closing = async {
+            self.io.write_all(last).await?;
+            self.io.shutdown().await?;
+            let mut rest = (&mut self.io).take(MAX_DISCARDED_BYTES as u64);
+            let mut sink = [0; 1024];
+            while rest.read(&mut sink).await? > 0 {}
+            Ok::<(), io::Error>(())
+        };
+        // The client may be gone, which changes nothing.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        let count = self.ahead.len().min(buffer.remaining());
+        buffer.put_slice(&self.ahead.split_to(count));
+        if self.ahead.is_empty() {
+            // A tunnel lives long: its first bytes must not keep their buffer.
+            self.ahead = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bytes_that_were_read_ahead_come_first() {
+        let (near, mut far) = tokio::io::duplex(64);
+        far.write_all(b"headrest").await.unwrap();
+        let mut client = ClientStream::new(near);
+        let head = client
+            .read_message(|bytes| Ok::<_, ()>(bytes.starts_with(b"head").then_some(((), 4))))
+            .await;
+        assert_eq!(head, Ok(()));
+        far.write_all(b"more").await.unwrap();
+        drop(far);
+        let mut all = Vec::new();
+        client.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"restmore");
+        assert_eq!(client.ahead.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_closes_too_early_has_no_message() {
+        let (near, far) = tokio::io::duplex(64);
+        drop(far);
+        let mut client = ClientStream::new(near);
+        let never = client
+            .read_message(|_| Ok::<Option<((), usize)>, ()>(None))
+            .await;
+        assert_eq!(never, Err(None));
+    }
+}

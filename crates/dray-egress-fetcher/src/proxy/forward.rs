@@ -1,0 +1,228 @@
+//! A plain HTTP request in absolute form: one request to one judged target.
+//!
+//! hyper reads the request a second time from the bytes that the strict reader accepted, and frames both bodies; the head
+//! that goes to the target is built from the canonical URL and the accepted fields, never copied. After the response the
+//! connection closes, so a second request on it reaches nothing. No redirect is followed, no upgrade passes.
+
+use std::convert::Infallible;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use dray_guard::CanonicalUrl;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{Request, Response, Uri};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+
+use super::client::ClientStream;
+use super::head::{MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFraming};
+use super::meter::TargetStream;
+use super::refusal::{ConnectionEnd, ProxyRefusal};
+use super::serve::ForwardProxy;
+use crate::audit::AuditedConnection;
+use crate::fetch::OpenConnection;
+use crate::head::body_framing;
+use crate::wire::InterimIo;
+
+/// Most header fields of a response.
+const MAX_RESPONSE_FIELDS: usize = 128;
+/// Buffer of each side, and most bytes of a response head.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `Keep-Alive` and `Proxy-Connection` by custom).
+static HOP_BY_HOP_FIELDS: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+type ForwardBody = Either<Incoming, Full<Bytes>>;
+
+/// The request for the target, and the connection for it; taken once.
+type PendingRequest = Mutex<Option<(http::request::Parts, SendRequest<Incoming>)>>;
+
+impl ForwardProxy {
+    /// Records that the connection is open, sends the request, returns the response, and closes.
+    pub(super) async fn forward<S>(
+        &self,
+        client: ClientStream<S>,
+        request: ProxyRequest,
+        opened: OpenConnection,
+        mut audited: AuditedConnection,
+        ends_at: Instant,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let Ok(head) = target_head(&request, &opened.url) else {
+            // Accepted fields and a canonical URL always make a request.
+            let refusal = ProxyRefusal::Response;
+            audited.refused(refusal).await;
+            return client.close_with(&refusal.http_response()).await;
+        };
+        let is_published = audited.opened().await;
+        if !is_published && self.is_audit_required() {
+            let refusal = ProxyRefusal::Unaudited;
+            audited.refused(refusal).await;
+            return client.close_with(&refusal.http_response()).await;
+        }
+        let OpenConnection { io, slots, .. } = opened;
+        let counts = audited.counts.clone();
+        let target = TargetStream::new(io, self.settings().limits, counts.clone());
+        let status = OnceLock::new();
+        let exchange = Box::pin(exchange(client, target, head, &status));
+        let end = self.watch(exchange, &counts, ends_at).await;
+        drop(slots);
+        audited.record.hop().status = status.get().copied();
+        audited.closed(end).await;
+    }
+}
+
+/// One request and one response. `status` is that of the target, once there is one.
+async fn exchange<S>(
+    client: ClientStream<S>,
+    target: TargetStream,
+    head: http::request::Parts,
+    status: &OnceLock<u16>,
+) -> ConnectionEnd
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let handshake = hyper::client::conn::http1::Builder::new()
+        .max_headers(MAX_RESPONSE_FIELDS)
+        .max_header_size(BUFFER_BYTES)
+        .max_buf_size(BUFFER_BYTES)
+        .title_case_headers(true)
+        .handshake(TokioIo::new(InterimIo::new(Box::new(target))))
+        .await;
+    let Ok((sender, connection)) = handshake else {
+        return ConnectionEnd::Broken;
+    };
+    let pending: PendingRequest = Mutex::new(Some((head, sender)));
+    let service = service_fn(|request: Request<Incoming>| {
+        let pending = pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        async move { Ok::<_, Infallible>(answer(pending, request, status).await) }
+    });
+    let serving = hyper::server::conn::http1::Builder::new()
+        // One request for each judged target.
+        .keep_alive(false)
+        .auto_date_header(false)
+        .max_headers(MAX_FIELDS)
+        .max_buf_size(MAX_HEAD_BYTES.max(BUFFER_BYTES))
+        .serve_connection(TokioIo::new(client), service);
+    let running = async {
+        // Its failures reach the request or the body that waits for it.
+        let _ = connection.await;
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        served = serving => match served {
+            Ok(()) if status.get().is_some() => ConnectionEnd::Closed,
+            _ => ConnectionEnd::Broken,
+        },
+        _ = running => ConnectionEnd::Broken,
+    }
+}
+
+/// Sends the request to the target, with the body of the client's, and takes the response over.
+async fn answer(
+    pending: Option<(http::request::Parts, SendRequest<Incoming>)>,
+    request: Request<Incoming>,
+    status: &OnceLock<u16>,
+) -> Response<ForwardBody> {
+    let Some((head, mut sender)) = pending else {
+        return refusal_response();
+    };
+    let request = Request::from_parts(head, request.into_body());
+    let response = match sender.send_request(request).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::debug!(%error, "a target sent no valid response");
+            return refusal_response();
+        }
+    };
+    let (mut parts, body) = response.into_parts();
+    // Ambiguous framing is refused as in a fetch, and so is another protocol, which was not asked for.
+    let is_clear = body_framing(parts.version, &parts.headers).is_ok();
+    if !is_clear || parts.status == http::StatusCode::SWITCHING_PROTOCOLS {
+        return refusal_response();
+    }
+    // It is set once: there is one request.
+    let _ = status.set(parts.status.as_u16());
+    remove_hop_fields(&mut parts.headers);
+    parts.version = http::Version::HTTP_11;
+    Response::from_parts(parts, Either::Left(body))
+}
+
+fn refusal_response() -> Response<ForwardBody> {
+    let refusal = ProxyRefusal::Response;
+    let body = Full::new(Bytes::from(format!("{}\n", refusal.code())));
+    let mut response = Response::new(Either::Right(body));
+    *response.status_mut() = refusal.status();
+    if let Ok(value) = HeaderValue::from_str(&refusal.proxy_status()) {
+        let name = HeaderName::from_static("proxy-status");
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+/// The head for the target, in origin form, from the canonical URL and the fields that travel on.
+fn target_head(
+    request: &ProxyRequest,
+    url: &CanonicalUrl,
+) -> Result<http::request::Parts, http::Error> {
+    let mut head = Request::builder()
+        .method(request.method.clone())
+        .uri(Uri::try_from(url.path_and_query())?)
+        .body(())?
+        .into_parts()
+        .0;
+    let mut fields = request.fields.clone();
+    remove_hop_fields(&mut fields);
+    // The proxy itself asks for the body, and states its length again.
+    fields.remove(EXPECT);
+    fields.remove(CONTENT_LENGTH);
+    fields.remove(HOST);
+    head.headers
+        .insert(HOST, HeaderValue::from_str(&url.host_header())?);
+    head.headers.extend(fields);
+    if let RequestFraming::Length(length) = request.framing {
+        head.headers
+            .insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    head.headers
+        .insert(CONNECTION, HeaderValue::from_static("close"));
+    Ok(head)
+}
+
+/// Removes the fields for one recipient, and those that `Connection` names.
+fn remove_hop_fields(fields: &mut HeaderMap) {
+    let named: Vec<HeaderName> = fields
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        // Framing is not a matter of one recipient: without it a body would have another length.
+        .filter(|name| name != CONTENT_LENGTH)
+        .collect();
+    for name in HOP_BY_HOP_FIELDS.iter().chain(&named) {
+        fields.remove(name);
+    }
+}

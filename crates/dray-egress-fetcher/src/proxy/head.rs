@@ -1,0 +1,262 @@
+//! Reads the head of a proxy request strictly (RFC 9112): one way to read it, or none.
+//!
+//! `httparse` splits the head; what it is lenient about is refused before it sees the text: a bare CR or LF, folded
+//! lines, and everything that two recipients could frame differently (`Transfer-Encoding` with `Content-Length`, several
+//! lengths, other codings than `chunked`). Pure: the target is still text here, and its host is not judged.
+
+use dray_guard::{CanonicalUrl, Code};
+use http::header::{
+    CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING,
+};
+use http::{HeaderMap, Method};
+
+/// Most bytes of a request head, the empty line included.
+pub const MAX_HEAD_BYTES: usize = 32 * 1024;
+/// Most header fields of a request.
+pub const MAX_FIELDS: usize = 100;
+
+/// A request to the proxy, as far as its head says.
+#[derive(Clone, Debug)]
+pub struct ProxyRequest {
+    /// The method; `CONNECT` exactly for [`RequestTarget::Authority`].
+    pub method: Method,
+    /// What the client wants to reach, as text.
+    pub target: RequestTarget,
+    /// Whether the request says HTTP/1.0.
+    pub is_http_10: bool,
+    /// How the body of the request ends.
+    pub framing: RequestFraming,
+    /// Every field, hop-by-hop ones included.
+    pub fields: HeaderMap,
+}
+
+/// The two forms of a target that a proxy is asked for (RFC 9112, section 3.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestTarget {
+    /// `host:port` of `CONNECT`.
+    Authority(String),
+    /// A whole URL.
+    Absolute(String),
+}
+
+/// How the end of a request body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestFraming {
+    /// There is no body.
+    Empty,
+    /// So many bytes.
+    Length(u64),
+    /// With the last chunk.
+    Chunked,
+}
+
+/// Why a head is refused. It is not quoted to the client or in logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    /// More than [`MAX_HEAD_BYTES`] bytes or [`MAX_FIELDS`] fields.
+    #[error("the request head is too large")]
+    TooLarge,
+    /// A CR without LF, or an LF without CR.
+    #[error("a line of the head does not end with CRLF")]
+    BareLineEnd,
+    /// A field that goes on in the next line.
+    #[error("a header field is folded")]
+    Folded,
+    /// Not a request line and fields.
+    #[error("the head is not HTTP/1")]
+    Syntax,
+    /// Another version than 1.0 and 1.1.
+    #[error("the HTTP version is not supported")]
+    Version,
+    /// A target in origin or asterisk form: a request to a server, not to a proxy.
+    #[error("the request target is neither an authority nor a URL")]
+    Target,
+    /// No `Host` in HTTP/1.1, or several.
+    #[error("the request needs exactly one Host field")]
+    Host,
+    /// More than one reading of where the body ends.
+    #[error("the length of the body is ambiguous")]
+    Framing,
+    /// A coding other than `chunked`.
+    #[error("the transfer coding is not supported")]
+    Coding,
+    /// More than one `Proxy-Authorization`.
+    #[error("the request has several Proxy-Authorization fields")]
+    Credentials,
+}
+
+/// Returns the length of the head with its empty line, once it is complete.
+///
+/// `searched` is the length that an earlier call has looked at, so that a head which drips in is searched once.
+pub fn head_length(bytes: &[u8], searched: usize) -> Option<usize> {
+    // The empty line may have begun in the bytes before.
+    let from = searched.saturating_sub(3);
+    let rest = bytes.get(from..)?;
+    let end = rest.windows(4).position(|window| window == b"\r\n\r\n")?;
+    Some(from + end + 4)
+}
+
+/// Reads a complete head, the empty line included.
+///
+/// # Errors
+///
+/// [`HeadError`] for the first rule that it breaks.
+pub fn parse_head(head: &[u8]) -> Result<ProxyRequest, HeadError> {
+    if head.len() > MAX_HEAD_BYTES {
+        return Err(HeadError::TooLarge);
+    }
+    check_line_ends(head)?;
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut parsed = httparse::Request::new(&mut fields);
+    match parsed.parse(head) {
+        Ok(httparse::Status::Complete(length)) if length == head.len() => {}
+        Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
+        Err(httparse::Error::Version) => return Err(HeadError::Version),
+        Ok(_) | Err(_) => return Err(HeadError::Syntax),
+    }
+    let (Some(method), Some(target), Some(minor)) = (parsed.method, parsed.path, parsed.version)
+    else {
+        return Err(HeadError::Syntax);
+    };
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| HeadError::Syntax)?;
+    let target = request_target(&method, target)?;
+    let fields = field_map(parsed.headers)?;
+    let is_http_10 = minor == 0;
+    let hosts = fields.get_all(HOST).iter().count();
+    // HTTP/1.0 has no such field, and some tunnel clients still speak it.
+    if hosts > 1 || (hosts == 0 && !is_http_10) {
+        return Err(HeadError::Host);
+    }
+    if fields.get_all(PROXY_AUTHORIZATION).iter().count() > 1 {
+        return Err(HeadError::Credentials);
+    }
+    let framing = request_framing(&method, is_http_10, &fields)?;
+    Ok(ProxyRequest {
+        method,
+        target,
+        is_http_10,
+        framing,
+        fields,
+    })
+}
+
+impl ProxyRequest {
+    /// Reads the target as a canonical URL. `is_plain_port` says for which ports a tunnel need not carry TLS.
+    ///
+    /// # Errors
+    ///
+    /// As [`CanonicalUrl::parse`]; `unsupported_scheme` for a URL that is not `http`: https goes through a tunnel.
+    pub fn url(&self, is_plain_port: impl FnOnce(u16) -> bool) -> Result<CanonicalUrl, Code> {
+        match &self.target {
+            RequestTarget::Authority(authority) => tunnel_url(authority, is_plain_port),
+            RequestTarget::Absolute(text) => {
+                let url = CanonicalUrl::parse(text)?;
+                if url.https() {
+                    return Err(Code::UnsupportedScheme);
+                }
+                Ok(url)
+            }
+        }
+    }
+
+    /// Returns whether the `Host` field, where there is one, names the target.
+    pub fn has_fitting_host(&self, url: &CanonicalUrl) -> bool {
+        self.fields.get(HOST).is_none_or(|field| {
+            field
+                .to_str()
+                .is_ok_and(|field| url.is_host_field(field.trim()))
+        })
+    }
+}
+
+/// Reads the target of a tunnel. The scheme follows from its port: http where a tunnel need not carry TLS.
+///
+/// # Errors
+///
+/// As [`CanonicalUrl::of_authority`].
+pub fn tunnel_url(
+    authority: &str,
+    is_plain_port: impl FnOnce(u16) -> bool,
+) -> Result<CanonicalUrl, Code> {
+    let url = CanonicalUrl::of_authority(authority, true)?;
+    if is_plain_port(url.port()) {
+        return CanonicalUrl::of_authority(authority, false);
+    }
+    Ok(url)
+}
+
+/// Refuses line ends that only some recipients take for one, and fields that go on in the next line.
+fn check_line_ends(head: &[u8]) -> Result<(), HeadError> {
+    let mut previous = 0;
+    for (index, byte) in head.iter().enumerate() {
+        let next = head.get(index + 1).copied();
+        match byte {
+            b'\r' if next != Some(b'\n') => return Err(HeadError::BareLineEnd),
+            b'\n' if previous != b'\r' => return Err(HeadError::BareLineEnd),
+            b'\n' if matches!(next, Some(b' ' | b'\t')) => return Err(HeadError::Folded),
+            _ => {}
+        }
+        previous = *byte;
+    }
+    // `httparse` passes over empty lines before the request line.
+    if head.starts_with(b"\r") {
+        return Err(HeadError::Syntax);
+    }
+    Ok(())
+}
+
+fn request_target(method: &Method, target: &str) -> Result<RequestTarget, HeadError> {
+    if method == Method::CONNECT {
+        return Ok(RequestTarget::Authority(target.to_owned()));
+    }
+    // Origin form (`/path`) and asterisk form (`*`) are for servers.
+    if !target.contains("://") || target.starts_with('/') {
+        return Err(HeadError::Target);
+    }
+    Ok(RequestTarget::Absolute(target.to_owned()))
+}
+
+fn field_map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {
+    let mut map = HeaderMap::with_capacity(fields.len());
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Syntax)?;
+        let value = HeaderValue::from_bytes(field.value).map_err(|_| HeadError::Syntax)?;
+        map.append(name, value);
+    }
+    Ok(map)
+}
+
+/// RFC 9112, section 6.3, without its repairs: what a recipient may repair, two recipients repair differently.
+fn request_framing(
+    method: &Method,
+    is_http_10: bool,
+    fields: &HeaderMap,
+) -> Result<RequestFraming, HeadError> {
+    let codings: Vec<_> = fields.get_all(TRANSFER_ENCODING).iter().collect();
+    let lengths: Vec<_> = fields.get_all(CONTENT_LENGTH).iter().collect();
+    // A request for a tunnel has no content; what follows it belongs to the tunnel.
+    if method == Method::CONNECT && !(codings.is_empty() && lengths.is_empty()) {
+        return Err(HeadError::Framing);
+    }
+    match (codings.as_slice(), lengths.as_slice()) {
+        ([], []) => Ok(RequestFraming::Empty),
+        ([], [length]) => parse_length(length.as_bytes()).ok_or(HeadError::Framing),
+        ([coding], []) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") && !is_http_10 => {
+            Ok(RequestFraming::Chunked)
+        }
+        ([_], []) => Err(HeadError::Coding),
+        _ => Err(HeadError::Framing),
+    }
+}
+
+/// Reads a decimal number without sign, blank, list or overflow.
+fn parse_length(text: &[u8]) -> Option<RequestFraming> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let length = std::str::from_utf8(text).ok()?.parse().ok()?;
+    Some(RequestFraming::Length(length))
+}
+
+#[cfg(test)]
+mod tests;

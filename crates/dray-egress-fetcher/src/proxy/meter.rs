@@ -1,0 +1,291 @@
+//! Counts and limits the bytes between proxy and target, exactly, below everything that reads or writes them.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, sleep_until};
+
+use crate::dial::Io;
+
+/// Longest silence after one side has closed its direction: most such connections are forgotten ones.
+pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Most bytes of a connection in each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteLimits {
+    /// From the client to the target.
+    pub up: u64,
+    /// From the target to the client.
+    pub down: u64,
+}
+
+/// A direction has reached its limit and has more bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitReached {
+    /// To the target.
+    #[error("the client sent more bytes than allowed")]
+    Up,
+    /// From the target.
+    #[error("the target sent more bytes than allowed")]
+    Down,
+}
+
+impl LimitReached {
+    /// Finds the limit that caused `error`, if one did.
+    pub fn of(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+}
+
+/// Counts of one connection. Clones share them.
+#[derive(Clone, Debug)]
+pub struct ByteCounts(Arc<CountState>);
+
+#[derive(Debug)]
+struct CountState {
+    started: Instant,
+    up: AtomicU64,
+    down: AtomicU64,
+    /// Milliseconds from the start to the last byte in either direction.
+    last_ms: AtomicU64,
+    half_closed: AtomicBool,
+    limit: std::sync::OnceLock<LimitReached>,
+}
+
+impl Default for ByteCounts {
+    fn default() -> Self {
+        Self(Arc::new(CountState {
+            started: Instant::now(),
+            up: AtomicU64::new(0),
+            down: AtomicU64::new(0),
+            last_ms: AtomicU64::new(0),
+            half_closed: AtomicBool::new(false),
+            limit: std::sync::OnceLock::new(),
+        }))
+    }
+}
+
+impl ByteCounts {
+    /// Bytes that were written to the target.
+    pub fn up(&self) -> u64 {
+        // The counters guard no other data, here and below.
+        self.0.up.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were read from the target and passed on.
+    pub fn down(&self) -> u64 {
+        self.0.down.load(Ordering::Relaxed)
+    }
+
+    /// The limit that was reached, however the layers above reported it.
+    pub fn limit_reached(&self) -> Option<LimitReached> {
+        self.0.limit.get().copied()
+    }
+
+    /// Notes that one side sends no more.
+    pub fn half_close(&self) {
+        self.0.half_closed.store(true, Ordering::Relaxed);
+        self.note_activity();
+    }
+
+    /// Waits until no byte has passed for `limit`, or for [`HALF_CLOSED_TIMEOUT`] once one side has closed.
+    pub async fn idle(&self, limit: Duration) {
+        loop {
+            // Looked at again each time, since a half-close shortens the wait.
+            let is_half_closed = self.0.half_closed.load(Ordering::Relaxed);
+            let limit = if is_half_closed {
+                limit.min(HALF_CLOSED_TIMEOUT)
+            } else {
+                limit
+            };
+            let last = Duration::from_millis(self.0.last_ms.load(Ordering::Relaxed));
+            let end = self.0.started + last + limit;
+            if Instant::now() >= end {
+                return;
+            }
+            sleep_until(end.min(Instant::now() + HALF_CLOSED_TIMEOUT)).await;
+        }
+    }
+
+    fn note_activity(&self) {
+        let now = self.0.started.elapsed().as_millis();
+        self.0
+            .last_ms
+            .store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn exceed(&self, limit: LimitReached) -> io::Error {
+        // The first one counts.
+        let _ = self.0.limit.set(limit);
+        io::Error::other(limit)
+    }
+}
+
+/// The connection to a target, counted. Exactly the limit passes; one byte more is an error.
+pub struct TargetStream {
+    io: Box<dyn Io>,
+    limits: ByteLimits,
+    counts: ByteCounts,
+}
+
+impl std::fmt::Debug for TargetStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TargetStream")
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TargetStream {
+    /// Counts everything that passes through `io` from now on.
+    pub fn new(io: Box<dyn Io>, limits: ByteLimits, counts: ByteCounts) -> Self {
+        Self { io, limits, counts }
+    }
+}
+
+impl AsyncRead for TargetStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
+        let count = buffer.filled().len().saturating_sub(before) as u64;
+        if count == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let left = self.limits.down.saturating_sub(self.counts.down());
+        if left == 0 {
+            buffer.set_filled(before);
+            return Poll::Ready(Err(self.counts.exceed(LimitReached::Down)));
+        }
+        // What is beyond the limit is cut, and the next read fails: it may find the end, so the limit is noted now.
+        let passed = count.min(left);
+        if passed < count {
+            let _ = self.counts.exceed(LimitReached::Down);
+            // Not larger than what was filled, so it fits.
+            buffer.set_filled(before + usize::try_from(passed).unwrap_or_default());
+            self.limits.down = 0;
+        }
+        self.counts.0.down.fetch_add(passed, Ordering::Relaxed);
+        self.counts.note_activity();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for TargetStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let left = self.limits.up.saturating_sub(self.counts.up());
+        let allowed = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        if allowed == 0 && !bytes.is_empty() {
+            return Poll::Ready(Err(self.counts.exceed(LimitReached::Up)));
+        }
+        let bytes = bytes.get(..allowed).unwrap_or_default();
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
+        self.counts
+            .0
+            .up
+            .fetch_add(written as u64, Ordering::Relaxed);
+        self.counts.note_activity();
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    fn target(limits: ByteLimits) -> (TargetStream, tokio::io::DuplexStream, ByteCounts) {
+        let (near, far) = tokio::io::duplex(1024);
+        let counts = ByteCounts::default();
+        (
+            TargetStream::new(Box::new(near), limits, counts.clone()),
+            far,
+            counts,
+        )
+    }
+
+    const LIMITS: ByteLimits = ByteLimits { up: 4, down: 6 };
+
+    #[tokio::test]
+    async fn b_2_exactly_the_limit_passes_in_both_directions() {
+        let (mut target, mut far, counts) = target(LIMITS);
+        target.write_all(b"1234").await.unwrap();
+        far.write_all(b"123456").await.unwrap();
+        drop(far);
+        let mut all = Vec::new();
+        target.read_to_end(&mut all).await.unwrap();
+        assert_eq!((counts.up(), counts.down(), all.len()), (4, 6, 6));
+        assert_eq!(counts.limit_reached(), None);
+    }
+
+    #[tokio::test]
+    async fn b_2_one_byte_more_is_an_error_and_does_not_pass() {
+        let (mut up, mut far, counts) = target(LIMITS);
+        let error = up.write_all(b"12345").await.unwrap_err();
+        assert_eq!(LimitReached::of(&error), Some(LimitReached::Up));
+        assert_eq!(
+            (counts.up(), counts.limit_reached()),
+            (4, Some(LimitReached::Up))
+        );
+        drop(up);
+        let mut all = Vec::new();
+        far.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"1234");
+
+        for pieces in [&[&b"1234567"[..]][..], &[&b"123456"[..], b"7"]] {
+            let (mut down, mut far, counts) = target(LIMITS);
+            let mut passed = Vec::new();
+            let mut failed = false;
+            for piece in pieces {
+                far.write_all(piece).await.unwrap();
+                let mut buffer = [0; 64];
+                match down.read(&mut buffer).await {
+                    Ok(count) => passed.extend_from_slice(&buffer[..count]),
+                    Err(error) => failed = LimitReached::of(&error).is_some(),
+                }
+            }
+            assert_eq!(passed, b"123456");
+            assert_eq!(counts.down(), 6);
+            assert_eq!(counts.limit_reached(), Some(LimitReached::Down));
+            assert!(failed || pieces.len() == 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_after_the_last_byte_and_sooner_when_half_closed() {
+        let limit = Duration::from_mins(5);
+        let started = Instant::now();
+        let (mut target, _far, counts) = target(LIMITS);
+        let idle = counts.idle(limit);
+        tokio::join!(idle, async {
+            // paused clock: a byte after some time
+            sleep_until(started + Duration::from_mins(4)).await;
+            target.write_all(b"1").await.unwrap();
+        });
+        assert_eq!(started.elapsed(), Duration::from_mins(9));
+        counts.half_close();
+        counts.idle(limit).await;
+        assert_eq!(started.elapsed(), Duration::from_mins(10));
+    }
+}

@@ -1,0 +1,403 @@
+//! Why a client of the proxy is refused or its connection ended: the code for audit and metrics, and what the client
+//! gets in its own protocol.
+//!
+//! A client learns the code and nothing of the network (I-8): no address, no text of a resolver or peer.
+
+use dray_guard::Code;
+use http::StatusCode;
+
+use super::head::HeadError;
+use super::hello::HelloError;
+use super::socks::{SocksError, SocksReply};
+use super::token::IdentityError;
+use crate::error::FetchPhase;
+
+/// A refusal, or the failure of a connection that was not open yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyRefusal {
+    /// The request head is not one that has a single reading.
+    #[error("the request head was refused")]
+    Head(#[source] HeadError),
+    /// The messages of SOCKS5 are not valid or not supported.
+    #[error("the SOCKS5 message was refused")]
+    Socks(#[source] SocksError),
+    /// The head or message did not come in time.
+    #[error("the request did not come in time")]
+    SlowRequest,
+    /// The client is not identified.
+    #[error("the client is not identified")]
+    Identity(#[source] IdentityError),
+    /// Too many clients of this address, or of all, are not identified yet.
+    #[error("too many clients are not identified yet")]
+    TooManyUnidentified,
+    /// The `Host` field names another target.
+    #[error("the Host field names another target")]
+    HostMismatch,
+    /// The guard refused the target, or it could not be reached.
+    #[error("{0}")]
+    Guard(Code, FetchPhase),
+    /// The tunnel does not begin with a valid `ClientHello`.
+    #[error("the first bytes of the tunnel were refused")]
+    Hello(#[source] HelloError),
+    /// The `ClientHello` did not come in time, or the client closed before it.
+    #[error("the tunnel did not begin in time")]
+    NoHello,
+    /// The `ClientHello` has no server name, and the target is a name.
+    #[error("the TLS handshake has no server name")]
+    ServerNameMissing,
+    /// The server name is not the target.
+    #[error("the TLS handshake names another server than the tunnel")]
+    ServerNameMismatch,
+    /// The `ClientHello` has an encrypted name.
+    #[error("the TLS handshake hides its server name")]
+    EncryptedName,
+    /// The audit event could not be published, and the operator requires it.
+    #[error("the connection could not be audited")]
+    Unaudited,
+    /// The response of the target has no single reading.
+    #[error("the response of the target was refused")]
+    Response,
+}
+
+impl ProxyRefusal {
+    /// Codes of this type that are not codes of the guard, for metrics that exist from the start.
+    pub const OWN_CODES: [&'static str; 15] = [
+        "malformed_request",
+        "request_too_large",
+        "request_timeout",
+        "unsupported_command",
+        "unidentified",
+        "token_invalid",
+        "token_expired",
+        "too_many_unidentified",
+        "host_mismatch",
+        "not_tls",
+        "malformed_client_hello",
+        "client_hello_timeout",
+        "server_name_missing",
+        "server_name_mismatch",
+        "encrypted_client_hello",
+    ];
+
+    /// The name in audit events, metrics and responses. It is stable: dashboards use it.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Head(HeadError::TooLarge) => "request_too_large",
+            Self::Head(_) | Self::Socks(SocksError::Malformed) => "malformed_request",
+            Self::Socks(SocksError::NoPassword) | Self::Identity(IdentityError::Missing) => {
+                "unidentified"
+            }
+            Self::Socks(SocksError::Command | SocksError::AddressType) => "unsupported_command",
+            Self::SlowRequest => "request_timeout",
+            Self::Identity(IdentityError::Invalid) => "token_invalid",
+            Self::Identity(IdentityError::Expired) => "token_expired",
+            Self::TooManyUnidentified => "too_many_unidentified",
+            Self::HostMismatch => "host_mismatch",
+            Self::Guard(code, _) => code.as_str(),
+            Self::Hello(HelloError::NotTls) => "not_tls",
+            Self::Hello(HelloError::Malformed | HelloError::TooLong) => "malformed_client_hello",
+            Self::NoHello => "client_hello_timeout",
+            Self::ServerNameMissing => "server_name_missing",
+            Self::ServerNameMismatch => "server_name_mismatch",
+            Self::EncryptedName => "encrypted_client_hello",
+            Self::Unaudited => Code::SinkFailed.as_str(),
+            Self::Response => Code::MalformedResponse.as_str(),
+        }
+    }
+
+    /// The rule that refused, for the audit event; empty where it is a step of the policy, or no rule.
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Self::Head(_) | Self::Socks(_) | Self::SlowRequest | Self::HostMismatch => "request",
+            Self::Identity(_) | Self::TooManyUnidentified => "identity",
+            Self::Hello(_)
+            | Self::NoHello
+            | Self::ServerNameMissing
+            | Self::ServerNameMismatch
+            | Self::EncryptedName => "server_name",
+            Self::Unaudited => "audit",
+            Self::Guard(..) | Self::Response => "",
+        }
+    }
+
+    /// The phase in which it happened, as in the events of fetches.
+    pub const fn phase(self) -> &'static str {
+        match self {
+            Self::Guard(_, phase) => phase.as_str(),
+            Self::Hello(_)
+            | Self::NoHello
+            | Self::ServerNameMissing
+            | Self::ServerNameMismatch
+            | Self::EncryptedName => FetchPhase::Tls.as_str(),
+            Self::Response => FetchPhase::Head.as_str(),
+            Self::Unaudited => FetchPhase::Sink.as_str(),
+            Self::Head(_)
+            | Self::Socks(_)
+            | Self::SlowRequest
+            | Self::Identity(_)
+            | Self::TooManyUnidentified
+            | Self::HostMismatch => FetchPhase::Policy.as_str(),
+        }
+    }
+
+    /// The status of the response over HTTP.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::Head(HeadError::TooLarge) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Head(HeadError::Version) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Self::Head(HeadError::Coding) => StatusCode::NOT_IMPLEMENTED,
+            Self::Head(_) | Self::Socks(_) | Self::HostMismatch => StatusCode::BAD_REQUEST,
+            Self::SlowRequest => StatusCode::REQUEST_TIMEOUT,
+            Self::Identity(_) => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            Self::TooManyUnidentified | Self::Unaudited => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Guard(code, _) => guard_status(code),
+            Self::Hello(_)
+            | Self::NoHello
+            | Self::ServerNameMissing
+            | Self::ServerNameMismatch
+            | Self::EncryptedName => StatusCode::FORBIDDEN,
+            Self::Response => StatusCode::BAD_GATEWAY,
+        }
+    }
+
+    /// The error type of `Proxy-Status` (RFC 9209, section 2.3).
+    const fn proxy_error(self) -> &'static str {
+        match self {
+            Self::Guard(code, phase) => guard_proxy_error(code, phase),
+            Self::Response => "http_protocol_error",
+            Self::Head(_) | Self::Socks(_) | Self::SlowRequest | Self::HostMismatch => {
+                "http_request_error"
+            }
+            Self::Identity(_)
+            | Self::Hello(_)
+            | Self::NoHello
+            | Self::ServerNameMissing
+            | Self::ServerNameMismatch
+            | Self::EncryptedName => "http_request_denied",
+            Self::TooManyUnidentified => "connection_limit_reached",
+            Self::Unaudited => "proxy_internal_error",
+        }
+    }
+
+    /// The value of `Proxy-Status`: the error type and the code.
+    pub fn proxy_status(self) -> String {
+        format!(
+            "dray; error={}; details=\"{}\"",
+            self.proxy_error(),
+            self.code()
+        )
+    }
+
+    /// The whole response over HTTP/1.1, after which the connection closes. The method of the challenge is that of the
+    /// clients which take user name and password from the URL of a proxy.
+    pub fn http_response(self) -> Vec<u8> {
+        let status = self.status();
+        let reason = status.canonical_reason().unwrap_or_default();
+        let challenge = match self {
+            Self::Identity(_) => {
+                "Proxy-Authenticate: Basic realm=\"egress\", charset=\"UTF-8\"\r\n"
+            }
+            _ => "",
+        };
+        let body = format!("{}\n", self.code());
+        let retry = match status {
+            StatusCode::SERVICE_UNAVAILABLE => "Retry-After: 5\r\n",
+            _ => "",
+        };
+        format!(
+            "HTTP/1.1 {} {reason}\r\n{challenge}{retry}Proxy-Status: {}\r\nContent-Type: text/plain\r\n\
+             Content-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
+            status.as_u16(),
+            self.proxy_status(),
+            body.len(),
+        )
+        .into_bytes()
+    }
+
+    /// The reply over SOCKS5.
+    pub const fn socks_reply(self) -> SocksReply {
+        match self {
+            Self::Socks(SocksError::Command) => SocksReply::Command,
+            Self::Socks(SocksError::AddressType) => SocksReply::AddressType,
+            Self::Guard(Code::DnsNotFound | Code::DnsFailure, _) => SocksReply::HostUnreachable,
+            Self::Guard(Code::ConnectFailed, _) => SocksReply::Refused,
+            Self::Guard(Code::Timeout, _) => SocksReply::Expired,
+            Self::Guard(code, _) if matches!(guard_status(code), StatusCode::FORBIDDEN) => {
+                SocksReply::NotAllowed
+            }
+            _ => SocksReply::Failed,
+        }
+    }
+}
+
+/// The TLS alert for a tunnel that was granted and then refused: fatal `access_denied` (RFC 8446, section 6.2).
+pub const ACCESS_DENIED_ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+
+const fn guard_status(code: Code) -> StatusCode {
+    match code {
+        Code::InvalidUrl | Code::UrlCredentials | Code::AmbiguousHost => StatusCode::BAD_REQUEST,
+        Code::UnsupportedScheme => StatusCode::NOT_IMPLEMENTED,
+        Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Timeout | Code::DeadlineExpired => StatusCode::GATEWAY_TIMEOUT,
+        Code::Internal | Code::SinkFailed => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::DnsNotFound
+        | Code::DnsFailure
+        | Code::ConnectFailed
+        | Code::TlsError
+        | Code::ConnectionClosed
+        | Code::MalformedResponse
+        | Code::HttpStatus(_)
+        | Code::UnexpectedPartial
+        | Code::Truncated
+        | Code::UnsupportedEncoding
+        | Code::DecodeError => StatusCode::BAD_GATEWAY,
+        Code::DisabledByAdmin
+        | Code::DisabledByApp
+        | Code::HostNotInAdminAllowlist
+        | Code::HostNotInAppAllowlist
+        | Code::PolicyInvalid
+        | Code::PortNotAllowed
+        | Code::BlockedHost
+        | Code::SsrfBlocked
+        | Code::RedirectLimit
+        | Code::RedirectDowngrade
+        | Code::RedirectInvalid
+        | Code::TooLarge => StatusCode::FORBIDDEN,
+    }
+}
+
+const fn guard_proxy_error(code: Code, phase: FetchPhase) -> &'static str {
+    match (code, phase) {
+        (Code::InvalidUrl | Code::UrlCredentials | Code::AmbiguousHost, _) => "http_request_error",
+        (Code::SsrfBlocked, _) => "destination_ip_prohibited",
+        (Code::DnsNotFound, _) => "destination_not_found",
+        (Code::DnsFailure, _) => "dns_error",
+        (Code::Timeout, FetchPhase::Dns) => "dns_timeout",
+        (Code::Timeout | Code::DeadlineExpired, _) => "connection_timeout",
+        (Code::ConnectFailed, _) => "connection_refused",
+        (Code::ConnectionClosed, _) => "connection_terminated",
+        (Code::Overloaded, _) => "connection_limit_reached",
+        (Code::Internal, _) => "proxy_internal_error",
+        _ => "http_request_denied",
+    }
+}
+
+/// How an open connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// Both sides closed.
+    Closed,
+    /// One side broke off.
+    Broken,
+    /// No byte for too long.
+    Idle,
+    /// The longest time of a connection, or its token, ran out.
+    Expired,
+    /// More bytes than allowed.
+    TooLarge,
+    /// The process stops.
+    Stopped,
+    /// The task was dropped.
+    Cancelled,
+}
+
+impl ConnectionEnd {
+    /// Every end, for labels.
+    pub const ALL_ENDS: [Self; 7] = [
+        Self::Closed,
+        Self::Broken,
+        Self::Idle,
+        Self::Expired,
+        Self::TooLarge,
+        Self::Stopped,
+        Self::Cancelled,
+    ];
+
+    /// The code in the audit event; empty for an orderly end.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Closed => "",
+            Self::Broken => Code::ConnectionClosed.as_str(),
+            Self::Idle => "idle_timeout",
+            Self::Expired => Code::Timeout.as_str(),
+            Self::TooLarge => Code::TooLarge.as_str(),
+            Self::Stopped => "stopping",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The value of the metric label `code`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Closed => "ok",
+            other => other.code(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_ends_the_connection_and_names_only_the_code() {
+        let refusal = ProxyRefusal::Guard(Code::SsrfBlocked, FetchPhase::Dns);
+        let response = String::from_utf8(refusal.http_response()).unwrap();
+        assert!(
+            response.starts_with("HTTP/1.1 403 Forbidden\r\n"),
+            "{response}"
+        );
+        assert!(response.contains("\r\nConnection: close\r\n"));
+        assert!(response.contains(
+            "\r\nProxy-Status: dray; error=destination_ip_prohibited; details=\"ssrf_blocked\"\r\n"
+        ));
+        assert!(response.ends_with("\r\n\r\nssrf_blocked\n"));
+        let response =
+            String::from_utf8(ProxyRefusal::Identity(IdentityError::Missing).http_response())
+                .unwrap();
+        assert!(response.starts_with("HTTP/1.1 407 Proxy Authentication Required\r\n"));
+        assert!(response.contains("\r\nProxy-Authenticate: Basic realm=\"egress\""));
+    }
+
+    #[test]
+    fn every_code_of_the_guard_has_a_reply_in_both_protocols() {
+        for code in Code::ALL_REASONS {
+            let refusal = ProxyRefusal::Guard(code, FetchPhase::Connect);
+            assert!(refusal.status().as_u16() >= 400, "{code}");
+            assert_ne!(refusal.socks_reply(), SocksReply::Succeeded, "{code}");
+        }
+        let blocked = ProxyRefusal::Guard(Code::SsrfBlocked, FetchPhase::Dns);
+        assert_eq!(blocked.socks_reply(), SocksReply::NotAllowed);
+    }
+
+    #[test]
+    fn own_codes_are_listed() {
+        for refusal in [
+            ProxyRefusal::Head(HeadError::TooLarge),
+            ProxyRefusal::Head(HeadError::Framing),
+            ProxyRefusal::Socks(SocksError::Malformed),
+            ProxyRefusal::Socks(SocksError::NoPassword),
+            ProxyRefusal::Socks(SocksError::Command),
+            ProxyRefusal::Socks(SocksError::AddressType),
+            ProxyRefusal::SlowRequest,
+            ProxyRefusal::Identity(IdentityError::Missing),
+            ProxyRefusal::Identity(IdentityError::Invalid),
+            ProxyRefusal::Identity(IdentityError::Expired),
+            ProxyRefusal::TooManyUnidentified,
+            ProxyRefusal::HostMismatch,
+            ProxyRefusal::Hello(HelloError::NotTls),
+            ProxyRefusal::Hello(HelloError::TooLong),
+            ProxyRefusal::Hello(HelloError::Malformed),
+            ProxyRefusal::NoHello,
+            ProxyRefusal::ServerNameMissing,
+            ProxyRefusal::ServerNameMismatch,
+            ProxyRefusal::EncryptedName,
+        ] {
+            assert!(
+                ProxyRefusal::OWN_CODES.contains(&refusal.code()),
+                "{refusal}"
+            );
+            assert!(!refusal.rule().is_empty());
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! One client of the proxy: reads what it wants, identifies it, opens the connection, and hands it to a tunnel or a
+//! forwarded request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_bus::Meta;
+use dray_guard::{Code, PolicyStep, RuleOwner, StepObserver as _};
+use dray_types::{Clock, Deadline};
+use http::header::PROXY_AUTHORIZATION;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::client::ClientStream;
+use super::head::{
+    HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestTarget, head_length, parse_head, tunnel_url,
+};
+use super::listener::UnidentifiedPlace;
+use super::meter::ByteCounts;
+use super::refusal::{ConnectionEnd, ProxyRefusal};
+use super::socks::{
+    self, NO_METHOD, PASSWORD_METHOD, PASSWORD_VERSION, SOCKS_VERSION, SocksError, SocksReply,
+};
+use super::token::{IdentityError, ProxyIdentity, token_of};
+use crate::audit::{AuditedConnection, Auditor, ProxyProtocol};
+use crate::config::ProxySettings;
+use crate::error::FetchPhase;
+use crate::fetch::{FetchJob, Fetcher, OpenConnection};
+use crate::limits::FetchAdmission;
+use crate::metrics::{ProxyMetrics, UNKNOWN_PROTOCOL};
+use crate::record::RequestedOrigin;
+
+/// The head of a granted tunnel over HTTP.
+const TUNNEL_GRANT: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
+
+/// What all clients of the proxy share.
+#[derive(Debug)]
+pub struct ForwardProxy {
+    settings: ProxySettings,
+    fetcher: Arc<Fetcher>,
+    admission: FetchAdmission,
+    auditor: Auditor,
+    metrics: ProxyMetrics,
+    clock: Clock,
+    audit_required: bool,
+    cut: CancellationToken,
+}
+
+/// A client that may be served.
+#[derive(Debug)]
+struct IdentifiedClient {
+    identity: ProxyIdentity,
+    request: ClientRequest,
+}
+
+#[derive(Debug)]
+enum ClientRequest {
+    Http(Box<ProxyRequest>),
+    Socks(String),
+}
+
+/// Why a client was not identified: the refusal and the last bytes for it. `None` for one that is gone.
+type Unserved = Option<(ProxyRefusal, Vec<u8>)>;
+
+impl ForwardProxy {
+    /// A proxy over the pipeline of `fetcher`, whose policy holds for it too. `audit_required`: no byte passes without
+    /// a published event.
+    pub fn new(
+        settings: ProxySettings,
+        fetcher: Arc<Fetcher>,
+        auditor: Auditor,
+        metrics: ProxyMetrics,
+        clock: Clock,
+        audit_required: bool,
+    ) -> Self {
+        Self {
+            admission: FetchAdmission::new(settings.sizes),
+            settings,
+            fetcher,
+            auditor,
+            metrics,
+            clock,
+            audit_required,
+            cut: CancellationToken::new(),
+        }
+    }
+
+    /// The compiled settings.
+    pub const fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    /// The places of connections, which have nothing to do with those of fetches.
+    pub const fn admission(&self) -> &FetchAdmission {
+        &self.admission
+    }
+
+    pub(super) const fn metrics(&self) -> &ProxyMetrics {
+        &self.metrics
+    }
+
+    pub(super) const fn is_audit_required(&self) -> bool {
+        self.audit_required
+    }
+
+    /// Ends every open connection.
+    pub(super) fn cut(&self) {
+        self.cut.cancel();
+    }
+
+    /// Serves a client until its connection ends. `place` is given back once it is identified.
+    pub async fn serve_client<S>(&self, io: S, place: Option<UnidentifiedPlace>)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let mut client = ClientStream::new(io);
+        let identified = Box::pin(self.identify(&mut client)).await;
+        let IdentifiedClient { identity, request } = match identified {
+            Ok(identified) => identified,
+            Err(None) => return,
+            Err(Some((refusal, last))) => {
+                self.metrics.refused(UNKNOWN_PROTOCOL, refusal.code());
+                let cause = std::error::Error::source(&refusal).map(ToString::to_string);
+                tracing::debug!(
+                    code = refusal.code(),
+                    cause,
+                    "refused a client of the proxy"
+                );
+                // The place is held: a client that is refused again and again is one that is not identified.
+                client.close_with(&last).await;
+                return;
+            }
+        };
+        drop(place);
+        let audited = self.begin(&identity, &request);
+        let ends_at = Instant::now() + self.lifetime(&identity);
+        match request {
+            ClientRequest::Socks(target) => {
+                Box::pin(self.serve_socks(client, &identity, &target, audited, ends_at)).await;
+            }
+            ClientRequest::Http(request) => {
+                Box::pin(self.serve_http(client, &identity, *request, audited, ends_at)).await;
+            }
+        }
+    }
+
+    /// Reads up to the request, which is complete and from an identified client.
+    async fn identify<S>(&self, client: &mut ClientStream<S>) -> Result<IdentifiedClient, Unserved>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let end = Instant::now() + self.settings.head_timeout;
+        let first = timeout_at(
+            end,
+            client.read_message(|bytes| Ok::<_, ()>(bytes.first().map(|byte| (*byte, 0)))),
+        );
+        // A client that says nothing gets no answer.
+        let Ok(Ok(first)) = first.await else {
+            return Err(None);
+        };
+        if first == SOCKS_VERSION {
+            let socks = timeout_at(end, self.identify_socks(client)).await;
+            // SOCKS5 has no message for it.
+            return socks.unwrap_or(Err(Some((ProxyRefusal::SlowRequest, Vec::new()))));
+        }
+        let refuse = |refusal: ProxyRefusal| Some((refusal, refusal.http_response()));
+        let request = match timeout_at(end, read_head(client)).await {
+            Ok(read) => {
+                read.map_err(|error| error.and_then(|error| refuse(ProxyRefusal::Head(error))))?
+            }
+            Err(_) => return Err(refuse(ProxyRefusal::SlowRequest)),
+        };
+        let token = token_of(request.fields.get(PROXY_AUTHORIZATION));
+        let identity = token
+            .and_then(|token| self.verify(&token))
+            .map_err(|error| refuse(ProxyRefusal::Identity(error)))?;
+        Ok(IdentifiedClient {
+            identity,
+            request: ClientRequest::Http(Box::new(request)),
+        })
+    }
+
+    /// The three messages of SOCKS5, with the token as the password.
+    async fn identify_socks<S>(
+        &self,
+        client: &mut ClientStream<S>,
+    ) -> Result<IdentifiedClient, Unserved>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let socks_refusal = |error: Option<SocksError>, last: &[u8]| {
+            error.map(|error| (ProxyRefusal::Socks(error), last.to_vec()))
+        };
+        client
+            .read_message(socks::read_greeting)
+            .await
+            .map_err(|error| socks_refusal(error, &[SOCKS_VERSION, NO_METHOD]))?;
+        send(client, &[SOCKS_VERSION, PASSWORD_METHOD]).await?;
+        let denied = [PASSWORD_VERSION, 1];
+        let token = client
+            .read_message(socks::read_password)
+            .await
+            .map_err(|error| socks_refusal(error, &denied))?;
+        let identity = self
+            .verify(&token)
+            .map_err(|error| Some((ProxyRefusal::Identity(error), denied.to_vec())))?;
+        send(client, &[PASSWORD_VERSION, 0]).await?;
+        let target = client
+            .read_message(socks::read_request)
+            .await
+            .map_err(|error| {
+                error.map(|error| {
+                    let refusal = ProxyRefusal::Socks(error);
+                    (refusal, refusal.socks_reply().message().to_vec())
+                })
+            })?;
+        Ok(IdentifiedClient {
+            identity,
+            request: ClientRequest::Socks(target),
+        })
+    }
+
+    fn verify(&self, token: &[u8]) -> Result<ProxyIdentity, IdentityError> {
+        self.settings.keys.verify(token, self.clock.now_ms())
+    }
+
+    fn begin(&self, identity: &ProxyIdentity, request: &ClientRequest) -> AuditedConnection {
+        let deadline = Deadline::after(self.clock.now_ms(), self.settings.open_timeout);
+        let mut meta =
+            Meta::new(identity.tenant.clone(), deadline).with_session(identity.session.clone());
+        if let Some(app) = &identity.app {
+            meta = meta.with_app(app.clone());
+        }
+        let protocol = match request {
+            ClientRequest::Socks(_) => ProxyProtocol::Socks5,
+            ClientRequest::Http(request) => match request.target {
+                RequestTarget::Authority(_) => ProxyProtocol::Connect,
+                RequestTarget::Absolute(_) => ProxyProtocol::Http,
+            },
+        };
+        self.auditor
+            .begin_connection(meta, protocol, self.metrics.clone())
+    }
+
+    /// Longest time of a connection: it does not outlive its token.
+    fn lifetime(&self, identity: &ProxyIdentity) -> Duration {
+        let left = identity
+            .expires_s
+            .saturating_mul(1000)
+            .saturating_sub(self.clock.now_ms());
+        self.settings
+            .tunnel_timeout
+            .min(Duration::from_millis(left))
+    }
+
+    async fn serve_socks<S>(
+        &self,
+        client: ClientStream<S>,
+        identity: &ProxyIdentity,
+        target: &str,
+        mut audited: AuditedConnection,
+        ends_at: Instant,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let url = tunnel_url(target, |port| self.settings.is_plain_port(port));
+        let opening = self.open(identity, url, target, false, &mut audited);
+        match Box::pin(opening).await {
+            Ok(opened) => {
+                let grant = SocksReply::Succeeded.message();
+                self.run_tunnel(client, opened, audited, &grant, ends_at)
+                    .await;
+            }
+            Err(refusal) => {
+                audited.refused(refusal).await;
+                client.close_with(&refusal.socks_reply().message()).await;
+            }
+        }
+    }
+
+    async fn serve_http<S>(
+        &self,
+        client: ClientStream<S>,
+        identity: &ProxyIdentity,
+        request: ProxyRequest,
+        mut audited: AuditedConnection,
+        ends_at: Instant,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let url = request.url(|port| self.settings.is_plain_port(port));
+        let (text, is_request) = match &request.target {
+            RequestTarget::Authority(authority) => (authority, false),
+            RequestTarget::Absolute(text) => (text, true),
+        };
+        let has_other_host = url.as_ref().is_ok_and(|url| !request.has_fitting_host(url));
+        let opened = if has_other_host {
+            audited.record.tried = Some(RequestedOrigin::from_text(text));
+            Err(ProxyRefusal::HostMismatch)
+        } else {
+            Box::pin(self.open(identity, url, text, is_request, &mut audited)).await
+        };
+        match opened {
+            Err(refusal) => {
+                audited.refused(refusal).await;
+                client.close_with(&refusal.http_response()).await;
+            }
+            Ok(opened) if is_request => {
+                Box::pin(self.forward(client, request, opened, audited, ends_at)).await;
+            }
+            Ok(opened) => {
+                // What the request needed is not kept for the life of the tunnel.
+                drop(request);
+                self.run_tunnel(client, opened, audited, TUNNEL_GRANT, ends_at)
+                    .await;
+            }
+        }
+    }
+
+    /// Judges, connects and checks the peer.
+    async fn open(
+        &self,
+        identity: &ProxyIdentity,
+        url: Result<dray_guard::CanonicalUrl, Code>,
+        text: &str,
+        is_request: bool,
+        audited: &mut AuditedConnection,
+    ) -> Result<OpenConnection, ProxyRefusal> {
+        let record = &mut audited.record;
+        let url = match url {
+            Ok(url) => url,
+            // The operator's switch is judged first (3.1).
+            Err(_) if !self.fetcher.admin().enabled => {
+                let verdict = Err(Code::DisabledByAdmin);
+                let _ =
+                    record
+                        .steps
+                        .observe(PolicyStep::OperatorSwitch, RuleOwner::Operator, verdict);
+                return Err(ProxyRefusal::Guard(
+                    Code::DisabledByAdmin,
+                    FetchPhase::Policy,
+                ));
+            }
+            Err(code) => {
+                let _ = record
+                    .steps
+                    .observe(PolicyStep::Url, RuleOwner::BuiltIn, Err(code));
+                record.tried = Some(RequestedOrigin::from_text(text));
+                return Err(ProxyRefusal::Guard(code, FetchPhase::Url));
+            }
+        };
+        let job = FetchJob {
+            url: url.to_string(),
+            app_policy: identity.policy(),
+            tenant: identity.tenant.to_string(),
+            // The session has the share of places that an app has among fetches.
+            app: identity.session.to_string(),
+            remaining: self.settings.open_timeout,
+            ..FetchJob::default()
+        };
+        let ports = if is_request {
+            &self.settings.http_ports
+        } else {
+            &self.settings.connect_ports
+        };
+        let opened = self
+            .fetcher
+            .open_connection(&job, ports, &self.admission, record)
+            .await;
+        opened.map_err(|failure| {
+            let cause = std::error::Error::source(&failure).map(crate::fetch::describe_causes);
+            tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");
+            ProxyRefusal::Guard(failure.code, failure.phase)
+        })
+    }
+
+    /// Runs an open connection until it ends by itself or has to.
+    pub(super) async fn watch(
+        &self,
+        work: impl Future<Output = ConnectionEnd>,
+        counts: &ByteCounts,
+        ends_at: Instant,
+    ) -> ConnectionEnd {
+        tokio::select! {
+            biased;
+            // A limit shows as a broken connection in the layers above.
+            end = work => match counts.limit_reached() {
+                Some(_) => ConnectionEnd::TooLarge,
+                None => end,
+            },
+            () = self.cut.cancelled() => ConnectionEnd::Stopped,
+            () = counts.idle(self.settings.idle_timeout) => ConnectionEnd::Idle,
+            () = tokio::time::sleep_until(ends_at) => ConnectionEnd::Expired,
+        }
+    }
+}
+
+/// Reads a request head. `None` when the client is gone.
+async fn read_head<S>(client: &mut ClientStream<S>) -> Result<ProxyRequest, Option<HeadError>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    let mut searched = 0;
+    let head = client.read_message(|bytes| match head_length(bytes, searched) {
+        Some(length) if length <= MAX_HEAD_BYTES => {
+            let head = bytes.get(..length).unwrap_or_default();
+            Ok(Some((Bytes::copy_from_slice(head), 0)))
+        }
+        Some(_) => Err(HeadError::TooLarge),
+        None if bytes.len() >= MAX_HEAD_BYTES => Err(HeadError::TooLarge),
+        None => {
+            searched = bytes.len();
+            Ok(None)
+        }
+    });
+    let head = head.await?;
+    let request = parse_head(&head).map_err(Some)?;
+    // A forwarded request is read a second time, by the library that reads its body.
+    if matches!(request.target, RequestTarget::Authority(_)) {
+        client.consume(head.len());
+    }
+    Ok(request)
+}
+
+async fn send<S>(client: &mut ClientStream<S>, bytes: &[u8]) -> Result<(), Unserved>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    client.write_all(bytes).await.map_err(|_| None)
+}

@@ -1,0 +1,134 @@
+//! Events and metrics of connections.
+
+use dray_testkit::http::ResponseScript;
+
+use super::*;
+
+#[tokio::test]
+async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_its_end() {
+    let mut proxy = ProxyFixture::start(&[("plain_ports", "443")]).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
+    let dns = answer(
+        NAME,
+        &["cdn.example.net."],
+        &[PUBLIC_ADDRESS, OTHER_PUBLIC_ADDRESS],
+    );
+    proxy.world.set_dns_answers(NAME, vec![Ok(dns)]);
+    let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
+    let mut server = ends.recv().await.unwrap();
+    // Before a byte: nothing was sent yet.
+    let opened = proxy.event().await;
+    assert_eq!(
+        (opened.proxy_stage.as_str(), opened.verdict.as_str()),
+        ("opened", "allow")
+    );
+    assert_eq!((opened.up_bytes, opened.down_bytes), (0, 0));
+    assert_eq!(proxy.metric("open_connections", &[]), 1);
+    client.write_all(b"12345").await.unwrap();
+    client.shutdown().await.unwrap();
+    server.write_all(b"123").await.unwrap();
+    let mut up = Vec::new();
+    server.read_to_end(&mut up).await.unwrap();
+    drop(server);
+    assert_eq!((up.len(), read_all(&mut client).await.len()), (5, 3));
+    let closed = proxy.event().await;
+    assert_eq!((closed.up_bytes, closed.down_bytes), (5, 3));
+    assert_eq!(
+        (closed.proxy_stage.as_str(), closed.code.as_str()),
+        ("closed", "")
+    );
+    assert_eq!(opened.operation_id, closed.operation_id);
+    assert_ne!(opened.event_id, closed.event_id);
+    for event in [opened, closed] {
+        assert_eq!(
+            (event.tenant_id.as_str(), event.session_id.as_str()),
+            ("acme", "chat-1")
+        );
+        assert_eq!((event.url_host.as_str(), event.url_port), (NAME, 443));
+        assert_eq!(event.policy_digest.len(), 64);
+        let hop = &event.hops[0];
+        assert_eq!(hop.cname_chain, ["cdn.example.net."]);
+        let answers: Vec<_> = hop.answers.iter().map(|one| one.address.as_str()).collect();
+        assert_eq!(answers, [PUBLIC_ADDRESS, OTHER_PUBLIC_ADDRESS]);
+        assert_eq!(hop.chosen_address, format!("{PUBLIC_ADDRESS}:443"));
+        assert_eq!(hop.peer_address, hop.chosen_address);
+    }
+    assert_eq!(proxy.metric("open_connections", &[]), 0);
+    assert_eq!(proxy.metric("bytes_total", &["direction=\"up\""]), 5);
+    assert_eq!(proxy.metric("bytes_total", &["direction=\"down\""]), 3);
+    assert_eq!(
+        proxy.metric(
+            "connections_total",
+            &["protocol=\"connect\"", "code=\"ok\""]
+        ),
+        1
+    );
+}
+
+#[tokio::test]
+async fn section_18_a_refusal_is_audited_with_its_rule() {
+    let mut proxy = ProxyFixture::start(&[("http_ports", "80,8080")]).await;
+    proxy
+        .world
+        .name("inside.example.org", &["10.0.0.1", PUBLIC_ADDRESS]);
+    for (url, code, rule) in [
+        ("http://inside.example.org/", "ssrf_blocked", "addresses"),
+        ("http://missing.example.org/", "dns_not_found", "resolution"),
+        ("http://localhost/", "blocked_host", "host_name"),
+        ("http://files.example.org:22/", "port_not_allowed", "port"),
+        ("http://files.example.org:8443/", "port_not_allowed", "port"),
+        ("http://127.1/", "ambiguous_host", "url"),
+        (
+            "http://u:secret@files.example.org/",
+            "url_credentials",
+            "url",
+        ),
+        ("https://files.example.org/", "unsupported_scheme", "url"),
+    ] {
+        let response = proxy.get(url).await;
+        let event = proxy.event().await;
+        assert_eq!(
+            (event.code.as_str(), event.rule.as_str()),
+            (code, rule),
+            "{url}"
+        );
+        assert_eq!(
+            (event.proxy_stage.as_str(), event.verdict.as_str()),
+            ("refused", "deny")
+        );
+        assert!(!format!("{event:?}").contains("secret"), "S-5");
+        // I-8: addresses are for the operator.
+        assert!(!response.contains("10.0.0.1"));
+        if code == "ssrf_blocked" {
+            assert_eq!(event.hops[0].answers.len(), 2);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_without_fetching_refuses_everything() {
+    let mut proxy = ProxyFixture::start(&[("/enabled", "false")]).await;
+    for url in ["http://files.example.org/", "http://127.1/"] {
+        let response = proxy.get(url).await;
+        assert_eq!(
+            (status_of(&response), code_of(&response)),
+            (403, "disabled_by_admin")
+        );
+        assert_eq!(proxy.event().await.rule, "operator_switch");
+    }
+    assert_eq!(proxy.world.queried_names(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_request_has_the_status_of_its_response_in_the_last_event() {
+    let mut proxy = ProxyFixture::start(&[]).await;
+    proxy
+        .world
+        .serve(PUBLIC_ADDRESS, ResponseScript::status(418));
+    let response = proxy.get("http://files.example.org/a?token=secret").await;
+    assert_eq!(status_of(&response), 418);
+    let (opened, closed) = (proxy.event().await, proxy.event().await);
+    assert_eq!((opened.http_status, closed.http_status), (0, 418));
+    assert_eq!(closed.url_path_hash.len(), 64);
+    assert!(!format!("{opened:?}{closed:?}").contains("secret"), "S-5");
+}

@@ -1,0 +1,200 @@
+//! Requests in absolute form, and who may make them.
+
+use dray_testkit::http::{ResponseScript, ResponseStep};
+
+use super::*;
+
+#[tokio::test]
+async fn nothing_is_resolved_or_dialled_for_a_client_without_a_valid_token() {
+    let proxy = ProxyFixture::start(&[]).await;
+    let now_s = proxy.service.running.context().clock.now_ms() / 1000;
+    let expired = format!(
+        "Proxy-Authorization: Bearer {}\r\n",
+        mint("chat-1", now_s - 1, None)
+    );
+    for (auth, code) in [
+        ("", "unidentified"),
+        ("Proxy-Authorization: Bearer abc\r\n", "token_invalid"),
+        ("Proxy-Authorization: Basic YTpi\r\n", "token_invalid"),
+        ("Proxy-Authorization: Digest x\r\n", "token_invalid"),
+        ("Authorization: Bearer abc\r\n", "unidentified"),
+        (&expired, "token_expired"),
+    ] {
+        for line in [
+            format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}"),
+            format!("CONNECT {NAME}:443 HTTP/1.1\r\nHost: {NAME}:443"),
+        ] {
+            let response = proxy.exchange(format!("{line}\r\n{auth}\r\n")).await;
+            assert_eq!(status_of(&response), 407, "{auth}");
+            assert!(response.contains("\r\nProxy-Authenticate: Basic realm="));
+            assert_eq!(code_of(&response), code);
+        }
+    }
+    assert_eq!(proxy.world.queried_names(), Vec::<String>::new());
+    assert_eq!(proxy.world.dialled(), Vec::<String>::new());
+    let unknown = |code: &str| {
+        proxy.metric(
+            "connections_total",
+            &["unknown", &format!("code=\"{code}\"")],
+        )
+    };
+    assert_eq!((unknown("unidentified"), unknown("token_expired")), (4, 2));
+}
+
+#[tokio::test]
+async fn q_1_the_target_gets_the_request_without_the_fields_of_the_proxy() {
+    let mut proxy = ProxyFixture::start(&[]).await;
+    let server = proxy.world.serve_with(PUBLIC_ADDRESS, |_| {
+        ResponseScript::with_fields(
+            &[
+                ("Connection", "X-Hop"),
+                ("X-Hop", "1"),
+                ("Keep-Alive", "x"),
+                ("X-End", "2"),
+            ],
+            "hello",
+        )
+    });
+    let auth = proxy.auth();
+    let response = proxy
+        .exchange(format!(
+            "GET http://FILES.example.org/a?b=c#d HTTP/1.1\r\nHost: files.EXAMPLE.org\r\n{auth}\
+             Connection: keep-alive, X-Private\r\nX-Private: 1\r\nProxy-Connection: keep-alive\r\nTE: trailers\r\n\
+             Upgrade: websocket\r\nX-Kept: yes\r\nAuthorization: Bearer own\r\n\r\n"
+        ))
+        .await;
+    assert_eq!(status_of(&response), 200, "{response}");
+    assert!(response.ends_with("\r\n\r\nhello"));
+    assert!(response.to_ascii_lowercase().contains("\r\nx-end: 2\r\n"));
+    for field in ["x-hop", "keep-alive"] {
+        assert!(!response.to_ascii_lowercase().contains(field), "{response}");
+    }
+    let seen = server.seen();
+    assert_eq!(seen.len(), 1);
+    let mut lines: Vec<_> = seen[0].head.trim_end().split("\r\n").collect();
+    assert_eq!(lines.remove(0), "GET /a?b=c HTTP/1.1");
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "Authorization: Bearer own",
+            "Connection: close",
+            "Host: files.example.org",
+            "X-Kept: yes"
+        ]
+    );
+    let (opened, closed) = (proxy.event().await, proxy.event().await);
+    assert_eq!(
+        (opened.proxy_protocol.as_str(), opened.proxy_stage.as_str()),
+        ("http", "opened")
+    );
+    assert_eq!(closed.up_bytes, seen[0].head.len() as u64);
+    assert_eq!(closed.http_status, 200);
+}
+
+#[tokio::test]
+async fn bodies_pass_in_both_framings_and_lengths_are_kept() {
+    let proxy = ProxyFixture::start(&[]).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
+    let auth = proxy.auth();
+    for (framing, body, end) in [
+        ("Content-Length: 5", "hello", "\r\n\r\nhello"),
+        ("Content-Length: 0", "", "\r\n\r\n"),
+        (
+            "Transfer-Encoding: chunked",
+            "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+            "\r\n0\r\n\r\n",
+        ),
+    ] {
+        let mut client = proxy.connect().await;
+        let request = format!(
+            "POST http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}{framing}\r\n\r\n{body}"
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut server = ends.recv().await.unwrap();
+        let mut received = String::new();
+        while !received.ends_with(end) {
+            let mut piece = [0; 1024];
+            let count = server.read(&mut piece).await.unwrap();
+            assert!(count > 0, "{received}");
+            received.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+        }
+        let field = format!("\r\n{}\r\n", framing.to_ascii_lowercase());
+        assert!(received.to_ascii_lowercase().contains(&field), "{received}");
+        server
+            .write_all(
+                b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            )
+            .await
+            .unwrap();
+        let response = read_all(&mut client).await;
+        assert_eq!(status_of(&response), 201);
+        assert!(response.contains("ok"), "{response}");
+    }
+}
+
+#[tokio::test]
+async fn r_3_a_response_with_ambiguous_framing_is_not_passed_on() {
+    let proxy = ProxyFixture::start(&[]).await;
+    for head in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        "nonsense\r\n\r\n",
+        "",
+    ] {
+        proxy
+            .world
+            .serve(PUBLIC_ADDRESS, ResponseScript::raw(format!("{head}hello")));
+        let response = proxy.get("http://files.example.org/").await;
+        assert_eq!(status_of(&response), 502, "{head}: {response}");
+        assert!(!response.contains("hello"));
+    }
+}
+
+#[tokio::test]
+async fn b_3_a_response_that_breaks_off_does_not_look_whole() {
+    let proxy = ProxyFixture::start(&[]).await;
+    let script =
+        ResponseScript::raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+            .then(ResponseStep::Drop);
+    proxy.world.serve(PUBLIC_ADDRESS, script);
+    let response = proxy.get("http://files.example.org/").await;
+    assert!(!response.contains("\r\n0\r\n"), "{response}");
+}
+
+#[tokio::test]
+async fn p_5_a_token_narrows_the_hosts_and_widens_nothing() {
+    let proxy = ProxyFixture::start(&[("/host_allowlist", "[\"*.example.org\"]")]).await;
+    proxy.world.name("files.example.net", &[PUBLIC_ADDRESS]);
+    for (allow, host, code) in [
+        (None, NAME, ""),
+        (Some(&[NAME][..]), NAME, ""),
+        (
+            Some(&["other.example.org"]),
+            NAME,
+            "host_not_in_app_allowlist",
+        ),
+        (Some(&[]), NAME, "host_not_in_app_allowlist"),
+        (Some(&["not a host"]), NAME, "policy_invalid"),
+        (
+            Some(&["files.example.net"]),
+            "files.example.net",
+            "host_not_in_admin_allowlist",
+        ),
+    ] {
+        let token = proxy.token_of("chat-1", allow);
+        let response = proxy
+            .exchange(format!(
+                "GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nProxy-Authorization: Bearer {token}\r\n\r\n"
+            ))
+            .await;
+        if code.is_empty() {
+            assert_eq!(status_of(&response), 200, "{response}");
+        } else {
+            assert_eq!((status_of(&response), code_of(&response)), (403, code));
+        }
+    }
+    assert_eq!(proxy.world.queried_names(), [NAME, NAME]);
+}

@@ -1,0 +1,110 @@
+//! A tunnel: granted, judged by its first bytes, recorded, then relayed. Nothing reaches the target before the record.
+
+use dray_guard::CanonicalUrl;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Instant;
+
+use super::client::ClientStream;
+use super::hello::{ClientHello, read_client_hello};
+use super::meter::TargetStream;
+use super::refusal::{ACCESS_DENIED_ALERT, ConnectionEnd, ProxyRefusal};
+use super::relay::relay;
+use super::serve::ForwardProxy;
+use crate::audit::AuditedConnection;
+use crate::fetch::OpenConnection;
+
+impl ForwardProxy {
+    /// Grants the tunnel with the bytes `grant` and runs it to its end.
+    pub(super) async fn run_tunnel<S>(
+        &self,
+        mut client: ClientStream<S>,
+        opened: OpenConnection,
+        mut audited: AuditedConnection,
+        grant: &[u8],
+        ends_at: Instant,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let begun = self.begin_tunnel(&mut client, &opened.url, &mut audited, grant);
+        if let Err(refusal) = Box::pin(begun).await {
+            // The target is given up first: it has received nothing.
+            drop(opened);
+            audited.refused(refusal).await;
+            // In a tunnel, only TLS can say that it is refused.
+            client.close_with(&ACCESS_DENIED_ALERT).await;
+            return;
+        }
+        let OpenConnection { io, slots, .. } = opened;
+        let counts = audited.counts.clone();
+        let mut target = TargetStream::new(io, self.settings().limits, counts.clone());
+        let relaying = async {
+            match relay(&mut client, &mut target, &counts).await {
+                Ok(()) => ConnectionEnd::Closed,
+                Err(error) => {
+                    tracing::debug!(%error, "a tunnel broke off");
+                    ConnectionEnd::Broken
+                }
+            }
+        };
+        let end = self.watch(relaying, &counts, ends_at).await;
+        // Both sides close, and the place is free, before the event is published.
+        drop((client, target, slots));
+        audited.closed(end).await;
+    }
+
+    /// Sends the grant, judges the `ClientHello` and records that the tunnel is open.
+    async fn begin_tunnel<S>(
+        &self,
+        client: &mut ClientStream<S>,
+        url: &CanonicalUrl,
+        audited: &mut AuditedConnection,
+        grant: &[u8],
+    ) -> Result<(), ProxyRefusal>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let is_granted = client.write_all(grant).await.is_ok();
+        // A URL of plain http stands for a port whose tunnels need not carry TLS.
+        if is_granted && url.https() {
+            let hello = tokio::time::timeout(self.settings().hello_timeout, read_hello(client));
+            let hello = hello.await.unwrap_or(Err(ProxyRefusal::NoHello))?;
+            // Also of a hello that is refused.
+            hello
+                .server_name
+                .as_deref()
+                .unwrap_or_default()
+                .clone_into(&mut audited.server_name);
+            self.judge_hello(url, &hello)?;
+        }
+        let is_published = audited.opened().await;
+        if !is_published && self.is_audit_required() {
+            return Err(ProxyRefusal::Unaudited);
+        }
+        Ok(())
+    }
+
+    fn judge_hello(&self, url: &CanonicalUrl, hello: &ClientHello) -> Result<(), ProxyRefusal> {
+        if hello.has_encrypted_name && !self.settings().allow_encrypted_hello {
+            return Err(ProxyRefusal::EncryptedName);
+        }
+        let server_name = hello.server_name.as_deref();
+        if url.host().fits_server_name(server_name) {
+            return Ok(());
+        }
+        Err(match server_name {
+            None => ProxyRefusal::ServerNameMissing,
+            Some(_) => ProxyRefusal::ServerNameMismatch,
+        })
+    }
+}
+
+/// Reads the `ClientHello` ahead; its bytes stay for the target.
+async fn read_hello<S>(client: &mut ClientStream<S>) -> Result<ClientHello, ProxyRefusal>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    client
+        .read_message(|bytes| Ok(read_client_hello(bytes)?.map(|hello| (hello, 0))))
+        .await
+        .map_err(|error| error.map_or(ProxyRefusal::NoHello, ProxyRefusal::Hello))
+}
