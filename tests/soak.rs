@@ -1,7 +1,11 @@
 //! The long rounds of the system tests, run by `cargo xtask soak`; those of deliveries alone with
 //! `cargo xtask soak -- deliveries`. `--rounds` says how often each service is killed, `--seed` repeats the choices of
-//! a run that failed; it stands in what the run prints. `-- skeletons` builds what `cargo xtask new` writes.
+//! a run that failed; it stands in what the run prints. `-- skeletons` builds what `cargo xtask new` writes, `-- tickets`
+//! uploads almost as much as one ticket takes through a proxy that cuts.
 
+#[cfg(test)]
+#[path = "tickets/cuts.rs"]
+mod cuts;
 #[cfg(test)]
 #[path = "transfer/kills.rs"]
 mod kills;
@@ -31,6 +35,17 @@ async fn reported_states_are_true_while_each_service_is_killed_hundreds_of_times
         hurry: false,
     })
     .await;
+}
+
+#[test]
+fn tickets_take_gigabytes_through_a_proxy_that_cuts() {
+    // A ticket takes 5 GiB, the largest object of the store.
+    let upload = cuts::CutUpload {
+        size: 5_300_000_000,
+        cut_bytes: 100_000_000,
+        cut_time: std::time::Duration::from_secs(30),
+    };
+    cuts::upload_through_cuts(&upload, 64 << 20);
 }
 
 /// A number that the runner set.

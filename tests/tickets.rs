@@ -2,10 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::{self, up::UpServer};
+
+mod browser;
+mod clients;
+mod cuts;
+mod tools;
 
 /// The system with its endpoint of tickets, and a directory for files.
 struct TicketFixture {
@@ -70,6 +76,10 @@ impl TicketFixture {
     }
 
     fn curl(&self, server: &UpServer, ticket: &str, arguments: &[&str]) -> Answer {
+        self.curl_url(&format!("{}{ticket}", server.url), arguments)
+    }
+
+    fn curl_url(&self, url: &str, arguments: &[&str]) -> Answer {
         let (head, body) = (self.place("head"), self.place("body"));
         // A request without a body leaves the file of the one before.
         std::fs::write(&body, "").unwrap();
@@ -80,7 +90,7 @@ impl TicketFixture {
             .arg("--output")
             .arg(&body)
             .args(arguments)
-            .arg(format!("{}{ticket}", server.url))
+            .arg(url)
             .status()
             .unwrap();
         assert!(status.success(), "{status}");
@@ -218,4 +228,14 @@ fn an_upload_goes_on_after_the_system_was_killed() {
     let received = fixture.curl(&server, &download, &[]);
     assert!(received.body == bytes, "{} bytes", received.body.len());
     server.end();
+}
+
+#[test]
+fn an_upload_through_a_proxy_that_cuts_arrives_whole_with_few_bytes_sent_twice() {
+    let upload = cuts::CutUpload {
+        size: 40_000_000,
+        cut_bytes: 3_300_000,
+        cut_time: Duration::from_secs(2),
+    };
+    cuts::upload_through_cuts(&upload, 64 << 20);
 }

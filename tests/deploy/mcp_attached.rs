@@ -1,84 +1,16 @@
 //! `dray mcp --nats --s3` on the shipped permissions, as the identity `mcp`: its tools work, and it may do nothing else.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStderr, Stdio};
 
-use serde_json::{Value, json};
+use dray_testkit::eventually;
+use serde_json::json;
 
 use super::compose::SERVICE_NAMES;
 use super::distributed::{DistributedSystem, ServiceProcess};
-
-/// The server on its standard streams, until it is dropped.
-struct McpProcess {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    requests: u64,
-}
-
-impl McpProcess {
-    fn start(system: &DistributedSystem, arguments: &[&str]) -> Self {
-        let mut process = system
-            .command_as("mcp", arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let mut server = Self {
-            input: process.stdin.take().unwrap(),
-            output: BufReader::new(process.stdout.take().unwrap()),
-            process,
-            requests: 0,
-        };
-        server.request(
-            "initialize",
-            &json!({
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"},
-            }),
-        );
-        server.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-        server
-    }
-
-    fn send(&mut self, message: &Value) {
-        writeln!(self.input, "{message}").unwrap();
-    }
-
-    /// The result of a request.
-    #[track_caller]
-    fn request(&mut self, method: &str, params: &Value) -> Value {
-        self.requests += 1;
-        let id = self.requests;
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
-        loop {
-            let mut line = String::new();
-            let count = self.output.read_line(&mut line).unwrap();
-            assert!(count > 0, "the server ended during {method}");
-            let mut message: Value = serde_json::from_str(&line).unwrap();
-            if message["id"] == id {
-                assert_eq!(message["error"], Value::Null, "{method}: {message}");
-                return message["result"].take();
-            }
-        }
-    }
-
-    /// The result of a tool.
-    #[track_caller]
-    fn call(&mut self, tool: &str, arguments: &Value) -> Value {
-        self.request("tools/call", &json!({"name": tool, "arguments": arguments}))
-    }
-}
-
-impl Drop for McpProcess {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use crate::support;
+use crate::support::mcp_process::McpProcess;
 
 /// The services behind the tools, and a sandbox with one file.
 struct AttachedSystem {
@@ -121,6 +53,10 @@ impl AttachedSystem {
 
     /// The server as a user attaches it.
     fn serve(&self) -> McpProcess {
+        self.serve_with(&[])
+    }
+
+    fn serve_with(&self, options: &[&str]) -> McpProcess {
         let to = format!("cli:{}", self.system.folder().join("out").display());
         let (address, flags) = (
             self.address(),
@@ -129,7 +65,14 @@ impl AttachedSystem {
         let mut arguments = vec!["mcp"];
         arguments.extend(flags);
         arguments.extend(["--sandbox", &address, "--to", &to]);
-        McpProcess::start(&self.system, &arguments)
+        arguments.extend(options);
+        McpProcess::start(self.system.command_as("mcp", &arguments))
+    }
+
+    /// Waits until the bus or the store refused more than `before`. The server writes its log beside its response.
+    async fn wait_for_refusal(&self, before: usize) {
+        let refused = async || (self.refusals().len() > before).then_some(());
+        eventually("a refusal in the log of the bus", refused).await;
     }
 
     /// What the bus and the store refused so far.
@@ -204,10 +147,126 @@ async fn the_shipped_identity_makes_no_other_call() {
         let before = world.refusals().len();
         let refused = world.system.ask_as("mcp", forbidden);
         assert!(!refused.status.success(), "{forbidden:?}: {refused:?}");
-        assert!(
-            world.refusals().len() > before,
-            "{forbidden:?}: {refused:?}"
-        );
+        world.wait_for_refusal(before).await;
     }
     assert!(world.sandbox.join("notes.txt").exists());
+}
+
+/// What curl got, with the status on a last line of its own.
+fn curl(arguments: &[&str]) -> String {
+    let mut command = std::process::Command::new("curl");
+    command.args(["--silent", "--show-error", "--max-time", "60"]);
+    command.args(["--write-out", "\n%{http_code}"]);
+    support::stdout(command.args(arguments))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tickets_work_under_the_shipped_identity() {
+    let world = AttachedSystem::start().await;
+    let mut server = world.serve_with(&["--tickets", "127.0.0.1:0"]);
+    let upload = server.call(
+        "upload_ticket",
+        &json!({"to": "sandbox:.", "name": "in.txt"}),
+    );
+    let url = upload["structuredContent"]["url"].as_str().unwrap();
+    let sent = curl(&["--request", "PUT", "--data", "by ticket", url]);
+    assert!(sent.ends_with("\n201"), "{sent}");
+    assert!(sent.contains("\"receipt\""), "{sent}");
+    let arrived = std::fs::read_to_string(world.sandbox.join("in.txt")).unwrap();
+    assert_eq!(arrived, "by ticket");
+    let download = server.call("download_ticket", &json!({"from": "sandbox:notes.txt"}));
+    let url = download["structuredContent"]["url"].as_str().unwrap();
+    assert_eq!(curl(&[url]), "The answer is 42.\n\n200");
+    let chat = server.call(
+        "upload_ticket",
+        &json!({"to": "chat", "name": "to-chat.txt"}),
+    );
+    let url = chat["structuredContent"]["url"].as_str().unwrap();
+    let sent = curl(&["--request", "PUT", "--data", "for people", url]);
+    assert!(
+        sent.ends_with("\n201") && sent.contains("delivery_id"),
+        "{sent}"
+    );
+    assert_eq!(world.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_of_its_own_works_under_the_identity_tickets() {
+    let world = AttachedSystem::start().await;
+    // Binds the sandbox to the session of the ticket.
+    let _server = world.serve();
+    let endpoint = TicketProcess::start(&world.system);
+    let receipt = world.system.ask_as(
+        "tickets",
+        &[
+            "--json",
+            "ticket",
+            "upload",
+            "--session",
+            "mcp",
+            "--to",
+            "sandbox:.",
+            "--name",
+            "own.txt",
+        ]
+        .into_iter()
+        .chain(["--endpoint", &endpoint.url])
+        .collect::<Vec<_>>(),
+    );
+    let receipt: serde_json::Value = serde_json::from_slice(&receipt.stdout).unwrap();
+    let sent = curl(&[
+        "--request",
+        "PUT",
+        "--data",
+        "by ticket",
+        receipt["url"].as_str().unwrap(),
+    ]);
+    assert!(sent.ends_with("\n201"), "{sent}");
+    let arrived = std::fs::read_to_string(world.sandbox.join("own.txt")).unwrap();
+    assert_eq!(arrived, "by ticket");
+    assert_eq!(world.refusals(), Vec::<String>::new());
+    let before = world.refusals().len();
+    let address = world.address();
+    let refused = world
+        .system
+        .ask_as("tickets", &["sandbox", "rm", &address, "own.txt"]);
+    assert!(!refused.status.success(), "{refused:?}");
+    world.wait_for_refusal(before).await;
+}
+
+/// `dray ticket serve` until it is dropped.
+struct TicketProcess {
+    process: Child,
+    /// Kept open: a process that cannot write its messages would end.
+    _messages: BufReader<ChildStderr>,
+    url: String,
+}
+
+impl TicketProcess {
+    fn start(system: &DistributedSystem) -> Self {
+        let mut command =
+            system.command_as("tickets", &["ticket", "serve", "--listen", "127.0.0.1:0"]);
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut messages = BufReader::new(process.stderr.take().unwrap());
+        let url = loop {
+            let mut line = String::new();
+            let count = messages.read_line(&mut line).unwrap();
+            assert!(count > 0, "dray ticket serve ended");
+            if let Some(url) = line.trim().strip_prefix("tickets: ") {
+                break url.to_owned();
+            }
+        };
+        Self {
+            process,
+            _messages: messages,
+            url,
+        }
+    }
+}
+
+impl Drop for TicketProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }

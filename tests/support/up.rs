@@ -41,6 +41,11 @@ impl UpServer {
         }
     }
 
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Ends it in order.
     pub(crate) fn end(mut self) {
         let kill = format!("kill -TERM {}", self.process.id());

@@ -114,6 +114,24 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         package: "tesseract-ocr",
         reason: "the text of scans is recognised by the real program",
     },
+    NeededProgram {
+        program: "chromium",
+        probes: &[&["chromium", "--version"]],
+        package: "chromium",
+        reason: "the page of an upload is used as a person uses it",
+    },
+    NeededProgram {
+        program: "chromedriver",
+        probes: &[&["chromedriver", "--version"]],
+        package: "chromium-driver",
+        reason: "drives the browser of that test",
+    },
+    NeededProgram {
+        program: "rclone",
+        probes: &[&["rclone", "version"]],
+        package: "rclone",
+        reason: "downloads through tickets as a client that we did not write",
+    },
 ];
 
 /// For `cargo xtask bench`.

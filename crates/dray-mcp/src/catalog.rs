@@ -23,7 +23,8 @@ pub(crate) fn definition(tool: ToolName, permissions: Permissions) -> Tool {
     )
     .with_title(text.title)
     .with_raw_output_schema(object(output_schema(tool)))
-    .with_annotations(annotations(tool, permissions, text.title))
+    // Without the title: that of the tool comes first (2025-11-25, `BaseMetadata`), and twice would cost tokens.
+    .with_annotations(annotations(tool, permissions))
 }
 
 fn object(schema: Value) -> Arc<JsonObject> {
@@ -74,11 +75,19 @@ fn words(tool: ToolName) -> ToolText {
             "Check a URL",
             "Says whether `fetch` may fetch a URL, and which rule decides. Fetches nothing.",
         ),
+        ToolName::UploadTicket => (
+            "Make an upload URL",
+            "Makes a URL that takes one file past the model, once: by `curl`, or from a browser.",
+        ),
+        ToolName::DownloadTicket => (
+            "Make a download URL",
+            "Makes a URL that gives out one file past the model, once.",
+        ),
     };
     ToolText { title, description }
 }
 
-fn annotations(tool: ToolName, permissions: Permissions, title: &str) -> ToolAnnotations {
+fn annotations(tool: ToolName, permissions: Permissions) -> ToolAnnotations {
     let (read_only, idempotent, open_world) = match tool {
         // `policy_check` with `resolve` sends a DNS query.
         ToolName::Read
@@ -89,8 +98,10 @@ fn annotations(tool: ToolName, permissions: Permissions, title: &str) -> ToolAnn
         ToolName::Get => (!permissions.write, true, true),
         ToolName::Put => (false, false, false),
         ToolName::SendFile => (false, false, true),
+        // The holder of the URL acts, and may be outside.
+        ToolName::UploadTicket | ToolName::DownloadTicket => (false, false, true),
     };
-    ToolAnnotations::with_title(title)
+    ToolAnnotations::new()
         .read_only(read_only)
         // No tool replaces or removes anything.
         .destructive(false)
@@ -107,12 +118,15 @@ fn whole(minimum: u64, maximum: u64) -> Value {
 }
 
 fn schema(required: &[&str], properties: &Value) -> Value {
-    json!({
+    let mut schema = json!({
         "type": "object",
         "properties": properties,
-        "required": required,
         "additionalProperties": false,
-    })
+    });
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
 }
 
 const LOCATION_DESCRIPTION: &str = "Path, URL, `sandbox:PATH` or handle";
@@ -173,7 +187,35 @@ fn input_schema(tool: ToolName, permissions: Permissions) -> Value {
                 "resolve": {"type": "boolean", "description": "Look the host up too"},
             }),
         ),
+        ToolName::UploadTicket => upload_ticket_schema(),
+        ToolName::DownloadTicket => download_ticket_schema(),
     }
+}
+
+fn upload_ticket_schema() -> Value {
+    schema(
+        &[],
+        &json!({
+            "to": text("`sandbox:DIRECTORY` or `chat`"),
+            "name": {"type": "string"},
+            "max_bytes": {"type": "integer"},
+            "media_type": {"type": "string"},
+            "sha256": {"type": "string"},
+            "message": {"type": "string"},
+            "expires_seconds": {"type": "integer"},
+        }),
+    )
+}
+
+fn download_ticket_schema() -> Value {
+    schema(
+        &["from"],
+        &json!({
+            "from": text(LOCATION_DESCRIPTION),
+            "name": {"type": "string"},
+            "expires_seconds": {"type": "integer"},
+        }),
+    )
 }
 
 fn put_schema() -> Value {
@@ -203,7 +245,7 @@ fn send_schema() -> Value {
 
 /// The exact call that continues a result.
 fn next_schema() -> Value {
-    json!({"type": "object", "description": "The call that continues: tool and arguments"})
+    json!({"type": "object"})
 }
 
 fn file_schema() -> Value {
@@ -235,6 +277,11 @@ fn list_output(name: &str) -> Value {
         },
         "required": [name],
     })
+}
+
+/// What both kinds of tickets say. The names of the other properties say what they are.
+fn ticket_output() -> Value {
+    json!({"type": "object", "required": ["url", "curl", "expires_at_ms"]})
 }
 
 fn output_schema(tool: ToolName) -> Value {
@@ -294,6 +341,7 @@ fn output_schema(tool: ToolName) -> Value {
             },
             "required": ["verdict", "complete", "steps"],
         }),
+        ToolName::UploadTicket | ToolName::DownloadTicket => ticket_output(),
     }
 }
 

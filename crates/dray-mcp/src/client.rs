@@ -40,6 +40,7 @@ pub fn declare_calls(identity: Permissions) -> Permissions {
         .calls::<v1::ResolveRequest>()
         .calls::<v1::ReadAttachmentRequest>()
         .calls::<v1::ListSandboxRequest>()
+        .calls::<v1::StatSandboxRequest>()
         .calls::<v1::GetSandboxFileRequest>()
         .calls::<v1::PutSandboxFileRequest>()
         .calls::<v1::SendFileRequested>()

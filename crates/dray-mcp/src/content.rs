@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt as _;
 use crate::client::{ServiceClient, TRANSFER_TIMEOUT};
 use crate::local::{LocalRoot, NewFile};
 use crate::location::{self, Location};
-use crate::options::FileLimits;
+use crate::options::{FileLimits, TicketAccess};
 use crate::progress::ProgressReporter;
 
 /// Size of one read, in bytes.
@@ -55,6 +55,8 @@ pub(crate) struct ContentAccess {
     /// The directory of this machine; `None` where tools may use none.
     pub(crate) root: Option<LocalRoot>,
     pub(crate) limits: FileLimits,
+    /// The ticket endpoint; `None` where tools make no tickets.
+    pub(crate) tickets: Option<TicketAccess>,
 }
 
 impl ContentAccess {

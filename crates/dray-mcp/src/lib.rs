@@ -23,8 +23,7 @@
 //! assert!(!options.offers(ToolName::SendFile));
 //! ```
 //!
-//! What it does not do: know a service, keep files, decide which address may be fetched, or issue tickets for uploads
-//! and downloads.
+//! What it does not do: know a service, keep files, decide which address may be fetched, or serve the URLs of tickets.
 
 mod arguments;
 mod budget;
@@ -50,6 +49,6 @@ pub use client::{ServiceClient, declare_calls};
 pub use http::{BearerToken, HttpEndpoint, HttpError, HttpOptions, InvalidToken};
 pub use input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};
 pub use local::{LocalRoot, RootError};
-pub use options::{FileLimits, Permissions, ServerOptions, ToolName, UnknownTool};
+pub use options::{FileLimits, Permissions, ServerOptions, TicketAccess, ToolName, UnknownTool};
 pub use server::McpServer;
 pub use stdio::{StdioError, serve_stdio};

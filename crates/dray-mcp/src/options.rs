@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use dray_ticket::TicketService;
 use dray_types::ByteSize;
 
 /// A tool of the server.
@@ -26,6 +27,10 @@ pub enum ToolName {
     ResolveFileArguments,
     /// Says whether a URL may be fetched, and why.
     PolicyCheck,
+    /// Makes a URL through which one file comes in.
+    UploadTicket,
+    /// Makes a URL through which one file goes out.
+    DownloadTicket,
 }
 
 /// The text names no tool.
@@ -37,7 +42,7 @@ pub struct UnknownTool {
 
 impl ToolName {
     /// Every tool, in the order in which the server lists them.
-    pub const ALL_TOOLS: [Self; 9] = [
+    pub const ALL_TOOLS: [Self; 11] = [
         Self::Read,
         Self::Fetch,
         Self::List,
@@ -47,6 +52,8 @@ impl ToolName {
         Self::Receipts,
         Self::ResolveFileArguments,
         Self::PolicyCheck,
+        Self::UploadTicket,
+        Self::DownloadTicket,
     ];
 
     /// The name in the protocol.
@@ -61,6 +68,8 @@ impl ToolName {
             Self::Receipts => "receipts",
             Self::ResolveFileArguments => "resolve_file_arguments",
             Self::PolicyCheck => "policy_check",
+            Self::UploadTicket => "upload_ticket",
+            Self::DownloadTicket => "download_ticket",
         }
     }
 }
@@ -112,6 +121,15 @@ impl Default for FileLimits {
     }
 }
 
+/// The ticket endpoint of a server: files go past the model through its URLs.
+#[derive(Clone, Debug)]
+pub struct TicketAccess {
+    /// Makes the tickets.
+    pub service: TicketService,
+    /// Base of their URLs, such as `http://127.0.0.1:7340`.
+    pub base_url: String,
+}
+
 /// What a server offers.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
@@ -121,6 +139,8 @@ pub struct ServerOptions {
     pub permissions: Permissions,
     /// Largest files of this machine that tools take.
     pub limits: FileLimits,
+    /// The ticket endpoint; without one there are no ticket tools.
+    pub tickets: Option<TicketAccess>,
 }
 
 impl ServerOptions {
@@ -129,6 +149,7 @@ impl ServerOptions {
         let permitted = match tool {
             ToolName::Put => self.permissions.write,
             ToolName::SendFile => self.permissions.send,
+            ToolName::UploadTicket | ToolName::DownloadTicket => self.tickets.is_some(),
             ToolName::Read
             | ToolName::Fetch
             | ToolName::List
@@ -168,7 +189,10 @@ mod tests {
             },
             ..ServerOptions::default()
         };
-        assert_eq!(names(&all), ToolName::ALL_TOOLS);
+        let tickets = [ToolName::UploadTicket, ToolName::DownloadTicket];
+        let without_endpoint = ToolName::ALL_TOOLS.into_iter();
+        let without_endpoint = without_endpoint.filter(|tool| !tickets.contains(tool));
+        assert!(names(&all).into_iter().eq(without_endpoint));
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl McpServer {
                     client,
                     root,
                     limits: options.limits,
+                    tickets: options.tickets.clone(),
                 },
                 options,
                 tools,

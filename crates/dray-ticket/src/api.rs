@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Limited};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::destination::TicketDestination;
 use crate::endpoint::{EndpointState, with_common_headers};
 use crate::fields;
 use crate::issue::TicketRequest;
@@ -49,6 +50,12 @@ pub struct TicketOrder {
     /// File name for people.
     #[serde(default)]
     pub name: String,
+    /// Where an upload goes once it is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<TicketDestination>,
+    /// File in the sandbox of the session that a download is for, instead of a digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_path: Option<String>,
     /// Seconds until the ticket ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_s: Option<u64>,
@@ -100,7 +107,12 @@ impl TicketService {
         let sha256 = order.sha256.as_deref().map(str::parse::<Sha256Digest>);
         let sha256 = sha256.transpose();
         let sha256 = sha256.map_err(|_| TicketProblem::Invalid("the digest is not valid"))?;
-        let mut request = match order.direction {
+        let lifetime = order.lifetime_s.map(Duration::from_secs);
+        let with_lifetime = |request: TicketRequest| match lifetime {
+            Some(lifetime) => request.lifetime(lifetime),
+            None => request,
+        };
+        let request = match order.direction {
             TicketDirection::Upload => {
                 let most = order.size.unwrap_or(self.inner.limits.max_bytes);
                 TicketRequest::upload(order.max_bytes.unwrap_or(most))
@@ -108,6 +120,15 @@ impl TicketService {
                     .media_type(order.media_type)
                     .sha256(sha256)
                     .name(order.name)
+                    .destination(order.destination)
+            }
+            TicketDirection::Download if order.sandbox_path.is_some() => {
+                let path = order.sandbox_path.unwrap_or_default();
+                let named = |request: TicketRequest| match order.name.as_str() {
+                    "" => with_lifetime(request),
+                    name => with_lifetime(request.name(name)),
+                };
+                return self.issue_sandbox_download(&principal, &path, named).await;
             }
             TicketDirection::Download => {
                 let missing = TicketProblem::Invalid("the digest is missing");
@@ -119,10 +140,7 @@ impl TicketService {
                 TicketRequest::download(content).name(order.name)
             }
         };
-        if let Some(seconds) = order.lifetime_s {
-            request = request.lifetime(Duration::from_secs(seconds));
-        }
-        self.issue(&principal, request).await
+        self.issue(&principal, with_lifetime(request)).await
     }
 
     async fn stored_content(

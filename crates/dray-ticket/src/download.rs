@@ -79,6 +79,9 @@ impl TicketService {
             start: 0,
             end: content.size,
         };
+        if matches!(*method, Method::GET | Method::HEAD) {
+            self.check_source(&ticket.record).await?;
+        }
         let body = match *method {
             Method::HEAD => Body::empty(),
             Method::GET => {
@@ -148,6 +151,10 @@ impl DownloadBody {
         loop {
             // `None` comes only after size and digest of the whole were compared, also for a range.
             let Some(bytes) = self.reader.next().await? else {
+                // The last bytes leave only when the file that they stand for is still the same.
+                if let Some(ticket) = &self.ticket {
+                    self.service.check_source(&ticket.record).await?;
+                }
                 let last = self.held.take();
                 return Ok(last.map(|bytes| self.count(bytes)));
             };

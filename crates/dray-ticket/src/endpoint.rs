@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::any;
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use crate::problem::TicketProblem;
 use crate::protocol::{TUS_VERSION, UploadProtocol};
 use crate::record::TicketDirection;
 use crate::upload::UploadCall;
-use crate::{TicketService, api};
+use crate::{TicketService, api, page};
 
 /// Interval between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
@@ -132,8 +132,11 @@ async fn serve_ticket(
     request: Request,
 ) -> Response {
     let is_tus = UploadProtocol::of(request.headers()) == UploadProtocol::Tus;
+    // A browser that opens the page or sends its form; scripts and programs ask for JSON or for anything.
+    let is_page = page::prefers_page(request.headers());
     let response = match serve_found(&state, &secret, request).await {
         Ok(response) => response,
+        Err(problem) if is_page => page::problem_page(&problem),
         Err(problem) => problem.into_response(),
     };
     with_common_headers(response, is_tus)
@@ -152,9 +155,6 @@ async fn serve_found(
                 .service
                 .download(ticket, &head.method, &head.headers)
                 .await
-        }
-        TicketDirection::Upload if head.method == Method::GET => {
-            Err(TicketProblem::MethodNotAllowed)
         }
         TicketDirection::Upload => {
             let call = UploadCall {
@@ -175,10 +175,12 @@ pub(crate) fn with_common_headers(mut response: Response, is_tus: bool) -> Respo
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     );
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; sandbox"),
-    );
+    // Pages for people have a policy of their own.
+    headers
+        .entry(header::CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static(
+            "default-src 'none'; frame-ancestors 'none'; sandbox",
+        ));
     headers.insert(
         header::REFERRER_POLICY,
         HeaderValue::from_static("no-referrer"),

@@ -62,6 +62,19 @@ pub(crate) fn digest_field(
     }
 }
 
+/// The file name in `Upload-Metadata` of tus: pairs of a key and a value in base64. Empty when there is none.
+pub(crate) fn tus_file_name(headers: &HeaderMap) -> String {
+    use base64::Engine as _;
+    let metadata = field(headers, "upload-metadata").unwrap_or_default();
+    let value = metadata.split(',').find_map(|pair| {
+        let (key, value) = pair.trim().split_once(' ')?;
+        // `name` is what some clients send.
+        ["filename", "name"].contains(&key).then_some(value.trim())
+    });
+    let decoded = base64::engine::general_purpose::STANDARD.decode(value.unwrap_or_default());
+    String::from_utf8(decoded.unwrap_or_default()).unwrap_or_default()
+}
+
 /// The value of a digest field.
 pub(crate) fn digest_value(sha256: Sha256Digest) -> String {
     use base64::Engine as _;
@@ -173,6 +186,25 @@ mod tests {
         assert_eq!(read("sha-512=:AAAA:"), Ok(None));
         for wrong in ["sha-256=abc", "sha-256=:AAAA:", ":::", "sha-256"] {
             assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_file_name_of_tus_metadata_is_decoded() {
+        let read = |text: &str| tus_file_name(&headers("upload-metadata", text));
+        assert_eq!(
+            read("type dGV4dA==,filename cmVwb3J0LnBkZg=="),
+            "report.pdf"
+        );
+        assert_eq!(read("name w5xiLnR4dA=="), "\u{dc}b.txt");
+        for none in [
+            "",
+            "filename",
+            "filename ???",
+            "filename /w==",
+            "type dGV4dA==",
+        ] {
+            assert_eq!(read(none), "", "{none}");
         }
     }
 

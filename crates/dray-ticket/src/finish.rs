@@ -15,6 +15,9 @@ use crate::service::LoadedTicket;
 /// Longest time for putting segments together.
 const FINISH_TIMEOUT: Duration = Duration::from_mins(30);
 
+/// Attempts to put the segments together while the store is not available.
+const MAX_ATTEMPTS: u32 = 3;
+
 /// Types of applications whose content shows what it is.
 const RECOGNISED_APPLICATIONS: [&str; 5] = [
     names::PDF,
@@ -25,14 +28,17 @@ const RECOGNISED_APPLICATIONS: [&str; 5] = [
 ];
 
 impl TicketService {
-    /// Checks size, digest and type of what was staged, stores it as one artifact, and ends the ticket. When a check
-    /// fails, nothing is stored and the ticket is spent.
+    /// Checks size, digest and type of what was staged, stores it as one artifact, brings that to the destination of
+    /// the ticket, and ends the ticket. When a check fails, nothing is stored and the ticket is spent.
     ///
     /// It must not be dropped half-way, so it runs in a task of its own.
     pub(crate) async fn finish_upload(
         &self,
         mut ticket: LoadedTicket,
-    ) -> Result<StoredContent, TicketProblem> {
+    ) -> Result<TicketRecord, TicketProblem> {
+        if ticket.record.state == TicketState::Stored {
+            return self.deliver(ticket).await;
+        }
         let now_ms = self.inner.clock.now_ms();
         let deadline = Deadline::after(now_ms, FINISH_TIMEOUT);
         // Two requests may see that everything is there; one of them gets the lease.
@@ -41,11 +47,22 @@ impl TicketService {
             ..crate::receive::new_lease(now_ms)
         });
         self.save(&mut ticket).await?;
-        match self.make_artifact(&ticket.record, deadline).await {
+        let mut made = self.make_artifact(&ticket.record, deadline).await;
+        // The segments are all in the store, so a request of it that broke costs the client nothing.
+        for _ in 1..MAX_ATTEMPTS {
+            if !matches!(made, Err(TicketProblem::Unavailable)) {
+                break;
+            }
+            made = self.make_artifact(&ticket.record, deadline).await;
+        }
+        match made {
             Ok(content) => {
-                ticket.record.content = Some(content.clone());
-                self.end(ticket, TicketState::Complete).await?;
-                Ok(content)
+                ticket.record.content = Some(content);
+                if ticket.record.destination.is_none() {
+                    return self.end(ticket, TicketState::Complete).await;
+                }
+                let ticket = self.mark_stored(ticket).await?;
+                self.deliver(ticket).await
             }
             Err(
                 problem @ (TicketProblem::Unavailable
@@ -62,6 +79,17 @@ impl TicketService {
                 Err(problem)
             }
         }
+    }
+
+    /// Records that the content is stored, so that a restart does not lose it, and drops the segments.
+    async fn mark_stored(&self, mut ticket: LoadedTicket) -> Result<LoadedTicket, TicketProblem> {
+        let segments = std::mem::take(&mut ticket.record.segments);
+        ticket.record.state = TicketState::Stored;
+        ticket.record.lease = None;
+        self.save(&mut ticket).await?;
+        self.remove_segments(&ticket.record, &segments).await;
+        self.settle_usage(&ticket).await;
+        Ok(ticket)
     }
 
     async fn make_artifact(

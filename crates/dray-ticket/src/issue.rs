@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use dray_types::Sha256Digest;
 
+use crate::destination::TicketDestination;
 use crate::problem::TicketProblem;
 use crate::record::{StoredContent, TicketDirection};
+use crate::sandbox_source::PinnedFile;
 use crate::service::TicketLimits;
 
 /// Time after which a ticket ends unless its maker says otherwise.
@@ -24,6 +26,8 @@ pub struct TicketRequest {
     pub(crate) name: String,
     pub(crate) lifetime: Duration,
     pub(crate) content: Option<StoredContent>,
+    pub(crate) destination: Option<TicketDestination>,
+    pub(crate) pinned: Option<PinnedFile>,
 }
 
 impl TicketRequest {
@@ -38,6 +42,8 @@ impl TicketRequest {
             name: String::new(),
             lifetime: DEFAULT_LIFETIME,
             content: None,
+            destination: None,
+            pinned: None,
         }
     }
 
@@ -86,6 +92,20 @@ impl TicketRequest {
         self
     }
 
+    /// Where the upload goes once it is stored.
+    #[must_use]
+    pub fn destination(mut self, destination: Option<TicketDestination>) -> Self {
+        self.destination = destination;
+        self
+    }
+
+    /// The file of a sandbox that the content is a copy of.
+    #[must_use]
+    pub(crate) fn pinned(mut self, pinned: PinnedFile) -> Self {
+        self.pinned = Some(pinned);
+        self
+    }
+
     pub(crate) fn check(&self, limits: &TicketLimits) -> Result<(), TicketProblem> {
         if self.max_bytes > limits.max_bytes {
             return Err(TicketProblem::TooLarge {
@@ -110,7 +130,10 @@ impl TicketRequest {
         if !is_type {
             return Err(TicketProblem::Invalid("the media type is not valid"));
         }
-        Ok(())
+        match &self.destination {
+            Some(destination) => destination.check(),
+            None => Ok(()),
+        }
     }
 }
 

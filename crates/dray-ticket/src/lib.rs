@@ -10,7 +10,8 @@
 //! - [`TicketRecords`] keeps the state: in a bucket of the bus, or in a directory of this machine.
 //!
 //! Bytes of an upload are staged in segments, which survive the death of this process. The artifact exists only after
-//! size, digest and type were checked.
+//! size, digest and type were checked. A ticket may end in a sandbox or a chat ([`TicketDestination`]): then the request
+//! that completes the upload brings the artifact there and returns the receipt.
 //!
 //! What it does not do: it decides nothing about who may make a ticket but by the key of the endpoint, and it speaks no
 //! TLS; a proxy before it does.
@@ -30,19 +31,24 @@
 //! # }
 //! ```
 
+mod active;
 mod api;
+mod destination;
 mod disposition;
 mod download;
 mod endpoint;
 mod fields;
 mod finish;
+mod form;
 mod issue;
+mod page;
 mod principal;
 mod problem;
 mod protocol;
 mod receive;
 mod record;
 mod records;
+mod sandbox_source;
 mod service;
 mod upload;
 mod usage;
@@ -51,10 +57,12 @@ mod usage;
 mod tests;
 
 pub use api::{TicketOrder, TicketReceipt, key_text};
+pub use destination::{TicketDestination, declare_rights};
 pub use endpoint::{EndpointError, TicketEndpoint};
 pub use issue::{IssuedTicket, TicketRequest};
 pub use principal::Principal;
-pub use problem::TicketProblem;
+pub use problem::{DestinationFailure, TicketProblem};
 pub use record::{StoredContent, TicketDirection};
+pub use records::TICKET_BUCKET;
 pub use records::{RecordError, TicketRecords};
 pub use service::{TicketLimits, TicketService};

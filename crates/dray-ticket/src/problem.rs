@@ -7,6 +7,7 @@ use dray_types::{Fault, FaultCode};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
+use crate::record::StoredContent;
 use crate::records::RecordError;
 
 /// What every problem type of this crate begins with.
@@ -112,6 +113,21 @@ pub enum TicketProblem {
     /// The content of a download is gone or damaged.
     #[error("the content is not available any more")]
     ContentGone,
+    /// The content is stored and has not reached its destination, so another body is not taken.
+    #[error("the content is stored already and waits for its destination")]
+    AlreadyStored,
+    /// The content is stored, and its destination did not take it.
+    #[error("the file is stored, but the {} did not take it: {}", .0.kind, .0.message.trim_end_matches('.'))]
+    DestinationFailed(Box<DestinationFailure>),
+    /// The file in the sandbox is not what it was when the ticket was made.
+    #[error("the file in the sandbox changed after the ticket was made")]
+    SourceChanged,
+    /// The file of the sandbox cannot be copied into the store, so there is no ticket for it.
+    #[error("the file cannot be copied out of the sandbox: {}", .0.message.trim_end_matches('.'))]
+    SourceFailed(Box<Fault>),
+    /// The sandbox cannot be asked whether the file changed.
+    #[error("the sandbox of the file is not available")]
+    SourceUnavailable,
     /// The connection broke or stood still. What came is kept for a continuation.
     #[error("the connection broke before the content was whole")]
     Interrupted,
@@ -123,15 +139,45 @@ pub enum TicketProblem {
     Unavailable,
 }
 
+/// Why a destination did not take stored content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationFailure {
+    /// `sandbox` or `chat`.
+    pub kind: &'static str,
+    /// Code of the fault, as `not_found`.
+    pub code: String,
+    /// Its stable detail.
+    pub detail: String,
+    /// Its sentence.
+    pub message: String,
+    /// Its advice.
+    pub advice: String,
+    /// Whether the same attempt may succeed later without a change.
+    pub is_retryable: bool,
+    /// The operation, which every further attempt has too.
+    pub operation_id: String,
+    /// What is stored.
+    pub content: Option<StoredContent>,
+}
+
 impl TicketProblem {
     /// The HTTP status.
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::Unknown => StatusCode::NOT_FOUND,
-            Self::Expired | Self::Used | Self::Spent | Self::Revoked | Self::ContentGone => {
-                StatusCode::GONE
+            Self::Expired
+            | Self::Used
+            | Self::Spent
+            | Self::Revoked
+            | Self::ContentGone
+            | Self::SourceChanged => StatusCode::GONE,
+            Self::InUse | Self::Superseded | Self::AlreadyStored | Self::OffsetMismatch { .. } => {
+                StatusCode::CONFLICT
             }
-            Self::InUse | Self::Superseded | Self::OffsetMismatch { .. } => StatusCode::CONFLICT,
+            Self::DestinationFailed(failure) if failure.is_retryable => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::DestinationFailed(_) | Self::SourceFailed(_) => StatusCode::BAD_GATEWAY,
             Self::InconsistentLength | Self::Invalid(_) | Self::Interrupted => {
                 StatusCode::BAD_REQUEST
             }
@@ -144,7 +190,7 @@ impl TicketProblem {
             Self::RangeNotSatisfiable { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable | Self::SourceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -173,6 +219,11 @@ impl TicketProblem {
             Self::RangeNotSatisfiable { .. } => "range-not-satisfiable",
             Self::PreconditionFailed => "precondition-failed",
             Self::ContentGone => "content-gone",
+            Self::AlreadyStored => "content-stored",
+            Self::DestinationFailed(_) => "destination-failed",
+            Self::SourceChanged => "source-changed",
+            Self::SourceFailed(_) => "source-failed",
+            Self::SourceUnavailable => "source-unavailable",
             Self::Interrupted => "upload-interrupted",
             Self::StorageFull => "storage-full",
             Self::Unavailable => "storage-unavailable",
@@ -183,8 +234,13 @@ impl TicketProblem {
     pub const fn advice(&self) -> &'static str {
         match self {
             Self::Unknown => "Check that the whole URL was copied, or ask for a new ticket.",
-            Self::Expired | Self::Revoked | Self::Spent | Self::ContentGone => {
-                "Ask for a new ticket."
+            Self::Expired
+            | Self::Revoked
+            | Self::Spent
+            | Self::ContentGone
+            | Self::SourceChanged => "Ask for a new ticket.",
+            Self::AlreadyStored | Self::DestinationFailed(_) => {
+                "Send `POST` without a body to the same URL to try the destination again."
             }
             Self::Used => "A ticket works once. Ask for a new one.",
             Self::InUse => "Wait until the other request ends, or continue the upload with PATCH.",
@@ -208,7 +264,8 @@ impl TicketProblem {
             Self::RangeNotSatisfiable { .. } => "Ask for a range inside the content.",
             Self::PreconditionFailed => "Start from the beginning.",
             Self::StorageFull => "Ask the operator for room, then continue the upload.",
-            Self::Unavailable => "Try again in a moment.",
+            Self::SourceFailed(_) => "Check the path and the sandbox of the session.",
+            Self::Unavailable | Self::SourceUnavailable => "Try again in a moment.",
         }
     }
 
@@ -235,6 +292,9 @@ impl TicketProblem {
             fields.insert("expected-offset".to_owned(), json!(expected));
             fields.insert("provided-offset".to_owned(), json!(provided));
         }
+        if let (Self::DestinationFailed(failure), Some(fields)) = (self, document.as_object_mut()) {
+            fields.extend(failure.fields());
+        }
         document
     }
 
@@ -259,7 +319,11 @@ impl TicketProblem {
                     headers.insert(header::CONTENT_RANGE, value);
                 }
             }
-            Self::InUse | Self::Unavailable => {
+            Self::DestinationFailed(failure) if !failure.is_retryable => {}
+            Self::InUse
+            | Self::Unavailable
+            | Self::SourceUnavailable
+            | Self::DestinationFailed(_) => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             Self::Unauthorized => {
@@ -270,6 +334,28 @@ impl TicketProblem {
             _ => {}
         }
         response
+    }
+}
+
+impl DestinationFailure {
+    /// The members of the problem document that only this problem has.
+    fn fields(&self) -> serde_json::Map<String, Value> {
+        let content = self.content.as_ref();
+        let members = json!({
+            "destination": self.kind,
+            "fault": self.code,
+            "fault_detail": self.detail,
+            "fault_advice": self.advice,
+            "retryable": self.is_retryable,
+            "operation_id": self.operation_id,
+            "artifact": content.map(|content| format!("dray://artifact/{}", content.sha256)),
+            "sha256": content.map(|content| content.sha256.as_str()),
+            "size": content.map(|content| content.size),
+        });
+        match members {
+            Value::Object(members) => members,
+            _ => serde_json::Map::new(),
+        }
     }
 }
 
@@ -310,14 +396,17 @@ impl From<ReadError> for TicketProblem {
 
 impl From<TicketProblem> for Fault {
     fn from(problem: TicketProblem) -> Self {
+        if let TicketProblem::SourceFailed(fault) = problem {
+            return *fault;
+        }
         let code = match problem.status() {
             StatusCode::NOT_FOUND | StatusCode::GONE => FaultCode::NotFound,
             StatusCode::PAYLOAD_TOO_LARGE => FaultCode::TooLarge,
             StatusCode::TOO_MANY_REQUESTS => FaultCode::RateLimited,
             StatusCode::UNAUTHORIZED => FaultCode::Denied,
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => {
-                FaultCode::Unavailable
-            }
+            StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::INSUFFICIENT_STORAGE
+            | StatusCode::BAD_GATEWAY => FaultCode::Unavailable,
             _ => FaultCode::InvalidArgument,
         };
         // A sentence for people; the error text of Rust begins in lower case.

@@ -48,6 +48,8 @@ pub(crate) struct UploadRequest {
     pub(crate) whole_sha256: Option<Sha256Digest>,
     /// Media type that the sender announces for the whole content.
     pub(crate) media_type: Option<String>,
+    /// File name by the sender; empty when it gives none.
+    pub(crate) sender_name: String,
 }
 
 impl UploadProtocol {
@@ -77,6 +79,7 @@ impl UploadRequest {
             body_sha256: fields::digest_field(headers, "content-digest")?,
             whole_sha256: fields::digest_field(headers, "repr-digest")?,
             media_type: None,
+            sender_name: String::new(),
         };
         let upload_length = fields::number_field(headers, "upload-length")?;
         let content_length = fields::number_field(headers, header::CONTENT_LENGTH.as_str())?;
@@ -90,6 +93,7 @@ impl UploadRequest {
                 check_part_type(content_type.as_deref(), TUS_PART)?;
                 request.completes = None;
                 request.length = upload_length;
+                request.sender_name = fields::tus_file_name(headers);
             }
             UploadProtocol::Resumable => {
                 if is_part {
@@ -115,16 +119,18 @@ impl UploadRequest {
                 request.length = content_length;
             }
         }
-        // What clients send when nobody set a type: it says nothing about the content.
-        request.media_type = request.media_type.filter(|media_type| {
-            ![
-                "application/octet-stream",
-                "application/x-www-form-urlencoded",
-            ]
-            .contains(&media_type.as_str())
-        });
+        request.media_type = announced_type(request.media_type);
         Ok(request)
     }
+}
+
+/// The announced type, without those that clients send when no type was set: they say nothing about the content.
+pub(crate) fn announced_type(media_type: Option<String>) -> Option<String> {
+    let says_nothing = [
+        "application/octet-stream",
+        "application/x-www-form-urlencoded",
+    ];
+    media_type.filter(|media_type| !says_nothing.contains(&media_type.as_str()))
 }
 
 fn check_part_type(found: Option<&str>, expected: &'static str) -> Result<(), TicketProblem> {

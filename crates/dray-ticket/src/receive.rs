@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use dray_presentation::name::clean_name;
 use dray_store::MAX_SEGMENT_BYTES;
 use dray_types::Sha256Digest;
 use http_body_util::BodyExt as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::TicketService;
+use crate::active::ActiveGuard;
 use crate::problem::TicketProblem;
 use crate::protocol::{UploadRequest, UploadStart};
 use crate::record::{
@@ -42,6 +44,8 @@ struct BodyReceiver<'a> {
     /// What the ticket had when the request began.
     first_segment: usize,
     first_byte: u64,
+    /// Dropped last, when everything is recorded.
+    active: ActiveGuard,
 }
 
 impl TicketService {
@@ -57,6 +61,7 @@ impl TicketService {
     ) -> Result<ReceivedBody, TicketProblem> {
         check_request(&ticket.record, &request)?;
         let ticket = self.lease_upload(ticket, &request).await?;
+        let active = self.inner.active.register(&ticket.key);
         let mut receiver = BodyReceiver {
             service: self,
             first_segment: ticket.record.segments.len(),
@@ -66,6 +71,7 @@ impl TicketService {
             buffer: BytesMut::new(),
             hasher: Sha256::new(),
             saved_ms: self.inner.clock.now_ms(),
+            active,
         };
         match receiver.take(body).await {
             Ok(()) => receiver.close_body().await,
@@ -99,6 +105,9 @@ impl TicketService {
             UploadStart::Offset(_) => Vec::new(),
         };
         record.state = TicketState::Active;
+        if record.name.is_empty() && !request.sender_name.is_empty() {
+            record.name = clean_name(&request.sender_name);
+        }
         record.announced = request.length.or(record.announced);
         let announced = request.whole_sha256.map(Sha256Digest::to_hex);
         record.announced_sha256 = announced.or(record.announced_sha256.take());
@@ -117,7 +126,11 @@ impl BodyReceiver<'_> {
     async fn take(&mut self, mut body: Body) -> Result<(), TicketProblem> {
         let idle_timeout = self.service.inner.limits.idle_timeout;
         loop {
-            let frame = tokio::time::timeout(idle_timeout, body.frame()).await;
+            let frame = tokio::select! {
+                biased;
+                frame = tokio::time::timeout(idle_timeout, body.frame()) => frame,
+                () = self.active.handed_over() => return Err(TicketProblem::Interrupted),
+            };
             let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
@@ -300,6 +313,9 @@ pub(crate) fn new_lease(now_ms: u64) -> TicketLease {
 fn check_request(record: &TicketRecord, request: &UploadRequest) -> Result<(), TicketProblem> {
     if record.direction != TicketDirection::Upload {
         return Err(TicketProblem::MethodNotAllowed);
+    }
+    if record.state == TicketState::Stored {
+        return Err(TicketProblem::AlreadyStored);
     }
     if let (Some(expected), Some(found)) = (&record.media_type, &request.media_type)
         && !dray_media_type::matches_pattern(Some(found), expected)

@@ -3,6 +3,10 @@
 use dray_store::StagedSegment;
 use dray_types::{OperationId, Sha256Digest, TenantId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::destination::TicketDestination;
+use crate::sandbox_source::PinnedFile;
 
 /// Most segments of one upload: a record stays below the largest message of a bucket, 256 KiB.
 pub(crate) const MAX_SEGMENTS: usize = 2_000;
@@ -25,6 +29,8 @@ pub(crate) enum TicketState {
     Open,
     /// Bytes are on their way, or were until a connection broke.
     Active,
+    /// The content is stored and checked, and has not reached its destination.
+    Stored,
     /// The transfer is whole; the ticket is used.
     Complete,
     /// All bytes came and were not what the ticket asks for; they are removed.
@@ -89,6 +95,15 @@ pub(crate) struct TicketRecord {
     pub(crate) lease: Option<TicketLease>,
     /// The finished content; of a download from the start.
     pub(crate) content: Option<StoredContent>,
+    /// Where an upload goes after the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) destination: Option<TicketDestination>,
+    /// What the destination confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) receipt: Option<Value>,
+    /// The file of a sandbox that a download stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pinned: Option<PinnedFile>,
 }
 
 impl SegmentRecord {

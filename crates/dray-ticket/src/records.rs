@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
 
+/// Bucket of the bus with the records of tickets.
+pub const TICKET_BUCKET: &str = "dray_tickets";
 /// Bytes of the revision before the value in a file.
 const REVISION_BYTES: usize = 8;
 

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_bus::Bus;
 use dray_presentation::name;
 use dray_store::Store;
 use dray_types::{Clock, OperationId, Sha256Digest};
 use tokio_util::task::TaskTracker;
 
+use crate::active::ActiveUploads;
 use crate::issue::{IssuedTicket, TicketRequest};
 use crate::principal::Principal;
 use crate::problem::TicketProblem;
-use crate::record::{SegmentRecord, TicketRecord, TicketState};
+use crate::record::{SegmentRecord, TicketDirection, TicketRecord, TicketState};
 use crate::records::{RecordError, TicketRecords};
 use crate::usage::PrincipalUsage;
 
@@ -59,12 +61,16 @@ pub struct TicketService {
     pub(crate) inner: Arc<ServiceState>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ServiceState {
     pub(crate) records: TicketRecords,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) limits: TicketLimits,
+    /// The way to sandboxes and chats; without it tickets begin and end in the store.
+    pub(crate) bus: Option<Bus>,
+    /// Uploads at work in this process.
+    pub(crate) active: ActiveUploads,
     /// Owner of transfers: they end in order when their connection breaks.
     pub(crate) tasks: TaskTracker,
 }
@@ -86,8 +92,20 @@ impl TicketService {
                 store,
                 clock,
                 limits,
+                bus: None,
+                active: ActiveUploads::default(),
                 tasks: TaskTracker::new(),
             }),
+        }
+    }
+
+    /// Lets uploads end in a sandbox or a chat, and downloads begin in a sandbox, through the services on this bus.
+    #[must_use]
+    pub fn with_bus(self, bus: Bus) -> Self {
+        let mut state = ServiceState::clone(&self.inner);
+        state.bus = Some(bus);
+        Self {
+            inner: Arc::new(state),
         }
     }
 
@@ -103,6 +121,11 @@ impl TicketService {
     ) -> Result<IssuedTicket, TicketProblem> {
         let inner = &self.inner;
         request.check(&inner.limits)?;
+        if request.destination.is_some() && inner.bus.is_none() {
+            return Err(TicketProblem::Invalid(
+                "this endpoint reaches no destinations",
+            ));
+        }
         let now_ms = inner.clock.now_ms();
         let lifetime_ms = u64::try_from(request.lifetime.as_millis()).unwrap_or(u64::MAX);
         let expires_at_ms = now_ms.saturating_add(lifetime_ms);
@@ -139,6 +162,9 @@ impl TicketService {
             moved: 0,
             lease: None,
             content: request.content,
+            destination: request.destination,
+            receipt: None,
+            pinned: request.pinned,
         };
         inner.records.put(&key, encoded(&record), 0).await?;
         Ok(IssuedTicket {
@@ -186,12 +212,12 @@ impl TicketService {
             TicketState::Complete => Err(TicketProblem::Used),
             TicketState::Failed => Err(TicketProblem::Spent),
             TicketState::Revoked => Err(TicketProblem::Revoked),
-            TicketState::Open | TicketState::Active
+            TicketState::Open | TicketState::Active | TicketState::Stored
                 if record.is_expired(self.inner.clock.now_ms()) =>
             {
                 Err(TicketProblem::Expired)
             }
-            TicketState::Open | TicketState::Active => Ok(()),
+            TicketState::Open | TicketState::Active | TicketState::Stored => Ok(()),
         }
     }
 
@@ -228,15 +254,18 @@ impl TicketService {
         ticket.record.lease = None;
         self.save(&mut ticket).await?;
         self.remove_segments(&ticket.record, &segments).await;
-        let moved = match (state, &ticket.record.content) {
-            (TicketState::Complete, Some(content)) => content.size,
-            _ => 0,
-        };
-        self.settle_usage(&ticket, moved).await;
+        self.settle_usage(&ticket).await;
         Ok(ticket.record)
     }
 
-    async fn settle_usage(&self, ticket: &LoadedTicket, moved: u64) {
+    /// Counts the bytes that moved, instead of those that the ticket reserved.
+    pub(crate) async fn settle_usage(&self, ticket: &LoadedTicket) {
+        let record = &ticket.record;
+        // An upload has content only once it is stored, and a download from the start.
+        let has_moved =
+            record.direction == TicketDirection::Upload || record.state == TicketState::Complete;
+        let content = record.content.as_ref().filter(|_| has_moved);
+        let moved = content.map_or(0, |content| content.size);
         let (Ok(tenant), Ok(session)) =
             (ticket.record.tenant.parse(), ticket.record.session.parse())
         else {

@@ -1,9 +1,12 @@
 //! Tickets over real HTTP, against the embedded store.
 
+mod destination;
 mod download;
+mod form;
 mod limits;
 mod plain;
 mod records;
+mod refusals;
 mod resumable;
 mod tus;
 
@@ -11,6 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dray_bus::Bus;
 use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{Clock, OperationId, Sha256Digest};
@@ -52,15 +56,32 @@ impl TestEndpoint {
     }
 
     pub(crate) async fn with(limits: TicketLimits, capacity: u64) -> Self {
+        Self::start(limits, capacity, None).await
+    }
+
+    /// An endpoint that makes calls.
+    pub(crate) async fn with_bus(bus: Bus) -> Self {
+        Self::start(TicketLimits::default(), u64::MAX, Some(bus)).await
+    }
+
+    async fn start(limits: TicketLimits, capacity: u64, bus: Option<Bus>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (storage, options) = EmbeddedS3::with_capacity(&folder.path().join("store"), capacity)
             .await
             .unwrap();
         // Signatures of requests need the time of the machine; only tickets see the clock that tests move.
         let store = Store::open(&options, Clock::system()).await.unwrap();
-        let clock = Clock::manual(START_MS);
+        // Calls have deadlines, which the bus compares with its own clock.
+        let clock = if bus.is_some() {
+            Clock::system()
+        } else {
+            Clock::manual(START_MS)
+        };
         let records = TicketRecords::directory(&folder.path().join("tickets")).unwrap();
-        let service = TicketService::new(records, store.clone(), clock.clone(), limits);
+        let mut service = TicketService::new(records, store.clone(), clock.clone(), limits);
+        if let Some(bus) = bus {
+            service = service.with_bus(bus);
+        }
         let (address, stop) = serve(&service).await;
         Self {
             service,
@@ -78,6 +99,14 @@ impl TestEndpoint {
         let records = self.service.inner.records.clone();
         let service = TicketService::new(records, self.store.clone(), self.clock.clone(), limits);
         serve(&service).await
+    }
+
+    /// As [`Self::replica`], for an endpoint that makes calls.
+    pub(crate) async fn replica_with_bus(&self, bus: Bus) -> (SocketAddr, impl Drop + use<>) {
+        let records = self.service.inner.records.clone();
+        let limits = TicketLimits::default();
+        let service = TicketService::new(records, self.store.clone(), self.clock.clone(), limits);
+        serve(&service.with_bus(bus)).await
     }
 
     pub(crate) async fn issue(&self, request: TicketRequest) -> String {
@@ -262,4 +291,13 @@ pub(crate) async fn until<F: Future<Output = bool>>(mut condition: impl FnMut() 
     tokio::time::timeout(Duration::from_secs(30), wait)
         .await
         .expect("the condition in time");
+}
+
+/// Sends the head and a part of the body, and breaks the connection.
+pub(crate) async fn break_after(world: &TestEndpoint, head: &str, part: &[u8]) {
+    let mut stream = connect(world.address).await;
+    let head = with_version(head);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(part).await.unwrap();
+    stream.shutdown().await.unwrap();
 }

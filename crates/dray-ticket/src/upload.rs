@@ -5,12 +5,15 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use serde_json::json;
+use http_body::Body as _;
+use serde_json::{Value, json};
 
 use crate::TicketService;
+use crate::form;
+use crate::page;
 use crate::problem::TicketProblem;
 use crate::protocol::{TUS_VERSION, UploadProtocol, UploadRequest};
-use crate::record::{StoredContent, TicketRecord, TicketState};
+use crate::record::{TicketRecord, TicketState};
 use crate::service::LoadedTicket;
 
 /// What tus clients may use beyond its core.
@@ -34,7 +37,7 @@ pub(crate) struct UploadCall<'a> {
 }
 
 impl UploadCall<'_> {
-    /// Handles any method but `GET`.
+    /// Handles any method.
     pub(crate) async fn run(
         &self,
         method: &Method,
@@ -43,6 +46,7 @@ impl UploadCall<'_> {
     ) -> Result<Response, TicketProblem> {
         let protocol = UploadProtocol::of(headers);
         match *method {
+            Method::GET => self.show(headers).await,
             Method::OPTIONS => self.describe().await,
             Method::HEAD => self.report_offset(protocol).await,
             Method::DELETE => {
@@ -77,9 +81,36 @@ impl UploadCall<'_> {
         Ok(response)
     }
 
+    /// `GET`: a page for people, the state of the upload for programs.
+    async fn show(&self, headers: &HeaderMap) -> Result<Response, TicketProblem> {
+        let record = self.service.find(self.secret).await?.record;
+        if record.state != TicketState::Complete {
+            self.service.check_usable(&record)?;
+        } else if page::prefers_page(headers) {
+            return Ok(page::result_page(StatusCode::OK, &record));
+        }
+        if page::prefers_page(headers) {
+            let now_ms = self.service.inner.clock.now_ms();
+            return Ok(page::drop_page(&record, now_ms));
+        }
+        let document = json!({
+            "state": record.state,
+            "received_bytes": record.moved,
+            "max_bytes": record.max_bytes,
+            "expires_at_ms": record.expires_at_ms,
+            "content": record.content,
+            "receipt": record.receipt,
+        });
+        Ok(json_response(StatusCode::OK, &document))
+    }
+
     /// `HEAD`: how many bytes are stored.
     async fn report_offset(&self, protocol: UploadProtocol) -> Result<Response, TicketProblem> {
-        let ticket = self.service.find(self.secret).await?;
+        let mut ticket = self.service.find(self.secret).await?;
+        if ticket.record.lease.is_some() {
+            self.service.inner.active.settle(&ticket.key).await;
+            ticket = self.service.find(self.secret).await?;
+        }
         let record = match ticket.record.state {
             TicketState::Complete => ticket.record,
             _ => self.settled_record(protocol, ticket).await?,
@@ -165,13 +196,21 @@ impl UploadCall<'_> {
         body: Body,
     ) -> Result<Response, TicketProblem> {
         let ticket = self.service.find_usable(self.secret).await?;
+        if *method == Method::POST
+            && let Some(boundary) = form::form_boundary(headers)
+        {
+            return self.take_form(ticket, boundary, headers, body).await;
+        }
+        if ticket.record.state == TicketState::Stored {
+            return self.retry_destination(ticket, method, headers, body).await;
+        }
         let request = UploadRequest::read(method, headers)?;
         let protocol = request.protocol;
         let expires = ticket.record.clone();
-        let (offset, content) = self.receive(ticket, request, body).await?;
-        let mut response = match (&content, protocol) {
+        let (offset, finished) = self.receive(ticket, request, body).await?;
+        let mut response = match (&finished, protocol) {
             (_, UploadProtocol::Tus) => empty_response(StatusCode::NO_CONTENT),
-            (Some(content), _) => content_response(content),
+            (Some(record), _) => content_response(record),
             (None, _) if *method == Method::PATCH => empty_response(StatusCode::NO_CONTENT),
             (None, _) => {
                 let mut response = empty_response(StatusCode::CREATED);
@@ -182,12 +221,56 @@ impl UploadCall<'_> {
         let headers = response.headers_mut();
         set(headers, "upload-offset", &offset.to_string());
         if protocol == UploadProtocol::Resumable {
-            let complete = if content.is_some() { "?1" } else { "?0" };
+            let complete = if finished.is_some() { "?1" } else { "?0" };
             set(headers, "upload-complete", complete);
         }
-        if content.is_none() {
+        if finished.is_none() {
             self.set_limits(headers, &expires);
         }
+        Ok(response)
+    }
+
+    /// A form of a page without script.
+    async fn take_form(
+        &self,
+        ticket: LoadedTicket,
+        boundary: String,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Response, TicketProblem> {
+        let idle_timeout = self.service.inner.limits.idle_timeout;
+        let (request, file) = form::form_file(boundary, body, idle_timeout).await?;
+        let (_, finished) = self.receive(ticket, request, file).await?;
+        let record = finished.ok_or(TicketProblem::Interrupted)?;
+        if page::prefers_page(headers) {
+            return Ok(page::result_page(StatusCode::CREATED, &record));
+        }
+        Ok(content_response(&record))
+    }
+
+    /// Another attempt at the destination of stored content: a request without a body, or a part without bytes at the
+    /// end of the upload.
+    async fn retry_destination(
+        &self,
+        ticket: LoadedTicket,
+        method: &Method,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Response, TicketProblem> {
+        if *method == Method::PUT || !body.is_end_stream() {
+            return Err(TicketProblem::AlreadyStored);
+        }
+        let protocol = UploadProtocol::of(headers);
+        let record = self.finish(ticket).await?;
+        let mut response = match protocol {
+            UploadProtocol::Tus => empty_response(StatusCode::NO_CONTENT),
+            _ => content_response(&record),
+        };
+        set(
+            response.headers_mut(),
+            "upload-offset",
+            &record.moved.to_string(),
+        );
         Ok(response)
     }
 
@@ -197,7 +280,7 @@ impl UploadCall<'_> {
         ticket: LoadedTicket,
         request: UploadRequest,
         body: Body,
-    ) -> Result<(u64, Option<StoredContent>), TicketProblem> {
+    ) -> Result<(u64, Option<TicketRecord>), TicketProblem> {
         let service = self.service.clone();
         let work = async move {
             let received = service.receive(ticket, request, body).await?;
@@ -205,22 +288,22 @@ impl UploadCall<'_> {
             if !received.complete {
                 return Ok((offset, None));
             }
-            let content = service.finish_upload(received.ticket).await?;
-            Ok((offset, Some(content)))
+            let record = service.finish_upload(received.ticket).await?;
+            Ok((offset, Some(record)))
         };
         // hyper drops the request when its connection breaks; what came has to be stored first.
         let task = self.service.inner.tasks.spawn(work);
         task.await.unwrap_or(Err(TicketProblem::Unavailable))
     }
 
-    async fn finish(&self, ticket: LoadedTicket) -> Result<(), TicketProblem> {
+    async fn finish(&self, ticket: LoadedTicket) -> Result<TicketRecord, TicketProblem> {
         let service = self.service.clone();
         let work = async move { service.finish_upload(ticket).await };
         let finished = self.service.inner.tasks.spawn(work).await;
         match finished.unwrap_or(Err(TicketProblem::Unavailable)) {
-            // Another request was faster; the next look shows its result.
-            Ok(_) | Err(TicketProblem::Superseded) => Ok(()),
-            Err(problem) => Err(problem),
+            // Another request was faster.
+            Err(TicketProblem::Superseded) => Ok(self.service.find(self.secret).await?.record),
+            other => other,
         }
     }
 
@@ -243,18 +326,27 @@ fn without_type(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-fn content_response(content: &StoredContent) -> Response {
-    let document = json!({
-        "artifact": format!("dray://artifact/{}", content.sha256),
-        "sha256": content.sha256,
-        "size": content.size,
-        "media_type": content.media_type,
-        "name": content.name,
-    });
+fn content_response(record: &TicketRecord) -> Response {
+    let mut document = json!({});
+    if let Some(content) = &record.content {
+        document = json!({
+            "artifact": format!("dray://artifact/{}", content.sha256),
+            "sha256": content.sha256,
+            "size": content.size,
+            "media_type": content.media_type,
+            "name": content.name,
+        });
+    }
+    if let Some(receipt) = &record.receipt {
+        document["receipt"] = receipt.clone();
+    }
+    json_response(StatusCode::CREATED, &document)
+}
+
+fn json_response(status: StatusCode, document: &Value) -> Response {
     let mut response = Response::new(Body::from(format!("{document}\n")));
-    *response.status_mut() = StatusCode::CREATED;
-    let headers = response.headers_mut();
-    set(headers, "content-type", "application/json");
+    *response.status_mut() = status;
+    set(response.headers_mut(), "content-type", "application/json");
     response
 }
 

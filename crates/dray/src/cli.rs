@@ -21,7 +21,9 @@ pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
 pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
 pub(crate) use policy::{PolicyCommand, PolicyExplainArgs};
 pub(crate) use read::{ClassifyArgs, ReadArgs, ReadLimitArgs, ReadLocation};
-pub(crate) use ticket::{TicketCommand, TicketOptions};
+pub(crate) use ticket::{
+    TicketCommand, TicketDownload, TicketOptions, TicketServe, TicketSource, TicketUpload,
+};
 pub(crate) use transfer::{
     DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxGet,
     SandboxPut, SendArgs, SessionCommand, TransferOptions,

@@ -84,13 +84,14 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$KV.dray_uploads.anything", &["sandbox-transfer"]),
     ("$KV.dray_platform.anything", &["platform-delivery"]),
     ("$KV.dray_deliveries.anything", &["platform-delivery"]),
+    ("$KV.dray_tickets.anything", &["mcp", "tickets"]),
     (
         "dray.work.delivery-slack.v1.send.acme",
         &["operator", "platform-delivery"],
     ),
     (
         "dray.delivery.v1.send-file",
-        &["command-line", "mcp", "orchestrator"],
+        &["command-line", "mcp", "orchestrator", "tickets"],
     ),
     ("dray.sandbox.v1.remove", &["command-line"]),
     ("$JS.API.DIRECT.GET.KV_dray_sessions", &[]),

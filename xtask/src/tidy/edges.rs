@@ -94,6 +94,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-proto",
             "dray-bus",
             "dray-store",
+            "dray-ticket",
         ],
     ),
     (
@@ -102,6 +103,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-types",
             "dray-media-type",
             "dray-presentation",
+            "dray-proto",
             "dray-bus",
             "dray-store",
         ],

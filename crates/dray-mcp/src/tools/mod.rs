@@ -5,6 +5,7 @@ mod files;
 mod policy;
 mod read;
 mod resolve;
+mod tickets;
 
 use dray_types::{Fault, FaultCode};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource};
@@ -43,6 +44,8 @@ impl ToolCall<'_> {
             ToolName::Receipts => self.receipts(arguments::parse(tool, given)?).await,
             ToolName::ResolveFileArguments => self.resolve(arguments::parse(tool, given)?).await,
             ToolName::PolicyCheck => self.policy(arguments::parse(tool, given)?).await,
+            ToolName::UploadTicket => self.upload_ticket(arguments::parse(tool, given)?).await,
+            ToolName::DownloadTicket => self.download_ticket(arguments::parse(tool, given)?).await,
         }
     }
 }

@@ -5,21 +5,13 @@ use std::time::Duration;
 use dray_types::Sha256Digest;
 use tokio::io::AsyncWriteExt as _;
 
-use super::{TestEndpoint, connect, noise, send, with_version};
+use super::{TestEndpoint, break_after, connect, noise, send, with_version};
 use crate::fields::digest_value;
 use crate::{TicketLimits, TicketRequest};
 
 const APPEND_MEDIA_TYPE: &str = "content-type: application/partial-upload";
 
-/// Sends the head and a part of the body, and breaks the connection.
-async fn break_after(world: &TestEndpoint, head: &str, part: &[u8]) {
-    let mut stream = connect(world.address).await;
-    let head = with_version(head);
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(part).await.unwrap();
-    stream.shutdown().await.unwrap();
-}
-
+/// Waits until a broken request is recorded.
 async fn wait_for_offset(world: &TestEndpoint, url: &str, offset: usize) {
     let secret = url.rsplit('/').next().unwrap();
     super::until(|| async {

@@ -58,6 +58,12 @@ pub(crate) struct McpArgs {
     /// Origin of web pages that may call this server, for example `https://app.example.org`. Can be given several times.
     #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
     pub(crate) allowed_origins: Vec<String>,
+    /// Serve tickets on this address, and offer the tools that make them: URLs through which files pass the model.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) tickets: Option<SocketAddr>,
+    /// Base of ticket URLs where a proxy stands before the endpoint, for example `https://files.example.org`.
+    #[arg(long, value_name = "URL", requires = "tickets")]
+    pub(crate) tickets_url: Option<String>,
 }
 
 /// The MCP server of `dray up`. Without --mcp-root tools use no directory of this machine.
@@ -119,6 +125,9 @@ impl UpMcpArgs {
             token_file: self.token_file.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
             allowed_origins: self.allowed_origins.clone(),
+            // `dray up` has these options itself.
+            tickets: None,
+            tickets_url: None,
         })
     }
 }

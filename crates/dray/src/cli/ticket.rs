@@ -1,6 +1,9 @@
 //! `dray ticket` on the command line.
 
+use std::net::SocketAddr;
+
 use clap::{Args, Subcommand};
+use dray_ticket::TicketDestination;
 use dray_types::{ByteSize, SessionId, Sha256Digest};
 
 /// `dray ticket`
@@ -10,6 +13,19 @@ pub(crate) enum TicketCommand {
     Upload(TicketUpload),
     /// Make a URL through which one file goes out, once.
     Download(TicketDownload),
+    /// Serve the URLs of tickets over a running system (`--nats`, `--s3`), with an identity of their own.
+    Serve(TicketServe),
+}
+
+/// `dray ticket serve`
+#[derive(Debug, Args)]
+pub(crate) struct TicketServe {
+    /// Address of the endpoint.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7340")]
+    pub(crate) listen: SocketAddr,
+    /// Base of ticket URLs where a proxy stands before the endpoint, for example `https://files.example.org`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
 }
 
 /// Options of every ticket.
@@ -46,14 +62,19 @@ pub(crate) struct TicketUpload {
     /// Name of the stored file.
     #[arg(long, default_value = "")]
     pub(crate) name: String,
+    /// Where the file goes once it is stored: `sandbox:DIRECTORY` of the session, `sandbox:` for its uploads, or
+    /// `chat`.
+    #[arg(long, value_name = "PLACE", value_parser = parse_destination)]
+    pub(crate) to: Option<TicketDestination>,
 }
 
 /// `dray ticket download`
 #[derive(Debug, Args)]
 pub(crate) struct TicketDownload {
-    /// SHA-256 of the stored content, 64 hexadecimal digits; `dray artifact put` stores a file and prints it.
-    #[arg(value_parser = parse_digest)]
-    pub(crate) sha256: Sha256Digest,
+    /// SHA-256 of stored content, 64 hexadecimal digits (`dray artifact put` prints it), or `sandbox:PATH` for a file
+    /// in the sandbox of the session, which must not change before it is downloaded.
+    #[arg(value_parser = parse_source)]
+    pub(crate) source: TicketSource,
     #[command(flatten)]
     pub(crate) options: TicketOptions,
     /// File name that the ticket offers.
@@ -62,6 +83,35 @@ pub(crate) struct TicketDownload {
     /// Media type that the ticket declares.
     #[arg(long, default_value = "application/octet-stream")]
     pub(crate) media_type: String,
+}
+
+/// What a download ticket is for.
+#[derive(Clone, Debug)]
+pub(crate) enum TicketSource {
+    /// Stored content.
+    Content(Sha256Digest),
+    /// A file in the sandbox of the session.
+    SandboxFile(String),
+}
+
+fn parse_source(text: &str) -> Result<TicketSource, String> {
+    match text.strip_prefix("sandbox:") {
+        Some("") => Err("`sandbox:` names no file".to_owned()),
+        Some(path) => Ok(TicketSource::SandboxFile(path.to_owned())),
+        None => parse_digest(text).map(TicketSource::Content),
+    }
+}
+
+fn parse_destination(text: &str) -> Result<TicketDestination, String> {
+    match text.strip_prefix("sandbox:") {
+        Some(directory) => Ok(TicketDestination::Sandbox {
+            directory: directory.to_owned(),
+        }),
+        None if text == "chat" => Ok(TicketDestination::Chat {
+            message: String::new(),
+        }),
+        None => Err("write `sandbox:DIRECTORY`, `sandbox:` or `chat`".to_owned()),
+    }
 }
 
 fn parse_digest(text: &str) -> Result<Sha256Digest, String> {

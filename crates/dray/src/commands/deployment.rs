@@ -73,6 +73,10 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
         .collect();
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
     all.push((mcp_client(), Some(StoreAccess::probe().reads().writes())));
+    all.push((
+        ticket_endpoint(),
+        Some(StoreAccess::probe().reads().writes()),
+    ));
     // Identities that need no store get no key for it.
     all.push((operator_permissions(), None));
     all.push((provisioner_permissions(), None));
@@ -116,7 +120,18 @@ fn mcp_client() -> Permissions {
         "mcp",
         "`dray mcp --nats`: the calls of its tools, and the binding of the session that its command line names.",
     );
-    dray_mcp::declare_calls(identity).calls::<v1::BindSessionRequest>()
+    let identity = dray_mcp::declare_calls(identity).calls::<v1::BindSessionRequest>();
+    // `--tickets`: the endpoint is in the same process.
+    dray_ticket::declare_rights(identity)
+}
+
+/// The endpoint of tickets on its own.
+fn ticket_endpoint() -> Permissions {
+    let identity = Permissions::client(
+        "tickets",
+        "`dray ticket serve --nats`: the records of tickets, and the sandboxes and chats where they begin and end.",
+    );
+    dray_ticket::declare_rights(identity)
 }
 
 fn operator_permissions() -> Permissions {

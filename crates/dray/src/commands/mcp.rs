@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_mcp::{
     BearerToken, FileLimits, HttpEndpoint, HttpError, HttpOptions, LocalRoot, McpServer,
-    Permissions, ServerOptions, ServiceClient,
+    Permissions, ServerOptions, ServiceClient, TicketAccess,
 };
 use dray_proto::v1;
 use dray_service::config::LoadedConfig;
@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GlobalOptions, McpArgs, McpCommand};
-use crate::commands::{deliver, mcp_install, reach};
+use crate::commands::{deliver, mcp_install, reach, ticket_serve};
 use crate::outcome::{CommandFailure, print_note};
 use crate::world::{self, SystemConnection};
 
@@ -59,6 +59,10 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
         reach::check_address(sandbox)?;
     }
     let endpoint = bind_endpoint(mcp, OPTION_NAMES).await?;
+    let tickets = match mcp.tickets {
+        Some(address) => Some(ticket_serve::bind_endpoint(address, mcp.tickets_url.clone()).await?),
+        None => None,
+    };
     // The sandbox was named by the user, so a directory may be used without being configured.
     let global = reach::allow_local_sandbox(global, sandbox);
     let world = SystemConnection::open(&global, &MCP_SERVICES).await?;
@@ -67,7 +71,25 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
         // The services of a running system have limits of their own; these are checked before them.
         None => file_limits(&world::load_config(&world::config_sources(&global)?)?),
     };
-    let outcome = serve_tools(mcp, &world, root, server_options(mcp, limits), endpoint).await;
+    let outcome = match tickets {
+        Some(tickets) => {
+            let (access, serving) = ticket_serve::attach_endpoint(tickets, &world)?;
+            let options = server_options(mcp, limits, Some(access));
+            let outcome = serve_tools(mcp, &world, root, options, endpoint).await;
+            serving.close().await;
+            outcome
+        }
+        None => {
+            serve_tools(
+                mcp,
+                &world,
+                root,
+                server_options(mcp, limits, None),
+                endpoint,
+            )
+            .await
+        }
+    };
     world.close().await;
     outcome
 }
@@ -95,7 +117,11 @@ async fn serve_tools(
 }
 
 /// What the server offers.
-pub(super) fn server_options(mcp: &McpArgs, limits: FileLimits) -> ServerOptions {
+pub(super) fn server_options(
+    mcp: &McpArgs,
+    limits: FileLimits,
+    tickets: Option<TicketAccess>,
+) -> ServerOptions {
     ServerOptions {
         tools: mcp.tools.clone(),
         permissions: Permissions {
@@ -103,6 +129,7 @@ pub(super) fn server_options(mcp: &McpArgs, limits: FileLimits) -> ServerOptions
             send: mcp.allow_send,
         },
         limits,
+        tickets,
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod sandbox;
 pub(crate) mod session;
 mod shown;
 pub(crate) mod ticket;
+mod ticket_serve;
 pub(crate) mod topology;
 pub(crate) mod up;
 mod up_mcp;

@@ -1,28 +1,17 @@
-//! `dray ticket`, and the endpoint of `dray up --tickets`.
-
-use std::net::SocketAddr;
+//! `dray ticket upload` and `dray ticket download`: ask a running endpoint for a ticket.
 
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_service::host::ErrorChain;
-use dray_service::settings::{BusMode, BusSection, StateSection};
-use dray_service::{RunningHost, ServiceContext};
-use dray_ticket::{
-    TicketDirection, TicketEndpoint, TicketLimits, TicketOrder, TicketReceipt, TicketRecords,
-    TicketService,
-};
+use dray_ticket::{TicketDirection, TicketOrder, TicketReceipt};
 use dray_types::{Fault, FaultCode, Secret};
 use serde::Deserialize;
 
-use crate::cli::{GlobalOptions, TicketCommand, TicketOptions};
+use crate::cli::{
+    GlobalOptions, TicketCommand, TicketDownload, TicketOptions, TicketSource, TicketUpload,
+};
+use crate::commands::ticket_serve::{self, KEY_PURPOSE};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world::SystemConnection;
-
-/// Purpose of the key that the endpoint and this command derive from the credentials of the store.
-const KEY_PURPOSE: &str = "make tickets";
-/// Bucket of the bus with the records of tickets.
-const TICKET_BUCKET: &str = "dray_tickets";
-/// Directory of the records in the state directory, where the bus is inside the process.
-const TICKET_DIRECTORY: &str = "tickets";
 
 /// The parts of a problem document that a person reads.
 #[derive(Debug, Deserialize)]
@@ -40,11 +29,11 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     ticket: &TicketCommand,
 ) -> Result<(), CommandFailure> {
-    let options = match ticket {
-        TicketCommand::Upload(upload) => &upload.options,
-        TicketCommand::Download(download) => &download.options,
+    let (options, order) = match ticket {
+        TicketCommand::Upload(upload) => (&upload.options, upload_order(global, upload)),
+        TicketCommand::Download(download) => (&download.options, download_order(global, download)),
+        TicketCommand::Serve(serve) => return ticket_serve::run(global, serve).await,
     };
-    let order = ticket_order(global, ticket);
     let world = SystemConnection::open_store(global).await?;
     let key = world.store().map(|store| store.derive_key(KEY_PURPOSE));
     world.close().await;
@@ -60,8 +49,49 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn ticket_order(global: &GlobalOptions, ticket: &TicketCommand) -> TicketOrder {
-    let order = |direction, options: &TicketOptions, name: &str| TicketOrder {
+fn upload_order(global: &GlobalOptions, upload: &TicketUpload) -> TicketOrder {
+    TicketOrder {
+        max_bytes: Some(upload.max_size.as_u64().max(upload.size.unwrap_or(0))),
+        size: upload.size,
+        media_type: upload.media_type.clone(),
+        sha256: upload.sha256.map(|sha256| sha256.to_hex()),
+        destination: upload.to.clone(),
+        ..plain_order(
+            global,
+            TicketDirection::Upload,
+            &upload.options,
+            &upload.name,
+        )
+    }
+}
+
+fn download_order(global: &GlobalOptions, download: &TicketDownload) -> TicketOrder {
+    let order = plain_order(
+        global,
+        TicketDirection::Download,
+        &download.options,
+        &download.name,
+    );
+    match &download.source {
+        TicketSource::Content(sha256) => TicketOrder {
+            media_type: Some(download.media_type.clone()),
+            sha256: Some(sha256.to_hex()),
+            ..order
+        },
+        TicketSource::SandboxFile(path) => TicketOrder {
+            sandbox_path: Some(path.clone()),
+            ..order
+        },
+    }
+}
+
+fn plain_order(
+    global: &GlobalOptions,
+    direction: TicketDirection,
+    options: &TicketOptions,
+    name: &str,
+) -> TicketOrder {
+    TicketOrder {
         direction,
         tenant: global.tenant.clone(),
         session: options.session.as_str().to_owned(),
@@ -70,21 +100,9 @@ fn ticket_order(global: &GlobalOptions, ticket: &TicketCommand) -> TicketOrder {
         media_type: None,
         sha256: None,
         name: name.to_owned(),
+        destination: None,
+        sandbox_path: None,
         lifetime_s: Some(options.expires),
-    };
-    match ticket {
-        TicketCommand::Upload(upload) => TicketOrder {
-            max_bytes: Some(upload.max_size.as_u64().max(upload.size.unwrap_or(0))),
-            size: upload.size,
-            media_type: upload.media_type.clone(),
-            sha256: upload.sha256.map(|sha256| sha256.to_hex()),
-            ..order(TicketDirection::Upload, &upload.options, &upload.name)
-        },
-        TicketCommand::Download(download) => TicketOrder {
-            media_type: Some(download.media_type.clone()),
-            sha256: Some(download.sha256.to_hex()),
-            ..order(TicketDirection::Download, &download.options, &download.name)
-        },
     }
 }
 
@@ -123,62 +141,4 @@ async fn order_ticket(
         .detail(name.replace('-', "_"))
         .advice(problem.advice);
     Err(fault.into())
-}
-
-/// Binds the endpoint of `dray up --tickets`.
-pub(crate) async fn bind_endpoint(
-    address: SocketAddr,
-    public_url: Option<String>,
-) -> Result<TicketEndpoint, CommandFailure> {
-    let bound = TicketEndpoint::bind(address, public_url).await;
-    bound.map_err(|error| CommandFailure::Unreachable {
-        what: format!("{}", ErrorChain(&error)),
-        advice: "End the program that uses the address, or name another one: --tickets ADDRESS."
-            .to_owned(),
-    })
-}
-
-/// Serves tickets for as long as the host runs.
-pub(crate) fn serve_endpoint(endpoint: TicketEndpoint, running: &RunningHost) {
-    let context = running.context();
-    let records = match ticket_records(running, context) {
-        Ok(records) => records,
-        Err(error) => {
-            print_note(&format!("tickets are not served: {error}"));
-            return;
-        }
-    };
-    let key = context.store.derive_key(KEY_PURPOSE);
-    let service = TicketService::new(
-        records,
-        context.store.clone(),
-        context.clock.clone(),
-        TicketLimits::default(),
-    );
-    let serving = endpoint.serve(service, Some(key), context.stop.clone());
-    context.tasks.spawn(async move {
-        if let Err(error) = serving.await {
-            print_note(&format!(
-                "tickets are no longer served: {}",
-                ErrorChain(&error)
-            ));
-        }
-    });
-}
-
-/// The bucket that all replicas share; a directory where the bus ends with this process.
-fn ticket_records(
-    running: &RunningHost,
-    context: &ServiceContext,
-) -> Result<TicketRecords, std::io::Error> {
-    let config = running.config();
-    let bus = config.section::<BusSection>("bus");
-    if bus.is_ok_and(|bus| bus.mode == BusMode::Nats) {
-        return Ok(TicketRecords::key_value(
-            context.bus.key_value(TICKET_BUCKET),
-        ));
-    }
-    let state = config.section::<StateSection>("state");
-    let state = state.map_err(std::io::Error::other)?;
-    TicketRecords::directory(&state.folder.join(TICKET_DIRECTORY))
 }

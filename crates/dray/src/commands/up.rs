@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::cli::{GlobalOptions, UpArgs};
-use crate::commands::ticket;
+use crate::commands::ticket_serve;
 use crate::commands::up_mcp::BoundMcp;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world;
@@ -55,7 +55,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     let mcp = BoundMcp::bind(&up.mcp, world::tenant_of(global)?).await?;
     let mut serving = None;
     let tickets = match up.tickets {
-        Some(address) => Some(ticket::bind_endpoint(address, up.tickets_url.clone()).await?),
+        Some(address) => Some(ticket_serve::bind_endpoint(address, up.tickets_url.clone()).await?),
         None => None,
     };
     let ticket_url = tickets
@@ -67,10 +67,8 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
         let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
         let chat = running.context().doors.find("chat");
         let mcp_url = mcp.as_ref().map(BoundMcp::url);
-        serving = mcp.map(|mcp| mcp.start(running));
-        if let Some(endpoint) = tickets {
-            ticket::serve_endpoint(endpoint, running);
-        }
+        let access = tickets.and_then(|endpoint| ticket_serve::serve_endpoint(endpoint, running));
+        serving = mcp.map(|mcp| mcp.start(running, access));
         let addresses = Addresses {
             host: running.addresses(),
             chat,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_mcp::{HttpEndpoint, LocalRoot, McpServer, ServiceClient};
+use dray_mcp::{HttpEndpoint, LocalRoot, McpServer, ServiceClient, TicketAccess};
 use dray_service::RunningHost;
 use dray_service::host::ErrorChain;
 use dray_types::TenantId;
@@ -55,8 +55,8 @@ impl BoundMcp {
         self.endpoint.url()
     }
 
-    /// Begins to serve over the services of this host.
-    pub(crate) fn start(self, running: &RunningHost) -> ServingMcp {
+    /// Begins to serve over the services of this host, and over its ticket endpoint where it has one.
+    pub(crate) fn start(self, running: &RunningHost, tickets: Option<TicketAccess>) -> ServingMcp {
         let context = running.context();
         let client = ServiceClient {
             bus: context.bus.clone(),
@@ -65,7 +65,7 @@ impl BoundMcp {
             tenant: self.tenant,
             session: self.args.session.clone(),
         };
-        let options = mcp::server_options(&self.args, mcp::file_limits(running.config()));
+        let options = mcp::server_options(&self.args, mcp::file_limits(running.config()), tickets);
         let server = McpServer::new(client, self.root, options);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();

@@ -1,0 +1,185 @@
+//! `upload_ticket` and `download_ticket`: URLs through which one file goes in or out beside the model.
+
+use std::time::Duration;
+
+use dray_ticket::{
+    IssuedTicket, Principal, StoredContent, TicketDestination, TicketReceipt, TicketRequest,
+};
+use dray_types::{Fault, FaultCode, Sha256Digest};
+use rmcp::model::CallToolResult;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ToolCall, not_permitted, structured_result};
+use crate::failure;
+use crate::location::Location;
+use crate::options::TicketAccess;
+
+/// Most bytes of an upload unless the caller sets a limit.
+const DEFAULT_UPLOAD_BYTES: u64 = 100 << 20;
+
+/// Arguments of `upload_ticket`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UploadTicketArguments {
+    #[serde(default)]
+    pub(crate) to: Option<String>,
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) max_bytes: Option<u64>,
+    #[serde(default)]
+    pub(crate) media_type: Option<String>,
+    #[serde(default)]
+    pub(crate) sha256: Option<String>,
+    #[serde(default)]
+    pub(crate) message: String,
+    #[serde(default)]
+    pub(crate) expires_seconds: Option<u64>,
+}
+
+/// Arguments of `download_ticket`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DownloadTicketArguments {
+    pub(crate) from: String,
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) expires_seconds: Option<u64>,
+}
+
+impl ToolCall<'_> {
+    pub(super) async fn upload_ticket(
+        &mut self,
+        upload: UploadTicketArguments,
+    ) -> Result<CallToolResult, Fault> {
+        let tickets = self.tickets()?;
+        let destination = self.destination(upload.to.as_deref(), upload.message)?;
+        let sha256 = upload.sha256.map(|text| text.parse::<Sha256Digest>());
+        let sha256 = sha256.transpose().map_err(|_| {
+            failure::invalid("`sha256` is not a digest.", "Give 64 hexadecimal digits.")
+                .detail("arguments_invalid")
+        })?;
+        let request = TicketRequest::upload(upload.max_bytes.unwrap_or(DEFAULT_UPLOAD_BYTES))
+            .media_type(upload.media_type)
+            .sha256(sha256)
+            .name(upload.name)
+            .destination(destination);
+        let request = with_lifetime(request, upload.expires_seconds);
+        let ticket = tickets.service.issue(&self.principal(), request).await?;
+        Ok(ticket_result(&ticket, &tickets, json!({})))
+    }
+
+    pub(super) async fn download_ticket(
+        &mut self,
+        download: DownloadTicketArguments,
+    ) -> Result<CallToolResult, Fault> {
+        let tickets = self.tickets()?;
+        let location = self.access.parse(&download.from)?;
+        let named = |request: TicketRequest| {
+            let request = with_lifetime(request, download.expires_seconds);
+            match download.name.as_str() {
+                "" => request,
+                name => request.name(name),
+            }
+        };
+        if let Location::Sandbox(path) = &location {
+            self.progress.step("copying from the sandbox").await;
+            let principal = self.principal();
+            let issued = tickets
+                .service
+                .issue_sandbox_download(&principal, path, named);
+            let ticket = issued.await?;
+            return Ok(ticket_result(
+                &ticket,
+                &tickets,
+                json!({"size": ticket.max_bytes}),
+            ));
+        }
+        let stored = self.access.store(&location, &mut self.progress).await?;
+        let artifact = &stored.claim.artifact;
+        let content = StoredContent {
+            sha256: artifact.sha256.to_hex(),
+            size: artifact.size,
+            media_type: stored.media_type.clone(),
+            name: artifact.name.clone(),
+        };
+        let request = named(TicketRequest::download(content).name(artifact.name.as_str()));
+        let ticket = tickets.service.issue(&self.principal(), request).await?;
+        let about = json!({"size": artifact.size, "sha256": artifact.sha256.to_hex()});
+        Ok(ticket_result(&ticket, &tickets, about))
+    }
+
+    /// The tickets of this server.
+    fn tickets(&self) -> Result<TicketAccess, Fault> {
+        self.access.tickets.clone().ok_or_else(|| {
+            Fault::new(FaultCode::Denied, "This server has no ticket endpoint.")
+                .detail("no_tickets")
+                .advice("The user starts one with `dray mcp --tickets ADDR`.")
+        })
+    }
+
+    /// On whose behalf tickets work: decided when the server started.
+    fn principal(&self) -> Principal {
+        Principal {
+            tenant: self.access.client.tenant.clone(),
+            session: self.access.client.session.clone(),
+        }
+    }
+
+    /// Where an upload ends. A ticket has no effect that the tools of this server do not have.
+    fn destination(
+        &self,
+        to: Option<&str>,
+        message: String,
+    ) -> Result<Option<TicketDestination>, Fault> {
+        let destination = match to {
+            None | Some("") => None,
+            Some("chat") if !self.permissions.send => {
+                return Err(not_permitted("Sending to the chat", "--allow-send"));
+            }
+            Some("chat") => Some(TicketDestination::Chat { message }),
+            Some(to) => match self.access.parse(to)? {
+                Location::Sandbox(_) if !self.permissions.write => {
+                    return Err(not_permitted("Writing into the sandbox", "--allow-write"));
+                }
+                Location::Sandbox(path) => Some(TicketDestination::Sandbox {
+                    // `sandbox:` alone is the place where `put` copies to.
+                    directory: if to == "sandbox:" {
+                        String::new()
+                    } else {
+                        path
+                    },
+                }),
+                _ => {
+                    return Err(failure::invalid(
+                        "`to` is neither a directory of the sandbox nor the chat.",
+                        "Give `sandbox:`, `sandbox:DIRECTORY` or `chat`, or leave it out.",
+                    )
+                    .detail("destination_invalid"));
+                }
+            },
+        };
+        Ok(destination)
+    }
+}
+
+fn with_lifetime(request: TicketRequest, seconds: Option<u64>) -> TicketRequest {
+    match seconds {
+        Some(seconds) => request.lifetime(Duration::from_secs(seconds)),
+        None => request,
+    }
+}
+
+fn ticket_result(ticket: &IssuedTicket, tickets: &TicketAccess, about: Value) -> CallToolResult {
+    let receipt = TicketReceipt::new(ticket, &tickets.base_url);
+    let value = json!({
+        "url": receipt.url,
+        "curl": receipt.curl,
+        "expires_at_ms": receipt.expires_at_ms,
+        "max_bytes": receipt.max_bytes,
+        "name": receipt.name,
+    });
+    structured_result(super::with(value, about))
+}

@@ -1,0 +1,94 @@
+//! Uploads at work in this process, so that a request for the offset waits for one that lost its connection.
+//!
+//! Without it, a client that reconnects faster than the end of its old connection is noticed hears of an offset without
+//! the bytes in memory, and sends them again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+/// Longest time without a byte once another request asks for the offset.
+pub(crate) const HANDOVER_GRACE: Duration = Duration::from_secs(1);
+/// Longest time for which a request for the offset waits.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The uploads at work, by the keys of their tickets. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ActiveUploads(Arc<Mutex<HashMap<String, ActiveUpload>>>);
+
+#[derive(Clone, Debug, Default)]
+struct ActiveUpload {
+    /// Random name of the request.
+    number: u64,
+    /// Another request wants to know the offset.
+    wanted: CancellationToken,
+    /// The upload ended, and its bytes are recorded.
+    ended: CancellationToken,
+}
+
+/// An upload that is registered until this is dropped.
+#[derive(Debug)]
+pub(crate) struct ActiveGuard {
+    uploads: ActiveUploads,
+    key: String,
+    upload: ActiveUpload,
+}
+
+impl ActiveUploads {
+    /// Registers an upload. One that was registered before under the key has lost its ticket to this one.
+    pub(crate) fn register(&self, key: &str) -> ActiveGuard {
+        let upload = ActiveUpload {
+            number: rand::random(),
+            ..ActiveUpload::default()
+        };
+        let mut uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        uploads.insert(key.to_owned(), upload.clone());
+        ActiveGuard {
+            uploads: self.clone(),
+            key: key.to_owned(),
+            upload,
+        }
+    }
+
+    /// Waits until the upload of a ticket ended or goes on, within limits.
+    pub(crate) async fn settle(&self, key: &str) {
+        let upload = {
+            let uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            uploads.get(key).cloned()
+        };
+        if let Some(upload) = upload {
+            upload.wanted.cancel();
+            // An upload whose bytes keep coming is alive: the offset is then the recorded one.
+            let _ = tokio::time::timeout(HANDOVER_TIMEOUT, upload.ended.cancelled()).await;
+        }
+    }
+}
+
+impl ActiveGuard {
+    /// Ends when another request has wanted the offset for a while.
+    pub(crate) async fn handed_over(&self) {
+        self.upload.wanted.cancelled().await;
+        tokio::time::sleep(HANDOVER_GRACE).await;
+    }
+}
+
+impl Drop for ActiveGuard {
+    fn drop(&mut self) {
+        let mut uploads = self
+            .uploads
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // A later request of the same ticket keeps its own entry.
+        if uploads
+            .get(&self.key)
+            .is_some_and(|upload| upload.number == self.upload.number)
+        {
+            uploads.remove(&self.key);
+        }
+        drop(uploads);
+        self.upload.ended.cancel();
+    }
+}

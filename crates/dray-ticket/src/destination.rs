@@ -1,0 +1,297 @@
+//! Where an upload goes beyond the store: a sandbox or the chat of its session.
+
+use std::time::Duration;
+
+use dray_bus::{Bus, Meta, Permissions};
+use dray_proto::{NamedCode as _, v1};
+use dray_store::ArtifactLabel;
+use dray_types::{Claim, Deadline, Fault, FaultCode, SessionId, Sha256Digest, TenantId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::TicketService;
+use crate::problem::{DestinationFailure, TicketProblem};
+use crate::receive;
+use crate::record::{StoredContent, TicketRecord, TicketState};
+use crate::records::TICKET_BUCKET;
+use crate::service::LoadedTicket;
+
+/// Longest time for a copy into a sandbox.
+const PUT_TIMEOUT: Duration = Duration::from_mins(10);
+/// Longest time until a delivery is accepted.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for the end of a delivery that was accepted. It goes on without the request.
+const OUTCOME_WAIT: Duration = Duration::from_secs(20);
+/// Interval between two signs of life of a request that waits for a destination.
+const LEASE_RENEWAL: Duration = Duration::from_secs(15);
+/// Longest directory, in bytes.
+const MAX_DIRECTORY_BYTES: usize = 4_096;
+/// Longest message beside a file, in bytes.
+const MAX_MESSAGE_BYTES: usize = 4_096;
+
+/// Adds what an endpoint does on the bus: the records of tickets, and the calls of sources and destinations.
+#[must_use]
+pub fn declare_rights(identity: Permissions) -> Permissions {
+    identity
+        .lists_keys(TICKET_BUCKET)
+        .calls::<v1::StatSandboxRequest>()
+        .calls::<v1::GetSandboxFileRequest>()
+        .calls::<v1::PutSandboxFileRequest>()
+        .calls::<v1::SendFileRequested>()
+        .calls::<v1::DeliveryOutcomeRequest>()
+}
+
+/// Where an upload goes once it is stored. The sandbox and the chat are those of the ticket's session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TicketDestination {
+    /// A new file in the sandbox. Existing files are not replaced; a name that is taken gets a number.
+    Sandbox {
+        /// Directory, relative to the session's working directory or absolute; empty stands for its uploads.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        directory: String,
+    },
+    /// A message in the chat.
+    Chat {
+        /// Text beside the file; may be empty.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        message: String,
+    },
+}
+
+impl TicketDestination {
+    /// The word for people and programs.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Sandbox { .. } => "sandbox",
+            Self::Chat { .. } => "chat",
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), TicketProblem> {
+        let is_valid = match self {
+            Self::Sandbox { directory } => {
+                directory.len() <= MAX_DIRECTORY_BYTES && !directory.contains('\0')
+            }
+            Self::Chat { message } => message.len() <= MAX_MESSAGE_BYTES,
+        };
+        if is_valid {
+            return Ok(());
+        }
+        Err(TicketProblem::Invalid(
+            "the directory or the message of the destination is not valid",
+        ))
+    }
+}
+
+/// The calls of one delivery.
+struct DestinationCall<'a> {
+    bus: &'a Bus,
+    meta: Meta,
+    session: SessionId,
+    claim: Claim,
+}
+
+impl TicketService {
+    /// Brings stored content to the destination of its ticket, and ends the ticket. When it fails, the content is
+    /// kept and the ticket stays, so that the same operation can be tried again.
+    ///
+    /// It must not be dropped half-way, so it runs in a task of its own.
+    pub(crate) async fn deliver(
+        &self,
+        mut ticket: LoadedTicket,
+    ) -> Result<TicketRecord, TicketProblem> {
+        let now_ms = self.inner.clock.now_ms();
+        if ticket.record.is_leased(now_ms) {
+            return Err(TicketProblem::InUse);
+        }
+        ticket.record.lease = Some(receive::new_lease(now_ms));
+        match self.save(&mut ticket).await {
+            Err(TicketProblem::Superseded) => return Err(TicketProblem::InUse),
+            other => other?,
+        }
+        match self.deliver_leased(&mut ticket).await {
+            Ok(receipt) => {
+                ticket.record.receipt = Some(receipt);
+                self.end(ticket, TicketState::Complete).await
+            }
+            Err(fault) => {
+                tracing::info!(code = %fault.code, detail = %fault.detail, "a destination failed");
+                let problem = destination_problem(&ticket.record, &fault);
+                ticket.record.lease = None;
+                self.save(&mut ticket).await?;
+                Err(problem)
+            }
+        }
+    }
+
+    /// Makes the calls while the lease of the ticket is renewed.
+    async fn deliver_leased(&self, ticket: &mut LoadedTicket) -> Result<Value, Fault> {
+        let record = ticket.record.clone();
+        let call = self.send_to_destination(&record);
+        tokio::pin!(call);
+        loop {
+            let renewal = tokio::time::sleep(LEASE_RENEWAL);
+            tokio::select! {
+                outcome = &mut call => return outcome,
+                () = renewal => {
+                    let now_ms = self.inner.clock.now_ms();
+                    if let Some(lease) = &mut ticket.record.lease {
+                        lease.until_ms = receive::lease_end(now_ms);
+                    }
+                    if let Err(problem) = self.save(ticket).await {
+                        tracing::warn!(%problem, "could not renew the lease of an upload");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send_to_destination(&self, record: &TicketRecord) -> Result<Value, Fault> {
+        let inner = &self.inner;
+        let (Some(bus), Some(destination), Some(content)) =
+            (&inner.bus, &record.destination, &record.content)
+        else {
+            return Err(Fault::internal());
+        };
+        let tenant = record.tenant().ok_or_else(Fault::internal)?;
+        let session: SessionId = record.session.parse().map_err(|_| Fault::internal())?;
+        let operation = record.operation().ok_or_else(Fault::internal)?;
+        let claim = self.content_claim(&tenant, content).await?;
+        let deadline = Deadline::after(inner.clock.now_ms(), PUT_TIMEOUT);
+        // One operation id for every attempt: the services recognise what they did already.
+        let meta = Meta::new(tenant, deadline)
+            .with_session(session.clone())
+            .with_operation(operation);
+        let call = DestinationCall {
+            bus,
+            meta,
+            session,
+            claim,
+        };
+        match destination {
+            TicketDestination::Sandbox { directory } => call.put(directory, content).await,
+            TicketDestination::Chat { message } => call.send(message, inner.clock.now_ms()).await,
+        }
+    }
+
+    async fn content_claim(
+        &self,
+        tenant: &TenantId,
+        content: &StoredContent,
+    ) -> Result<Claim, Fault> {
+        let sha256: Sha256Digest = content.sha256.parse().map_err(|_| Fault::internal())?;
+        let label = ArtifactLabel::new(content.media_type.as_str(), visible_name(content));
+        let found = self.inner.store.claim(tenant, sha256, label).await?;
+        found.ok_or_else(|| {
+            Fault::new(FaultCode::NotFound, "The stored content is gone.").detail("claim_missing")
+        })
+    }
+}
+
+impl DestinationCall<'_> {
+    async fn put(self, directory: &str, content: &StoredContent) -> Result<Value, Fault> {
+        let request = v1::PutSandboxFileRequest {
+            sandbox: Some(session_sandbox(&self.session)),
+            claim: Some(self.claim.into()),
+            directory: directory.as_bytes().to_vec(),
+            name: visible_name(content).into_bytes(),
+            collision: "rename".to_owned(),
+            mode: 0,
+        };
+        let placed = self.bus.call_once(&self.meta, &request).await?;
+        let receipt = placed.receipt.unwrap_or_default();
+        Ok(json!({
+            "kind": "sandbox",
+            "operation_id": receipt.operation_id,
+            "path": format!("sandbox:{}", String::from_utf8_lossy(&placed.path)),
+            "size": placed.size,
+            "sha256": digest_text(&placed.sha256),
+            "renamed": placed.renamed,
+            "existed": placed.existed,
+            "integrity": receipt.integrity,
+        }))
+    }
+
+    async fn send(self, message: &str, now_ms: u64) -> Result<Value, Fault> {
+        let request = v1::SendFileRequested {
+            session: self.session.as_str().to_owned(),
+            claims: vec![self.claim.into()],
+            message: message.to_owned(),
+            ..v1::SendFileRequested::default()
+        };
+        let mut meta = self.meta;
+        meta.deadline = Deadline::after(now_ms, ACCEPT_TIMEOUT);
+        let accepted = self.bus.call(&meta, &request).await?;
+        let request = v1::DeliveryOutcomeRequest {
+            delivery_id: accepted.delivery_id,
+            wait_ms: u64::try_from(OUTCOME_WAIT.as_millis()).unwrap_or(u64::MAX),
+        };
+        meta.deadline = Deadline::after(now_ms, ACCEPT_TIMEOUT.saturating_add(OUTCOME_WAIT));
+        let report = self.bus.call(&meta, &request).await?;
+        delivery_receipt(&report)
+    }
+}
+
+/// The receipt of a delivery. One that is accepted and not finished goes on, so it is a success with a state.
+fn delivery_receipt(report: &v1::DeliveryReport) -> Result<Value, Fault> {
+    if report.finished && !report.success {
+        let mut errors = report.files.iter().map(|file| file.error_message.as_str());
+        let reason = errors.find(|text| !text.is_empty());
+        let reason = reason.unwrap_or("no reason was given");
+        let text = format!("The platform did not take the file: {reason}");
+        return Err(Fault::new(FaultCode::Unavailable, text).detail("delivery_failed"));
+    }
+    let files: Vec<Value> = report
+        .files
+        .iter()
+        .map(|file| json!({"name": file.name, "state": file.file_state().name()}))
+        .collect();
+    Ok(json!({
+        "kind": "chat",
+        "operation_id": report.delivery_id,
+        "delivery_id": report.delivery_id,
+        "finished": report.finished,
+        "files": files,
+    }))
+}
+
+/// The sandbox of a session, as services name it.
+pub(crate) fn session_sandbox(session: &SessionId) -> v1::SandboxRef {
+    v1::SandboxRef {
+        sandbox: Some(v1::sandbox_ref::Sandbox::Session(
+            session.as_str().to_owned(),
+        )),
+    }
+}
+
+/// The name of a file that people see: its own, or `upload` with the usual extension of its type.
+fn visible_name(content: &StoredContent) -> String {
+    if !content.name.is_empty() {
+        return content.name.clone();
+    }
+    match dray_media_type::usual_extension(&content.media_type) {
+        Some(extension) => format!("upload.{extension}"),
+        None => "upload".to_owned(),
+    }
+}
+
+fn digest_text(bytes: &[u8]) -> String {
+    Sha256Digest::try_from(bytes)
+        .map(Sha256Digest::to_hex)
+        .unwrap_or_default()
+}
+
+fn destination_problem(record: &TicketRecord, fault: &Fault) -> TicketProblem {
+    let kind = record.destination.as_ref().map(TicketDestination::kind);
+    TicketProblem::DestinationFailed(Box::new(DestinationFailure {
+        kind: kind.unwrap_or_default(),
+        code: fault.code.as_str().to_owned(),
+        detail: fault.detail.clone(),
+        message: fault.message.clone(),
+        advice: fault.advice.clone(),
+        is_retryable: fault.is_retryable(),
+        operation_id: record.operation.clone(),
+        content: record.content.clone(),
+    }))
+}

@@ -1,0 +1,356 @@
+//! Tickets that end in a sandbox or a chat, and those that begin in a sandbox.
+
+use std::sync::{Arc, Mutex};
+
+use dray_bus::Bus;
+use dray_proto::contract::call_subject;
+use dray_proto::{Call, v1};
+use dray_store::ArtifactLabel;
+use dray_types::{Fault, FaultCode, OperationId};
+use opentelemetry::metrics::MeterProvider as _;
+
+use super::{TestEndpoint, TestResponse, noise, send_raw};
+use crate::{Principal, TicketDestination, TicketRequest};
+
+/// An endpoint with a bus on which the test answers for the services.
+struct DestinationFixture {
+    world: TestEndpoint,
+    bus: Bus,
+}
+
+/// Requests that a fake service took, with the ids of their operations.
+type SeenRequests<C> = Arc<Mutex<Vec<(String, C)>>>;
+
+impl DestinationFixture {
+    async fn new() -> Self {
+        let clock = dray_types::Clock::system();
+        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+        let bus = Bus::in_process(clock, &meter);
+        let world = TestEndpoint::with_bus(bus.clone()).await;
+        Self { world, bus }
+    }
+
+    /// Answers every call of one kind.
+    async fn fake<C: Call + Clone + Send + 'static>(
+        &self,
+        mut answer: impl FnMut(&C) -> Result<C::Reply, Fault> + Send + 'static,
+    ) -> SeenRequests<C> {
+        let seen: SeenRequests<C> = Arc::default();
+        let subject = call_subject::<C>();
+        let mut responder = self.bus.respond_to(&subject, "test").await.unwrap();
+        let record = seen.clone();
+        let serving = async move {
+            while let Some(incoming) = responder.next().await {
+                let request: C = incoming.decode().unwrap();
+                let operation = incoming.meta().unwrap().operation.as_str().to_owned();
+                record.lock().unwrap().push((operation, request.clone()));
+                incoming.answer(answer(&request)).await;
+            }
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "ends with the runtime of the test"
+        )]
+        tokio::spawn(serving);
+        seen
+    }
+
+    async fn sandbox_ticket(&self) -> String {
+        let destination = TicketDestination::Sandbox {
+            directory: "in".to_owned(),
+        };
+        let request = TicketRequest::upload(1_000_000)
+            .name("report.txt")
+            .destination(Some(destination));
+        self.world.issue(request).await
+    }
+
+    async fn put(&self, url: &str, bytes: &[u8]) -> TestResponse {
+        self.world.send(&format!("PUT {url}"), bytes).await
+    }
+
+    /// A file of a sandbox, copied into the store as the transfer service does.
+    async fn sandbox_file(&self, bytes: &bytes::Bytes, mtime_ns: i64) -> v1::SandboxFile {
+        let tenant = Principal::default().tenant;
+        let label = ArtifactLabel::new("text/plain", "out.txt");
+        let operation = OperationId::mint();
+        let stored = self
+            .world
+            .store
+            .put(&tenant, &operation, bytes.clone(), label);
+        v1::SandboxFile {
+            entry: Some(entry(bytes.len(), mtime_ns)),
+            claim: Some(stored.await.unwrap().into()),
+            ..v1::SandboxFile::default()
+        }
+    }
+}
+
+fn entry(size: usize, mtime_ns: i64) -> v1::SandboxEntry {
+    v1::SandboxEntry {
+        path: b"out.txt".to_vec(),
+        real_path: b"/home/user/out.txt".to_vec(),
+        size: size as u64,
+        mtime_ns: Some(mtime_ns),
+        ..v1::SandboxEntry::default()
+    }
+}
+
+fn placed(request: &v1::PutSandboxFileRequest) -> v1::PlacedFile {
+    let claim = request.claim.clone().unwrap();
+    v1::PlacedFile {
+        path: b"/home/user/in/report.txt".to_vec(),
+        size: claim.artifact.map_or(0, |artifact| artifact.size),
+        receipt: Some(v1::TransferReceipt {
+            integrity: "sha256_after".to_owned(),
+            ..v1::TransferReceipt::default()
+        }),
+        ..v1::PlacedFile::default()
+    }
+}
+
+#[tokio::test]
+async fn an_upload_ends_in_the_sandbox_with_a_receipt() {
+    let fixture = DestinationFixture::new().await;
+    let seen = fixture
+        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
+        .await;
+    let url = fixture.sandbox_ticket().await;
+    let response = fixture.put(&url, b"some text").await;
+    assert_eq!(response.status, 201, "{response:?}");
+    let document = response.json();
+    assert_eq!(document["size"], 9);
+    assert_eq!(document["receipt"]["kind"], "sandbox");
+    assert_eq!(
+        document["receipt"]["path"],
+        "sandbox:/home/user/in/report.txt"
+    );
+    assert_eq!(document["receipt"]["integrity"], "sha256_after");
+    let seen = seen.lock().unwrap();
+    let (_, request) = &seen[0];
+    assert_eq!(
+        (request.directory.as_slice(), request.name.as_slice()),
+        (&b"in"[..], &b"report.txt"[..])
+    );
+    let session = Principal::default().session.as_str().to_owned();
+    let expected = v1::sandbox_ref::Sandbox::Session(session);
+    assert_eq!(request.sandbox.clone().unwrap().sandbox, Some(expected));
+}
+
+#[tokio::test]
+async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_operation() {
+    let fixture = DestinationFixture::new().await;
+    let mut attempts = 0;
+    let seen = fixture
+        .fake::<v1::PutSandboxFileRequest>(move |request| {
+            attempts += 1;
+            match attempts {
+                1 => Err(
+                    Fault::new(FaultCode::NotFound, "No sandbox belongs to this session.")
+                        .detail("no_sandbox"),
+                ),
+                _ => Ok(placed(request)),
+            }
+        })
+        .await;
+    let url = fixture.sandbox_ticket().await;
+    let bytes = noise(50_000);
+    let failed = fixture.put(&url, &bytes).await;
+    assert_eq!(
+        (failed.status, failed.problem().as_str()),
+        (502, "destination-failed")
+    );
+    let document = failed.json();
+    assert_eq!(document["fault_detail"], "no_sandbox");
+    assert_eq!(document["retryable"], false);
+    assert_eq!(document["size"], 50_000);
+    assert!(fixture.world.is_stored(&bytes).await);
+    // Another body is not taken in place of the stored one.
+    let other = fixture.put(&url, b"other").await;
+    assert_eq!(
+        (other.status, other.problem().as_str()),
+        (409, "content-stored")
+    );
+    let again = fixture.world.ask(&format!("POST {url}")).await;
+    assert_eq!(again.status, 201, "{again:?}");
+    assert_eq!(again.json()["receipt"]["kind"], "sandbox");
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[0].0, seen[1].0);
+    assert_eq!(document["operation_id"], seen[0].0);
+    drop(seen);
+    let used = fixture.world.ask(&format!("POST {url}")).await;
+    assert_eq!((used.status, used.problem().as_str()), (410, "ticket-used"));
+}
+
+#[tokio::test]
+async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
+    let fixture = DestinationFixture::new().await;
+    let url = fixture.sandbox_ticket().await;
+    // Nothing answers for the sandbox yet.
+    let failed = fixture.put(&url, b"some text").await;
+    assert_eq!(
+        (failed.status, failed.problem().as_str()),
+        (503, "destination-failed")
+    );
+    fixture
+        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
+        .await;
+    let (address, _stop) = fixture.world.replica_with_bus(fixture.bus.clone()).await;
+    // A tus client that continues after the failure asks for the offset, and hears of the end.
+    let head = format!("HEAD {url}\r\ntus-resumable: 1.0.0\r\n");
+    let state = send_raw(address, head.trim_end(), b"").await;
+    assert_eq!(
+        (state.status, state.field("upload-offset")),
+        (200, Some("9"))
+    );
+    let shown = fixture.world.ask(&format!("GET {url}")).await.json();
+    assert_eq!(shown["state"], "complete");
+    assert_eq!(shown["receipt"]["kind"], "sandbox");
+}
+
+#[tokio::test]
+async fn an_upload_ends_in_the_chat_with_its_delivery() {
+    let fixture = DestinationFixture::new().await;
+    let sent = fixture
+        .fake::<v1::SendFileRequested>(|_| {
+            Ok(v1::DeliveryAccepted {
+                delivery_id: "d-1".to_owned(),
+                duplicate: false,
+            })
+        })
+        .await;
+    fixture
+        .fake::<v1::DeliveryOutcomeRequest>(|request| {
+            Ok(v1::DeliveryReport {
+                delivery_id: request.delivery_id.clone(),
+                finished: true,
+                success: true,
+                ..v1::DeliveryReport::default()
+            })
+        })
+        .await;
+    let destination = TicketDestination::Chat {
+        message: "Here it is".to_owned(),
+    };
+    let request = TicketRequest::upload(100).destination(Some(destination));
+    let url = fixture.world.issue(request).await;
+    let response = fixture.put(&url, b"some text").await;
+    assert_eq!(response.status, 201, "{response:?}");
+    assert_eq!(response.json()["receipt"]["delivery_id"], "d-1");
+    assert_eq!(response.json()["receipt"]["finished"], true);
+    let sent = sent.lock().unwrap();
+    assert_eq!(sent[0].1.message, "Here it is");
+    assert_eq!(sent[0].1.session, Principal::default().session.as_str());
+    assert!(sent[0].1.target.is_none() && sent[0].1.sandbox.is_empty());
+}
+
+#[tokio::test]
+async fn refused_content_reaches_no_destination() {
+    let fixture = DestinationFixture::new().await;
+    let seen = fixture
+        .fake::<v1::PutSandboxFileRequest>(|request| Ok(placed(request)))
+        .await;
+    let destination = TicketDestination::Sandbox {
+        directory: String::new(),
+    };
+    let request = TicketRequest::upload(100)
+        .media_type(Some("image/png".to_owned()))
+        .destination(Some(destination));
+    let url = fixture.world.issue(request).await;
+    let refused = fixture.put(&url, b"no picture").await;
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (415, "wrong-type")
+    );
+    assert!(!fixture.world.is_stored(b"no picture").await);
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_destination_needs_services() {
+    let world = TestEndpoint::new().await;
+    let destination = TicketDestination::Chat {
+        message: String::new(),
+    };
+    let request = TicketRequest::upload(1).destination(Some(destination));
+    let refused = world.service.issue(&Principal::default(), request).await;
+    assert!(refused.is_err());
+}
+
+#[tokio::test]
+async fn a_download_of_a_sandbox_file_is_what_the_file_was() {
+    let fixture = DestinationFixture::new().await;
+    let bytes = noise(300_000);
+    let file = fixture.sandbox_file(&bytes, 5).await;
+    fixture
+        .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
+        .await;
+    fixture
+        .fake::<v1::StatSandboxRequest>(|_| Ok(entry(300_000, 5)))
+        .await;
+    let service = &fixture.world.service;
+    let ticket = service
+        .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
+        .await
+        .unwrap();
+    let response = fixture.world.ask(&format!("GET {}", ticket.url(""))).await;
+    assert_eq!(response.status, 200);
+    assert!(response.body == bytes);
+    let disposition = response.field("content-disposition").unwrap();
+    assert!(disposition.contains("out.txt"), "{disposition}");
+}
+
+#[tokio::test]
+async fn a_download_fails_when_the_file_changed_before_it() {
+    let fixture = DestinationFixture::new().await;
+    let file = fixture.sandbox_file(&noise(1_000), 5).await;
+    fixture
+        .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
+        .await;
+    // The same size, another time.
+    fixture
+        .fake::<v1::StatSandboxRequest>(|_| Ok(entry(1_000, 6)))
+        .await;
+    let service = &fixture.world.service;
+    let ticket = service
+        .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
+        .await
+        .unwrap();
+    let url = ticket.url("");
+    let response = fixture.world.ask(&format!("GET {url}")).await;
+    assert_eq!(
+        (response.status, response.problem().as_str()),
+        (410, "source-changed")
+    );
+}
+
+#[tokio::test]
+async fn a_download_breaks_when_the_file_changes_while_it_is_sent() {
+    let fixture = DestinationFixture::new().await;
+    let bytes = noise(300_000);
+    let file = fixture.sandbox_file(&bytes, 5).await;
+    fixture
+        .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
+        .await;
+    let mut looks = 0;
+    fixture
+        .fake::<v1::StatSandboxRequest>(move |_| {
+            looks += 1;
+            match looks {
+                1 => Ok(entry(300_000, 5)),
+                _ => Err(Fault::new(FaultCode::NotFound, "The file is gone.")),
+            }
+        })
+        .await;
+    let service = &fixture.world.service;
+    let ticket = service
+        .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
+        .await
+        .unwrap();
+    let response = fixture.world.ask(&format!("GET {}", ticket.url(""))).await;
+    // The length was announced, and the connection ends before it: no client takes it for whole.
+    assert_eq!(response.field("content-length"), Some("300000"));
+    assert!(response.body.len() < bytes.len());
+    assert!(bytes.starts_with(&response.body));
+}

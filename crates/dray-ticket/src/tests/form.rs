@@ -1,0 +1,139 @@
+//! The page for people: its form, its results and its problems, as a browser without script sees them.
+
+use super::{TestEndpoint, TestResponse};
+use crate::TicketRequest;
+
+/// A form with one file, as browsers send it.
+fn form(name: &str, media_type: &str, content: &[u8]) -> Vec<u8> {
+    let mut body = format!(
+        "--limit\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\nContent-Type: {media_type}\r\n\r\n"
+    )
+    .into_bytes();
+    body.extend_from_slice(content);
+    body.extend_from_slice(b"\r\n--limit--\r\n");
+    body
+}
+
+async fn send_form(world: &TestEndpoint, url: &str, body: &[u8]) -> TestResponse {
+    let head = format!(
+        "POST {url}\r\naccept: text/html\r\ncontent-type: multipart/form-data; boundary=limit"
+    );
+    world.send(&head, body).await
+}
+
+fn text(response: &TestResponse) -> String {
+    assert_eq!(
+        response.field("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    String::from_utf8(response.body.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn the_page_has_a_form_and_loads_nothing() {
+    let world = TestEndpoint::new().await;
+    let request = TicketRequest::upload(4_000).media_type(Some("image/*".to_owned()));
+    let url = world.issue(request).await;
+    let page = world
+        .ask(&format!("GET {url}\r\naccept: text/html,*/*"))
+        .await;
+    assert_eq!(page.status, 200);
+    let policy = page.field("content-security-policy").unwrap();
+    assert!(
+        policy.starts_with("default-src 'none'; script-src 'sha256-"),
+        "{policy}"
+    );
+    for part in [
+        "form-action 'self'",
+        "connect-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    ] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert_eq!(page.field("referrer-policy"), Some("no-referrer"));
+    assert_eq!(page.field("cache-control"), Some("no-store"));
+    let shown = text(&page);
+    assert!(shown.contains("enctype=\"multipart/form-data\""), "{shown}");
+    assert!(
+        shown.contains("accept=\"image/*\"") && shown.contains("4000 bytes"),
+        "{shown}"
+    );
+    // No address of anything else.
+    assert!(!shown.contains("http:") && !shown.contains("https:") && !shown.contains("src="));
+    // A program hears the state instead.
+    let state = world.ask(&format!("GET {url}")).await.json();
+    assert_eq!(
+        (&state["state"], &state["max_bytes"]),
+        (&"open".into(), &4_000.into())
+    );
+}
+
+#[tokio::test]
+async fn a_form_stores_the_file_under_its_name() {
+    let world = TestEndpoint::new().await;
+    let url = world.issue(TicketRequest::upload(4_000)).await;
+    let content = b"some <text>\r\n--limi";
+    let body = form("a<b>.txt", "text/plain", content);
+    let response = send_form(&world, &url, &body).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    let shown = text(&response);
+    assert!(shown.contains("The file was received"), "{shown}");
+    assert!(!shown.contains("<b>"), "{shown}");
+    assert!(world.is_stored(content).await);
+    let again = send_form(&world, &url, &body).await;
+    assert_eq!(again.status, 410);
+    assert!(text(&again).contains("the ticket was used"));
+}
+
+#[tokio::test]
+async fn a_refused_form_stores_nothing_and_says_why() {
+    let world = TestEndpoint::new().await;
+    for (body, status, words) in [
+        (
+            form("a.txt", "text/plain", b"text"),
+            415,
+            "the ticket is for `image/*`",
+        ),
+        // The header lies.
+        (
+            form("a.png", "image/png", b"text"),
+            415,
+            "the ticket is for `image/*`",
+        ),
+        (
+            form("a.png", "image/png", &[b'x'; 200]),
+            413,
+            "larger than 100 bytes",
+        ),
+        (
+            form("", "application/octet-stream", b""),
+            400,
+            "no file was chosen",
+        ),
+        (b"--limit--\r\n".to_vec(), 400, "the form has no file"),
+        (b"no form".to_vec(), 400, "the form is not valid"),
+    ] {
+        let request = TicketRequest::upload(100).media_type(Some("image/*".to_owned()));
+        let url = world.issue(request).await;
+        let response = send_form(&world, &url, &body).await;
+        assert_eq!(response.status, status, "{response:?}");
+        assert!(text(&response).contains(words), "{words}: {response:?}");
+    }
+    assert!(!world.is_stored(b"text").await);
+    assert_eq!(world.count_files("segments"), 0);
+}
+
+#[tokio::test]
+async fn a_form_that_ends_early_is_no_upload() {
+    let world = TestEndpoint::new().await;
+    let url = world.issue(TicketRequest::upload(4_000)).await;
+    let body = form("a.txt", "text/plain", b"some text");
+    let cut = &body[..body.len() - 20];
+    let response = send_form(&world, &url, cut).await;
+    assert_eq!(response.status, 400, "{response:?}");
+    assert!(!world.is_stored(b"some text").await);
+    // The ticket still works, from the beginning.
+    assert_eq!(send_form(&world, &url, &body).await.status, 201);
+    assert!(world.is_stored(b"some text").await);
+}

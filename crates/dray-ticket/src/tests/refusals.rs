@@ -1,0 +1,152 @@
+//! Refusals are the same in every protocol: a problem document, nothing stored, nothing half-visible.
+
+use dray_types::Sha256Digest;
+
+use super::{TestEndpoint, TestResponse, break_after, noise};
+use crate::{Principal, TicketLimits, TicketRequest};
+
+/// The ways in which a client sends a whole file.
+const PROTOCOLS: [&str; 4] = ["plain", "tus", "resumable", "form"];
+
+/// Sends content in one request that completes the upload.
+async fn send_as(world: &TestEndpoint, protocol: &str, url: &str, content: &[u8]) -> TestResponse {
+    match protocol {
+        "plain" => world.send(&format!("PUT {url}"), content).await,
+        "tus" => {
+            let length = content.len();
+            let create = format!("POST {url}\r\ntus-resumable: 1.0.0\r\nupload-length: {length}");
+            let created = world.ask(&create).await;
+            if created.status >= 300 {
+                return created;
+            }
+            let part = "content-type: application/offset+octet-stream";
+            let head = format!("PATCH {url}\r\ntus-resumable: 1.0.0\r\nupload-offset: 0\r\n{part}");
+            world.send(&head, content).await
+        }
+        "resumable" => {
+            let head = format!("POST {url}\r\nupload-complete: ?1");
+            world.send(&head, content).await
+        }
+        _ => {
+            let mut body =
+                b"--limit\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n"
+                    .to_vec();
+            body.extend_from_slice(content);
+            body.extend_from_slice(b"\r\n--limit--\r\n");
+            let kind = "content-type: multipart/form-data; boundary=limit";
+            world.send(&format!("POST {url}\r\n{kind}"), &body).await
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
+    let upload = || TicketRequest::upload(100);
+    let other = Sha256Digest::of(b"another file");
+    for protocol in PROTOCOLS {
+        for (request, status, problem) in [
+            (TicketRequest::upload(8), 413, "content-too-large"),
+            (upload().size(Some(20)), 422, "wrong-size"),
+            (upload().sha256(Some(other)), 422, "wrong-digest"),
+            (
+                upload().media_type(Some("image/*".to_owned())),
+                415,
+                "wrong-type",
+            ),
+        ] {
+            let world = TestEndpoint::new().await;
+            let url = world.issue(request).await;
+            let refused = send_as(&world, protocol, &url, b"some text").await;
+            let told = (refused.status, refused.problem());
+            assert_eq!(told, (status, problem.to_owned()), "{protocol}");
+            assert!(
+                !world.is_stored(b"some text").await,
+                "{protocol}: {problem}"
+            );
+            assert_eq!(world.count_files("segments"), 0, "{protocol}: {problem}");
+            // What came is not visible to the holder of the URL either.
+            let state = world.ask(&format!("GET {url}")).await;
+            if state.status == 200 {
+                assert!(state.json()["content"].is_null(), "{protocol}: {state:?}");
+                assert_eq!(state.json()["received_bytes"], 0, "{protocol}: {state:?}");
+            } else {
+                assert_eq!(state.problem(), "ticket-spent", "{protocol}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_protocol_refuses_tickets_that_do_not_work() {
+    for protocol in PROTOCOLS {
+        let world = TestEndpoint::new().await;
+        let used = world.issue(TicketRequest::upload(100)).await;
+        assert!(send_as(&world, protocol, &used, b"first").await.status < 300);
+        let again = send_as(&world, protocol, &used, b"some text").await;
+        assert_eq!(again.problem(), "ticket-used", "{protocol}");
+        let forged = format!("/t/{}", "x".repeat(43));
+        let unknown = send_as(&world, protocol, &forged, b"some text").await;
+        assert_eq!(unknown.problem(), "ticket-unknown", "{protocol}");
+        let expired = world.issue(TicketRequest::upload(100)).await;
+        world.clock.advance(std::time::Duration::from_hours(1));
+        let late = send_as(&world, protocol, &expired, b"some text").await;
+        assert_eq!(late.problem(), "ticket-expired", "{protocol}");
+        assert!(!world.is_stored(b"some text").await, "{protocol}");
+        assert_eq!(world.count_files("segments"), 0, "{protocol}");
+    }
+}
+
+#[tokio::test]
+async fn a_ticket_over_the_quota_or_beside_too_many_is_not_made() {
+    let limits = TicketLimits {
+        quota_bytes: 100,
+        max_open_tickets: 2,
+        ..TicketLimits::default()
+    };
+    let world = TestEndpoint::with(limits, u64::MAX).await;
+    let key = crate::key_text(&[7; 32]);
+    let order = async |bytes: u64| {
+        let principal = Principal::default();
+        let document = serde_json::json!({
+            "direction": "upload",
+            "tenant": principal.tenant.as_str(),
+            "session": principal.session.as_str(),
+            "max_bytes": bytes,
+        });
+        let head = format!("POST /tickets\r\nauthorization: Bearer {key}");
+        world.send(&head, document.to_string().as_bytes()).await
+    };
+    assert_eq!(order(80).await.status, 201);
+    let over = order(30).await;
+    assert_eq!(
+        (over.status, over.problem().as_str()),
+        (429, "quota-exceeded")
+    );
+    assert_eq!(order(20).await.status, 201);
+    let many = order(0).await;
+    assert_eq!(
+        (many.status, many.problem().as_str()),
+        (429, "too-many-open-tickets")
+    );
+}
+
+#[tokio::test]
+async fn the_offset_after_a_broken_connection_has_every_byte_that_came() {
+    let world = TestEndpoint::new().await;
+    let bytes = noise(3 << 20);
+    for _ in 0..5 {
+        let url = world.issue(TicketRequest::upload(4 << 20)).await;
+        let head = format!("PUT {url}\r\ncontent-length: {}", 4 << 20);
+        break_after(&world, &head, &bytes).await;
+        // Once the request is seen. Without a wait for its end this would be zero most of the time.
+        let secret = url.rsplit('/').next().unwrap();
+        super::until(|| async {
+            let ticket = world.service.find(secret).await.unwrap();
+            ticket.record.lease.is_some() || ticket.record.moved > 0
+        })
+        .await;
+        let offset = world.ask(&format!("HEAD {url}")).await;
+        let expected = bytes.len().to_string();
+        assert_eq!(offset.field("upload-offset"), Some(expected.as_str()));
+    }
+}

@@ -1,0 +1,154 @@
+//! The endpoint of tickets: in `dray up` and `dray mcp`, and on its own as `dray ticket serve`.
+
+use std::net::SocketAddr;
+
+use dray_bus::Bus;
+use dray_mcp::TicketAccess;
+use dray_service::RunningHost;
+use dray_service::config::LoadedConfig;
+use dray_service::host::ErrorChain;
+use dray_service::settings::{BusMode, BusSection, StateSection};
+use dray_store::Store;
+use dray_ticket::{TicketEndpoint, TicketLimits, TicketRecords, TicketService};
+use dray_types::Clock;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{GlobalOptions, TicketServe};
+use crate::commands::mcp::termination;
+use crate::outcome::{CommandFailure, print_note};
+use crate::world::SystemConnection;
+
+/// Purpose of the key that the endpoint and `dray ticket` derive from the credentials of the store.
+pub(super) const KEY_PURPOSE: &str = "make tickets";
+/// Directory of the records in the state directory, where the bus is inside the process.
+const TICKET_DIRECTORY: &str = "tickets";
+/// Services that tickets begin and end at.
+const TICKET_SERVICES: [&str; 2] = ["sandbox-transfer", "platform-delivery"];
+
+/// Serves tickets until a signal ends the command.
+pub(super) async fn run(global: &GlobalOptions, serve: &TicketServe) -> Result<(), CommandFailure> {
+    let endpoint = bind_endpoint(serve.listen, serve.url.clone()).await?;
+    print_note(&format!("tickets: {}", endpoint.base_url()));
+    let world = SystemConnection::open(global, &TICKET_SERVICES).await?;
+    let (_, serving) = attach_endpoint(endpoint, &world)?;
+    let ended = termination().await;
+    serving.close().await;
+    world.close().await;
+    ended
+}
+
+/// Binds the address of an endpoint.
+pub(crate) async fn bind_endpoint(
+    address: SocketAddr,
+    public_url: Option<String>,
+) -> Result<TicketEndpoint, CommandFailure> {
+    let bound = TicketEndpoint::bind(address, public_url).await;
+    bound.map_err(|error| CommandFailure::Unreachable {
+        what: format!("{}", ErrorChain(&error)),
+        advice: "End the program that uses the address, or name another one.".to_owned(),
+    })
+}
+
+/// Serves tickets for as long as the host runs; nothing when the records cannot be opened.
+pub(crate) fn serve_endpoint(
+    endpoint: TicketEndpoint,
+    running: &RunningHost,
+) -> Option<TicketAccess> {
+    let context = running.context();
+    let service = ticket_service(
+        &context.bus,
+        &context.store,
+        &context.clock,
+        Some(running.config()),
+    );
+    let service = match service {
+        Ok(service) => service,
+        Err(error) => {
+            print_note(&format!("tickets are not served: {error}"));
+            return None;
+        }
+    };
+    let access = TicketAccess {
+        service: service.clone(),
+        base_url: endpoint.base_url().to_owned(),
+    };
+    let key = context.store.derive_key(KEY_PURPOSE);
+    let serving = endpoint.serve(service, Some(key), context.stop.clone());
+    context.tasks.spawn(report_end(serving));
+    Some(access)
+}
+
+/// An endpoint that serves until it is closed.
+pub(crate) struct ServingTickets {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl ServingTickets {
+    /// Ends it and waits until what came in is recorded.
+    pub(crate) async fn close(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Serves tickets beside a command.
+pub(crate) fn attach_endpoint(
+    endpoint: TicketEndpoint,
+    world: &SystemConnection,
+) -> Result<(TicketAccess, ServingTickets), CommandFailure> {
+    let store = world.store()?;
+    let service = ticket_service(&world.bus, store, &world.clock, world.config());
+    let service = service.map_err(CommandFailure::local("cannot open the records of tickets"))?;
+    let access = TicketAccess {
+        service: service.clone(),
+        base_url: endpoint.base_url().to_owned(),
+    };
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let key = store.derive_key(KEY_PURPOSE);
+    tasks.spawn(report_end(endpoint.serve(service, Some(key), stop.clone())));
+    Ok((access, ServingTickets { stop, tasks }))
+}
+
+async fn report_end(serving: impl Future<Output = Result<(), dray_ticket::EndpointError>>) {
+    if let Err(error) = serving.await {
+        print_note(&format!(
+            "tickets are no longer served: {}",
+            ErrorChain(&error)
+        ));
+    }
+}
+
+/// The tickets of a system. `config` is that of the services in this process; without services there is none.
+fn ticket_service(
+    bus: &Bus,
+    store: &Store,
+    clock: &Clock,
+    config: Option<&LoadedConfig>,
+) -> Result<TicketService, std::io::Error> {
+    let records = ticket_records(bus, config)?;
+    let limits = TicketLimits::default();
+    let service = TicketService::new(records, store.clone(), clock.clone(), limits);
+    Ok(service.with_bus(bus.clone()))
+}
+
+/// The bucket that all replicas share; a directory where the bus ends with this process.
+fn ticket_records(
+    bus: &Bus,
+    config: Option<&LoadedConfig>,
+) -> Result<TicketRecords, std::io::Error> {
+    let embedded = config.filter(|config| {
+        let bus = config.section::<BusSection>("bus");
+        bus.is_ok_and(|bus| bus.mode == BusMode::Embedded)
+    });
+    let Some(config) = embedded else {
+        return Ok(TicketRecords::key_value(
+            bus.key_value(dray_ticket::TICKET_BUCKET),
+        ));
+    };
+    let state = config.section::<StateSection>("state");
+    let state = state.map_err(std::io::Error::other)?;
+    TicketRecords::directory(&state.folder.join(TICKET_DIRECTORY))
+}

@@ -1,0 +1,27 @@
+"""Uploads a file with `tuspy`, stops in the middle, and goes on in a second client. Prints what it saw as JSON.
+
+    python tus_client.py URL FILE
+"""
+
+import json
+import os
+import sys
+
+from tusclient import client
+
+PART_BYTES = 1_000_000
+
+
+def main(url, path):
+    metadata = {"filename": os.path.basename(path)}
+    first = client.TusClient(url).uploader(path, chunk_size=PART_BYTES, metadata=metadata, retries=3)
+    for _ in range(2):
+        first.upload_chunk()
+    # As after a restart: only the URL of the upload is known.
+    second = client.TusClient(url).uploader(path, chunk_size=PART_BYTES, url=first.url, retries=3)
+    seen = {"continued_at": second.offset, "url": first.url}
+    second.upload()
+    print(json.dumps({**seen, "offset": second.offset}))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+//! `dray mcp` on its standard streams, with messages as they are.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// The server on its standard streams, until it is dropped.
+pub(crate) struct McpProcess {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    requests: u64,
+}
+
+impl McpProcess {
+    /// Starts the command and greets the server.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let mut server = Self {
+            input: process.stdin.take().unwrap(),
+            output: BufReader::new(process.stdout.take().unwrap()),
+            process,
+            requests: 0,
+        };
+        server.request(
+            "initialize",
+            &json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            }),
+        );
+        server.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        server
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.input, "{message}").unwrap();
+    }
+
+    /// The result of a request.
+    #[track_caller]
+    pub(crate) fn request(&mut self, method: &str, params: &Value) -> Value {
+        self.requests += 1;
+        let id = self.requests;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        loop {
+            let mut line = String::new();
+            let count = self.output.read_line(&mut line).unwrap();
+            assert!(count > 0, "the server ended during {method}");
+            let mut message: Value = serde_json::from_str(&line).unwrap();
+            if message["id"] == id {
+                assert_eq!(message["error"], Value::Null, "{method}: {message}");
+                return message["result"].take();
+            }
+        }
+    }
+
+    /// The result of a tool.
+    #[track_caller]
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        self.request("tools/call", &json!({"name": tool, "arguments": arguments}))
+    }
+}
+
+impl Drop for McpProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

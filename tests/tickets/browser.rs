@@ -1,0 +1,77 @@
+//! The page of an upload ticket in Chromium, as a person uses it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{TicketFixture, content};
+use crate::support::{self, up::UpServer};
+
+impl TicketFixture {
+    /// What a person sees who opens a ticket, and sends a file where one is given.
+    fn browse(&self, server: &UpServer, mode: &str, ticket: &str, file: Option<&str>) -> Value {
+        let mut browser = Command::new("python3");
+        browser
+            .arg(support::root().join("tests/python/drop_page.py"))
+            .args([mode, &format!("{}{ticket}", server.url)])
+            .args(file)
+            .env("HOME", self.folder.path());
+        let seen: Value = serde_json::from_str(&support::stdout(&mut browser)).unwrap();
+        assert_eq!(seen["violations"], serde_json::json!([]), "{seen}");
+        seen
+    }
+}
+
+#[test]
+fn a_person_sends_a_file_with_and_without_script() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    // Three parts of the script.
+    let bytes = content(17_000_000);
+    let file = fixture.write("Übung.bin", &bytes);
+    let sha256 = dray_types::Sha256Digest::of(&bytes).to_hex();
+    for mode in ["script", "plain"] {
+        let ticket = fixture.ticket(&server, &["upload", "--max-size", "20MiB"]);
+        let seen = fixture.browse(&server, mode, &ticket, Some(&file));
+        assert_eq!(seen["state"], "received", "{mode}: {seen}");
+        assert!(seen["text"].as_str().unwrap().contains(&sha256), "{seen}");
+        let progress = u64::from(mode == "script");
+        assert_eq!(seen["progress"], progress, "{mode}: {seen}");
+        let state = fixture.curl(&server, &ticket, &[]).json();
+        assert_eq!(state["state"], "complete", "{state}");
+        assert_eq!(state["content"]["name"], "Übung.bin", "{state}");
+        assert_eq!(state["content"]["sha256"], sha256, "{state}");
+    }
+    server.end();
+}
+
+#[test]
+fn a_person_learns_why_a_file_is_refused() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    let file = fixture.write("notes.txt", b"no picture");
+    for mode in ["script", "plain"] {
+        let ticket = fixture.ticket(&server, &["upload", "--media-type", "image/*"]);
+        let seen = fixture.browse(&server, mode, &ticket, Some(&file));
+        assert_eq!(seen["state"], "refused", "{mode}: {seen}");
+        let text = seen["text"].as_str().unwrap();
+        assert!(text.contains("the ticket is for `image/*`"), "{seen}");
+        assert!(
+            seen["limits"].as_str().unwrap().contains("image/*"),
+            "{seen}"
+        );
+    }
+    server.end();
+}
+
+#[test]
+fn a_person_learns_that_a_ticket_has_expired() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    let ticket = fixture.ticket(&server, &["upload", "--expires", "1"]);
+    while !fixture.curl(&server, &ticket, &[]).head.contains(" 410 ") {}
+    let seen = fixture.browse(&server, "script", &ticket, None);
+    assert_eq!(seen["state"], "refused", "{seen}");
+    assert_eq!(seen["text"], "the ticket has expired.", "{seen}");
+    server.end();
+}

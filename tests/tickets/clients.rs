@@ -1,0 +1,114 @@
+//! Clients that we did not write: tus in Python and JavaScript, curl and rclone.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use dray_testkit::python;
+use serde_json::Value;
+
+use super::{TicketFixture, content};
+use crate::support::{self, up::UpServer};
+
+/// Version of `tus-js-client` on npm.
+const TUS_JS_CLIENT: &str = "tus-js-client@4.3.1";
+
+impl TicketFixture {
+    /// The URL of a new upload ticket of exactly the file's size.
+    fn upload_url(&self, server: &UpServer, size: usize) -> String {
+        let ticket = self.ticket(server, &["upload", "--size", &size.to_string()]);
+        format!("{}{ticket}", server.url)
+    }
+
+    /// Checks that the file of a ticket arrived whole.
+    #[track_caller]
+    fn check_arrived(&self, url: &str, bytes: &[u8], name: &str) {
+        let state = self.curl_url(url, &[]).json();
+        assert_eq!(state["state"], "complete", "{state}");
+        let sha256 = dray_types::Sha256Digest::of(bytes).to_hex();
+        assert_eq!(state["content"]["sha256"], sha256, "{state}");
+        assert_eq!(state["content"]["name"], name, "{state}");
+    }
+}
+
+/// The directory whose `node_modules` have the client.
+fn node_directory() -> PathBuf {
+    let directory = support::root().join("target/node-tickets");
+    if !directory
+        .join("node_modules/tus-js-client/package.json")
+        .exists()
+    {
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("package.json"), "{\"private\": true}").unwrap();
+        let mut install = Command::new("npm");
+        install
+            .args([
+                "install",
+                "--silent",
+                "--no-audit",
+                "--no-fund",
+                "--no-package-lock",
+                TUS_JS_CLIENT,
+            ])
+            .current_dir(&directory);
+        support::stdout(&mut install);
+    }
+    directory
+}
+
+#[test]
+fn tuspy_uploads_in_parts_and_continues() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    let bytes = content(5_000_000);
+    let file = fixture.write("part.bin", &bytes);
+    let url = fixture.upload_url(&server, bytes.len());
+    let mut client = Command::new(python::interpreter("tusclient"));
+    client
+        .arg(support::root().join("tests/python/tus_client.py"))
+        .args([&url, &file]);
+    let seen: Value = serde_json::from_str(&support::stdout(&mut client)).unwrap();
+    assert_eq!(seen["continued_at"], 2_000_000, "{seen}");
+    assert_eq!(seen["offset"], 5_000_000, "{seen}");
+    fixture.check_arrived(&url, &bytes, "part.bin");
+    server.end();
+}
+
+#[test]
+fn tus_js_client_uploads_in_parts_and_continues() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    let bytes = content(5_000_000);
+    let file = fixture.write("part.bin", &bytes);
+    let url = fixture.upload_url(&server, bytes.len());
+    let mut client = Command::new("node");
+    client
+        .arg(support::root().join("tests/tickets/tus_client.cjs"))
+        .args([&url, &file])
+        .current_dir(node_directory());
+    let seen: Value = serde_json::from_str(&support::stdout(&mut client)).unwrap();
+    assert_eq!(seen["continued_at"], 2_000_000, "{seen}");
+    fixture.check_arrived(&url, &bytes, "part.bin");
+    server.end();
+}
+
+#[test]
+fn rclone_downloads_through_a_ticket() {
+    let fixture = TicketFixture::new();
+    let server = fixture.start();
+    let bytes = content(5_000_000);
+    let file = fixture.write("file", &bytes);
+    let url = fixture.upload_url(&server, bytes.len());
+    fixture
+        .curl_url(&url, &["--upload-file", &file])
+        .check_status(201);
+    let sha256 = dray_types::Sha256Digest::of(&bytes).to_hex();
+    let download = fixture.ticket(&server, &["download", &sha256, "--name", "out.bin"]);
+    let mut rclone = Command::new("rclone");
+    rclone
+        .args(["copyurl", "--retries", "1", "--config", ""])
+        .arg(format!("{}{download}", server.url))
+        .arg(fixture.place("copied"));
+    support::stdout(&mut rclone);
+    assert!(std::fs::read(fixture.place("copied")).unwrap() == bytes);
+    server.end();
+}

@@ -1,0 +1,260 @@
+//! An upload through a proxy that cuts connections, until the file is whole.
+//!
+//! `cargo xtask test` sends some megabytes; `cargo xtask soak -- tickets` sends almost as much as one ticket takes.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::support::{self, up::UpServer};
+
+/// Most requests of one upload.
+const MAX_REQUESTS: u64 = 10_000;
+/// Size of one write of the client, in bytes.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// What is sent, and where it is cut.
+pub(crate) struct CutUpload {
+    /// Size of the file.
+    pub(crate) size: u64,
+    /// Bytes of a client after which its connection is cut.
+    pub(crate) cut_bytes: u64,
+    /// Time after which a connection is cut.
+    pub(crate) cut_time: Duration,
+}
+
+/// A proxy to one address. Its threads end with the test.
+struct CuttingProxy {
+    address: SocketAddr,
+    /// Bytes that clients sent.
+    received: Arc<AtomicU64>,
+    /// Connections that it cut.
+    cuts: Arc<AtomicU64>,
+}
+
+impl CuttingProxy {
+    fn start(target: SocketAddr, upload: &CutUpload) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Self {
+            address: listener.local_addr().unwrap(),
+            received: Arc::default(),
+            cuts: Arc::default(),
+        };
+        let (received, cuts) = (proxy.received.clone(), proxy.cuts.clone());
+        let (cut_bytes, cut_time) = (upload.cut_bytes, upload.cut_time);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                let (received, cuts) = (received.clone(), cuts.clone());
+                thread::spawn(move || {
+                    let server = TcpStream::connect(target).unwrap();
+                    if forward(&client, &server, &received, cut_bytes, cut_time) {
+                        cuts.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        proxy
+    }
+}
+
+/// Forwards one connection. Returns whether it was cut.
+fn forward(
+    client: &TcpStream,
+    server: &TcpStream,
+    received: &AtomicU64,
+    cut_bytes: u64,
+    cut_time: Duration,
+) -> bool {
+    let (mut back_from, mut back_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let back = thread::spawn(move || {
+        let _ = std::io::copy(&mut back_from, &mut back_to);
+        let _ = back_to.shutdown(Shutdown::Write);
+    });
+    let (mut client, mut server) = (client, server);
+    let begun = Instant::now();
+    let (mut left, mut buffer) = (cut_bytes, vec![0; CHUNK_BYTES]);
+    let is_cut = loop {
+        if left == 0 || begun.elapsed() >= cut_time {
+            break true;
+        }
+        let wanted = usize::try_from(left)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
+        let count = client.read(&mut buffer[..wanted]).unwrap_or(0);
+        if count == 0 {
+            break false;
+        }
+        received.fetch_add(count as u64, Ordering::Relaxed);
+        left -= count as u64;
+        if server.write_all(&buffer[..count]).is_err() {
+            break false;
+        }
+    };
+    let _ = server.shutdown(Shutdown::Write);
+    if is_cut {
+        // The client hears no response: its connection just ends.
+        let _ = client.shutdown(Shutdown::Both);
+    }
+    let _ = back.join();
+    is_cut
+}
+
+/// Byte `at` of the file: no two parts of it are alike, and none of it is kept in memory.
+fn fill(buffer: &mut [u8], start: u64) {
+    for (byte, at) in buffer.iter_mut().zip(start..) {
+        *byte = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
+    }
+}
+
+/// A client of the resumable uploads of the IETF that gives up only when the server refuses.
+struct ResumableClient {
+    address: SocketAddr,
+    path: String,
+    size: u64,
+}
+
+impl ResumableClient {
+    /// Sends everything, and returns the document of the last response.
+    fn send(&self) -> Value {
+        let mut offset = 0;
+        for _ in 0..MAX_REQUESTS {
+            if let Some(response) = self.append(offset) {
+                let (head, body) = response.split_once("\r\n\r\n").unwrap();
+                // 409 where a request that was cut reached the server after the one that follows it.
+                if !head.starts_with("HTTP/1.1 409") {
+                    assert!(head.starts_with("HTTP/1.1 201"), "{response}");
+                    return serde_json::from_str(body).unwrap();
+                }
+            }
+            offset = self.offset();
+        }
+        panic!("the upload does not end");
+    }
+
+    /// One request with the rest of the file; `None` when its connection broke.
+    fn append(&self, offset: u64) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let head = format!(
+            "PATCH {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-type: application/partial-upload\r\n\
+             upload-offset: {offset}\r\nupload-complete: ?1\r\ncontent-length: {}\r\n\r\n",
+            self.path,
+            self.size - offset,
+        );
+        stream.write_all(head.as_bytes()).ok()?;
+        let (mut at, mut buffer) = (offset, vec![0; CHUNK_BYTES]);
+        while at < self.size {
+            let count = usize::try_from(self.size - at)
+                .unwrap_or(usize::MAX)
+                .min(CHUNK_BYTES);
+            fill(&mut buffer[..count], at);
+            stream.write_all(&buffer[..count]).ok()?;
+            at += count as u64;
+        }
+        let mut response = String::new();
+        stream.read_to_string(&mut response).ok()?;
+        (!response.is_empty()).then_some(response)
+    }
+
+    /// How many bytes the server has.
+    fn offset(&self) -> u64 {
+        for _ in 0..MAX_REQUESTS {
+            let mut stream = TcpStream::connect(self.address).unwrap();
+            let head = format!(
+                "HEAD {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n",
+                self.path
+            );
+            let mut response = String::new();
+            let read = stream
+                .write_all(head.as_bytes())
+                .and_then(|()| stream.read_to_string(&mut response));
+            let offset = response
+                .lines()
+                .find_map(|line| line.strip_prefix("upload-offset: "));
+            if let (Ok(_), Some(offset)) = (read, offset) {
+                return offset.parse().unwrap();
+            }
+        }
+        panic!("the server does not say the offset");
+    }
+}
+
+/// Most memory that a process had, in bytes.
+fn peak_memory(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: u64 = line
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    kib * 1024
+}
+
+/// Uploads through the proxy: the file arrives whole, with few bytes sent twice and little memory.
+pub(crate) fn upload_through_cuts(upload: &CutUpload, max_memory_bytes: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = UpServer::start(folder.path(), &["--tickets", "127.0.0.1:0"], "tickets: ");
+    let mut command = Command::new(support::dray());
+    command
+        .args(["ticket", "--json", "upload", "--endpoint", &server.url])
+        .args(["--size", &upload.size.to_string()])
+        .env("HOME", folder.path());
+    let receipt: Value = serde_json::from_str(&support::stdout(&mut command)).unwrap();
+    let (_, path) = receipt["url"].as_str().unwrap().split_once("/t/").unwrap();
+    let target = server.url.strip_prefix("http://").unwrap().parse().unwrap();
+    let proxy = CuttingProxy::start(target, upload);
+    let before = peak_memory(server.id());
+
+    let client = ResumableClient {
+        address: proxy.address,
+        path: format!("/t/{path}"),
+        size: upload.size,
+    };
+    let document = client.send();
+    assert_eq!(
+        document["sha256"],
+        digest_of_file(upload.size),
+        "{document}"
+    );
+    let cuts = proxy.cuts.load(Ordering::Relaxed);
+    assert!(cuts >= upload.size / upload.cut_bytes, "{cuts} cuts");
+    let sent = proxy.received.load(Ordering::Relaxed);
+    assert!(
+        sent <= upload.size + upload.size / 50,
+        "{sent} bytes were sent for {}",
+        upload.size
+    );
+    let grown = peak_memory(server.id()) - before;
+    assert!(grown <= max_memory_bytes, "{grown} more bytes of memory");
+    println!(
+        "{} bytes in {cuts} cuts: {sent} bytes sent, {grown} bytes of memory",
+        upload.size
+    );
+    server.end();
+}
+
+fn digest_of_file(size: u64) -> String {
+    let (mut hasher, mut at, mut buffer) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
+    while at < size {
+        let count = usize::try_from(size - at)
+            .unwrap_or(usize::MAX)
+            .min(CHUNK_BYTES);
+        fill(&mut buffer[..count], at);
+        hasher.update(&buffer[..count]);
+        at += count as u64;
+    }
+    hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
