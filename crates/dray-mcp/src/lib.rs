@@ -5,9 +5,9 @@
 //! content through the artifact store. It serves both eras of the protocol: 2025-11-25 with sessions, and 2026-07-28
 //! without `initialize`. [`serve_stdio`] connects it with the standard streams, [`HttpEndpoint`] with streamable HTTP.
 //!
-//! What a caller may do is fixed when the server starts, never by an argument: the tenant and the session
-//! ([`ServiceClient`]), the directory of this machine ([`LocalRoot`]), and the tools with effects
-//! ([`ServerOptions`]).
+//! What a caller may do is never decided by an argument. When the server starts it fixes the tenant and the session
+//! ([`ServiceClient`]), the directory of this machine ([`LocalRoot`]), and the tools with effects ([`ServerOptions`]).
+//! Over HTTP the token of a request can name another tenant and session, and narrow the rest ([`AuthOptions`]).
 //!
 //! [`install::install`] writes the entry of this server into the configuration of a client, or removes it;
 //! [`install::bundle`] builds an `.mcpb` file, and [`install::registry`] the `server.json` of the registry.
@@ -27,6 +27,7 @@
 //! and downloads.
 
 mod arguments;
+mod auth;
 mod budget;
 mod catalog;
 mod client;
@@ -46,8 +47,12 @@ mod server;
 mod stdio;
 mod tools;
 
+pub use auth::{
+    AuthFileError, AuthOptions, BearerToken, Caller, InvalidToken, KeyLocation, OAuthOptions,
+    Scope, ScopeSet, StaticToken, UnknownScope,
+};
 pub use client::{ServiceClient, declare_calls};
-pub use http::{BearerToken, HttpEndpoint, HttpError, HttpOptions, InvalidToken};
+pub use http::{HttpEndpoint, HttpError, HttpOptions};
 pub use input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};
 pub use local::{LocalRoot, RootError};
 pub use options::{FileLimits, Permissions, ServerOptions, ToolName, UnknownTool};

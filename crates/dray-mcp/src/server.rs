@@ -13,6 +13,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
+use crate::auth::{Caller, Scope, ScopeSet, required_scopes};
 use crate::content::ContentAccess;
 use crate::local::LocalRoot;
 use crate::options::{ServerOptions, ToolName};
@@ -61,6 +62,49 @@ impl McpServer {
         }
     }
 
+    pub(crate) fn client(&self) -> &ServiceClient {
+        &self.inner.access.client
+    }
+
+    /// What the caller of a request may use: over HTTP with tokens what its token says, otherwise what the server was
+    /// started with.
+    fn caller_access(&self, context: &RequestContext<RoleServer>) -> CallerAccess {
+        let own = &self.inner.access;
+        let parts = context.extensions.get::<http::request::Parts>();
+        let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Arc<Caller>>()) else {
+            return CallerAccess {
+                access: own.clone(),
+                scopes: ScopeSet::all(),
+            };
+        };
+        // The directory belongs to the operator's tenant: another one must not see it.
+        let is_own_tenant = caller.tenant == own.client.tenant;
+        CallerAccess {
+            access: ContentAccess {
+                client: ServiceClient {
+                    tenant: caller.tenant.clone(),
+                    session: caller.session.clone(),
+                    ..own.client.clone()
+                },
+                root: own.root.clone().filter(|_| is_own_tenant),
+                limits: own.limits,
+            },
+            scopes: caller.scopes,
+        }
+    }
+
+    /// As [`Self::caller_access`], for a request that only reads.
+    fn reading_access(
+        &self,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ContentAccess, ErrorData> {
+        let caller = self.caller_access(context);
+        let required = [Scope::Read].into_iter().collect();
+        let allowed = caller.require(required);
+        allowed.map_err(|fault| failure::protocol_error(&fault))?;
+        Ok(caller.access)
+    }
+
     /// The tool with this name, where it is offered.
     fn offered(&self, name: &str) -> Result<ToolName, ErrorData> {
         let tool = name.parse::<ToolName>().ok();
@@ -69,6 +113,27 @@ impl McpServer {
                 let shown = dray_presentation::name::shown_text(name, 100);
                 ErrorData::invalid_params(format!("There is no tool `{shown}` here."), None)
             })
+    }
+}
+
+/// What one caller may use.
+#[derive(Debug)]
+struct CallerAccess {
+    access: ContentAccess,
+    scopes: ScopeSet,
+}
+
+impl CallerAccess {
+    fn require(&self, required: ScopeSet) -> Result<(), Fault> {
+        if self.scopes.contains(required) {
+            return Ok(());
+        }
+        Err(Fault::new(
+            FaultCode::Denied,
+            format!("The token does not allow this. It needs the scopes: {required}."),
+        )
+        .detail("insufficient_scope")
+        .advice("The user has to sign in again, or the operator gives another token."))
     }
 }
 
@@ -110,13 +175,19 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let tool = self.offered(&request.name)?;
+        let caller = self.caller_access(&context);
+        let allowed = caller.require(required_scopes(tool, request.arguments.as_ref()));
         let mut call = ToolCall {
-            access: &self.inner.access,
+            access: &caller.access,
             permissions: self.inner.options.permissions,
             progress: ProgressReporter::new(&context),
         };
+        let running = async {
+            allowed?;
+            call.run(tool, request.arguments).await
+        };
         let result = tokio::select! {
-            result = call.run(tool, request.arguments) => result,
+            result = running => result,
             // The work ends with its future, which this branch drops.
             () = context.ct.cancelled() => Err(cancelled()),
         };
@@ -158,8 +229,9 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        let access = self.reading_access(&context)?;
         let mut progress = ProgressReporter::new(&context);
-        let read = resources::read(&self.inner.access, &request.uri, &mut progress);
+        let read = resources::read(&access, &request.uri, &mut progress);
         let result = tokio::select! {
             result = read => result,
             () = context.ct.cancelled() => Err(cancelled()),
@@ -172,9 +244,9 @@ impl ServerHandler for McpServer {
     async fn complete(
         &self,
         request: CompleteRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        complete::complete(&self.inner.access, &request)
+        complete::complete(&self.reading_access(&context)?, &request)
             .await
             .map_err(|fault| failure::protocol_error(&fault))
     }

@@ -49,9 +49,14 @@ pub(crate) struct McpArgs {
     /// Serve streamable HTTP on this address, at `/mcp`, instead of standard input and output.
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
-    /// File with the bearer token that every HTTP request needs. Required on addresses that other machines reach.
+    /// File with a bearer token for HTTP, with all scopes and for --session. Addresses that other machines reach need
+    /// this or --auth-file.
     #[arg(long, value_name = "FILE", requires = "http")]
     pub(crate) token_file: Option<PathBuf>,
+    /// File that says whose HTTP requests count: static tokens, or those of an OAuth authorization server, each with
+    /// scopes, tenant and session. docs/mcp-server.md shows it.
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub(crate) auth_file: Option<PathBuf>,
     /// Further name of this server that HTTP requests may have in `Host`. Can be given several times.
     #[arg(long = "allow-host", value_name = "HOST", requires = "http")]
     pub(crate) allowed_hosts: Vec<String>,
@@ -69,9 +74,13 @@ pub(crate) struct UpMcpArgs {
     /// The only directory of this machine that MCP tools may use. Default: none.
     #[arg(long = "mcp-root", value_name = "DIR", requires = "listen")]
     pub(crate) root: Option<PathBuf>,
-    /// File with the bearer token that every MCP request needs. Required on addresses that other machines reach.
+    /// File with a bearer token for MCP, with all scopes and for --mcp-session. Addresses that other machines reach
+    /// need this or --mcp-auth-file.
     #[arg(long = "mcp-token-file", value_name = "FILE", requires = "listen")]
     pub(crate) token_file: Option<PathBuf>,
+    /// File that says whose MCP requests count: static tokens, or those of an OAuth authorization server.
+    #[arg(long = "mcp-auth-file", value_name = "FILE", requires = "listen")]
+    pub(crate) auth_file: Option<PathBuf>,
     /// Further name of this server that MCP requests may have in `Host`. Can be given several times.
     #[arg(long = "mcp-allow-host", value_name = "HOST", requires = "listen")]
     pub(crate) allowed_hosts: Vec<String>,
@@ -117,6 +126,7 @@ impl UpMcpArgs {
             to: None,
             http: Some(listen),
             token_file: self.token_file.clone(),
+            auth_file: self.auth_file.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
             allowed_origins: self.allowed_origins.clone(),
         })

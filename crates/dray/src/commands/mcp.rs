@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_mcp::{
-    BearerToken, FileLimits, HttpEndpoint, HttpError, HttpOptions, LocalRoot, McpServer,
-    Permissions, ServerOptions, ServiceClient,
+    AuthOptions, BearerToken, Caller, FileLimits, HttpEndpoint, HttpError, HttpOptions, LocalRoot,
+    McpServer, Permissions, ScopeSet, ServerOptions, ServiceClient, StaticToken,
 };
 use dray_proto::v1;
 use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
+use dray_types::TenantId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -34,12 +35,14 @@ pub(super) struct OptionNames {
     pub(super) address: &'static str,
     pub(super) root: &'static str,
     pub(super) token_file: &'static str,
+    pub(super) auth_file: &'static str,
 }
 
 const OPTION_NAMES: OptionNames = OptionNames {
     address: "--http",
     root: "--root",
     token_file: "--token-file",
+    auth_file: "--auth-file",
 };
 
 /// Prepares a client, or serves.
@@ -58,7 +61,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     if !sandbox.is_empty() {
         reach::check_address(sandbox)?;
     }
-    let endpoint = bind_endpoint(mcp, OPTION_NAMES).await?;
+    let endpoint = bind_endpoint(mcp, &world::tenant_of(global)?, OPTION_NAMES).await?;
     // The sandbox was named by the user, so a directory may be used without being configured.
     let global = reach::allow_local_sandbox(global, sandbox);
     let world = SystemConnection::open(&global, &MCP_SERVICES).await?;
@@ -67,7 +70,14 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
         // The services of a running system have limits of their own; these are checked before them.
         None => file_limits(&world::load_config(&world::config_sources(&global)?)?),
     };
-    let outcome = serve_tools(mcp, &world, root, server_options(mcp, limits), endpoint).await;
+    let outcome = serve_tools(
+        mcp,
+        &world,
+        root,
+        server_options(mcp, limits),
+        endpoint,
+    )
+    .await;
     world.close().await;
     outcome
 }
@@ -95,7 +105,10 @@ async fn serve_tools(
 }
 
 /// What the server offers.
-pub(super) fn server_options(mcp: &McpArgs, limits: FileLimits) -> ServerOptions {
+pub(super) fn server_options(
+    mcp: &McpArgs,
+    limits: FileLimits,
+) -> ServerOptions {
     ServerOptions {
         tools: mcp.tools.clone(),
         permissions: Permissions {
@@ -195,36 +208,47 @@ pub(super) fn local_root(
 /// Binds the address that the options name; `None` where they name none.
 pub(super) async fn bind_endpoint(
     mcp: &McpArgs,
+    tenant: &TenantId,
     names: OptionNames,
 ) -> Result<Option<HttpEndpoint>, CommandFailure> {
     let Some(listen) = mcp.http else {
         return Ok(None);
     };
-    let bound = HttpEndpoint::bind(http_options(mcp, listen, names)?).await;
+    let bound = HttpEndpoint::bind(http_options(mcp, listen, tenant, names)?).await;
     bound.map(Some).map_err(|error| http_failure(&error, names))
 }
 
 fn http_options(
     mcp: &McpArgs,
     listen: std::net::SocketAddr,
+    tenant: &TenantId,
     names: OptionNames,
 ) -> Result<HttpOptions, CommandFailure> {
-    let token =
-        match &mcp.token_file {
-            Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(CommandFailure::local(
-                    format!("cannot read {}", file.display()),
-                ))?;
-                let token = BearerToken::new(text.trim());
-                Some(token.map_err(|error| {
-                    CommandFailure::Usage(format!("{}: {error}", names.token_file))
-                })?)
-            }
-            None => None,
+    let mut auth = match &mcp.auth_file {
+        Some(file) => AuthOptions::read(file, tenant).map_err(|error| {
+            CommandFailure::Usage(format!("{}: {}", names.auth_file, ErrorChain(&error)))
+        })?,
+        None => AuthOptions::default(),
+    };
+    if let Some(file) = &mcp.token_file {
+        let text = std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
+            "cannot read {}",
+            file.display()
+        )))?;
+        let token = BearerToken::new(text.trim())
+            .map_err(|error| CommandFailure::Usage(format!("{}: {error}", names.token_file)))?;
+        let caller = Caller {
+            tenant: tenant.clone(),
+            session: mcp.session.clone(),
+            scopes: ScopeSet::all(),
+            subject: "operator".to_owned(),
+            expires_at_ms: None,
         };
+        auth.tokens.push(StaticToken { token, caller });
+    }
     Ok(HttpOptions {
         listen,
-        token,
+        auth,
         allowed_hosts: mcp.allowed_hosts.clone(),
         allowed_origins: mcp.allowed_origins.clone(),
     })
@@ -232,9 +256,10 @@ fn http_options(
 
 fn http_failure(error: &HttpError, names: OptionNames) -> CommandFailure {
     match error {
-        HttpError::TokenNeeded(_) => {
-            CommandFailure::Usage(format!("{error}: name its file with {}", names.token_file))
-        }
+        HttpError::TokenNeeded(_) => CommandFailure::Usage(format!(
+            "{error}: name its file with {}, or several with {}",
+            names.token_file, names.auth_file
+        )),
         HttpError::Bind { .. } | HttpError::Failed(_) => CommandFailure::Unreachable {
             what: format!("{}", ErrorChain(error)),
             advice: format!(

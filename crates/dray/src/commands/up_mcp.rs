@@ -21,6 +21,7 @@ const OPTION_NAMES: OptionNames = OptionNames {
     address: "--mcp",
     root: "--mcp-root",
     token_file: "--mcp-token-file",
+    auth_file: "--mcp-auth-file",
 };
 
 /// A bound server that serves nothing yet.
@@ -41,7 +42,7 @@ impl BoundMcp {
             return Ok(None);
         };
         let root = mcp::local_root(&args, OPTION_NAMES)?;
-        let endpoint = mcp::bind_endpoint(&args, OPTION_NAMES).await?;
+        let endpoint = mcp::bind_endpoint(&args, &tenant, OPTION_NAMES).await?;
         Ok(endpoint.map(|endpoint| Self {
             args,
             root,
@@ -65,7 +66,8 @@ impl BoundMcp {
             tenant: self.tenant,
             session: self.args.session.clone(),
         };
-        let options = mcp::server_options(&self.args, mcp::file_limits(running.config()));
+        let options =
+            mcp::server_options(&self.args, mcp::file_limits(running.config()));
         let server = McpServer::new(client, self.root, options);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();

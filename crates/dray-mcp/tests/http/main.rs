@@ -1,0 +1,6 @@
+//! The server over HTTP, with real requests: tokens of an authorization server.
+
+mod client;
+mod fixture;
+mod issuer;
+mod oauth;
