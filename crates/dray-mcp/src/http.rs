@@ -95,7 +95,7 @@ impl HttpEndpoint {
     /// [`HttpError::Failed`].
     pub async fn serve(self, server: McpServer, stop: CancellationToken) -> Result<(), HttpError> {
         let client = server.client().clone();
-        self.serve_with(move || server.clone(), Some(client), stop)
+        self.serve_with(move || server.for_session(), Some(client), stop)
             .await
     }
 

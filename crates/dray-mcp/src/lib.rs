@@ -32,6 +32,7 @@ mod budget;
 mod catalog;
 mod client;
 mod complete;
+mod confirm;
 mod content;
 mod failure;
 mod http;
@@ -44,7 +45,10 @@ mod progress;
 mod prompts;
 mod resources;
 mod server;
+mod skills;
 mod stdio;
+mod subscriptions;
+mod tasks;
 mod tools;
 
 pub use auth::{
@@ -52,6 +56,7 @@ pub use auth::{
     Scope, ScopeSet, StaticToken, UnknownScope,
 };
 pub use client::{ServiceClient, declare_calls};
+pub use confirm::OfferedChat;
 pub use http::{HttpEndpoint, HttpError, HttpOptions};
 pub use input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};
 pub use local::{LocalRoot, RootError};

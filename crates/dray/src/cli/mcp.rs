@@ -31,6 +31,12 @@ pub(crate) struct McpArgs {
     /// Allow the tool `send_file` to send files to the chat of the session.
     #[arg(long)]
     pub(crate) allow_send: bool,
+    /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
+    #[arg(long, requires = "allow_send")]
+    pub(crate) confirm_send: bool,
+    /// Chat that a person at the client may choose where the session has none. Can be given several times.
+    #[arg(long = "offer-chat", value_name = "CHAT", requires = "allow_send")]
+    pub(crate) offered_chats: Vec<String>,
     /// The only directory of this machine that tools may use. Default: the current directory; with --http none.
     #[arg(long, value_name = "DIR", conflicts_with = "no_root")]
     pub(crate) root: Option<PathBuf>,
@@ -101,6 +107,12 @@ pub(crate) struct UpMcpArgs {
     /// Allow the MCP tool `send_file` to send files to the chat of the session.
     #[arg(long = "mcp-allow-send", requires = "listen")]
     pub(crate) allow_send: bool,
+    /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
+    #[arg(long = "mcp-confirm-send", requires = "allow_send")]
+    pub(crate) confirm_send: bool,
+    /// Chat that a person at the client may choose where the session has none. Can be given several times.
+    #[arg(long = "mcp-offer-chat", value_name = "CHAT", requires = "allow_send")]
+    pub(crate) offered_chats: Vec<String>,
     /// Session whose sandbox and chat MCP tools use; `dray session bind` binds them.
     #[arg(
         long = "mcp-session",
@@ -119,6 +131,8 @@ impl UpMcpArgs {
             tools: self.tools.clone(),
             allow_write: self.allow_write,
             allow_send: self.allow_send,
+            confirm_send: self.confirm_send,
+            offered_chats: self.offered_chats.clone(),
             root: self.root.clone(),
             no_root: self.root.is_none(),
             session: self.session.clone()?,

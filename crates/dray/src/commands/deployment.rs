@@ -101,7 +101,7 @@ fn mcp_client() -> Permissions {
         "mcp",
         "`dray mcp --nats`: the calls of its tools, and the binding of the session that its command line names.",
     );
-    dray_mcp::declare_calls(identity).calls::<v1::BindSessionRequest>()
+    dray_mcp::declare_calls(identity)
 }
 
 fn operator_permissions() -> Permissions {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_mcp::{
     AuthOptions, BearerToken, Caller, FileLimits, HttpEndpoint, HttpError, HttpOptions, LocalRoot,
-    McpServer, Permissions, ScopeSet, ServerOptions, ServiceClient, StaticToken,
+    McpServer, OfferedChat, Permissions, ScopeSet, ServerOptions, ServiceClient, StaticToken,
 };
 use dray_proto::v1;
 use dray_service::config::LoadedConfig;
@@ -61,6 +61,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     if !sandbox.is_empty() {
         reach::check_address(sandbox)?;
     }
+    let chats = offered_chats(mcp)?;
     let endpoint = bind_endpoint(mcp, &world::tenant_of(global)?, OPTION_NAMES).await?;
     // The sandbox was named by the user, so a directory may be used without being configured.
     let global = reach::allow_local_sandbox(global, sandbox);
@@ -74,7 +75,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
         mcp,
         &world,
         root,
-        server_options(mcp, limits),
+        server_options(mcp, chats, limits),
         endpoint,
     )
     .await;
@@ -107,6 +108,7 @@ async fn serve_tools(
 /// What the server offers.
 pub(super) fn server_options(
     mcp: &McpArgs,
+    offered_chats: Vec<OfferedChat>,
     limits: FileLimits,
 ) -> ServerOptions {
     ServerOptions {
@@ -116,7 +118,22 @@ pub(super) fn server_options(
             send: mcp.allow_send,
         },
         limits,
+        confirm_send: mcp.confirm_send,
+        offered_chats,
     }
+}
+
+/// The chats of --offer-chat.
+pub(super) fn offered_chats(mcp: &McpArgs) -> Result<Vec<OfferedChat>, CommandFailure> {
+    let chats = mcp.offered_chats.iter();
+    chats
+        .map(|name| {
+            Ok(OfferedChat {
+                name: name.clone(),
+                target: deliver::parse_chat_target(name)?,
+            })
+        })
+        .collect()
 }
 
 /// The limits of the services on files, so that a file that they would refuse is not stored first.

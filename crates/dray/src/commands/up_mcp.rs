@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_mcp::{HttpEndpoint, LocalRoot, McpServer, ServiceClient};
+use dray_mcp::{HttpEndpoint, LocalRoot, McpServer, OfferedChat, ServiceClient};
 use dray_service::RunningHost;
 use dray_service::host::ErrorChain;
 use dray_types::TenantId;
@@ -28,6 +28,7 @@ const OPTION_NAMES: OptionNames = OptionNames {
 pub(crate) struct BoundMcp {
     args: McpArgs,
     root: Option<LocalRoot>,
+    chats: Vec<OfferedChat>,
     endpoint: HttpEndpoint,
     tenant: TenantId,
 }
@@ -42,10 +43,12 @@ impl BoundMcp {
             return Ok(None);
         };
         let root = mcp::local_root(&args, OPTION_NAMES)?;
+        let chats = mcp::offered_chats(&args)?;
         let endpoint = mcp::bind_endpoint(&args, &tenant, OPTION_NAMES).await?;
         Ok(endpoint.map(|endpoint| Self {
             args,
             root,
+            chats,
             endpoint,
             tenant,
         }))
@@ -67,7 +70,7 @@ impl BoundMcp {
             session: self.args.session.clone(),
         };
         let options =
-            mcp::server_options(&self.args, mcp::file_limits(running.config()));
+            mcp::server_options(&self.args, self.chats, mcp::file_limits(running.config()));
         let server = McpServer::new(client, self.root, options);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
