@@ -1,4 +1,8 @@
 //! The check of every request before the protocol sees it.
+#![expect(
+    clippy::result_large_err,
+    reason = "the error is the response, which is made once for a request"
+)]
 
 use std::sync::Arc;
 

@@ -53,7 +53,7 @@ impl ClientHandler for ResourceListener {
 
 impl ServerFixture {
     async fn new(options: ServerOptions) -> Self {
-        Self::with_client(options, ()).await
+        Box::pin(Self::with_client(options, ())).await
     }
 }
 

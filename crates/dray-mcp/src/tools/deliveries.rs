@@ -45,7 +45,7 @@ impl ToolCall<'_> {
         let (chats, confirm) = (&self.options.offered_chats, self.options.confirm_send);
         match self.questions.ask(&send, chats, confirm).await? {
             SendDecision::Send(Some(confirmed)) if send.delivery_id.is_none() => {
-                operation = confirmed
+                operation = confirmed;
             }
             SendDecision::Send(_) => {}
             SendDecision::Pending(result) => return Ok(ToolOutcome::Pending(result)),

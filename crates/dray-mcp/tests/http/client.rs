@@ -29,11 +29,12 @@ impl RawResponse {
 
     /// The message of the protocol, alone or as the last event of a stream.
     pub(crate) fn message(&self) -> Value {
-        let events = self
+        let mut events = self
             .body
             .lines()
+            .rev()
             .filter_map(|line| line.strip_prefix("data: "));
-        let text = events.last().unwrap_or(&self.body);
+        let text = events.next().unwrap_or(&self.body);
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
@@ -77,7 +78,7 @@ fn exchange(address: SocketAddr, request: &str) -> RawResponse {
 }
 
 /// What every request of 2026-07-28 says of its client.
-pub(crate) fn request_meta(capabilities: Value) -> Value {
+pub(crate) fn request_meta(capabilities: &Value) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
@@ -103,7 +104,7 @@ pub(crate) async fn call_with(
     mut params: Value,
     capabilities: Value,
 ) -> RawResponse {
-    params["_meta"] = request_meta(capabilities);
+    params["_meta"] = request_meta(&capabilities);
     let name = ["name", "uri", "taskId"]
         .iter()
         .find_map(|field| params[field].as_str());

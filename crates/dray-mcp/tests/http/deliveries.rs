@@ -378,7 +378,7 @@ impl EventReader {
     fn open(fixture: &SendingFixture, token: &str, uris: &[String]) -> Self {
         let address = fixture.http.address;
         let body = json!({"jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen", "params": {
-            "_meta": crate::client::request_meta(json!({})),
+            "_meta": crate::client::request_meta(&json!({})),
             "notifications": {"resourceSubscriptions": uris}}})
         .to_string();
         let mut stream = TcpStream::connect(address).unwrap();

@@ -86,7 +86,7 @@ impl HttpFixture {
             endpoint
                 .serve(server, CancellationToken::new())
                 .await
-                .unwrap()
+                .unwrap();
         });
         Self {
             issuer,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -193,8 +193,6 @@ pub(crate) fn seconds_from_now(seconds: i64) -> i64 {
         clippy::disallowed_methods,
         reason = "tokens are checked against the real time"
     )]
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map(|now| now.as_secs());
-    i64::try_from(now.unwrap_or(Duration::ZERO.as_secs())).unwrap() + seconds
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_secs()).unwrap() + seconds
 }

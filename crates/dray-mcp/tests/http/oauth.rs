@@ -49,100 +49,57 @@ async fn a_client_finds_the_authorization_server_by_the_challenge_and_its_token_
     assert_eq!(fixture.issuer.requests(), 1);
 }
 
+/// Every token is refused as invalid, and the challenge leads to the authorization server.
+async fn assert_refused(fixture: &HttpFixture, cases: Vec<(&str, String)>) {
+    for (name, token) in cases {
+        let refused = fixture.list(&token).await;
+        assert_eq!(refused.status, 401, "{name}: {refused:?}");
+        let challenge = refused.field("www-authenticate");
+        let is_named = challenge.contains("error=\"invalid_token\"");
+        assert!(is_named, "{name}: {challenge}");
+        assert!(challenge.contains("resource_metadata="), "{challenge}");
+    }
+}
+
+/// A token with HMAC, under a key that everyone has.
+fn hmac_token(key: &[u8]) -> String {
+    let message = signing_input(&json!({"alg": "HS256", "kid": "k1"}), &json!({}));
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    mac.update(message.as_bytes());
+    let code = mac.finalize().into_bytes();
+    format!("{message}.{}", URL_SAFE_NO_PAD.encode(code))
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_that_lie_are_refused() {
+async fn tokens_that_the_issuer_did_not_sign_are_refused() {
     let fixture = Box::pin(HttpFixture::new()).await;
-    let issuer = &fixture.issuer;
+    let (issuer, stranger) = (&fixture.issuer, FakeIssuer::new());
     let good = issuer.token(&json!({}));
     assert_eq!(fixture.list(&good).await.status, 200);
-    let stranger = FakeIssuer::new();
     let (head, signature) = good.rsplit_once('.').unwrap();
-    let kid = |algorithm: &str| json!({"alg": algorithm, "kid": "k1"});
-    let hmac = |key: &[u8], header: &Value| {
-        let message = signing_input(header, &json!({}));
-        let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
-        mac.update(message.as_bytes());
-        format!(
-            "{message}.{}",
-            URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
-        )
-    };
-    let cases = [
-        (
-            "none",
-            format!("{}.", signing_input(&kid("none"), &json!({}))),
-        ),
-        (
-            "none with a signature",
-            format!("{}.{signature}", signing_input(&kid("none"), &json!({}))),
-        ),
+    let header = |algorithm: &str| json!({"alg": algorithm, "kid": "k1"});
+    let unsigned = signing_input(&header("none"), &json!({}));
+    let mut own_key = header("ES256");
+    own_key["jwk"] = stranger.key_set()["keys"][0].clone();
+    let mut extension = header("ES256");
+    extension["crit"] = json!(["exp"]);
+    let zeros = URL_SAFE_NO_PAD.encode([0_u8; 64]);
+    let key_set = issuer.key_set().to_string();
+    let cases = vec![
+        ("none", format!("{unsigned}.")),
+        ("none with a signature", format!("{unsigned}.{signature}")),
         ("no signature", format!("{head}.")),
+        ("a signature of zeros", format!("{head}.{zeros}")),
+        ("HMAC with the public key", hmac_token(&issuer.public_key())),
+        ("HMAC with the key set", hmac_token(key_set.as_bytes())),
         (
-            "another signature",
-            format!("{head}.{}", URL_SAFE_NO_PAD.encode([7_u8; 64])),
+            "another family",
+            issuer.signed(&header("RS256"), &json!({})),
         ),
-        (
-            "HMAC with the public key",
-            hmac(&issuer.public_key(), &kid("HS256")),
-        ),
-        (
-            "HMAC with the key set",
-            hmac(issuer.key_set().to_string().as_bytes(), &kid("HS256")),
-        ),
-        ("another family", issuer.signed(&kid("RS256"), &json!({}))),
-        ("another curve", issuer.signed(&kid("ES384"), &json!({}))),
-        ("the key of a stranger", stranger.token(&json!({}))),
-        (
-            "a key in the header",
-            stranger.signed(
-                &json!({"alg": "ES256", "kid": "k1", "jwk": stranger.key_set()["keys"][0]}),
-                &json!({}),
-            ),
-        ),
-        (
-            "an extension",
-            issuer.signed(
-                &json!({"alg": "ES256", "kid": "k1", "crit": ["exp"]}),
-                &json!({}),
-            ),
-        ),
-        (
-            "another issuer",
-            issuer.token(&json!({"iss": "https://evil.example/"})),
-        ),
-        (
-            "an issuer without its slash",
-            issuer.token(&json!({"iss": ISSUER.trim_end_matches('/')})),
-        ),
-        (
-            "another audience",
-            issuer.token(&json!({"aud": "https://other.example/mcp"})),
-        ),
-        ("no audience", issuer.token(&json!({"aud": null}))),
-        (
-            "expired",
-            issuer.token(&json!({"exp": seconds_from_now(-120)})),
-        ),
-        ("no expiry", issuer.token(&json!({"exp": null}))),
-        (
-            "expiry as text",
-            issuer.token(&json!({"exp": "4102444800"})),
-        ),
-        (
-            "not valid yet",
-            issuer.token(&json!({"nbf": seconds_from_now(600)})),
-        ),
-        ("no subject", issuer.token(&json!({"sub": null}))),
-        ("no tenant", issuer.token(&json!({"tenant": null}))),
-        (
-            "a tenant with a line end",
-            issuer.token(&json!({"tenant": "a\nb"})),
-        ),
-        (
-            "tenants as a list",
-            issuer.token(&json!({"tenant": ["acme", "own"]})),
-        ),
-        ("an empty session", issuer.token(&json!({"session": ""}))),
+        ("another curve", issuer.signed(&header("ES384"), &json!({}))),
+        ("a stranger", stranger.token(&json!({}))),
+        ("a key in the header", stranger.signed(&own_key, &json!({}))),
+        ("an extension", issuer.signed(&extension, &json!({}))),
         ("not a token", "x".repeat(40)),
         ("two parts", head.to_owned()),
         (
@@ -150,19 +107,44 @@ async fn tokens_that_lie_are_refused() {
             issuer.token(&json!({"padding": "x".repeat(40_000)})),
         ),
     ];
-    for (name, token) in cases {
-        let refused = fixture.list(&token).await;
-        assert_eq!(refused.status, 401, "{name}: {refused:?}");
-        let challenge = refused.field("www-authenticate");
-        assert!(
-            challenge.contains("error=\"invalid_token\""),
-            "{name}: {challenge}"
-        );
-        assert!(
-            challenge.contains("resource_metadata="),
-            "{name}: {challenge}"
-        );
-    }
+    assert_refused(&fixture, cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_for_others_and_for_other_times_are_refused() {
+    let fixture = Box::pin(HttpFixture::new()).await;
+    let expired = json!({"exp": seconds_from_now(-120)});
+    let early = json!({"nbf": seconds_from_now(600)});
+    let claims = [
+        ("another issuer", json!({"iss": "https://evil.example/"})),
+        (
+            "an issuer without its slash",
+            json!({"iss": ISSUER.trim_end_matches('/')}),
+        ),
+        (
+            "another audience",
+            json!({"aud": "https://other.example/mcp"}),
+        ),
+        ("no audience", json!({"aud": null})),
+        ("expired", expired),
+        ("no expiry", json!({"exp": null})),
+        ("expiry as text", json!({"exp": "4102444800"})),
+        ("not valid yet", early),
+        ("no subject", json!({"sub": null})),
+        ("no tenant", json!({"tenant": null})),
+        ("a tenant with a line end", json!({"tenant": "a\nb"})),
+        ("tenants as a list", json!({"tenant": ["acme", "own"]})),
+        ("an empty session", json!({"session": ""})),
+    ];
+    let cases = claims
+        .iter()
+        .map(|(name, claims)| (*name, fixture.issuer.token(claims)))
+        .collect();
+    assert_refused(&fixture, cases).await;
+    // The audience may be one of several.
+    let several = json!({"aud": ["https://other.example/", RESOURCE]});
+    let admitted = fixture.list(&fixture.issuer.token(&several)).await;
+    assert_eq!(admitted.status, 200, "{admitted:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
