@@ -95,6 +95,10 @@ fn default_session_claim() -> String {
     "session".to_owned()
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "errors and literals are passed as they come"
+)]
 fn unusable(key: impl Into<String>, problem: impl ToString) -> AuthFileError {
     AuthFileError::Value {
         key: key.into(),
