@@ -222,10 +222,14 @@ struct HttpServer {
 impl HttpServer {
     fn start(fixture: &McpFixture) -> Self {
         std::fs::write(fixture.place("token"), TOKEN).unwrap();
+        Self::start_with(fixture, &["--token-file", &fixture.place("token")])
+    }
+
+    fn start_with(fixture: &McpFixture, options: &[&str]) -> Self {
         let mut process = Command::new(support::dray())
             .args(["mcp", "--http", "127.0.0.1:0"])
             .args(["--root", &fixture.place("data")])
-            .args(["--token-file", &fixture.place("token")])
+            .args(options)
             .env("HOME", fixture.place("home"))
             .stderr(Stdio::piped())
             .spawn()
@@ -265,6 +269,40 @@ fn http_refuses_other_hosts_origins_and_tokens() {
         let own = statuses["own"].as_u64().unwrap();
         assert!(own != 401 && own != 403, "{own}");
     }
+}
+
+#[test]
+fn an_auth_file_gives_each_token_its_tenant_and_scopes() {
+    let fixture = McpFixture::new();
+    let digest = "0c3b4d5c1a1d6c8f".repeat(4);
+    let file = fixture.place("auth.toml");
+    std::fs::write(fixture.place("reader.token"), TOKEN).unwrap();
+    let text = format!(
+        "[[token]]\nname = 'reader'\nfile = 'reader.token'\nscopes = ['read']\nsession = 's1'\n\
+         [[token]]\nname = 'other'\nsha256 = '{digest}'\nscopes = ['send']\nsession = 's2'\ntenant = 'acme'\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let server = HttpServer::start_with(&fixture, &["--auth-file", &file]);
+    for (era, version) in PROTOCOL_ERAS {
+        let seen = fixture.over_http(era, &server.url);
+        assert_eq!(seen["version"], version);
+        assert!(shown(&seen["notes"]).contains("The answer is 42."));
+        assert_eq!(seen["statuses"]["none"], 401);
+        assert_eq!(seen["statuses"]["wrong"], 401);
+    }
+    std::fs::write(
+        &file,
+        "[[token]]\nname = 'x'\nscopes = ['all']\nsession = 's1'\n",
+    )
+    .unwrap();
+    let refused = Command::new(support::dray())
+        .args(["mcp", "--http", "127.0.0.1:0", "--auth-file", &file])
+        .env("HOME", fixture.place("home"))
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("--auth-file: token `x`:"), "{said}");
 }
 
 /// Starts `dray up` with the MCP endpoint on a free port.

@@ -46,6 +46,9 @@ pub fn declare_calls(identity: Permissions) -> Permissions {
         .calls::<v1::SendFileRequested>()
         .calls::<v1::DeliveryOutcomeRequest>()
         .calls::<v1::ListReceiptsRequest>()
+        .calls::<v1::CancelDeliveryRequest>()
+        .calls::<v1::ShowSessionRequest>()
+        .calls::<v1::BindSessionRequest>()
 }
 
 impl ServiceClient {

@@ -1,86 +1,33 @@
 //! The server over streamable HTTP.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::middleware::{self, Next};
-use axum::response::Response;
-use http::{HeaderValue, StatusCode, header};
+use axum::middleware;
 use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
-use crate::McpServer;
+use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
+use crate::{McpServer, ServiceClient};
 
 /// Path of the endpoint.
 const ENDPOINT_PATH: &str = "/mcp";
 /// Largest request: arguments name files and do not hold them.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
-/// Shortest token that is accepted.
-const MIN_TOKEN_CHARACTERS: usize = 16;
-
-/// A secret that clients send as `Authorization: Bearer`.
-#[derive(Clone)]
-pub struct BearerToken {
-    /// Compared instead of the token, so that the time of a comparison says nothing about it.
-    digest: [u8; 32],
-}
-
-/// The text is too short for a token, or has characters that a header cannot carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a bearer token has at least {MIN_TOKEN_CHARACTERS} printable ASCII characters without blanks"
-)]
-pub struct InvalidToken;
-
-impl BearerToken {
-    /// Takes a token.
-    ///
-    /// # Errors
-    ///
-    /// It is too short, or not printable ASCII.
-    pub fn new(token: &str) -> Result<Self, InvalidToken> {
-        if token.len() < MIN_TOKEN_CHARACTERS || !token.bytes().all(|byte| byte.is_ascii_graphic())
-        {
-            return Err(InvalidToken);
-        }
-        Ok(Self {
-            digest: Sha256::digest(token).into(),
-        })
-    }
-
-    fn admits(&self, request: &Request) -> bool {
-        let sent = request.headers().get(header::AUTHORIZATION);
-        let sent = sent.and_then(|value| value.to_str().ok());
-        let Some((scheme, token)) = sent.and_then(|value| value.split_once(' ')) else {
-            return false;
-        };
-        let digest: [u8; 32] = Sha256::digest(token.trim()).into();
-        scheme.eq_ignore_ascii_case("bearer") && digest == self.digest
-    }
-}
-
-impl fmt::Debug for BearerToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BearerToken(***)")
-    }
-}
 
 /// How the endpoint is reached.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// What every request has to carry; required on addresses that other machines reach.
-    pub token: Option<BearerToken>,
+    /// Which tokens count. With any, every request needs one; addresses that other machines reach require that.
+    pub auth: AuthOptions,
     /// Further names of this server in `Host`, `NAME` or `NAME:PORT`. Loopback names are always accepted.
     pub allowed_hosts: Vec<String>,
     /// Origins of pages that may call this server, `https://app.example.org`. By default none may.
@@ -123,7 +70,7 @@ impl HttpEndpoint {
     /// [`HttpError::TokenNeeded`] and [`HttpError::Bind`].
     pub async fn bind(options: HttpOptions) -> Result<Self, HttpError> {
         let address = options.listen;
-        if !address.ip().is_loopback() && options.token.is_none() {
+        if !address.ip().is_loopback() && !options.auth.is_required() {
             return Err(HttpError::TokenNeeded(address));
         }
         let failed = |source| HttpError::Bind { address, source };
@@ -147,11 +94,13 @@ impl HttpEndpoint {
     ///
     /// [`HttpError::Failed`].
     pub async fn serve(self, server: McpServer, stop: CancellationToken) -> Result<(), HttpError> {
-        self.serve_each(move || server.clone(), stop).await
+        let client = server.client().clone();
+        self.serve_with(move || server.for_session(), Some(client), stop)
+            .await
     }
 
     /// As [`Self::serve`], with any handler of the protocol: `handler` makes one for each session, and one for each
-    /// request without a session.
+    /// request without a session. Keys of an authorization server have to be in a file.
     ///
     /// # Errors
     ///
@@ -161,7 +110,17 @@ impl HttpEndpoint {
         handler: impl Fn() -> H + Send + Sync + 'static,
         stop: CancellationToken,
     ) -> Result<(), HttpError> {
-        let router = router(handler, &self.options, self.address, &stop);
+        self.serve_with(handler, None, stop).await
+    }
+
+    async fn serve_with<H: ServerHandler>(
+        self,
+        handler: impl Fn() -> H + Send + Sync + 'static,
+        client: Option<ServiceClient>,
+        stop: CancellationToken,
+    ) -> Result<(), HttpError> {
+        let protocol = router(handler, &self.options, self.address, &stop);
+        let router = with_auth(protocol, &self.options.auth, client.as_ref());
         axum::serve(self.listener, router)
             .with_graceful_shutdown(stop.cancelled_owned())
             .await
@@ -182,7 +141,8 @@ fn router<H: ServerHandler>(
         .with_allowed_hosts(
             hosts
                 .into_iter()
-                .chain(options.allowed_hosts.iter().cloned()),
+                .chain(options.allowed_hosts.iter().cloned())
+                .chain(resource_host(&options.auth)),
         )
         .with_allowed_origins(own_origins(address).chain(options.allowed_origins.iter().cloned()))
         .enforce_origin_validation()
@@ -192,12 +152,33 @@ fn router<H: ServerHandler>(
         Arc::new(LocalSessionManager::default()),
         config,
     );
-    Router::new()
-        .route_service(ENDPOINT_PATH, service)
-        .layer(middleware::from_fn_with_state(
-            options.token.clone(),
-            check_token,
-        ))
+    Router::new().route_service(ENDPOINT_PATH, service)
+}
+
+/// Adds the check of tokens, and the metadata of the resource, which everyone may read.
+fn with_auth(protocol: Router, options: &AuthOptions, client: Option<&ServiceClient>) -> Router {
+    if !options.is_required() {
+        return protocol;
+    }
+    let layer = AuthLayer::new(Authenticator::new(options, client), MAX_REQUEST_BYTES);
+    let checked = protocol.layer(middleware::from_fn_with_state(
+        Arc::new(layer),
+        check_request,
+    ));
+    match &options.oauth {
+        Some(oauth) => checked.merge(metadata_router(oauth)),
+        None => checked,
+    }
+}
+
+/// The name under which clients of the authorization server reach this endpoint.
+fn resource_host(options: &AuthOptions) -> Option<String> {
+    let resource = Url::parse(&options.oauth.as_ref()?.resource).ok()?;
+    let host = resource.host_str()?;
+    Some(match resource.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    })
 }
 
 /// Origins of this endpoint. They are harmless, because it serves no pages, and some clients send them.
@@ -207,23 +188,4 @@ fn own_origins(address: SocketAddr) -> impl Iterator<Item = String> {
         .is_loopback()
         .then(|| format!("http://localhost:{}", address.port()));
     std::iter::once(format!("http://{address}")).chain(local)
-}
-
-/// Refuses requests without the token. Before anything of the request is read but its head.
-async fn check_token(
-    State(token): State<Option<BearerToken>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if token.is_none_or(|token| token.admits(&request)) {
-        return next.run(request).await;
-    }
-    let mut response = Response::new(Body::from("This server needs a bearer token.\n"));
-    *response.status_mut() = StatusCode::UNAUTHORIZED;
-    // RFC 6750 section 3.
-    let challenge = HeaderValue::from_static("Bearer realm=\"drayage\"");
-    response
-        .headers_mut()
-        .insert(header::WWW_AUTHENTICATE, challenge);
-    response
 }

@@ -173,7 +173,9 @@ impl InputGate {
         }
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
         let requests = InputRequests::from([(question.key.to_owned(), request)]);
-        let state = binding.map(|binding| self.seal(question.key, binding));
+        // Another one each time, so that an answer that is sent again can be told from another answer.
+        let asked = format!("{}#{:016x}", question.key, rand::random::<u64>());
+        let state = binding.map(|binding| self.seal(&asked, binding));
         Ok(InputAnswer::Pending(InputRequiredResult::new(
             Some(requests),
             state,
@@ -190,7 +192,10 @@ impl InputGate {
         match (binding, state) {
             (None, _) => Ok(true),
             (Some(_), None) => Ok(false),
-            (Some(binding), Some(state)) => Ok(self.open(state, binding)? == key),
+            (Some(binding), Some(state)) => {
+                let asked = self.open(state, binding)?;
+                Ok(asked.split('#').next() == Some(key))
+            }
         }
     }
 }

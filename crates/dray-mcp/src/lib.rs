@@ -5,9 +5,9 @@
 //! content through the artifact store. It serves both eras of the protocol: 2025-11-25 with sessions, and 2026-07-28
 //! without `initialize`. [`serve_stdio`] connects it with the standard streams, [`HttpEndpoint`] with streamable HTTP.
 //!
-//! What a caller may do is fixed when the server starts, never by an argument: the tenant and the session
-//! ([`ServiceClient`]), the directory of this machine ([`LocalRoot`]), and the tools with effects
-//! ([`ServerOptions`]).
+//! What a caller may do is never decided by an argument. When the server starts it fixes the tenant and the session
+//! ([`ServiceClient`]), the directory of this machine ([`LocalRoot`]), and the tools with effects ([`ServerOptions`]).
+//! Over HTTP the token of a request can name another tenant and session, and narrow the rest ([`AuthOptions`]).
 //!
 //! [`install::install`] writes the entry of this server into the configuration of a client, or removes it;
 //! [`install::bundle`] builds an `.mcpb` file, and [`install::registry`] the `server.json` of the registry.
@@ -26,10 +26,12 @@
 //! What it does not do: know a service, keep files, decide which address may be fetched, or serve the URLs of tickets.
 
 mod arguments;
+mod auth;
 mod budget;
 mod catalog;
 mod client;
 mod complete;
+mod confirm;
 mod content;
 mod failure;
 mod http;
@@ -42,11 +44,19 @@ mod progress;
 mod prompts;
 mod resources;
 mod server;
+mod skills;
 mod stdio;
+mod subscriptions;
+mod tasks;
 mod tools;
 
+pub use auth::{
+    AuthFileError, AuthOptions, BearerToken, Caller, InvalidToken, KeyLocation, OAuthOptions,
+    Scope, ScopeSet, StaticToken, UnknownScope,
+};
 pub use client::{ServiceClient, declare_calls};
-pub use http::{BearerToken, HttpEndpoint, HttpError, HttpOptions, InvalidToken};
+pub use confirm::OfferedChat;
+pub use http::{HttpEndpoint, HttpError, HttpOptions};
 pub use input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};
 pub use local::{LocalRoot, RootError};
 pub use options::{FileLimits, Permissions, ServerOptions, TicketAccess, ToolName, UnknownTool};

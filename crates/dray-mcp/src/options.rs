@@ -6,6 +6,8 @@ use std::str::FromStr;
 use dray_ticket::TicketService;
 use dray_types::ByteSize;
 
+use crate::confirm::OfferedChat;
+
 /// A tool of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolName {
@@ -141,6 +143,10 @@ pub struct ServerOptions {
     pub limits: FileLimits,
     /// The ticket endpoint; without one there are no ticket tools.
     pub tickets: Option<TicketAccess>,
+    /// Whether a person at the client has to confirm each call of `send_file`. Clients that cannot ask are refused.
+    pub confirm_send: bool,
+    /// Chats among which a person at the client may choose, where the session has none.
+    pub offered_chats: Vec<OfferedChat>,
 }
 
 impl ServerOptions {

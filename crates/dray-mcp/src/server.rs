@@ -1,24 +1,34 @@
 //! The requests of the protocol.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dray_types::{Fault, FaultCode};
+use futures_util::future::join_all;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
-    GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig, Tool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
+    CompleteResult, GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams,
+    GetSkillResult, GetTaskParams, GetTaskResult, Implementation, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::Value;
 
+use crate::auth::{Caller, Scope, ScopeSet, required_scopes};
+use crate::confirm::{self, SendQuestions};
 use crate::content::ContentAccess;
+use crate::input::{InputGate, InputRound};
 use crate::local::LocalRoot;
 use crate::options::{ServerOptions, ToolName};
 use crate::progress::ProgressReporter;
-use crate::tools::ToolCall;
-use crate::{ServiceClient, catalog, complete, failure, prompts, resources};
+use crate::skills::{self, SKILL_PREFIX};
+use crate::subscriptions::{self, SessionSubscriptions, WatchLimiter};
+use crate::tools::{ToolCall, ToolOutcome};
+use crate::{ServiceClient, catalog, complete, failure, prompts, resources, tasks};
 
 /// How long a client may keep a list, in milliseconds: lists change with a restart only.
 const LIST_LIFETIME_MS: u64 = 3_600_000;
@@ -32,6 +42,8 @@ A result that is cut names the exact next call.";
 #[derive(Clone, Debug)]
 pub struct McpServer {
     inner: Arc<ServerState>,
+    /// Of one session of 2025-11-25, over HTTP and stdio alike.
+    subscriptions: Arc<SessionSubscriptions>,
 }
 
 #[derive(Debug)]
@@ -39,6 +51,8 @@ struct ServerState {
     access: ContentAccess,
     options: ServerOptions,
     tools: Vec<Tool>,
+    gate: InputGate,
+    watches: WatchLimiter,
 }
 
 impl McpServer {
@@ -58,8 +72,67 @@ impl McpServer {
                 },
                 options,
                 tools,
+                gate: InputGate::default(),
+                watches: WatchLimiter::default(),
             }),
+            subscriptions: Arc::default(),
         }
+    }
+
+    /// The same server for another session of the protocol.
+    pub(crate) fn for_session(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            subscriptions: Arc::default(),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &ServiceClient {
+        &self.inner.access.client
+    }
+
+    /// What the caller of a request may use: over HTTP with tokens what its token says, otherwise what the server was
+    /// started with.
+    fn caller_access(&self, context: &RequestContext<RoleServer>) -> CallerAccess {
+        let own = &self.inner.access;
+        let parts = context.extensions.get::<http::request::Parts>();
+        let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Arc<Caller>>()) else {
+            return CallerAccess {
+                access: own.clone(),
+                scopes: ScopeSet::all(),
+                subject: "operator".to_owned(),
+                expires_at_ms: None,
+            };
+        };
+        // The directory belongs to the operator's tenant: another one must not see it.
+        let is_own_tenant = caller.tenant == own.client.tenant;
+        CallerAccess {
+            access: ContentAccess {
+                client: ServiceClient {
+                    tenant: caller.tenant.clone(),
+                    session: caller.session.clone(),
+                    ..own.client.clone()
+                },
+                root: own.root.clone().filter(|_| is_own_tenant),
+                limits: own.limits,
+                tickets: own.tickets.clone(),
+            },
+            scopes: caller.scopes,
+            subject: caller.subject.clone(),
+            expires_at_ms: caller.expires_at_ms,
+        }
+    }
+
+    /// As [`Self::caller_access`], for a request that only reads.
+    fn reading_access(
+        &self,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ContentAccess, ErrorData> {
+        let caller = self.caller_access(context);
+        let required = [Scope::Read].into_iter().collect();
+        let allowed = caller.require(required);
+        allowed.map_err(|fault| failure::protocol_error(&fault))?;
+        Ok(caller.access)
     }
 
     /// The tool with this name, where it is offered.
@@ -73,13 +146,48 @@ impl McpServer {
     }
 }
 
+/// What one caller may use.
+#[derive(Debug)]
+struct CallerAccess {
+    access: ContentAccess,
+    scopes: ScopeSet,
+    subject: String,
+    expires_at_ms: Option<u64>,
+}
+
+impl CallerAccess {
+    /// Waits until the token of the caller no longer counts.
+    async fn expired(&self) {
+        let Some(at_ms) = self.expires_at_ms else {
+            return std::future::pending().await;
+        };
+        let left_ms = at_ms.saturating_sub(self.access.client.clock.now_ms());
+        tokio::time::sleep(Duration::from_millis(left_ms)).await;
+    }
+
+    fn require(&self, required: ScopeSet) -> Result<(), Fault> {
+        if self.scopes.contains(required) {
+            return Ok(());
+        }
+        Err(Fault::new(
+            FaultCode::Denied,
+            format!("The token does not allow this. It needs the scopes: {required}."),
+        )
+        .detail("insufficient_scope")
+        .advice("The user has to sign in again, or the operator gives another token."))
+    }
+}
+
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
             .enable_resources()
+            .enable_resources_subscribe()
             .enable_prompts()
             .enable_completions()
+            .enable_tasks()
+            .enable_skills()
             .build();
         ServerConfig::new(capabilities)
             .with_protocol_version(ProtocolVersion::V_2025_11_25)
@@ -111,24 +219,181 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let tool = self.offered(&request.name)?;
+        let caller = self.caller_access(&context);
+        let allowed = caller.require(required_scopes(tool, request.arguments.as_ref()));
+        let arguments = request.arguments.clone().map(Value::Object);
+        let client = &caller.access.client;
         let mut call = ToolCall {
-            access: &self.inner.access,
-            permissions: self.inner.options.permissions,
+            access: &caller.access,
+            options: &self.inner.options,
             progress: ProgressReporter::new(&context),
+            questions: SendQuestions {
+                client,
+                gate: &self.inner.gate,
+                context: &context,
+                round: InputRound::from(&request),
+                binding: confirm::binding(client, &caller.subject, arguments.as_ref()),
+            },
+            takes_tasks: takes_tasks(&context),
+        };
+        let running = async {
+            allowed?;
+            call.run(tool, request.arguments.clone()).await
         };
         let result = tokio::select! {
-            result = call.run(tool, request.arguments) => result,
+            result = running => result,
             // The work ends with its future, which this branch drops.
             () = context.ct.cancelled() => Err(cancelled()),
         };
-        Ok(match result {
-            Ok(result) => result,
+        match result {
+            Ok(ToolOutcome::Done(result)) => Ok((*result).into()),
+            Ok(ToolOutcome::Running(report)) => Ok(CallToolResponse::Task(tasks::created(&report))),
+            Ok(ToolOutcome::Pending(input)) => Ok(input.into()),
+            Ok(ToolOutcome::Refused(error)) => Err(error),
             Err(fault) => {
                 tracing::info!(%tool, code = %fault.code, detail = %fault.detail, "a tool failed");
-                failure::failed_result(&fault)
+                Ok(failure::failed_result(&fault).into())
             }
         }
-        .into())
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let access = self.reading_access(&context)?;
+        let state = tasks::state(&access.client, &request.task_id).await;
+        state.map_err(|fault| tasks::task_error(&fault))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        // No task of this server asks anything, so answers to it are for nothing.
+        let access = self.reading_access(&context)?;
+        let state = tasks::state(&access.client, &request.task_id).await;
+        state.map(|_| ()).map_err(|fault| tasks::task_error(&fault))
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = self.caller_access(&context);
+        let required = [Scope::Send].into_iter().collect();
+        let allowed = caller.require(required);
+        allowed.map_err(|fault| failure::protocol_error(&fault))?;
+        let cancelled = tasks::cancel(&caller.access.client, &request.task_id).await;
+        cancelled.map_err(|fault| tasks::task_error(&fault))
+    }
+
+    async fn list_skills(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListSkillsResult, ErrorData> {
+        Ok(skills::list(&self.inner.options))
+    }
+
+    async fn get_skill(
+        &self,
+        request: GetSkillRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetSkillResult, ErrorData> {
+        skills::get(&self.inner.options, &request.uri)
+            .map_err(|fault| failure::protocol_error(&fault))
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        // Lists change with a restart only, so nothing else is announced. What is beyond the limit is left out, and
+        // the acknowledgement says so.
+        let resources = requested.resource_subscriptions.iter().flatten();
+        let accepted = resources.take(subscriptions::MAX_RESOURCES).cloned();
+        Some(
+            SubscriptionFilter::builder()
+                .resource_subscriptions(accepted)
+                .build(),
+        )
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let caller = self.caller_access(context.request_context());
+        let access = self.reading_access(context.request_context())?;
+        let uris = context.accepted().resource_subscriptions.iter().flatten();
+        let mut watching = Vec::new();
+        for uri in uris {
+            let watch = self.inner.watches.watch(&access, uri).await;
+            watching.push(watch.map_err(|fault| failure::protocol_error(&fault))?);
+        }
+        let sink = context.sink();
+        let each = watching.into_iter().map(|mut watch| async move {
+            loop {
+                watch.changed().await;
+                if sink.notify_resource_updated(watch.uri()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let notifying = async {
+            join_all(each).await;
+            // No resource is left to watch, and the client may stay.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = context.cancelled() => {}
+            () = caller.expired() => {}
+            () = notifying => {}
+        }
+        Ok(())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let caller = self.caller_access(&context);
+        let access = self.reading_access(&context)?;
+        let begun = async {
+            self.subscriptions.check_room()?;
+            self.inner.watches.watch(&access, &request.uri).await
+        };
+        let mut watch = begun
+            .await
+            .map_err(|fault| failure::protocol_error(&fault))?;
+        let peer = context.peer.clone();
+        self.subscriptions.begin(request.uri, async move {
+            let notifying = async {
+                loop {
+                    watch.changed().await;
+                    let params = ResourceUpdatedNotificationParam::new(watch.uri());
+                    if peer.notify_resource_updated(params).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                () = notifying => {}
+                () = caller.expired() => {}
+            }
+        });
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscriptions.end(&request.uri);
+        Ok(())
     }
 
     async fn list_resources(
@@ -159,8 +424,15 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        let access = self.reading_access(&context)?;
         let mut progress = ProgressReporter::new(&context);
-        let read = resources::read(&self.inner.access, &request.uri, &mut progress);
+        if request.uri.starts_with(SKILL_PREFIX) {
+            let read = skills::read(&self.inner.options, &request.uri);
+            return read
+                .map(Into::into)
+                .map_err(|fault| failure::protocol_error(&fault));
+        }
+        let read = resources::read(&access, &request.uri, &mut progress);
         let result = tokio::select! {
             result = read => result,
             () = context.ct.cancelled() => Err(cancelled()),
@@ -173,9 +445,9 @@ impl ServerHandler for McpServer {
     async fn complete(
         &self,
         request: CompleteRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        complete::complete(&self.inner.access, &request)
+        complete::complete(&self.reading_access(&context)?, &request)
             .await
             .map_err(|fault| failure::protocol_error(&fault))
     }
@@ -201,6 +473,11 @@ impl ServerHandler for McpServer {
             .map(Into::into)
             .map_err(|fault| failure::protocol_error(&fault))
     }
+}
+
+fn takes_tasks(context: &RequestContext<RoleServer>) -> bool {
+    let capabilities = context.client_capabilities();
+    capabilities.is_some_and(|capabilities| capabilities.supports_tasks())
 }
 
 fn cancelled() -> Fault {

@@ -114,9 +114,6 @@ impl Gatherer {
         let found = self.log.records.read(&key).await.map_err(Fault::from)?;
         // A record means that an earlier attempt gathered the files already.
         let held = if let Some(held) = found {
-            if held.record.finished {
-                self.places.release_place_of(&key, &held.record).await;
-            }
             held
         } else {
             let gathered = tokio::select! {
@@ -136,6 +133,10 @@ impl Gatherer {
             }
             held?
         };
+        // Over before its files were sent: an earlier attempt refused it, or it was cancelled meanwhile.
+        if held.record.finished {
+            self.places.release_place_of(&key, &held.record).await;
+        }
         if !held.record.finished && held.record.rounds == 0 {
             let deliver = round_work(&held.record);
             let envelope = round_meta(&held.record).unwrap_or_else(|| meta.clone());

@@ -1,6 +1,7 @@
 //! Goes on with deliveries whose wait is over, ends those whose time is over, and corrects what a platform takes back.
 
 mod abandoned;
+mod cancelled;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -203,23 +204,20 @@ impl Reconciler {
             return Ok(());
         }
         give_up(record);
-        self.end(line, held, "expired").await
+        self.end(&line.key, held, "expired").await
     }
 
     /// Writes and publishes the end of a delivery that no worker ends.
     async fn end(
         &self,
-        line: &IndexEntry,
+        key: &str,
         mut held: RevisionedRecord,
         part: &str,
     ) -> Result<(), DeliveryError> {
         conclude(&mut held.record, self.clock.now_ms());
-        let written = self
-            .log
-            .write(&line.key, held.record, held.revision)
-            .await?;
+        let written = self.log.write(key, held.record, held.revision).await?;
         let record = written.record;
-        self.places.release_place_of(&line.key, &record).await;
+        self.places.release_place_of(key, &record).await;
         let Some(meta) = round_meta(&record) else {
             return Ok(());
         };

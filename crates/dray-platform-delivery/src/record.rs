@@ -287,6 +287,8 @@ pub struct DeliveryRecord {
     pub traceparent: String,
     /// Random number of the worker that wrote it last: tells two workers apart that would write the same.
     pub writer: u64,
+    /// Whether it ended because it was cancelled.
+    pub cancelled: bool,
 }
 
 impl DeliveryRecord {

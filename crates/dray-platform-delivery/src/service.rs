@@ -45,6 +45,7 @@ impl Service for PlatformDelivery {
             .answer(Self::outcome)
             .answer(Self::receipts)
             .answer(Self::resend)
+            .answer(Self::cancel)
             .answer(Self::send_text)
             .answer(Self::prepare_upload)
             .answer(Self::finish_upload)
@@ -178,6 +179,20 @@ impl PlatformDelivery {
         self.deliveries
             .receipts
             .resend(&meta, &body)
+            .await
+            .map_err(report_error)
+    }
+
+    /// Ends a delivery that is not over.
+    pub async fn cancel(
+        self: Arc<Self>,
+        request: Request<v1::CancelDeliveryRequest>,
+    ) -> Result<v1::DeliveryReport, Fault> {
+        let Request { meta, body } = request;
+        let context = &self.deliveries.intake.context;
+        self.deliveries
+            .reconciler
+            .cancel(context, &meta, &body)
             .await
             .map_err(report_error)
     }

@@ -45,6 +45,7 @@ fn known() -> Vec<(String, Recode)> {
         entry::<v1::BindSessionRequest>(),
         entry::<v1::BuildContextReply>(),
         entry::<v1::BuildContextRequest>(),
+        entry::<v1::CancelDeliveryRequest>(),
         entry::<v1::ChatTarget>(),
         entry::<v1::Claim>(),
         entry::<v1::Content>(),

@@ -49,6 +49,7 @@ pub fn call_subjects() -> Vec<String> {
         call_subject::<v1::DeliveryOutcomeRequest>(),
         call_subject::<v1::ListReceiptsRequest>(),
         call_subject::<v1::ResendRequest>(),
+        call_subject::<v1::CancelDeliveryRequest>(),
         call_subject::<v1::SendTextRequested>(),
         call_subject::<v1::PrepareUploadRequest>(),
         call_subject::<v1::FinishUploadRequest>(),

@@ -19,7 +19,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use dray_bus::Bus;
-use dray_mcp::{HttpEndpoint, HttpOptions, McpServer, ServerOptions, ServiceClient};
+use dray_mcp::{AuthOptions, HttpEndpoint, HttpOptions, McpServer, ServerOptions, ServiceClient};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_types::{Clock, SessionId, TenantId};
@@ -57,7 +57,7 @@ async fn serve() -> Result<(), StartError> {
     let server = ConformanceServer::new(McpServer::new(client, None, ServerOptions::default()));
     let endpoint = HttpEndpoint::bind(HttpOptions {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        token: None,
+        auth: AuthOptions::default(),
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
     })

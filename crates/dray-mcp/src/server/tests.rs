@@ -1,35 +1,64 @@
 //! The server over an in-process bus without services, with a client of the same library.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dray_bus::Bus;
+use dray_proto::contract::call_subject;
+use dray_proto::v1;
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_types::{Clock, SessionId, TenantId};
 use opentelemetry::metrics::MeterProvider as _;
-use rmcp::ServiceExt as _;
 use rmcp::model::{CallToolRequest, CallToolResult, ClientRequest, JsonObject};
-use rmcp::service::{PeerRequestOptions, RoleClient, RunningService};
+use rmcp::service::{NotificationContext, PeerRequestOptions, RoleClient, RunningService};
+use rmcp::{ClientHandler, ServiceExt as _};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::*;
 use crate::Permissions;
+use crate::subscriptions::MAX_RESOURCES;
+
+mod questions;
 
 /// How long anything here may take.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server over a bus without services, and a client of it.
-struct ServerFixture {
+struct ServerFixture<C: ClientHandler = ()> {
     bus: Bus,
-    client: RunningService<RoleClient, ()>,
+    client: RunningService<RoleClient, C>,
     _serving: RunningService<RoleServer, McpServer>,
     folder: tempfile::TempDir,
     _s3: EmbeddedS3,
 }
 
+/// A client that passes on which resources changed.
+#[derive(Debug)]
+struct ResourceListener {
+    updates: mpsc::UnboundedSender<String>,
+}
+
+impl ClientHandler for ResourceListener {
+    async fn on_resource_updated(
+        &self,
+        params: ResourceUpdatedNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        let _ = self.updates.send(params.uri);
+    }
+}
+
 impl ServerFixture {
     async fn new(options: ServerOptions) -> Self {
+        Box::pin(Self::with_client(options, ())).await
+    }
+}
+
+impl<C: ClientHandler> ServerFixture<C> {
+    async fn with_client(options: ServerOptions, handler: C) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();
         let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
@@ -46,7 +75,7 @@ impl ServerFixture {
         let root = LocalRoot::open(&folder.path().join("data")).unwrap();
         let server = McpServer::new(services, Some(root), options);
         let (near, far) = tokio::io::duplex(64 * 1024);
-        let (serving, client) = tokio::join!(server.serve(near), ().serve(far));
+        let (serving, client) = tokio::join!(server.serve(near), handler.serve(far));
         Self {
             bus,
             client: client.unwrap(),
@@ -197,6 +226,66 @@ async fn a_local_file_above_the_limit_is_refused_before_it_is_stored() {
     let meta = serde_json::to_value(&refused.meta).unwrap();
     assert_eq!(meta["drayage/fault"]["code"], "too_large", "{meta}");
     assert!(text(&refused).contains("25MiB"), "{}", text(&refused));
+}
+
+/// Answers questions after a delivery: it runs until `ended` holds.
+async fn serve_outcomes(bus: &Bus, ended: Arc<AtomicBool>) -> JoinSet<()> {
+    let subject = call_subject::<v1::DeliveryOutcomeRequest>();
+    let mut service = bus.respond_to(&subject, "platform-delivery").await.unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while let Some(request) = service.next().await {
+            let ask: v1::DeliveryOutcomeRequest = request.decode().unwrap();
+            let report = v1::DeliveryReport {
+                delivery_id: ask.delivery_id,
+                session: "s1".to_owned(),
+                finished: ended.load(Ordering::SeqCst),
+                ..v1::DeliveryReport::default()
+            };
+            request.answer(Ok(report)).await;
+        }
+    });
+    tasks
+}
+
+#[tokio::test]
+#[expect(
+    deprecated,
+    reason = "clients of 2025-11-25 subscribe to resources in this way"
+)]
+async fn a_session_subscribes_to_a_bounded_number_of_resources_and_learns_of_changes() {
+    let (updates, mut updated) = mpsc::unbounded_channel();
+    let listener = ResourceListener { updates };
+    let fixture = Box::pin(ServerFixture::with_client(
+        ServerOptions::default(),
+        listener,
+    ))
+    .await;
+    let ended = Arc::new(AtomicBool::new(false));
+    let _outcomes = serve_outcomes(&fixture.bus, ended.clone()).await;
+    let uri = |id: usize| format!("dray://receipt/d{id}");
+    for id in 0..MAX_RESOURCES {
+        let params = SubscribeRequestParams::new(uri(id));
+        fixture.client.subscribe(params).await.unwrap();
+    }
+    let beyond = SubscribeRequestParams::new(uri(MAX_RESOURCES));
+    let refused = fixture.client.subscribe(beyond.clone()).await.unwrap_err();
+    assert!(refused.to_string().contains("too many"), "{refused}");
+    let fixed = SubscribeRequestParams::new(format!("dray://artifact/{}", "0".repeat(64)));
+    assert!(fixture.client.subscribe(fixed).await.is_err());
+    for id in 1..MAX_RESOURCES {
+        let params = UnsubscribeRequestParams::new(uri(id));
+        fixture.client.unsubscribe(params).await.unwrap();
+    }
+    fixture.client.subscribe(beyond).await.unwrap();
+    ended.store(true, Ordering::SeqCst);
+    let mut changed = Vec::new();
+    while changed.len() < 2 {
+        let next = tokio::time::timeout(TEST_TIMEOUT, updated.recv()).await;
+        changed.push(next.unwrap().unwrap());
+    }
+    changed.sort();
+    assert_eq!(changed, [uri(0), uri(MAX_RESOURCES)]);
 }
 
 /// Bytes in all files of the embedded store.

@@ -8,12 +8,14 @@ use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 
 use super::files::digest_text;
-use super::{ToolCall, next_call, structured_result, with};
+use super::{ToolCall, ToolOutcome, next_call, structured_result, with};
 use crate::arguments::{ReceiptsArguments, SendArguments};
 use crate::client::{SHORT_TIMEOUT, ServiceClient};
+use crate::confirm::SendDecision;
 use crate::failure;
 use crate::location::Location;
 use crate::options::ToolName;
+use crate::tasks::TASK_AFTER;
 
 /// Most files of one call.
 const MAX_FILES: usize = 20;
@@ -29,7 +31,7 @@ const DEFAULT_RECEIPTS: u32 = 20;
 const MAX_RECEIPTS: u32 = 100;
 
 impl ToolCall<'_> {
-    pub(super) async fn send_file(&mut self, send: SendArguments) -> Result<CallToolResult, Fault> {
+    pub(super) async fn send_file(&mut self, send: SendArguments) -> Result<ToolOutcome, Fault> {
         if send.files.is_empty() || send.files.len() > MAX_FILES {
             return Err(failure::invalid(
                 format!("`files` has {} entries.", send.files.len()),
@@ -37,9 +39,25 @@ impl ToolCall<'_> {
             )
             .detail("arguments_invalid"));
         }
-        let operation = operation_id(send.delivery_id.as_deref())?;
-        let wait = send.wait_seconds.map_or(DEFAULT_WAIT, Duration::from_secs);
-        let mut request = self.send_request(&send).await?;
+        let mut operation = operation_id(send.delivery_id.as_deref())?;
+        let locations = self.locations(&send)?;
+        // Before a file is stored: nothing happens until a person agreed.
+        let (chats, confirm) = (&self.options.offered_chats, self.options.confirm_send);
+        match self.questions.ask(&send, chats, confirm).await? {
+            SendDecision::Send(Some(confirmed)) if send.delivery_id.is_none() => {
+                operation = confirmed;
+            }
+            SendDecision::Send(_) => {}
+            SendDecision::Pending(result) => return Ok(ToolOutcome::Pending(result)),
+            SendDecision::Refused(error) => return Ok(ToolOutcome::Refused(error)),
+        }
+        let default_wait = if self.takes_tasks {
+            TASK_AFTER
+        } else {
+            DEFAULT_WAIT
+        };
+        let wait = send.wait_seconds.map_or(default_wait, Duration::from_secs);
+        let mut request = self.send_request(&send, locations).await?;
         request.message = send.message;
         self.progress.step("sending").await;
         let client = &self.access.client;
@@ -47,11 +65,24 @@ impl ToolCall<'_> {
         let report = self
             .wait_for_end(&accepted.delivery_id, wait.min(MAX_WAIT))
             .await?;
-        Ok(report_result(&report))
+        if self.takes_tasks && !report.finished {
+            return Ok(ToolOutcome::Running(Box::new(report)));
+        }
+        Ok(report_result(&report).into())
+    }
+
+    /// The places of the files: all of them before the first is stored, so that a mistake in the last has no effect.
+    fn locations(&self, send: &SendArguments) -> Result<Vec<Location>, Fault> {
+        let files = send.files.iter();
+        files.map(|file| self.access.parse(file)).collect()
     }
 
     /// The request for the files, of which those of the sandbox stay there until the delivery copies them.
-    async fn send_request(&mut self, send: &SendArguments) -> Result<v1::SendFileRequested, Fault> {
+    async fn send_request(
+        &mut self,
+        send: &SendArguments,
+        locations: Vec<Location>,
+    ) -> Result<v1::SendFileRequested, Fault> {
         let mut request = v1::SendFileRequested {
             session: self.access.client.session.as_str().to_owned(),
             flags: Some(v1::DeliveryFlags {
@@ -60,12 +91,6 @@ impl ToolCall<'_> {
             }),
             ..v1::SendFileRequested::default()
         };
-        // All of them before the first is stored: a mistake in the last one has no effect.
-        let locations: Vec<Location> = send
-            .files
-            .iter()
-            .map(|file| self.access.parse(file))
-            .collect::<Result<_, _>>()?;
         for location in locations {
             if let Location::Sandbox(path) = location {
                 request.paths.push(path.into_bytes());
@@ -85,7 +110,18 @@ impl ToolCall<'_> {
         let begun = Instant::now();
         loop {
             let left = wait.saturating_sub(begun.elapsed());
-            let report = outcome(&self.access.client, delivery_id, left.min(OUTCOME_WAIT)).await?;
+            let client = &self.access.client;
+            let report = match outcome(client, delivery_id, left.min(OUTCOME_WAIT)).await {
+                Ok(report) => report,
+                // It was accepted, and no worker has begun with it.
+                Err(fault) if fault.code == FaultCode::NotFound => v1::DeliveryReport {
+                    delivery_id: delivery_id.to_owned(),
+                    session: client.session.as_str().to_owned(),
+                    begun_at_ms: client.clock.now_ms(),
+                    ..v1::DeliveryReport::default()
+                },
+                Err(fault) => return Err(fault),
+            };
             if report.finished || begun.elapsed() >= wait {
                 return Ok(report);
             }
@@ -138,7 +174,9 @@ pub(crate) async fn outcome(
         wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
     };
     let report = client.call(SHORT_TIMEOUT, &request).await?;
-    if report.session == client.session.as_str() {
+    // Before its files are stored a delivery has no record, and so no session: it shows its id and nothing else.
+    let has_no_record = report.session.is_empty() && report.files.is_empty();
+    if report.session == client.session.as_str() || has_no_record {
         return Ok(report);
     }
     Err(Fault::new(
@@ -162,7 +200,7 @@ fn operation_id(given: Option<&str>) -> Result<OperationId, Fault> {
     })
 }
 
-fn report_result(report: &v1::DeliveryReport) -> CallToolResult {
+pub(crate) fn report_result(report: &v1::DeliveryReport) -> CallToolResult {
     let mut value = report_json(report);
     if !report.finished {
         let next = next_call(
@@ -199,6 +237,7 @@ pub(crate) fn report_json(report: &v1::DeliveryReport) -> Value {
         "delivery_id": report.delivery_id,
         "finished": report.finished,
         "success": report.success,
+        "cancelled": report.cancelled,
         "files": files,
         "notice": report.notice,
         "begun_at_ms": report.begun_at_ms,

@@ -96,7 +96,7 @@ impl ToolCall<'_> {
 
     pub(super) async fn get(&mut self, get: GetArguments) -> Result<CallToolResult, Fault> {
         let location = self.access.parse(&get.from)?;
-        if get.to.is_some() && !self.permissions.write {
+        if get.to.is_some() && !self.options.permissions.write {
             return Err(not_permitted(
                 "Writing files of this machine",
                 "--allow-write",

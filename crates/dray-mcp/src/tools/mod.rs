@@ -7,23 +7,47 @@ mod read;
 mod resolve;
 mod tickets;
 
+use dray_proto::v1;
 use dray_types::{Fault, FaultCode};
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource};
+use rmcp::ErrorData;
+use rmcp::model::{CallToolResult, ContentBlock, InputRequiredResult, JsonObject, Resource};
 use serde_json::{Value, json};
 
 use crate::arguments;
+use crate::confirm::SendQuestions;
 use crate::content::{ContentAccess, StoredFile};
-use crate::options::{Permissions, ToolName};
+use crate::options::{ServerOptions, ToolName};
 use crate::progress::ProgressReporter;
 
-pub(crate) use deliveries::{outcome, report_json};
+pub(crate) use deliveries::{outcome, report_json, report_result};
 
 /// One call of a tool.
-#[derive(Debug)]
 pub(crate) struct ToolCall<'a> {
     pub(crate) access: &'a ContentAccess,
-    pub(crate) permissions: Permissions,
+    pub(crate) options: &'a ServerOptions,
     pub(crate) progress: ProgressReporter,
+    /// What a person is asked before files are sent.
+    pub(crate) questions: SendQuestions<'a>,
+    /// Whether the client takes a task for a delivery that is not over soon.
+    pub(crate) takes_tasks: bool,
+}
+
+/// What came of a call.
+pub(crate) enum ToolOutcome {
+    /// The result.
+    Done(Box<CallToolResult>),
+    /// A delivery that is not over: a task.
+    Running(Box<v1::DeliveryReport>),
+    /// A person is asked first.
+    Pending(InputRequiredResult),
+    /// The client cannot ask a person, or sent an answer that does not count.
+    Refused(ErrorData),
+}
+
+impl From<CallToolResult> for ToolOutcome {
+    fn from(result: CallToolResult) -> Self {
+        Self::Done(Box::new(result))
+    }
 }
 
 impl ToolCall<'_> {
@@ -33,20 +57,21 @@ impl ToolCall<'_> {
         &mut self,
         tool: ToolName,
         given: Option<JsonObject>,
-    ) -> Result<CallToolResult, Fault> {
-        match tool {
+    ) -> Result<ToolOutcome, Fault> {
+        let result = match tool {
             ToolName::Read => self.read(arguments::parse(tool, given)?).await,
             ToolName::Fetch => self.fetch(arguments::parse(tool, given)?).await,
             ToolName::List => self.list(arguments::parse(tool, given)?).await,
             ToolName::Get => self.get(arguments::parse(tool, given)?).await,
             ToolName::Put => self.put(arguments::parse(tool, given)?).await,
-            ToolName::SendFile => self.send_file(arguments::parse(tool, given)?).await,
+            ToolName::SendFile => return self.send_file(arguments::parse(tool, given)?).await,
             ToolName::Receipts => self.receipts(arguments::parse(tool, given)?).await,
             ToolName::ResolveFileArguments => self.resolve(arguments::parse(tool, given)?).await,
             ToolName::PolicyCheck => self.policy(arguments::parse(tool, given)?).await,
             ToolName::UploadTicket => self.upload_ticket(arguments::parse(tool, given)?).await,
             ToolName::DownloadTicket => self.download_ticket(arguments::parse(tool, given)?).await,
-        }
+        };
+        result.map(Into::into)
     }
 }
 

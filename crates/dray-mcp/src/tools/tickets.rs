@@ -136,12 +136,21 @@ impl ToolCall<'_> {
     ) -> Result<Option<TicketDestination>, Fault> {
         let destination = match to {
             None | Some("") => None,
-            Some("chat") if !self.permissions.send => {
+            Some("chat") if !self.options.permissions.send => {
                 return Err(not_permitted("Sending to the chat", "--allow-send"));
+            }
+            // The file comes later and from anyone who has the URL: no person could confirm what is sent.
+            Some("chat") if self.options.confirm_send => {
+                return Err(Fault::new(
+                    FaultCode::Denied,
+                    "A person confirms each file that is sent, so no ticket may end in the chat.",
+                )
+                .detail("confirmation_required")
+                .advice("Make a ticket without `to`, and send the upload with `send_file`."));
             }
             Some("chat") => Some(TicketDestination::Chat { message }),
             Some(to) => match self.access.parse(to)? {
-                Location::Sandbox(_) if !self.permissions.write => {
+                Location::Sandbox(_) if !self.options.permissions.write => {
                     return Err(not_permitted("Writing into the sandbox", "--allow-write"));
                 }
                 Location::Sandbox(path) => Some(TicketDestination::Sandbox {

@@ -43,7 +43,7 @@ impl Reconciler {
                     "a delivery is given up: its work is dead"
                 );
                 give_up(&mut held.record);
-                self.end(line, held, "abandoned").await
+                self.end(&line.key, held, "abandoned").await
             }
             WorkState::Idle => self.next_round(line, held).await,
         }

@@ -278,6 +278,7 @@ macro_rules! delivery_message {
             due_at_ms: record.due_at_ms,
             rounds: record.rounds,
             deadline_ms: record.deadline_ms,
+            cancelled: record.cancelled,
             $($field: $value,)*
             ..Self::default()
         };
@@ -326,6 +327,7 @@ impl TryFrom<v1::DeliveryRecord> for DeliveryRecord {
             waiting,
             rounds: wire.rounds,
             deadline_ms: wire.deadline_ms,
+            cancelled: wire.cancelled,
             traceparent: wire.traceparent,
             writer: wire.writer,
         })

@@ -5,6 +5,7 @@ pub(crate) mod world;
 
 mod abandoned;
 mod answer;
+mod cancelled;
 mod cli;
 mod documents;
 mod host;

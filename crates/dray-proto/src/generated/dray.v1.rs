@@ -1627,6 +1627,9 @@ pub struct DeliveryReport {
     /// What it waits for; unspecified for nothing.
     #[prost(enumeration = "WaitingReason", tag = "22")]
     pub waiting_code: i32,
+    /// Whether it ended because it was cancelled.
+    #[prost(bool, tag = "23")]
+    pub cancelled: bool,
 }
 impl ::prost::Name for DeliveryReport {
 const NAME: &'static str = "DeliveryReport";
@@ -1706,6 +1709,9 @@ pub struct DeliveryRecord {
     /// What it waits for; unspecified for nothing.
     #[prost(enumeration = "WaitingReason", tag = "22")]
     pub waiting_code: i32,
+    /// Whether it ended because it was cancelled.
+    #[prost(bool, tag = "23")]
+    pub cancelled: bool,
 }
 impl ::prost::Name for DeliveryRecord {
 const NAME: &'static str = "DeliveryRecord";
@@ -1859,6 +1865,20 @@ impl ::prost::Name for ResendRequest {
 const NAME: &'static str = "ResendRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ResendRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ResendRequest".into() }}
+/// Which delivery to end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CancelDeliveryRequest {
+    /// Id of the delivery.
+    #[prost(string, tag = "1")]
+    pub delivery_id: ::prost::alloc::string::String,
+    /// Its session, for a delivery whose files are not stored yet; of others only this session's are cancelled.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CancelDeliveryRequest {
+const NAME: &'static str = "CancelDeliveryRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.CancelDeliveryRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.CancelDeliveryRequest".into() }}
 /// An agent's final text.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SendTextRequested {
@@ -2505,6 +2525,12 @@ impl crate::contract::Call for ResendRequest {
     const AREA: &'static str = "delivery";
     const VERB: &'static str = "resend";
     const GRPC_PATH: &'static str = "/dray.v1.Deliveries/Resend";
+}
+impl crate::contract::Call for CancelDeliveryRequest {
+    type Reply = DeliveryReport;
+    const AREA: &'static str = "delivery";
+    const VERB: &'static str = "cancel-delivery";
+    const GRPC_PATH: &'static str = "/dray.v1.Deliveries/CancelDelivery";
 }
 impl crate::contract::Call for SendTextRequested {
     type Reply = SendTextReply;

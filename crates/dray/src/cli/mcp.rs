@@ -31,6 +31,12 @@ pub(crate) struct McpArgs {
     /// Allow the tool `send_file` to send files to the chat of the session.
     #[arg(long)]
     pub(crate) allow_send: bool,
+    /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
+    #[arg(long, requires = "allow_send")]
+    pub(crate) confirm_send: bool,
+    /// Chat that a person at the client may choose where the session has none. Can be given several times.
+    #[arg(long = "offer-chat", value_name = "CHAT", requires = "allow_send")]
+    pub(crate) offered_chats: Vec<String>,
     /// The only directory of this machine that tools may use. Default: the current directory; with --http none.
     #[arg(long, value_name = "DIR", conflicts_with = "no_root")]
     pub(crate) root: Option<PathBuf>,
@@ -49,9 +55,14 @@ pub(crate) struct McpArgs {
     /// Serve streamable HTTP on this address, at `/mcp`, instead of standard input and output.
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
-    /// File with the bearer token that every HTTP request needs. Required on addresses that other machines reach.
+    /// File with a bearer token for HTTP, with all scopes and for --session. Addresses that other machines reach need
+    /// this or --auth-file.
     #[arg(long, value_name = "FILE", requires = "http")]
     pub(crate) token_file: Option<PathBuf>,
+    /// File that says whose HTTP requests count: static tokens, or those of an OAuth authorization server, each with
+    /// scopes, tenant and session. docs/mcp-server.md shows it.
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub(crate) auth_file: Option<PathBuf>,
     /// Further name of this server that HTTP requests may have in `Host`. Can be given several times.
     #[arg(long = "allow-host", value_name = "HOST", requires = "http")]
     pub(crate) allowed_hosts: Vec<String>,
@@ -75,9 +86,13 @@ pub(crate) struct UpMcpArgs {
     /// The only directory of this machine that MCP tools may use. Default: none.
     #[arg(long = "mcp-root", value_name = "DIR", requires = "listen")]
     pub(crate) root: Option<PathBuf>,
-    /// File with the bearer token that every MCP request needs. Required on addresses that other machines reach.
+    /// File with a bearer token for MCP, with all scopes and for --mcp-session. Addresses that other machines reach
+    /// need this or --mcp-auth-file.
     #[arg(long = "mcp-token-file", value_name = "FILE", requires = "listen")]
     pub(crate) token_file: Option<PathBuf>,
+    /// File that says whose MCP requests count: static tokens, or those of an OAuth authorization server.
+    #[arg(long = "mcp-auth-file", value_name = "FILE", requires = "listen")]
+    pub(crate) auth_file: Option<PathBuf>,
     /// Further name of this server that MCP requests may have in `Host`. Can be given several times.
     #[arg(long = "mcp-allow-host", value_name = "HOST", requires = "listen")]
     pub(crate) allowed_hosts: Vec<String>,
@@ -98,6 +113,12 @@ pub(crate) struct UpMcpArgs {
     /// Allow the MCP tool `send_file` to send files to the chat of the session.
     #[arg(long = "mcp-allow-send", requires = "listen")]
     pub(crate) allow_send: bool,
+    /// Let a person at the client confirm each call of `send_file`. Clients that cannot ask a person are refused.
+    #[arg(long = "mcp-confirm-send", requires = "allow_send")]
+    pub(crate) confirm_send: bool,
+    /// Chat that a person at the client may choose where the session has none. Can be given several times.
+    #[arg(long = "mcp-offer-chat", value_name = "CHAT", requires = "allow_send")]
+    pub(crate) offered_chats: Vec<String>,
     /// Session whose sandbox and chat MCP tools use; `dray session bind` binds them.
     #[arg(
         long = "mcp-session",
@@ -116,6 +137,8 @@ impl UpMcpArgs {
             tools: self.tools.clone(),
             allow_write: self.allow_write,
             allow_send: self.allow_send,
+            confirm_send: self.confirm_send,
+            offered_chats: self.offered_chats.clone(),
             root: self.root.clone(),
             no_root: self.root.is_none(),
             session: self.session.clone()?,
@@ -123,6 +146,7 @@ impl UpMcpArgs {
             to: None,
             http: Some(listen),
             token_file: self.token_file.clone(),
+            auth_file: self.auth_file.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
             allowed_origins: self.allowed_origins.clone(),
             // `dray up` has these options itself.

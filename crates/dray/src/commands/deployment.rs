@@ -120,7 +120,7 @@ fn mcp_client() -> Permissions {
         "mcp",
         "`dray mcp --nats`: the calls of its tools, and the binding of the session that its command line names.",
     );
-    let identity = dray_mcp::declare_calls(identity).calls::<v1::BindSessionRequest>();
+    let identity = dray_mcp::declare_calls(identity);
     // `--tickets`: the endpoint is in the same process.
     dray_ticket::declare_rights(identity)
 }

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_mcp::{
-    BearerToken, FileLimits, HttpEndpoint, HttpError, HttpOptions, LocalRoot, McpServer,
-    Permissions, ServerOptions, ServiceClient, TicketAccess,
+    AuthOptions, BearerToken, Caller, FileLimits, HttpEndpoint, HttpError, HttpOptions, LocalRoot,
+    McpServer, OfferedChat, Permissions, ScopeSet, ServerOptions, ServiceClient, StaticToken,
+    TicketAccess,
 };
 use dray_proto::v1;
 use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
+use dray_types::TenantId;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -34,12 +36,14 @@ pub(super) struct OptionNames {
     pub(super) address: &'static str,
     pub(super) root: &'static str,
     pub(super) token_file: &'static str,
+    pub(super) auth_file: &'static str,
 }
 
 const OPTION_NAMES: OptionNames = OptionNames {
     address: "--http",
     root: "--root",
     token_file: "--token-file",
+    auth_file: "--auth-file",
 };
 
 /// Prepares a client, or serves.
@@ -58,7 +62,8 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     if !sandbox.is_empty() {
         reach::check_address(sandbox)?;
     }
-    let endpoint = bind_endpoint(mcp, OPTION_NAMES).await?;
+    let chats = offered_chats(mcp)?;
+    let endpoint = bind_endpoint(mcp, &world::tenant_of(global)?, OPTION_NAMES).await?;
     let tickets = match mcp.tickets {
         Some(address) => Some(ticket_serve::bind_endpoint(address, mcp.tickets_url.clone()).await?),
         None => None,
@@ -74,20 +79,14 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     let outcome = match tickets {
         Some(tickets) => {
             let (access, serving) = ticket_serve::attach_endpoint(tickets, &world)?;
-            let options = server_options(mcp, limits, Some(access));
+            let options = server_options(mcp, chats, limits, Some(access));
             let outcome = serve_tools(mcp, &world, root, options, endpoint).await;
             serving.close().await;
             outcome
         }
         None => {
-            serve_tools(
-                mcp,
-                &world,
-                root,
-                server_options(mcp, limits, None),
-                endpoint,
-            )
-            .await
+            let options = server_options(mcp, chats, limits, None);
+            serve_tools(mcp, &world, root, options, endpoint).await
         }
     };
     world.close().await;
@@ -119,6 +118,7 @@ async fn serve_tools(
 /// What the server offers.
 pub(super) fn server_options(
     mcp: &McpArgs,
+    offered_chats: Vec<OfferedChat>,
     limits: FileLimits,
     tickets: Option<TicketAccess>,
 ) -> ServerOptions {
@@ -130,7 +130,22 @@ pub(super) fn server_options(
         },
         limits,
         tickets,
+        confirm_send: mcp.confirm_send,
+        offered_chats,
     }
+}
+
+/// The chats of --offer-chat.
+pub(super) fn offered_chats(mcp: &McpArgs) -> Result<Vec<OfferedChat>, CommandFailure> {
+    let chats = mcp.offered_chats.iter();
+    chats
+        .map(|name| {
+            Ok(OfferedChat {
+                name: name.clone(),
+                target: deliver::parse_chat_target(name)?,
+            })
+        })
+        .collect()
 }
 
 /// The limits of the services on files, so that a file that they would refuse is not stored first.
@@ -222,36 +237,47 @@ pub(super) fn local_root(
 /// Binds the address that the options name; `None` where they name none.
 pub(super) async fn bind_endpoint(
     mcp: &McpArgs,
+    tenant: &TenantId,
     names: OptionNames,
 ) -> Result<Option<HttpEndpoint>, CommandFailure> {
     let Some(listen) = mcp.http else {
         return Ok(None);
     };
-    let bound = HttpEndpoint::bind(http_options(mcp, listen, names)?).await;
+    let bound = HttpEndpoint::bind(http_options(mcp, listen, tenant, names)?).await;
     bound.map(Some).map_err(|error| http_failure(&error, names))
 }
 
 fn http_options(
     mcp: &McpArgs,
     listen: std::net::SocketAddr,
+    tenant: &TenantId,
     names: OptionNames,
 ) -> Result<HttpOptions, CommandFailure> {
-    let token =
-        match &mcp.token_file {
-            Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(CommandFailure::local(
-                    format!("cannot read {}", file.display()),
-                ))?;
-                let token = BearerToken::new(text.trim());
-                Some(token.map_err(|error| {
-                    CommandFailure::Usage(format!("{}: {error}", names.token_file))
-                })?)
-            }
-            None => None,
+    let mut auth = match &mcp.auth_file {
+        Some(file) => AuthOptions::read(file, tenant).map_err(|error| {
+            CommandFailure::Usage(format!("{}: {}", names.auth_file, ErrorChain(&error)))
+        })?,
+        None => AuthOptions::default(),
+    };
+    if let Some(file) = &mcp.token_file {
+        let text = std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
+            "cannot read {}",
+            file.display()
+        )))?;
+        let token = BearerToken::new(text.trim())
+            .map_err(|error| CommandFailure::Usage(format!("{}: {error}", names.token_file)))?;
+        let caller = Caller {
+            tenant: tenant.clone(),
+            session: mcp.session.clone(),
+            scopes: ScopeSet::all(),
+            subject: "operator".to_owned(),
+            expires_at_ms: None,
         };
+        auth.tokens.push(StaticToken { token, caller });
+    }
     Ok(HttpOptions {
         listen,
-        token,
+        auth,
         allowed_hosts: mcp.allowed_hosts.clone(),
         allowed_origins: mcp.allowed_origins.clone(),
     })
@@ -259,9 +285,10 @@ fn http_options(
 
 fn http_failure(error: &HttpError, names: OptionNames) -> CommandFailure {
     match error {
-        HttpError::TokenNeeded(_) => {
-            CommandFailure::Usage(format!("{error}: name its file with {}", names.token_file))
-        }
+        HttpError::TokenNeeded(_) => CommandFailure::Usage(format!(
+            "{error}: name its file with {}, or several with {}",
+            names.token_file, names.auth_file
+        )),
         HttpError::Bind { .. } | HttpError::Failed(_) => CommandFailure::Unreachable {
             what: format!("{}", ErrorChain(error)),
             advice: format!(

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dray_mcp::{HttpEndpoint, LocalRoot, McpServer, ServiceClient, TicketAccess};
+use dray_mcp::{
+    HttpEndpoint, LocalRoot, McpServer, OfferedChat, ServiceClient, TicketAccess,
+};
 use dray_service::RunningHost;
 use dray_service::host::ErrorChain;
 use dray_types::TenantId;
@@ -21,12 +23,14 @@ const OPTION_NAMES: OptionNames = OptionNames {
     address: "--mcp",
     root: "--mcp-root",
     token_file: "--mcp-token-file",
+    auth_file: "--mcp-auth-file",
 };
 
 /// A bound server that serves nothing yet.
 pub(crate) struct BoundMcp {
     args: McpArgs,
     root: Option<LocalRoot>,
+    chats: Vec<OfferedChat>,
     endpoint: HttpEndpoint,
     tenant: TenantId,
 }
@@ -41,10 +45,12 @@ impl BoundMcp {
             return Ok(None);
         };
         let root = mcp::local_root(&args, OPTION_NAMES)?;
-        let endpoint = mcp::bind_endpoint(&args, OPTION_NAMES).await?;
+        let chats = mcp::offered_chats(&args)?;
+        let endpoint = mcp::bind_endpoint(&args, &tenant, OPTION_NAMES).await?;
         Ok(endpoint.map(|endpoint| Self {
             args,
             root,
+            chats,
             endpoint,
             tenant,
         }))
@@ -65,7 +71,8 @@ impl BoundMcp {
             tenant: self.tenant,
             session: self.args.session.clone(),
         };
-        let options = mcp::server_options(&self.args, mcp::file_limits(running.config()), tickets);
+        let limits = mcp::file_limits(running.config());
+        let options = mcp::server_options(&self.args, self.chats, limits, tickets);
         let server = McpServer::new(client, self.root, options);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();

@@ -1,0 +1,156 @@
+//! What a caller without a sufficient token learns: challenges (RFC 6750, RFC 9728), and the metadata of the resource.
+
+use std::fmt::Write as _;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use axum::routing::get;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+use url::Url;
+
+use super::OAuthOptions;
+use super::scope::{Scope, ScopeSet};
+
+/// Path of the metadata (RFC 9728 section 3); the path of the resource follows.
+const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
+/// How long a client waits before it tries again while no keys are available.
+const RETRY_AFTER_SECONDS: &str = "30";
+
+/// The routes of the metadata: with the path of the resource, and without it for clients that look there.
+pub(crate) fn metadata_router(options: &OAuthOptions) -> Router {
+    let document = metadata(options).to_string();
+    let path = resource_path(options);
+    let mut router = Router::new();
+    let mut paths = vec![METADATA_PATH.to_owned()];
+    if !path.is_empty() {
+        paths.push(format!("{METADATA_PATH}{path}"));
+    }
+    for path in paths {
+        let document = document.clone();
+        let content_type = [(header::CONTENT_TYPE, "application/json")];
+        let show = move || std::future::ready((content_type, document.clone()));
+        router = router.route(&path, get(show));
+    }
+    router
+}
+
+fn metadata(options: &OAuthOptions) -> Value {
+    json!({
+        "resource": options.resource,
+        "authorization_servers": [options.issuer],
+        "scopes_supported": Scope::ALL_SCOPES.map(Scope::as_str),
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Drayage",
+    })
+}
+
+fn resource_path(options: &OAuthOptions) -> String {
+    let path = Url::parse(&options.resource).map(|url| url.path().to_owned());
+    let path = path.unwrap_or_default();
+    path.trim_end_matches('/').to_owned()
+}
+
+/// The URL of the metadata, which challenges name.
+fn metadata_url(options: &OAuthOptions) -> Option<String> {
+    let resource = Url::parse(&options.resource).ok()?;
+    let path = resource_path(options);
+    resource
+        .join(&format!("{METADATA_PATH}{path}"))
+        .ok()
+        .map(Into::into)
+}
+
+/// The request has no token, or one that does not count. `reason` is `None` where there was none: then the challenge
+/// names no error (RFC 6750 section 3.1).
+pub(super) fn unauthorized(options: Option<&OAuthOptions>, reason: Option<&str>) -> Response {
+    let mut challenge = "Bearer realm=\"drayage\"".to_owned();
+    if let Some(reason) = reason {
+        push(&mut challenge, "error", "invalid_token");
+        push(&mut challenge, "error_description", reason);
+    }
+    if options.is_some() {
+        push(&mut challenge, "scope", Scope::Read.as_str());
+    }
+    let text = reason.map_or_else(
+        || "This server needs a bearer token.".to_owned(),
+        |reason| format!("The bearer token was refused: {reason}."),
+    );
+    refuse(StatusCode::UNAUTHORIZED, &text, challenge, options)
+}
+
+/// The token does not allow the request. The challenge names what the token has and what is missing, so that a client
+/// asks for both.
+pub(super) fn insufficient_scope(
+    options: Option<&OAuthOptions>,
+    granted: ScopeSet,
+    required: ScopeSet,
+) -> Response {
+    let mut challenge = "Bearer realm=\"drayage\"".to_owned();
+    push(&mut challenge, "error", "insufficient_scope");
+    push(
+        &mut challenge,
+        "error_description",
+        &format!("this request needs: {required}"),
+    );
+    push(
+        &mut challenge,
+        "scope",
+        &granted.union(required).to_string(),
+    );
+    let text = format!("This request needs the scopes: {required}.");
+    refuse(StatusCode::FORBIDDEN, &text, challenge, options)
+}
+
+/// The keys of the authorization server are not available: a new token would not help.
+pub(super) fn keys_unavailable(reason: &str) -> Response {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{reason}.\n"));
+    let after = HeaderValue::from_static(RETRY_AFTER_SECONDS);
+    response.headers_mut().insert(header::RETRY_AFTER, after);
+    response
+}
+
+/// A session that does not exist for this caller. The protocol answers 404, and clients begin another one.
+pub(super) fn session_not_found() -> Response {
+    plain(StatusCode::NOT_FOUND, "There is no such session.\n")
+}
+
+/// The body of the request is too large, or ended early.
+pub(super) fn unreadable_body() -> Response {
+    plain(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "The request could not be read.\n",
+    )
+}
+
+fn push(challenge: &mut String, name: &str, value: &str) {
+    // Values here have neither quotation marks nor backslashes, except what an operator configures.
+    let value = value.replace(['"', '\\'], "");
+    // Writing into a string does not fail.
+    let _ = write!(challenge, ", {name}=\"{value}\"");
+}
+
+fn refuse(
+    status: StatusCode,
+    text: &str,
+    mut challenge: String,
+    options: Option<&OAuthOptions>,
+) -> Response {
+    if let Some(url) = options.and_then(metadata_url) {
+        push(&mut challenge, "resource_metadata", &url);
+    }
+    let mut response = plain(status, &format!("{text}\n"));
+    if let Ok(challenge) = HeaderValue::from_str(&challenge) {
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+fn plain(status: StatusCode, text: &str) -> Response {
+    let mut response = Response::new(Body::from(text.to_owned()));
+    *response.status_mut() = status;
+    response
+}

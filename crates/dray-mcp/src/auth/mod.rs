@@ -1,0 +1,113 @@
+//! Who calls over HTTP, and what the caller may do.
+//!
+//! A request carries one bearer token: a static one of the operator ([`StaticToken`]), or a JWT of the authorization
+//! server ([`OAuthOptions`]). Tenant, session and scopes come from it and never from an argument. The server is a
+//! resource server of OAuth 2.1: it checks tokens and issues none.
+
+mod challenge;
+mod file;
+mod keys;
+mod layer;
+mod scope;
+mod session_id;
+mod signature;
+mod source;
+mod token;
+
+use std::sync::Arc;
+
+use dray_types::{Clock, SessionId, TenantId};
+
+use crate::ServiceClient;
+
+pub(crate) use challenge::metadata_router;
+pub use file::AuthFileError;
+pub use keys::KeyLocation;
+pub(crate) use layer::{AuthLayer, check_request};
+pub(crate) use scope::required_scopes;
+pub use scope::{Scope, ScopeSet, UnknownScope};
+pub use token::{BearerToken, InvalidToken};
+
+use keys::KeyCache;
+use token::TokenVerifier;
+
+/// A caller, as its token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Whose data the tools see.
+    pub tenant: TenantId,
+    /// The session whose sandbox and chat the tools use.
+    pub session: SessionId,
+    /// What the caller may do.
+    pub scopes: ScopeSet,
+    /// Whose session of the protocol this is: another subject cannot use it, though tenant and session be the same.
+    pub subject: String,
+    /// Unix milliseconds after which the token does not count; `None` for static tokens.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A static bearer token and what it allows.
+#[derive(Clone, Debug)]
+pub struct StaticToken {
+    /// The secret.
+    pub token: BearerToken,
+    /// What its holder may do, and for whom.
+    pub caller: Caller,
+}
+
+/// The authorization server whose tokens count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OAuthOptions {
+    /// Its identifier, compared with `iss` byte for byte.
+    pub issuer: String,
+    /// The URL of this endpoint as clients know it: the `resource` of RFC 9728.
+    pub resource: String,
+    /// Values of `aud` of which a token needs one. The resource is among them unless the operator names others.
+    pub audiences: Vec<String>,
+    /// Where its keys are.
+    pub keys: KeyLocation,
+    /// The claim with the tenant.
+    pub tenant_claim: String,
+    /// The tenant of tokens, where they carry none; `None` refuses them.
+    pub default_tenant: Option<TenantId>,
+    /// The claim with the session. A token without it has a session of its own subject.
+    pub session_claim: String,
+}
+
+/// Which tokens the endpoint accepts.
+#[derive(Clone, Debug, Default)]
+pub struct AuthOptions {
+    /// Static tokens.
+    pub tokens: Vec<StaticToken>,
+    /// The authorization server.
+    pub oauth: Option<OAuthOptions>,
+}
+
+impl AuthOptions {
+    /// Whether requests need a token.
+    pub fn is_required(&self) -> bool {
+        !self.tokens.is_empty() || self.oauth.is_some()
+    }
+}
+
+/// Checks the tokens of requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Authenticator {
+    pub(crate) tokens: Arc<Vec<StaticToken>>,
+    pub(crate) verifier: Option<Arc<TokenVerifier>>,
+}
+
+impl Authenticator {
+    /// `client` fetches the keys of the authorization server, under the operator's own tenant.
+    pub(crate) fn new(options: &AuthOptions, client: Option<&ServiceClient>) -> Self {
+        let clock = client.map_or_else(Clock::system, |client| client.clock.clone());
+        let verifier = options.oauth.as_ref().map(|oauth| {
+            let keys = KeyCache::new(oauth.keys.clone(), client.cloned(), clock);
+            Arc::new(TokenVerifier::new(oauth.clone(), keys))
+        });
+        Self {
+            tokens: Arc::new(options.tokens.clone()),
+            verifier,
+        }
+    }
+}

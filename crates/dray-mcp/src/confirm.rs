@@ -1,0 +1,275 @@
+//! What a person is asked before files are sent: to which chat, and whether at all.
+//!
+//! Both are for the operator to turn on. An answer of a client is worth no more than the client: it may choose among
+//! the chats that the operator offers, and no other.
+
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode, OperationId, Sha256Digest};
+use rmcp::model::{ElicitationSchema, InputRequiredResult};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
+use serde_json::{Value, json};
+
+use crate::arguments::SendArguments;
+use crate::client::{SHORT_TIMEOUT, ServiceClient};
+use crate::input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};
+
+/// Most names of files in a question.
+const MAX_SHOWN_FILES: usize = 10;
+/// Longest name or message in a question, in characters.
+const MAX_SHOWN_CHARACTERS: usize = 200;
+/// Keys of the questions.
+const CHAT_KEY: &str = "chat";
+const CONFIRM_KEY: &str = "confirm";
+
+/// A chat that a person may choose where the session has none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OfferedChat {
+    /// How the person sees it, as `PLATFORM:CHAT`.
+    pub name: String,
+    /// The chat.
+    pub target: v1::ChatTarget,
+}
+
+/// What came of the questions.
+pub(crate) enum SendDecision {
+    /// The files may be sent, under this id where the question has decided it.
+    Send(Option<OperationId>),
+    /// The client asks the person and repeats the request.
+    Pending(InputRequiredResult),
+    /// The client cannot ask, or sent an answer that does not count.
+    Refused(ErrorData),
+}
+
+/// The questions of one call of `send_file`.
+pub(crate) struct SendQuestions<'a> {
+    pub(crate) client: &'a ServiceClient,
+    pub(crate) gate: &'a InputGate,
+    pub(crate) context: &'a RequestContext<RoleServer>,
+    pub(crate) round: InputRound<'a>,
+    /// Whom an answer counts for, and for which call.
+    pub(crate) binding: String,
+}
+
+impl SendQuestions<'_> {
+    /// Asks what has to be asked.
+    ///
+    /// # Errors
+    ///
+    /// The person declined, or a service failed.
+    pub(crate) async fn ask(
+        &self,
+        send: &SendArguments,
+        chats: &[OfferedChat],
+        confirm: bool,
+    ) -> Result<SendDecision, Fault> {
+        if chats.is_empty() && !confirm {
+            return Ok(SendDecision::Send(None));
+        }
+        let mut chat = self.bound_chat().await?;
+        if chat.is_none() && !chats.is_empty() {
+            match self.ask_chat(chats).await? {
+                Ok(chosen) => chat = Some(chosen),
+                Err(decision) => return Ok(decision),
+            }
+        }
+        if confirm {
+            return self.ask_confirmation(send, chat.as_ref()).await;
+        }
+        Ok(SendDecision::Send(None))
+    }
+
+    /// The chat of the session.
+    async fn bound_chat(&self) -> Result<Option<v1::ChatTarget>, Fault> {
+        let request = v1::ShowSessionRequest {
+            session: self.client.session.as_str().to_owned(),
+        };
+        match self.client.call(SHORT_TIMEOUT, &request).await {
+            Ok(session) => Ok(session.chat),
+            Err(fault) if fault.code == FaultCode::NotFound => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn ask_chat(
+        &self,
+        chats: &[OfferedChat],
+    ) -> Result<Result<v1::ChatTarget, SendDecision>, Fault> {
+        let names: Vec<&str> = chats.iter().map(|chat| chat.name.as_str()).collect();
+        let question = InputQuestion {
+            key: CHAT_KEY,
+            message: "No chat belongs to this session yet. Where should files go?".to_owned(),
+            schema: form(
+                CHAT_KEY,
+                &json!({"type": "string", "title": "Chat", "enum": names}),
+            )?,
+            binding: Some(self.binding.clone()),
+        };
+        let content = match self.gate.ask(self.context, self.round, question).await {
+            Ok(InputAnswer::Accepted(content)) => content,
+            Ok(InputAnswer::Refused) => return Err(declined()),
+            Ok(InputAnswer::Pending(result)) => return Ok(Err(SendDecision::Pending(result))),
+            Err(error) => return Ok(Err(refused(error))),
+        };
+        let chosen = content.get(CHAT_KEY).and_then(Value::as_str);
+        let chosen = chats.iter().find(|chat| Some(chat.name.as_str()) == chosen);
+        // The form is a wish: nothing but the list decides.
+        let chosen = chosen.ok_or_else(declined)?;
+        let request = v1::BindSessionRequest {
+            session: self.client.session.as_str().to_owned(),
+            chat: Some(chosen.target.clone()),
+            ..v1::BindSessionRequest::default()
+        };
+        self.client.call(SHORT_TIMEOUT, &request).await?;
+        Ok(Ok(chosen.target.clone()))
+    }
+
+    async fn ask_confirmation(
+        &self,
+        send: &SendArguments,
+        chat: Option<&v1::ChatTarget>,
+    ) -> Result<SendDecision, Fault> {
+        let field = json!({"type": "boolean", "title": "Send these files"});
+        let question = InputQuestion {
+            key: CONFIRM_KEY,
+            message: confirmation_text(send, chat),
+            schema: form(CONFIRM_KEY, &field)?,
+            binding: Some(self.binding.clone()),
+        };
+        match self.gate.ask(self.context, self.round, question).await {
+            Ok(InputAnswer::Accepted(content)) if is_confirmed(&content) => {
+                Ok(SendDecision::Send(self.confirmed_id()))
+            }
+            Ok(InputAnswer::Accepted(_) | InputAnswer::Refused) => Err(declined()),
+            Ok(InputAnswer::Pending(result)) => Ok(SendDecision::Pending(result)),
+            Err(error) => Ok(refused(error)),
+        }
+    }
+
+    /// The id of the delivery that was confirmed with this request state: the same answer, sent again, is the same
+    /// delivery.
+    fn confirmed_id(&self) -> Option<OperationId> {
+        let digest = Sha256Digest::of(self.round.state?.as_bytes());
+        OperationId::new(format!("confirmed-{digest}")).ok()
+    }
+}
+
+fn form(field: &str, schema: &Value) -> Result<ElicitationSchema, Fault> {
+    let whole = json!({"type": "object", "properties": {field: schema}, "required": [field]});
+    serde_json::from_value(whole).map_err(|_| Fault::internal())
+}
+
+fn is_confirmed(content: &Value) -> bool {
+    content.get(CONFIRM_KEY) == Some(&Value::Bool(true))
+}
+
+fn refused(error: InputError) -> SendDecision {
+    SendDecision::Refused(error.into())
+}
+
+fn declined() -> Fault {
+    Fault::new(
+        FaultCode::Denied,
+        "The person at the client declined; nothing was sent.",
+    )
+    .detail("declined")
+    .advice("Ask the user before you try again.")
+}
+
+fn confirmation_text(send: &SendArguments, chat: Option<&v1::ChatTarget>) -> String {
+    let shown = |text: &str| dray_presentation::name::shown_text(text, MAX_SHOWN_CHARACTERS);
+    let mut names: Vec<String> = send
+        .files
+        .iter()
+        .take(MAX_SHOWN_FILES)
+        .map(|file| shown(file))
+        .collect();
+    if send.files.len() > MAX_SHOWN_FILES {
+        names.push(format!("and {} more", send.files.len() - MAX_SHOWN_FILES));
+    }
+    let to = chat.map_or_else(
+        || "the chat of this session".to_owned(),
+        |chat| shown(&format!("{}:{}", chat.platform, chat.chat)),
+    );
+    let files = names.join(", ");
+    if send.message.is_empty() {
+        return format!("Send to {to}: {files}");
+    }
+    format!(
+        "Send to {to}: {files}. With the text: {}",
+        shown(&send.message)
+    )
+}
+
+/// What an answer counts for: one caller, and exactly these arguments.
+pub(crate) fn binding(client: &ServiceClient, subject: &str, arguments: Option<&Value>) -> String {
+    let arguments = arguments.map_or_else(String::new, |arguments| sorted(arguments).to_string());
+    let whole = json!([
+        client.tenant.as_str(),
+        client.session.as_str(),
+        subject,
+        "send_file",
+        Sha256Digest::of(arguments.as_bytes()).to_hex(),
+    ]);
+    whole.to_string()
+}
+
+/// The value with the keys of objects in order: a client may write them in another order when it repeats a request.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let pairs = fields
+                .into_iter()
+                .map(|(name, value)| json!([name, sorted(value)]));
+            Value::Array(pairs.collect())
+        }
+        Value::Array(items) => json!([null, items.iter().map(sorted).collect::<Vec<_>>()]),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_keys_changes_nothing_and_every_value_does() {
+        let one = json!({"files": ["a", "b"], "message": "x"});
+        let other: Value =
+            serde_json::from_str(r#"{"message": "x", "files": ["a", "b"]}"#).unwrap();
+        assert_eq!(sorted(&one).to_string(), sorted(&other).to_string());
+        for changed in [
+            json!({"files": ["b", "a"], "message": "x"}),
+            json!({"files": ["a", "b"], "message": ""}),
+            json!({"files": ["a", "b"]}),
+            json!({"files": [["a", "b"]], "message": "x"}),
+        ] {
+            assert_ne!(sorted(&one).to_string(), sorted(&changed).to_string());
+        }
+    }
+
+    #[test]
+    fn the_question_names_chat_files_and_text_without_control_characters() {
+        let send = SendArguments {
+            files: (0..12).map(|file| format!("f{file}\n")).collect(),
+            message: "hello".to_owned(),
+            as_document: false,
+            delivery_id: None,
+            wait_seconds: None,
+        };
+        let chat = v1::ChatTarget {
+            platform: "telegram".to_owned(),
+            chat: "42".to_owned(),
+            ..v1::ChatTarget::default()
+        };
+        let text = confirmation_text(&send, Some(&chat));
+        assert!(text.starts_with("Send to telegram:42: f0"), "{text}");
+        assert!(
+            text.contains("and 2 more") && text.contains("hello"),
+            "{text}"
+        );
+        assert!(!text.contains('\n'), "{text}");
+    }
+}

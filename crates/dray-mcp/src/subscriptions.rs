@@ -1,0 +1,228 @@
+//! Subscriptions to resources that change: receipts, and files and directories of the sandbox.
+//!
+//! The server asks the services in intervals and compares. Their events would say the same sooner, but reading a stream
+//! of events takes rights on all tenants, and this server has none. A subscription ends with its session, with its
+//! request, or with the token of its caller.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode, Sha256Digest};
+use prost::Message as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::client::SHORT_TIMEOUT;
+use crate::content::ContentAccess;
+use crate::failure;
+use crate::location::{Location, RECEIPT_PREFIX};
+use crate::tools;
+
+/// Most resources of one session or one request.
+pub(crate) const MAX_RESOURCES: usize = 32;
+/// Most resources that a server watches, of all callers.
+const MAX_WATCHED: usize = 512;
+/// How often a receipt is looked at.
+const RECEIPT_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the sandbox is looked at.
+const SANDBOX_INTERVAL: Duration = Duration::from_secs(5);
+/// Most entries of a directory that are compared.
+const MAX_ENTRIES: u32 = 1_000;
+
+/// A resource that can be watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WatchedResource {
+    /// The delivery with this id.
+    Receipt(String),
+    /// A file or a directory of the session's sandbox.
+    Sandbox(String),
+}
+
+impl WatchedResource {
+    fn parse(access: &ContentAccess, uri: &str) -> Result<Self, Fault> {
+        if let Some(id) = uri.strip_prefix(RECEIPT_PREFIX) {
+            return Ok(Self::Receipt(id.to_owned()));
+        }
+        match access.parse(uri)? {
+            Location::Sandbox(path) => Ok(Self::Sandbox(path)),
+            _ => Err(failure::invalid(
+                "This resource never changes, or is not a resource.",
+                "Subscribe to `dray://receipt/…` or `dray://sandbox/…`.",
+            )
+            .detail("not_watched")),
+        }
+    }
+
+    const fn interval(&self) -> Duration {
+        match self {
+            Self::Receipt(_) => RECEIPT_INTERVAL,
+            Self::Sandbox(_) => SANDBOX_INTERVAL,
+        }
+    }
+
+    /// What stands for the present state of the resource, and whether it is the last one.
+    async fn fingerprint(&self, access: &ContentAccess) -> Result<(Sha256Digest, bool), Fault> {
+        let mut is_last = false;
+        let bytes = match self {
+            Self::Receipt(id) => {
+                let report = tools::outcome(&access.client, id, Duration::ZERO).await?;
+                is_last = report.finished;
+                tools::report_json(&report).to_string().into_bytes()
+            }
+            Self::Sandbox(path) => {
+                let request = v1::ListSandboxRequest {
+                    sandbox: Some(access.client.sandbox()),
+                    path: path.trim_end_matches('/').as_bytes().to_vec(),
+                    depth: 1,
+                    limit: MAX_ENTRIES,
+                };
+                let reply = access.client.call(SHORT_TIMEOUT, &request).await?;
+                reply.encode_to_vec()
+            }
+        };
+        Ok((Sha256Digest::of(&bytes), is_last))
+    }
+}
+
+/// One watched resource. It holds a place of the server until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ResourceWatch {
+    access: ContentAccess,
+    uri: String,
+    resource: WatchedResource,
+    last: Sha256Digest,
+    /// Whether a change is to be reported without another look.
+    is_due: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl ResourceWatch {
+    /// The URI that the client subscribed to.
+    pub(crate) fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// Waits until the resource is another one than before. A failure is not a change: the client learns of it when it
+    /// reads.
+    pub(crate) async fn changed(&mut self) {
+        if std::mem::take(&mut self.is_due) {
+            return;
+        }
+        loop {
+            tokio::time::sleep(self.resource.interval()).await;
+            let Ok((now, _)) = self.resource.fingerprint(&self.access).await else {
+                continue;
+            };
+            if std::mem::replace(&mut self.last, now) != now {
+                return;
+            }
+        }
+    }
+}
+
+/// The places for watched resources of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchLimiter {
+    places: Arc<Semaphore>,
+}
+
+impl Default for WatchLimiter {
+    fn default() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(MAX_WATCHED)),
+        }
+    }
+}
+
+impl WatchLimiter {
+    /// Begins to watch a resource.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be watched, does not exist, or the server watches too many.
+    pub(crate) async fn watch(
+        &self,
+        access: &ContentAccess,
+        uri: &str,
+    ) -> Result<ResourceWatch, Fault> {
+        let resource = WatchedResource::parse(access, uri)?;
+        let place = self.places.clone().try_acquire_owned();
+        let place = place.map_err(|_| too_many("The server"))?;
+        // A file that is missing may come; another failure would say so for ever.
+        let (last, is_due) = match resource.fingerprint(access).await {
+            // A delivery that ended while the subscription began: its client must not wait for ever.
+            Ok(found) => found,
+            Err(fault) if is_awaited(&resource, &fault) => (Sha256Digest::of(b""), false),
+            Err(fault) => return Err(fault),
+        };
+        Ok(ResourceWatch {
+            access: access.clone(),
+            uri: uri.to_owned(),
+            resource,
+            last,
+            is_due,
+            _place: place,
+        })
+    }
+}
+
+fn is_awaited(resource: &WatchedResource, fault: &Fault) -> bool {
+    matches!(resource, WatchedResource::Sandbox(_)) && fault.code == FaultCode::NotFound
+}
+
+fn too_many(whose: &str) -> Fault {
+    Fault::new(
+        FaultCode::RateLimited,
+        format!("{whose} watches too many resources."),
+    )
+    .detail("too_many_subscriptions")
+    .advice("End another subscription first.")
+}
+
+/// The subscriptions of one session of 2025-11-25. They end when it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct SessionSubscriptions {
+    state: Mutex<SubscriptionTasks>,
+}
+
+#[derive(Debug, Default)]
+struct SubscriptionTasks {
+    handles: HashMap<String, AbortHandle>,
+    tasks: JoinSet<()>,
+}
+
+impl SessionSubscriptions {
+    fn state(&self) -> MutexGuard<'_, SubscriptionTasks> {
+        // No lock is held while anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is room for another resource.
+    pub(crate) fn check_room(&self) -> Result<(), Fault> {
+        let mut state = self.state();
+        while state.tasks.try_join_next().is_some() {}
+        state.handles.retain(|_, handle| !handle.is_finished());
+        if state.handles.len() >= MAX_RESOURCES {
+            return Err(too_many("This session"));
+        }
+        Ok(())
+    }
+
+    /// Runs a subscription; one to the same resource ends.
+    pub(crate) fn begin(&self, uri: String, task: impl Future<Output = ()> + Send + 'static) {
+        let mut state = self.state();
+        let handle = state.tasks.spawn(task);
+        if let Some(earlier) = state.handles.insert(uri, handle) {
+            earlier.abort();
+        }
+    }
+
+    /// Ends a subscription, where there is one.
+    pub(crate) fn end(&self, uri: &str) {
+        if let Some(handle) = self.state().handles.remove(uri) {
+            handle.abort();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Tasks (`io.modelcontextprotocol/tasks`, SEP-2663): deliveries that take longer than a call.
+//!
+//! The id of a task is the id of its delivery, and its state is what the delivery's record says. Nothing is kept in this
+//! process, so a task survives the end of the server, and every server of the same system knows it. Calls that move a
+//! file are not tasks: they have no record, and end with their connection.
+
+use std::time::Duration;
+
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode};
+use jiff::Timestamp;
+use rmcp::ErrorData;
+use rmcp::model::{CreateTaskResult, DetailedTask, GetTaskResult, Task, TaskPayload, TaskStatus};
+use serde_json::Value;
+
+use crate::client::{SHORT_TIMEOUT, ServiceClient};
+use crate::failure;
+use crate::tools;
+
+/// How long a call waits for the end of a delivery before it becomes a task.
+pub(crate) const TASK_AFTER: Duration = Duration::from_secs(2);
+/// How often a client should ask, in milliseconds.
+const POLL_INTERVAL_MS: u64 = 2_000;
+
+/// The task of a delivery that is not over.
+pub(crate) fn created(report: &v1::DeliveryReport) -> CreateTaskResult {
+    CreateTaskResult::new(task(report))
+}
+
+/// The state of a task.
+///
+/// # Errors
+///
+/// There is no such delivery in this session.
+pub(crate) async fn state(client: &ServiceClient, task_id: &str) -> Result<GetTaskResult, Fault> {
+    let report = tools::outcome(client, task_id, Duration::ZERO).await?;
+    let payload = if !report.finished {
+        TaskPayload::Working
+    } else if report.cancelled {
+        TaskPayload::Cancelled
+    } else {
+        // Also of a delivery that failed: the tool ran, and its result says so.
+        let result = serde_json::to_value(tools::report_result(&report));
+        match result.map_err(|_| Fault::internal())? {
+            Value::Object(result) => TaskPayload::Completed { result },
+            _ => return Err(Fault::internal()),
+        }
+    };
+    Ok(GetTaskResult::new(DetailedTask::new(
+        task(&report),
+        payload,
+    )))
+}
+
+/// Ends a delivery: nothing more of it is sent. One that is over stays as it is.
+///
+/// # Errors
+///
+/// There is no such delivery in this session.
+pub(crate) async fn cancel(client: &ServiceClient, task_id: &str) -> Result<(), Fault> {
+    let request = v1::CancelDeliveryRequest {
+        delivery_id: task_id.to_owned(),
+        session: client.session.as_str().to_owned(),
+    };
+    client.call(SHORT_TIMEOUT, &request).await?;
+    Ok(())
+}
+
+/// The error of a request about a task.
+pub(crate) fn task_error(fault: &Fault) -> ErrorData {
+    match fault.code {
+        FaultCode::NotFound | FaultCode::InvalidArgument => {
+            ErrorData::invalid_params("There is no such task.", Some(failure::fault_json(fault)))
+        }
+        _ => failure::protocol_error(fault),
+    }
+}
+
+fn task(report: &v1::DeliveryReport) -> Task {
+    let shown = report.files.iter().filter(|file| {
+        let state = file.file_state();
+        matches!(
+            state,
+            v1::FileState::Delivered | v1::FileState::DeliveredAsLink | v1::FileState::Copied
+        )
+    });
+    let message = format!(
+        "{} of {} files delivered",
+        shown.count(),
+        report.files.len()
+    );
+    let changed_ms = report.ended_at_ms.max(report.begun_at_ms);
+    Task::new(
+        &report.delivery_id,
+        TaskStatus::Working,
+        iso_time(report.begun_at_ms),
+        iso_time(changed_ms),
+    )
+    .with_status_message(message)
+    .with_poll_interval_ms(POLL_INTERVAL_MS)
+}
+
+/// A time as ISO 8601.
+fn iso_time(unix_ms: u64) -> String {
+    let time = i64::try_from(unix_ms).ok();
+    let time = time.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    time.unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_has_the_id_and_the_times_of_its_delivery() {
+        let file = |state| {
+            let mut file = v1::DeliveredFile::default();
+            file.set_file_state(state);
+            file
+        };
+        let report = v1::DeliveryReport {
+            delivery_id: "d1".to_owned(),
+            begun_at_ms: 1_795_132_800_000,
+            files: vec![
+                file(v1::FileState::Delivered),
+                file(v1::FileState::Unknown),
+                file(v1::FileState::Queued),
+            ],
+            ..v1::DeliveryReport::default()
+        };
+        let shown = serde_json::to_value(created(&report)).unwrap();
+        assert_eq!(shown["taskId"], "d1");
+        assert_eq!(shown["status"], "working");
+        assert_eq!(shown["resultType"], "task");
+        assert_eq!(shown["createdAt"], "2026-11-20T00:00:00Z");
+        assert_eq!(shown["statusMessage"], "1 of 3 files delivered");
+    }
+}

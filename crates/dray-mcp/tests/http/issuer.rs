@@ -1,0 +1,198 @@
+//! A fake authorization server: it signs tokens with its own keys, renews them, and answers as a test wants.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_bus::Bus;
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+/// Its identifier.
+pub(crate) const ISSUER: &str = "https://login.example.org/";
+/// The audience of its tokens for the server under test.
+pub(crate) const RESOURCE: &str = "https://files.example.org/mcp";
+/// Where its keys are.
+pub(crate) const JWKS_URL: &str = "https://login.example.org/keys";
+
+/// How the server answers a request for its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeysAnswer {
+    /// With the keys.
+    Keys,
+    /// With another text.
+    Garbage,
+    /// With status 500.
+    Failure,
+    /// Not at all: the fetch is refused by the policy.
+    Refused,
+    /// Never.
+    Stall,
+}
+
+/// A key of the server.
+struct SigningKey {
+    pair: EcdsaKeyPair,
+}
+
+impl SigningKey {
+    fn generate() -> Self {
+        let random = SystemRandom::new();
+        let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap();
+        Self { pair }
+    }
+
+    fn public(&self) -> &[u8] {
+        self.pair.public_key().as_ref()
+    }
+}
+
+struct IssuerState {
+    keys: BTreeMap<String, SigningKey>,
+    answer: KeysAnswer,
+    requests: u32,
+}
+
+/// The server. Its keys are fetched through a fake egress-fetcher on the bus.
+#[derive(Clone)]
+pub(crate) struct FakeIssuer {
+    state: Arc<Mutex<IssuerState>>,
+}
+
+impl FakeIssuer {
+    pub(crate) fn new() -> Self {
+        let keys = BTreeMap::from([("k1".to_owned(), SigningKey::generate())]);
+        Self {
+            state: Arc::new(Mutex::new(IssuerState {
+                keys,
+                answer: KeysAnswer::Keys,
+                requests: 0,
+            })),
+        }
+    }
+
+    /// Serves the keys over the bus, until the tasks are dropped.
+    pub(crate) async fn serve(&self, bus: &Bus, tasks: &mut JoinSet<()>) {
+        let mut service = bus
+            .respond_to("dray.egress.v1.fetch", "egress-fetcher")
+            .await
+            .unwrap();
+        let issuer = self.clone();
+        tasks.spawn(async move {
+            let mut stalled = Vec::new();
+            while let Some(request) = service.next().await {
+                let fetch: v1::FetchRequest = request.decode().unwrap();
+                assert_eq!(fetch.url, JWKS_URL);
+                match issuer.answer() {
+                    Some(result) => request.answer(result).await,
+                    None => stalled.push(request),
+                }
+            }
+        });
+    }
+
+    fn answer(&self) -> Option<Result<v1::FetchReply, Fault>> {
+        let document = self.key_set().to_string();
+        let mut state = self.state.lock().unwrap();
+        state.requests += 1;
+        let (status, text) = match state.answer {
+            KeysAnswer::Keys => (200, document),
+            KeysAnswer::Garbage => (200, "<html>".to_owned()),
+            KeysAnswer::Failure => (500, document),
+            KeysAnswer::Refused => {
+                return Some(Err(Fault::new(FaultCode::Denied, "Fetching is off.")));
+            }
+            KeysAnswer::Stall => return None,
+        };
+        Some(Ok(v1::FetchReply {
+            content: Some(v1::Content {
+                body: Some(v1::content::Body::Inline(text.into())),
+            }),
+            http_status: status,
+            ..v1::FetchReply::default()
+        }))
+    }
+
+    pub(crate) fn set_answer(&self, answer: KeysAnswer) {
+        self.state.lock().unwrap().answer = answer;
+    }
+
+    /// How often the keys were fetched.
+    pub(crate) fn requests(&self) -> u32 {
+        self.state.lock().unwrap().requests
+    }
+
+    /// Replaces all keys by one with this id.
+    pub(crate) fn rotate(&self, id: &str) {
+        let keys = BTreeMap::from([(id.to_owned(), SigningKey::generate())]);
+        self.state.lock().unwrap().keys = keys;
+    }
+
+    pub(crate) fn key_set(&self) -> Value {
+        let state = self.state.lock().unwrap();
+        let keys = state.keys.iter().map(|(id, key)| {
+            let (x, y) = key.public()[1..].split_at(32);
+            json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": id,
+                   "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y)})
+        });
+        json!({"keys": keys.collect::<Vec<_>>()})
+    }
+
+    /// The public point of the first key.
+    pub(crate) fn public_key(&self) -> Vec<u8> {
+        let state = self.state.lock().unwrap();
+        state.keys.values().next().unwrap().public().to_vec()
+    }
+
+    /// A token with these claims beside those that every token needs; `null` takes one away.
+    pub(crate) fn token(&self, claims: &Value) -> String {
+        let id = self.state.lock().unwrap().keys.keys().next().cloned();
+        self.signed(&json!({"alg": "ES256", "typ": "at+jwt", "kid": id}), claims)
+    }
+
+    /// As [`Self::token`], with this header, signed by the first key.
+    pub(crate) fn signed(&self, header: &Value, claims: &Value) -> String {
+        let message = signing_input(header, claims);
+        let state = self.state.lock().unwrap();
+        let key = state.keys.values().next().unwrap();
+        let signature = key
+            .pair
+            .sign(&SystemRandom::new(), message.as_bytes())
+            .unwrap();
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+}
+
+/// Header and claims of a token, as they are signed.
+pub(crate) fn signing_input(header: &Value, claims: &Value) -> String {
+    let mut all = json!({
+        "iss": ISSUER, "aud": RESOURCE, "sub": "user-1", "exp": seconds_from_now(600),
+        "scope": "read fetch", "tenant": "acme",
+    });
+    for (name, value) in claims.as_object().unwrap() {
+        all[name] = value.clone();
+    }
+    all.as_object_mut()
+        .unwrap()
+        .retain(|_, value| !value.is_null());
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    format!("{}.{}", part(header), part(&all))
+}
+
+/// A time of a claim.
+pub(crate) fn seconds_from_now(seconds: i64) -> i64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "tokens are checked against the real time"
+    )]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_secs()).unwrap() + seconds
+}

@@ -1,0 +1,13 @@
+//! The server over HTTP, with real requests: tokens of an authorization server, tasks, questions and subscriptions.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "helpers of tests; nothing else is in here"
+)]
+
+mod client;
+mod deliveries;
+mod fixture;
+mod issuer;
+mod oauth;
