@@ -128,6 +128,15 @@ fn a_ticket_has_no_effect_that_the_server_does_not_permit() {
 }
 
 #[test]
+fn no_ticket_ends_in_the_chat_where_a_person_confirms_what_is_sent() {
+    let fixture = TicketFixture::new();
+    let mut server = fixture.serve_mcp(&["--allow-send", "--confirm-send"]);
+    let refused = server.call("upload_ticket", &json!({"to": "chat"}));
+    let detail = &refused["_meta"]["drayage/fault"]["detail"];
+    assert_eq!(detail, "confirmation_required", "{refused}");
+}
+
+#[test]
 fn without_an_endpoint_there_are_no_ticket_tools() {
     let fixture = TicketFixture::new();
     let mut command = Command::new(support::dray());

@@ -132,6 +132,18 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         package: "rclone",
         reason: "downloads through tickets as a client that we did not write",
     },
+    NeededProgram {
+        program: "node",
+        probes: &[&["node", "--version"]],
+        package: "nodejs",
+        reason: "runs a client of tus that we did not write",
+    },
+    NeededProgram {
+        program: "npm",
+        probes: &[&["npm", "--version"]],
+        package: "npm",
+        reason: "installs that client",
+    },
 ];
 
 /// For `cargo xtask bench`.

@@ -59,6 +59,9 @@ DELIVERIES_RECEIPTS: Final[Method[v1.ListReceiptsRequest, v1.ListReceiptsReply]]
 DELIVERIES_RESEND: Final[Method[v1.ResendRequest, v1.DeliveryAccepted]] = Method(
     "/dray.v1.Deliveries/Resend", "dray.delivery.v1.resend", v1.ResendRequest, v1.DeliveryAccepted
 )
+DELIVERIES_CANCEL_DELIVERY: Final[Method[v1.CancelDeliveryRequest, v1.DeliveryReport]] = Method(
+    "/dray.v1.Deliveries/CancelDelivery", "dray.delivery.v1.cancel-delivery", v1.CancelDeliveryRequest, v1.DeliveryReport
+)
 DELIVERIES_SEND_TEXT: Final[Method[v1.SendTextRequested, v1.SendTextReply]] = Method(
     "/dray.v1.Deliveries/SendText", "dray.delivery.v1.send-text", v1.SendTextRequested, v1.SendTextReply
 )

@@ -1189,7 +1189,9 @@ class DeliveryReport(Message):
     """Always 0: the writer is in `DeliveryRecord`."""
     waiting_code: WaitingReason
     """What it waits for; unspecified for nothing."""
-    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., files: Iterable[DeliveredFile] | None = ..., success: _bool | None = ..., finished: _bool | None = ..., begun_at_ms: _int | None = ..., ended_at_ms: _int | None = ..., result_json: _str | None = ..., notice: _str | None = ..., steps: Iterable[DeliveryStep] | None = ..., turn: _str | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., tenant: _str | None = ..., due_at_ms: _int | None = ..., waiting: _str | None = ..., rounds: _int | None = ..., deadline_ms: _int | None = ..., traceparent: _str | None = ..., writer: _int | None = ..., waiting_code: WaitingReason | None = ...) -> None: ...
+    cancelled: _bool
+    """Whether it ended because it was cancelled."""
+    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., files: Iterable[DeliveredFile] | None = ..., success: _bool | None = ..., finished: _bool | None = ..., begun_at_ms: _int | None = ..., ended_at_ms: _int | None = ..., result_json: _str | None = ..., notice: _str | None = ..., steps: Iterable[DeliveryStep] | None = ..., turn: _str | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., tenant: _str | None = ..., due_at_ms: _int | None = ..., waiting: _str | None = ..., rounds: _int | None = ..., deadline_ms: _int | None = ..., traceparent: _str | None = ..., writer: _int | None = ..., waiting_code: WaitingReason | None = ..., cancelled: _bool | None = ...) -> None: ...
 
 class DeliveryRecord(Message):
     """The record of a delivery in the bucket `dray_deliveries`: private to platform-delivery, which makes the `DeliveryReport` of it.  Numbers are those of `DeliveryReport`, which was the record before, so that records of that version are read. Names beside codes are written for workers of that version, so that both can run during an upgrade."""
@@ -1245,7 +1247,9 @@ class DeliveryRecord(Message):
     """Random number of the worker that wrote it last: tells two workers apart that would write the same."""
     waiting_code: WaitingReason
     """What it waits for; unspecified for nothing."""
-    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., files: Iterable[DeliveredFile] | None = ..., success: _bool | None = ..., finished: _bool | None = ..., begun_at_ms: _int | None = ..., ended_at_ms: _int | None = ..., result_json: _str | None = ..., notice: _str | None = ..., steps: Iterable[DeliveryStep] | None = ..., turn: _str | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., tenant: _str | None = ..., due_at_ms: _int | None = ..., waiting: _str | None = ..., rounds: _int | None = ..., deadline_ms: _int | None = ..., traceparent: _str | None = ..., writer: _int | None = ..., waiting_code: WaitingReason | None = ...) -> None: ...
+    cancelled: _bool
+    """Whether it ended because it was cancelled."""
+    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., files: Iterable[DeliveredFile] | None = ..., success: _bool | None = ..., finished: _bool | None = ..., begun_at_ms: _int | None = ..., ended_at_ms: _int | None = ..., result_json: _str | None = ..., notice: _str | None = ..., steps: Iterable[DeliveryStep] | None = ..., turn: _str | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., tenant: _str | None = ..., due_at_ms: _int | None = ..., waiting: _str | None = ..., rounds: _int | None = ..., deadline_ms: _int | None = ..., traceparent: _str | None = ..., writer: _int | None = ..., waiting_code: WaitingReason | None = ..., cancelled: _bool | None = ...) -> None: ...
 
 class DeliveryStep(Message):
     """One visible request of a delivery, as its record keeps it."""
@@ -1340,6 +1344,14 @@ class ResendRequest(Message):
     all: _bool
     """Also what was delivered already."""
     def __init__(self, *, delivery_id: _str | None = ..., all: _bool | None = ...) -> None: ...
+
+class CancelDeliveryRequest(Message):
+    """Which delivery to end."""
+    delivery_id: _str
+    """Id of the delivery."""
+    session: _str
+    """Its session, for a delivery whose files are not stored yet; of others only this session's are cancelled."""
+    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ...) -> None: ...
 
 class SendTextRequested(Message):
     """An agent's final text."""
@@ -1696,7 +1708,7 @@ class FetchReply(Message):
     def __init__(self, *, content: Content | None = ..., sha256: _bytes | None = ..., size: _int | None = ..., media_type: _str | None = ..., sniffed_media_type: _str | None = ..., name: _str | None = ..., length_verified: _bool | None = ..., wire_size: _int | None = ..., coding: _str | None = ..., final_url: _str | None = ..., redirect_count: _int | None = ..., etag: _str | None = ..., last_modified: _str | None = ..., http_status: _int | None = ...) -> None: ...
 
 class EgressAudit(Message):
-    """One per fetch and per lookup of Explain, refusals included: `dray.audit.egress.v1.fetched.<tenant>`. Holds no query, fragment, user info, header value or body byte."""
+    """One per fetch and per lookup of Explain, refusals included: `dray.audit.egress.v1.fetched.<tenant>`. A connection through the forward proxy has one when it is refused; otherwise one before its first byte and one at its end, with the same `operation_id`. Holds no query, fragment, user info, header value or body byte."""
     event_id: _str
     """Unique id of this event."""
     time_ms: _int
@@ -1771,7 +1783,23 @@ class EgressAudit(Message):
     """Edition of the address tables."""
     lookup_only: _bool
     """Whether the host was only looked up, to explain a judgement. Nothing was connected to or stored."""
-    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ...) -> None: ...
+    proxy_protocol: _str
+    """How a client of the forward proxy asked: `connect`, `http` or `socks5`; empty for fetches and lookups."""
+    proxy_stage: _str
+    """Of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups."""
+    tenant_id: _str
+    """Tenant of a proxied connection."""
+    session_id: _str
+    """Session of a proxied connection, from its token."""
+    rule: _str
+    """The rule that refused a proxied connection: the name of a step of the policy, `request`, `identity`, `server_name` or `audit`; empty where no rule did."""
+    server_name: _str
+    """Server name of the TLS handshake in a tunnel; empty without one."""
+    up_bytes: _int
+    """Bytes that were written to the target of a proxied connection."""
+    down_bytes: _int
+    """Bytes that were read from the target and passed on."""
+    def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ...) -> None: ...
 
 class AuditHop(Message):
     """One request of a redirect chain, or the attempt at one."""
