@@ -2,6 +2,7 @@
 
 mod chat;
 mod dlq;
+mod egress;
 mod mcp;
 mod mcp_setup;
 mod policy;
@@ -17,6 +18,7 @@ use dray_types::{ByteSize, TenantId};
 
 pub(crate) use chat::ChatArgs;
 pub(crate) use dlq::{DeadLetterCommand, DlqFilter};
+pub(crate) use egress::{EgressCommand, EgressTokenArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
 pub(crate) use mcp_setup::{McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand};
 pub(crate) use policy::{PolicyCommand, PolicyExplainArgs};
@@ -95,6 +97,9 @@ pub(crate) enum DrayCommand {
     /// Explain what the policy of fetching allows, without fetching.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Make tokens for the forward proxy of sandboxes.
+    #[command(subcommand)]
+    Egress(EgressCommand),
     /// Read a document as an agent would: as Markdown, framed as untrusted data.
     Read(Box<ReadArgs>),
     /// Detect file types from content.

@@ -7,6 +7,7 @@ pub(crate) mod deliver;
 mod deployment;
 pub(crate) mod dlq;
 mod dry_run;
+pub(crate) mod egress_token;
 pub(crate) mod events;
 pub(crate) mod fetch;
 pub(crate) mod healthcheck;

@@ -1,0 +1,34 @@
+//! `dray egress` on the command line.
+
+use clap::{Args, Subcommand};
+use dray_types::{AppId, Period, SessionId};
+
+/// The forward proxy of the egress fetcher.
+#[derive(Debug, Subcommand)]
+pub(crate) enum EgressCommand {
+    /// Print a token with which one session uses the forward proxy.
+    ///
+    /// The token belongs to the tenant of --tenant. The key is `egress-fetcher.proxy.token_key` of the configuration;
+    /// nothing is connected to. A token cannot be revoked before it expires.
+    ///
+    /// For example: `HTTPS_PROXY=http://sandbox:$(dray egress token --session chat-1)@127.0.0.1:3128 curl https://example.com`
+    Token(EgressTokenArgs),
+}
+
+/// `dray egress token`
+#[derive(Debug, Args)]
+pub(crate) struct EgressTokenArgs {
+    /// Session that the token stands for.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: SessionId,
+    /// App of the session.
+    #[arg(long, value_name = "ID")]
+    pub(crate) app: Option<AppId>,
+    /// Time until the token expires, and every connection with it; at most 30 days.
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub(crate) ttl: Period,
+    /// Host that the session may reach, `example.com` or `*.example.com`, within the operator's policy. Can be given
+    /// several times; without it the policy alone decides.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow: Vec<String>,
+}
