@@ -68,6 +68,11 @@ pub(crate) fn measure_start(binary: Option<&Path>) -> anyhow::Result<()> {
     start::run(&built_binary(binary)?)
 }
 
+/// Measures `dray mcp`, with the binary that was named or built.
+pub(crate) fn measure_mcp(binary: Option<&Path>) -> anyhow::Result<()> {
+    crate::mcp::run(&built_binary(binary)?)
+}
+
 /// The binary that is measured: the one that was named, or one that is built beside this program.
 fn built_binary(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(binary) = binary {

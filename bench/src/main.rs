@@ -10,6 +10,7 @@
 //! | `start` | `dray read` of ten bytes | `dray --version` |
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
 //! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
+//! | `mcp` | `dray mcp`: start to the first response, `read` of ten bytes, `list` over HTTP, tokens of the list of tools | absolute aims |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 //!
 //! Both sides run in turn on the same machine, so the ratios hold where the times do not. It needs the programs that it
@@ -26,6 +27,7 @@ mod commands;
 mod documents;
 mod fetch;
 mod harness;
+mod mcp;
 mod memory;
 mod orchestrator;
 mod resolve;
@@ -35,13 +37,13 @@ mod world;
 /// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
 #[derive(Parser)]
 struct BenchArgs {
-    /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, memory. All of them
-    /// without a name.
+    /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, memory. All of
+    /// them without a name.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory. All of them without one.
     #[arg(long, value_parser = transfer::PART_NAMES)]
     part: Vec<String>,
-    /// The `dray` that `sandbox` and `start` measure; one is built in release without it.
+    /// The `dray` that `sandbox`, `start` and `mcp` measure; one is built in release without it.
     #[arg(long)]
     binary: Option<std::path::PathBuf>,
     /// Fetches into the store in a process of its own; used by `memory`.
@@ -52,7 +54,7 @@ struct BenchArgs {
     transfer_once: Option<String>,
 }
 
-const BENCH_NAMES: [&str; 9] = [
+const BENCH_NAMES: [&str; 10] = [
     "bus",
     "fetch",
     "resolve",
@@ -61,6 +63,7 @@ const BENCH_NAMES: [&str; 9] = [
     "start",
     "documents",
     "orchestrator",
+    "mcp",
     "memory",
 ];
 
@@ -121,6 +124,9 @@ async fn run(arguments: &BenchArgs) -> anyhow::Result<()> {
     }
     if wanted("orchestrator") {
         orchestrator::run().await?;
+    }
+    if wanted("mcp") {
+        commands::measure_mcp(binary)?;
     }
     if wanted("memory") {
         memory::run().await?;

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
@@ -15,7 +17,7 @@ pub(crate) struct CountingEndpoint(FakeServer<Vec<String>>);
 fn answer(shared: &SharedState<Vec<String>>, received: &ReceivedRequest) -> Reply {
     let q = received.parameter("q").unwrap_or_default();
     shared.lock().push(q.clone());
-    double::json_reply(200, &json!({"own": q}))
+    fake_server::json_reply(200, &json!({"own": q}))
 }
 
 impl CountingEndpoint {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dray_http::double::{self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
@@ -188,7 +190,7 @@ fn streamed(chunks: &[&str]) -> Reply {
     let events = events.concat();
     let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":2}}}"#;
     let body = format!("{events}{usage}\n\ndata: [DONE]\n\n");
-    double::bytes_reply(200, "text/event-stream", body.into())
+    fake_server::bytes_reply(200, "text/event-stream", body.into())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,7 +231,7 @@ async fn reasoning_refusals_and_log_probabilities_are_passed_on() {
 async fn a_rate_limit_of_the_model_is_one_of_the_agent_with_its_time() {
     let model = fixed_model(|| {
         let body = json!({"error": {"message": "slow", "code": "rate_limit_exceeded"}});
-        double::with_header(double::json_reply(429, &body), "retry-after", "1")
+        fake_server::with_header(fake_server::json_reply(429, &body), "retry-after", "1")
     })
     .await;
     let world = with_model(&model).await;
@@ -260,7 +262,7 @@ async fn a_rate_limit_of_the_model_is_one_of_the_agent_with_its_time() {
 async fn a_parameter_that_the_model_refuses_is_named_in_its_words() {
     let model = fixed_model(|| {
         let body = json!({"error": {"message": "Unsupported value: 'temperature'", "code": "unsupported_value"}});
-        double::json_reply(400, &body)
+        fake_server::json_reply(400, &body)
     })
     .await;
     let world = with_model(&model).await;

@@ -1,0 +1,242 @@
+//! (q) `dray mcp` as a client sees it: the start, a small document, the size of the list of tools, calls per second.
+//!
+//! These have absolute aims: no other server does the same work.
+
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::harness::SampleSet;
+use crate::print_line;
+
+/// Starts that count.
+const START_COUNT: usize = 21;
+/// Reads that count.
+const READ_COUNT: usize = 200;
+/// Connections over HTTP at the same time.
+const CONNECTION_COUNT: usize = 8;
+/// Calls of one connection.
+const CALLS_PER_CONNECTION: usize = 250;
+/// Bytes of a token, as docs/mcp-server.md estimates them.
+const BYTES_PER_TOKEN: usize = 3;
+/// The aims.
+const MAX_START_MS: f64 = 30.0;
+const MAX_READ_MS: f64 = 5.0;
+const MAX_LIST_TOKENS: usize = 3_000;
+const MIN_CALLS_PER_SECOND: f64 = 1_000.0;
+
+/// Measures the server with a directory of one small file.
+pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("note.txt"), "ten bytes\n")?;
+    print_line("(q) the MCP server");
+    measure_stdio(dray, folder.path())?;
+    measure_http(dray, folder.path())
+}
+
+fn measure_stdio(dray: &Path, folder: &Path) -> anyhow::Result<()> {
+    let mut starts = Vec::new();
+    for _ in 0..START_COUNT {
+        let begun = Instant::now();
+        let mut server = StdioServer::start(dray, folder)?;
+        server.ask("server/discover", json!({}))?;
+        starts.push(begun.elapsed());
+    }
+    report_time("start to the first response", starts, MAX_START_MS);
+    let mut server = StdioServer::start(dray, folder)?;
+    let listed = server.ask("tools/list", json!({}))?;
+    let tokens = listed["result"]["tools"].to_string().len() / BYTES_PER_TOKEN;
+    let verdict = verdict(tokens <= MAX_LIST_TOKENS);
+    print_line(&format!(
+        "  {:<40} {tokens:>9} tokens, aim at most {MAX_LIST_TOKENS}: {verdict}",
+        "the list of tools"
+    ));
+    let mut reads = Vec::new();
+    let call = json!({"name": "read", "arguments": {"path": "note.txt"}});
+    // Not counted: the first conversion starts a process.
+    server.ask("tools/call", call.clone())?;
+    for _ in 0..READ_COUNT {
+        let begun = Instant::now();
+        let result = server.ask("tools/call", call.clone())?;
+        reads.push(begun.elapsed());
+        anyhow::ensure!(result["result"]["isError"] == false, "{result}");
+    }
+    report_time("read of ten bytes", reads, MAX_READ_MS);
+    Ok(())
+}
+
+fn report_time(name: &str, times: Vec<Duration>, aim_ms: f64) {
+    let median_ms = SampleSet::new(name, times).median().as_secs_f64() * 1_000.0;
+    let verdict = verdict(median_ms <= aim_ms);
+    print_line(&format!(
+        "  {name:<40} {median_ms:>9.3} ms, aim at most {aim_ms}: {verdict}"
+    ));
+}
+
+const fn verdict(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "MISSED" }
+}
+
+/// The parameters of a request of 2026-07-28.
+fn with_meta(mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    params
+}
+
+/// A server on its standard streams; it ends when it is dropped.
+struct StdioServer {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl StdioServer {
+    fn start(dray: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let mut process = Command::new(dray)
+            .args(["mcp", "--root"])
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let input = process.stdin.take().context("no standard input")?;
+        let output = process.stdout.take().context("no standard output")?;
+        Ok(Self {
+            process,
+            input,
+            output: BufReader::new(output),
+        })
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
+        let request =
+            json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": with_meta(params)});
+        writeln!(self.input, "{request}")?;
+        self.input.flush()?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        serde_json::from_str(&line).context("the server did not answer")
+    }
+}
+
+impl Drop for StdioServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A server over HTTP; it ends when it is dropped.
+struct HttpServer(Child);
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn measure_http(dray: &Path, folder: &Path) -> anyhow::Result<()> {
+    let mut process = Command::new(dray)
+        .args(["mcp", "--http", "127.0.0.1:0", "--root"])
+        .arg(folder)
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let errors = process.stderr.take().context("no standard error")?;
+    let _server = HttpServer(process);
+    let mut line = String::new();
+    let mut errors = BufReader::new(errors);
+    errors.read_line(&mut line)?;
+    let address = line.trim().trim_start_matches("MCP: http://");
+    let address = address.trim_end_matches("/mcp").to_owned();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CONNECTION_COUNT)
+            .map(|_| scope.spawn(|| call_repeatedly(&address)))
+            .collect();
+        for caller in callers {
+            caller
+                .join()
+                .map_err(|_| anyhow::anyhow!("a caller panicked"))??;
+        }
+        anyhow::Ok(())
+    })?;
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand calls")]
+    let calls = (CONNECTION_COUNT * CALLS_PER_CONNECTION) as f64;
+    let rate = calls / begun.elapsed().as_secs_f64();
+    let verdict = verdict(rate >= MIN_CALLS_PER_SECOND);
+    print_line(&format!(
+        "  {:<40} {rate:>9.0} calls/s, aim at least {MIN_CALLS_PER_SECOND}: {verdict}",
+        "`list` over HTTP, 8 connections"
+    ));
+    Ok(())
+}
+
+/// Calls `list` again and again on one connection.
+fn call_repeatedly(address: &str) -> anyhow::Result<()> {
+    let params = with_meta(json!({"name": "list", "arguments": {}}));
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let body = body.to_string();
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+         Mcp-Method: tools/call\r\nMcp-Name: list\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    for _ in 0..CALLS_PER_CONNECTION {
+        stream.write_all(request.as_bytes())?;
+        let response = read_response(&mut reader)?;
+        anyhow::ensure!(response.contains("note.txt"), "{response}");
+    }
+    Ok(())
+}
+
+/// The body of one response, whose length is stated or which comes in chunks.
+fn read_response(reader: &mut BufReader<TcpStream>) -> anyhow::Result<String> {
+    let mut length = None;
+    loop {
+        let line = read_line(reader)?;
+        if line.is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(": ")
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = Some(value.parse()?);
+        }
+    }
+    let mut body = Vec::new();
+    if let Some(length) = length {
+        reader.take(length).read_to_end(&mut body)?;
+        return Ok(String::from_utf8(body)?);
+    }
+    loop {
+        let size = u64::from_str_radix(&read_line(reader)?, 16)?;
+        reader.take(size).read_to_end(&mut body)?;
+        read_line(reader)?;
+        if size == 0 {
+            return Ok(String::from_utf8(body)?);
+        }
+    }
+}
+
+fn read_line(reader: &mut BufReader<TcpStream>) -> anyhow::Result<String> {
+    let mut line = String::new();
+    anyhow::ensure!(
+        reader.read_line(&mut line)? > 0,
+        "the server closed the connection"
+    );
+    Ok(line.trim_end().to_owned())
+}
