@@ -134,8 +134,10 @@ pub(crate) fn required_scopes(
         }
         // The references are found only when they are resolved, and those to URLs are fetched.
         ToolName::ResolveFileArguments => [Scope::Read, Scope::Fetch].into_iter().collect(),
+        // The scopes of `send_file` and `put`: the upload has their effect, only later.
         ToolName::UploadTicket if text("to") == Some("chat") => [Scope::Send].into_iter().collect(),
         ToolName::UploadTicket => [Scope::Put].into_iter().collect(),
+        // The holder of the URL reads the file without a token, so its maker must be allowed to read it.
         ToolName::DownloadTicket => place_scopes(text("from")),
     }
 }

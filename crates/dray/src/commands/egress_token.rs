@@ -36,6 +36,7 @@ pub(crate) fn run(global: &GlobalOptions, command: &EgressCommand) -> Result<(),
     } else {
         print_line(&text);
     }
+    // The password field of SOCKS5 has one byte for its length (RFC 1929).
     if text.len() > MAX_SOCKS_TOKEN_BYTES {
         print_note("the token is too long for SOCKS5; use it over HTTP, or name fewer hosts");
     }
@@ -61,6 +62,7 @@ fn identity_of(
         tenant: world::tenant_of(global)?,
         session: token.session.clone(),
         app: token.app.clone(),
+        // Claims have whole seconds; a token never ends before the time that was asked for.
         expires_s: expires_ms.div_ceil(1000),
         allow: (!token.allow.is_empty()).then(|| token.allow.clone()),
     })

@@ -63,6 +63,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
         reach::check_address(sandbox)?;
     }
     let chats = offered_chats(mcp)?;
+    // Both ports are bound before services start, so that a port in use ends the command early.
     let endpoint = bind_endpoint(mcp, &world::tenant_of(global)?, OPTION_NAMES).await?;
     let tickets = match mcp.tickets {
         Some(address) => Some(ticket_serve::bind_endpoint(address, mcp.tickets_url.clone()).await?),
