@@ -10,6 +10,9 @@ import asyncio
 import json
 import sys
 
+# The fake gateway compresses with zlib alone, and discord.py prefers Zstandard where another package has brought it.
+sys.modules["zstandard"] = None
+
 import discord
 import yarl
 from discord.gateway import DiscordWebSocket

@@ -162,7 +162,7 @@ async fn nobody_at_the_address_is_69_and_no_address_is_2() {
 #[tokio::test]
 async fn what_is_too_large_or_no_chat_is_told_as_that() {
     let mut huge = b"data: \"".to_vec();
-    huge.resize(9 << 20, b'x');
+    huge.resize(33 << 20, b'x');
     let scripts = vec![
         AnswerScript::Stream(vec![AnswerStep::Raw(Bytes::from(huge)), end(), done()]),
         AnswerScript::Stream(vec![AnswerStep::Raw(Bytes::from_static(
@@ -173,7 +173,7 @@ async fn what_is_too_large_or_no_chat_is_told_as_that() {
     let agent = FakeAgent::start(scripts).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
-    for words in ["longer than 8 MiB", "error:", "not an object"] {
+    for words in ["longer than 32 MiB", "error:", "not an object"] {
         let output = run(home.path(), &["hi", "--url", &url], b"").await;
         check(&output, 1, "");
         assert!(err(&output).contains(words), "{words} is not in {output:?}");
