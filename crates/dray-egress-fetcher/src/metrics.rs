@@ -153,7 +153,7 @@ impl EgressMetrics {
         self.judged(record);
     }
 
-    /// Counts what DNS and the judge found, also for connections of the proxy, which are no fetches.
+    /// Counts what DNS and the judge found, also for connections of the proxy, which are not fetches.
     pub fn judged(&self, record: &FetchRecord) {
         self.counters
             .pin_mismatches

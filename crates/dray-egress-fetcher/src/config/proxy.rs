@@ -198,7 +198,7 @@ impl ProxyConfig {
     /// The keys of tokens.
     fn keys(&self, checks: &mut ProblemCollector) -> Option<TokenKeys> {
         let Some(current) = &self.token_key else {
-            // Without a key no client could be identified, and an address is no identity.
+            // Without a key no client could be identified, and an address does not identify a client.
             if self.listen.is_some() {
                 checks.add(
                     "proxy.token_key",

@@ -42,7 +42,7 @@ pub enum RequestTarget {
 /// How the end of a request body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFraming {
-    /// There is no body.
+    /// The message has no body.
     Empty,
     /// So many bytes.
     Length(u64),

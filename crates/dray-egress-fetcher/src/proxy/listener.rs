@@ -155,8 +155,8 @@ impl AcceptLoop {
     }
 }
 
-/// Counts clients that have not shown a token, in all and by address. An address is no identity, but one client must
-/// not take the places of all.
+/// Counts clients that have not shown a token, in all and by address. An address does not identify a client, but one
+/// client must not take the places of all.
 #[derive(Clone, Debug)]
 pub(super) struct UnidentifiedClients {
     most: usize,

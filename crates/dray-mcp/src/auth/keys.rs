@@ -36,7 +36,7 @@ pub enum KeyLocation {
     File(PathBuf),
 }
 
-/// Why there is no key for a token.
+/// Why a token has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyError {
     /// The authorization server has no such key.

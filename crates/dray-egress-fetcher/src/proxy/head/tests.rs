@@ -56,7 +56,7 @@ fn framing(fields: &[&str]) -> Result<RequestFraming, HeadError> {
 
 #[test]
 fn a_body_has_a_length_or_chunks() {
-    // A blank at the end of a value is no part of it (RFC 9110, section 5.5).
+    // A blank at the end of a value does not belong to it (RFC 9110, section 5.5).
     for length in ["Content-Length: 5", "Content-Length: 5 "] {
         assert_eq!(framing(&[length]), Ok(RequestFraming::Length(5)));
     }
