@@ -25,7 +25,24 @@ pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
 /// All tests, then documentation examples; source rules and generated files first. A failure of one does not
 /// hide the next.
 pub(crate) fn run_tests(root: &Path, filter: &[String]) -> anyhow::Result<()> {
-    let mut variables = prepare_environment(root)?;
+    need::ensure_installable(need::TEST_PROGRAMS)?;
+    // Packages come over the network while the compiler keeps the processors busy.
+    std::thread::scope(|scope| {
+        let environment = scope.spawn(|| prepare_environment(root));
+        check_and_run(root, filter, || {
+            environment.join().unwrap_or_else(|panic| {
+                std::panic::resume_unwind(panic);
+            })
+        })
+    })
+}
+
+/// Checks, builds, and runs the tests with the variables that `environment` waits for.
+fn check_and_run(
+    root: &Path,
+    filter: &[String],
+    environment: impl FnOnce() -> anyhow::Result<Variables>,
+) -> anyhow::Result<()> {
     let mut failures = Vec::new();
     let mut note = |what: &str, result: anyhow::Result<()>| {
         if let Err(error) = result {
@@ -55,6 +72,7 @@ pub(crate) fn run_tests(root: &Path, filter: &[String]) -> anyhow::Result<()> {
                 .run(),
         );
     }
+    let mut variables = environment()?;
     variables.push(binary_variable(&binary));
     note("tests", run_all(root, &variables, filter));
     if !failures.is_empty() {
