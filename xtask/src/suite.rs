@@ -2,6 +2,7 @@
 //!
 //! The summary of the test runner comes last, so that the end of the log shows the result.
 
+use std::num::NonZero;
 use std::path::Path;
 
 use anyhow::bail;
@@ -87,7 +88,9 @@ fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Res
         .args(["nextest", "--version"])
         .succeeds();
     let runner = if nextest {
-        step::cargo_step(root).args(["nextest", "run", "--workspace", "--bins", "--tests"])
+        step::cargo_step(root)
+            .args(["nextest", "run", "--workspace", "--bins", "--tests"])
+            .args(["--test-threads", &test_threads().to_string()])
     } else {
         step::cargo_step(root).args([
             "test",
@@ -100,6 +103,11 @@ fn run_all(root: &Path, variables: &Variables, filter: &[String]) -> anyhow::Res
         ])
     };
     runner.args(filter).envs(variables).run()
+}
+
+/// Tests at a time: two for each processor, because most of them wait for a server or a process of their own.
+fn test_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZero::get) * 2
 }
 
 /// The fault tests that need minutes.
