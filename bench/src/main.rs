@@ -26,13 +26,13 @@ mod bus;
 mod commands;
 mod documents;
 mod fetch;
+mod fixture;
 mod harness;
 mod mcp;
 mod memory;
 mod orchestrator;
 mod resolve;
 mod transfer;
-mod world;
 
 /// Measures; prints times, ratios and whether the aim was met. The exit code does not depend on it.
 #[derive(Parser)]

@@ -165,7 +165,7 @@ fn lease_key(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::platform_cache::PLATFORM_BUCKET;
-    use crate::tests::world::in_process;
+    use crate::tests::fixture::in_process;
 
     const LEASE_LIFETIME: Duration = Duration::from_secs(10);
 

@@ -294,7 +294,7 @@ fn message_key(what: &str, account: &str, message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::world::{in_process, tenant};
+    use crate::tests::fixture::{in_process, tenant};
 
     #[tokio::test]
     async fn r_6_a_learnt_limit_only_falls_and_is_forgotten_after_its_time() {

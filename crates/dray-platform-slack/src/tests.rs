@@ -136,10 +136,10 @@ impl PlatformFixture for SlackFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = SlackFixture {
+    let fixture = SlackFixture {
         fake: FakeSlack::start().await.unwrap(),
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(report.skipped, ["a_known_file_id_saves_the_upload"]),
         Err(failures) => panic!("{failures}"),
     }

@@ -5,6 +5,7 @@
 //! skipped; the test of the platform names the cases that it expects there, so that none is left out silently.
 
 mod bytes;
+mod context;
 mod faults;
 mod links;
 mod order;
@@ -16,7 +17,6 @@ pub mod sample;
 mod tests;
 mod text;
 mod watch;
-mod world;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use dray_presentation::caption::CaptionUnit;
 use dray_types::Sha256Digest;
 use futures_util::future::BoxFuture;
 
+pub use context::CaseContext;
 pub use recording_sink::RecordingSink;
 pub use report::{CaseEnd, CaseFailures, ConformanceReport};
-pub use world::CaseContext;
 
 use crate::delivery::DeliveryTarget;
 use crate::platform::Platform;
@@ -158,7 +158,7 @@ pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), Case
 
 macro_rules! cases {
     ($($module:ident :: $name:ident,)*) => {
-        &[$((stringify!($name), |world| Box::pin($module::$name(world)))),*]
+        &[$((stringify!($name), |context| Box::pin($module::$name(context)))),*]
     };
 }
 
@@ -230,8 +230,8 @@ pub async fn run_cases(
         // All cases run, also after a failure: one report shows everything that is wrong.
         let running = async {
             // A new chat for each case, so that one cannot see the messages of another.
-            let world = CaseContext::open(fixture).await;
-            case(&world).await
+            let context = CaseContext::open(fixture).await;
+            case(&context).await
         };
         match tokio::time::timeout(LONGEST_CASE, running).await {
             Ok(Ok(())) => report.passed.push(name),

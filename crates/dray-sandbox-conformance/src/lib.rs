@@ -20,6 +20,7 @@
 
 mod bytes;
 mod changes;
+mod context;
 mod directories;
 mod engine;
 pub mod fake;
@@ -31,7 +32,6 @@ mod renames;
 mod report;
 mod stats;
 mod trees;
-mod world;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
+pub use context::CaseContext;
 pub use report::{Failures, Report, Stop};
-pub use world::World;
 
 use dray_sandbox::backend::Backend;
 use dray_sandbox::handle::Address;
@@ -115,12 +115,12 @@ impl Default for Traits {
     }
 }
 
-/// One case: an asynchronous function of its world.
-pub type Case = for<'a> fn(&'a World<'a>) -> BoxFuture<'a, Result<(), Stop>>;
+/// One case: an asynchronous function of its context.
+pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), Stop>>;
 
 macro_rules! cases {
     ($($module:ident :: $name:ident,)*) => {
-        &[$((stringify!($name), |world| Box::pin($module::$name(world)))),*]
+        &[$((stringify!($name), |context| Box::pin($module::$name(context)))),*]
     };
 }
 
@@ -213,8 +213,8 @@ pub async fn run(
     for (name, case) in cases {
         // Opening counts as part of the case, so that a backend that cannot open fails each of them.
         let asked = async {
-            let world = World::open(fixture, name).await?;
-            case(&world).await
+            let context = CaseContext::open(fixture, name).await?;
+            case(&context).await
         };
         match tokio::time::timeout(LONGEST_CASE, asked).await {
             Ok(Ok(())) => report.passed.push(name),

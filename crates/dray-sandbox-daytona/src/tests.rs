@@ -17,14 +17,14 @@ const ID: &str = "my-box";
 
 /// A fake server with one sandbox.
 #[derive(Debug)]
-struct World {
+struct DaytonaFixture {
     fake_server: FakeDaytona,
     folder: TempDir,
     id: String,
     clock: Clock,
 }
 
-impl World {
+impl DaytonaFixture {
     async fn new() -> Self {
         let clock = Clock::manual(1_795_000_000_000);
         let fake_server = FakeDaytona::start(clock.clone()).await.unwrap();

@@ -22,7 +22,7 @@ use super::*;
 use crate::policy::{ContentAction, Policy};
 
 /// A fake sandbox, an engine on it, and a policy that allows `/work`.
-struct World {
+struct EngineFixture {
     fake: Fake,
     engine: Engine,
     policy: Policy,
@@ -42,7 +42,7 @@ fn path(text: &str) -> SandboxPath {
     SandboxPath::new(text).unwrap()
 }
 
-impl World {
+impl EngineFixture {
     fn new(fake: Fake) -> Self {
         Self::with(fake, EngineOptions::default())
     }

@@ -6,7 +6,7 @@ use dray_guard::{AppPolicy, MaxRedirects};
 use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use dray_testkit::tls::Authority;
 
-use super::world::*;
+use super::fake_network::*;
 use crate::fetch::FetchJob;
 use crate::resolve::DnsError;
 
@@ -27,7 +27,7 @@ fn check(outcome: &FetchResult, code: &str, message: &str) {
 /// `SECRET_URL` against a server that answers `script`.
 async fn answered(script: ResponseScript) -> FetchResult {
     let fixture = FetcherFixture::default();
-    fixture.world.serve(PUBLIC_ADDRESS, script);
+    fixture.fake_network.serve(PUBLIC_ADDRESS, script);
     fixture.fetch(SECRET_URL).await
 }
 
@@ -126,7 +126,7 @@ async fn section_17_redirect_sentences() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.max_redirects = MaxRedirects::new(0).unwrap();
     fixture
-        .world
+        .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, "/again"));
     check(
         &fixture.fetch(SECRET_URL).await,
@@ -147,7 +147,7 @@ async fn section_17_redirect_sentences() {
     let down =
         ScriptedResponder::always(ResponseScript::redirect(302, "http://files.example.org/"));
     fixture
-        .world
+        .fake_network
         .peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, down));
     check(
         &fixture.fetch("https://files.example.org/a.txt").await,
@@ -162,7 +162,7 @@ async fn section_17_network_sentences() {
     let fixture = FetcherFixture::default();
     let say = |error| {
         fixture
-            .world
+            .fake_network
             .set_dns_answers("files.example.org", vec![Err(error)]);
     };
     say(DnsError::NotFound);
@@ -177,14 +177,20 @@ async fn section_17_network_sentences() {
         "dns_failure",
         &format!("{FAILURE_PREFIX} Its host could not be resolved at the moment."),
     );
-    fixture.world.name("files.example.org", &[PUBLIC_ADDRESS]);
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    fixture
+        .fake_network
+        .name("files.example.org", &[PUBLIC_ADDRESS]);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     check(
         &fixture.fetch(SECRET_URL).await,
         "connect_failed",
         &format!("{FAILURE_PREFIX} The server could not be reached."),
     );
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     check(
         &fixture.fetch(SECRET_URL).await,
         "timeout",
@@ -199,9 +205,11 @@ async fn section_17_network_sentences() {
         "deadline_expired",
         "External URL http://files.example.org/a.txt timed out. It was not fetched before its deadline.",
     );
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
     check(&fixture.fetch(SECRET_URL).await, "internal", FAILURE_PREFIX);
-    fixture.world.peer(
+    fixture.fake_network.peer(
         PUBLIC_ADDRESS,
         443,
         FakePeer::Tls(

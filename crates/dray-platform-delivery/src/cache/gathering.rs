@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::platform_cache::PLATFORM_BUCKET;
-    use crate::tests::world::{NOW_MS, in_process};
+    use crate::tests::fixture::{NOW_MS, in_process};
 
     const NOTE_LIFETIME: Duration = Duration::from_mins(10);
 

@@ -118,11 +118,11 @@ impl PlatformFixture for EmailFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = EmailFixture {
+    let fixture = EmailFixture {
         fake: FakeMailServer::start(100 << 20, None).await.unwrap(),
         next: AtomicUsize::new(0),
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(
             report.skipped,
             [

@@ -106,10 +106,10 @@ impl PlatformFixture for MatrixFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = MatrixFixture {
+    let fixture = MatrixFixture {
         fake: start().await,
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(report.skipped, [""; 0]),
         Err(failures) => panic!("{failures}"),
     }

@@ -101,10 +101,10 @@ impl PlatformFixture for CloudFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = CloudFixture {
+    let fixture = CloudFixture {
         fake: FakeCloudApi::start().await.unwrap(),
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(report.skipped, ["a_thread_is_kept"]),
         Err(failures) => panic!("{failures}"),
     }

@@ -8,7 +8,7 @@ use dray_sandbox_conformance::{CASES, Case, Fixture, Traits, run};
 use dray_sandbox_docker::DockerBackend;
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
-use super::world::{address, backend, endpoint, path};
+use super::fixture::{address, backend, endpoint, path};
 
 #[derive(Debug)]
 struct Docker {

@@ -8,8 +8,8 @@ use dray_sandbox::{
 use dray_sandbox_docker::{Config, DockerBackend};
 use dray_types::{Clock, Period};
 
+use super::fixture::{address, kind, path};
 use super::scripted::{CONTAINER_ID, Scripted, answer, closing, described, packed};
-use super::world::{address, kind, path};
 
 async fn open(
     version: &str,

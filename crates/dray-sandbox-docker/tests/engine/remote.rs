@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::world::{address, path};
+use super::fixture::{address, path};
 
 /// Makes `ca.pem`, and `cert.pem` with `key.pem` for an address or a client, as the Docker documentation does.
 fn certificates(directory: &Path, authority: &Path) {

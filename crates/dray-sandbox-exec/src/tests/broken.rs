@@ -7,7 +7,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::Transport;
 use futures_util::{FutureExt as _, StreamExt as _, future, stream};
 
-use super::world::{Tools, Way, World, body, random, write};
+use super::fixture::{ExecFixture, Tools, Way, body, random, write};
 use crate::{Channel, Exec, ExecFiles, LocalExec, Running};
 
 const RAW: Transport = Transport::ExecRaw;
@@ -58,22 +58,22 @@ impl Exec for Breaking {
     }
 }
 
-/// A world whose tools stop in the middle, and whose disk has so many KiB left.
-fn full(tool: &str, left: u32) -> World {
+/// A fixture whose tools stop in the middle, and whose disk has so many KiB left.
+fn full(tool: &str, left: u32) -> ExecFixture {
     let df = format!(
         "echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'; echo 'disk 9 9 {left} 99% /'"
     );
-    World::new(Tools::Dash, Way::Pipe)
+    ExecFixture::new(Tools::Dash, Way::Pipe)
         .with_fake("cat", tool)
         .with_fake("base64", tool)
         .with_fake("df", &df)
 }
 
-async fn put(world: &World, heard: Heard, transport: Transport) -> Result<(), Error> {
-    let exec = world.exec();
+async fn put(fixture: &ExecFixture, heard: Heard, transport: Transport) -> Result<(), Error> {
+    let exec = fixture.exec();
     let files = ExecFiles::new(Breaking { exec, heard });
     let bytes = random(100_000);
-    let path = world.path(format!("{transport:?}"));
+    let path = fixture.path(format!("{transport:?}"));
     let order = write(&path, transport, bytes.len());
     files.write(order, body(&bytes)).await
 }
@@ -81,8 +81,8 @@ async fn put(world: &World, heard: Heard, transport: Transport) -> Result<(), Er
 #[tokio::test]
 async fn r_15_what_was_said_before_the_channel_broke_is_the_reason() {
     for transport in [RAW, TEXT] {
-        let world = full(FULL, 4096);
-        let error = put(&world, Heard::All, transport).await.unwrap_err();
+        let fixture = full(FULL, 4096);
+        let error = put(&fixture, Heard::All, transport).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {error:?}");
     }
 }
@@ -91,8 +91,8 @@ async fn r_15_what_was_said_before_the_channel_broke_is_the_reason() {
 async fn r_15_a_full_disk_is_looked_for_when_a_channel_breaks_without_a_reason() {
     for transport in [RAW, TEXT] {
         for heard in [Heard::Half, Heard::Nothing] {
-            let world = full(CUT, 0);
-            let error = put(&world, heard, transport).await.unwrap_err();
+            let fixture = full(CUT, 0);
+            let error = put(&fixture, heard, transport).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {heard:?}");
             let cause = std::error::Error::source(&error).unwrap();
             assert!(cause.to_string().contains("connection reset"), "{cause}");
@@ -111,26 +111,26 @@ async fn a_channel_that_breaks_over_a_disk_with_room_is_unavailable() {
 
 #[tokio::test]
 async fn a_file_that_arrived_before_the_channel_broke_has_arrived() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    put(&world, Heard::All, RAW).await.unwrap();
-    let error = put(&world, Heard::Half, TEXT).await.unwrap_err();
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    put(&fixture, Heard::All, RAW).await.unwrap();
+    let error = put(&fixture, Heard::Half, TEXT).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn a_full_disk_is_looked_for_where_pieces_travel_as_arguments() {
-    let world = full("exit 1", 0);
+    let fixture = full("exit 1", 0);
     let channel = Channel {
         input: false,
-        ..world.exec().channel()
+        ..fixture.exec().channel()
     };
     // The file is made; the pieces are what breaks.
     let files = ExecFiles::new(Pieces(Breaking {
-        exec: world.exec().with_channel(channel),
+        exec: fixture.exec().with_channel(channel),
         heard: Heard::Nothing,
     }));
     let bytes = random(100_000);
-    let path = world.path("f");
+    let path = fixture.path("f");
     let order = write(&path, TEXT, bytes.len());
     let error = files.write(order, body(&bytes)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
@@ -157,13 +157,13 @@ impl Exec for Pieces {
 
 #[tokio::test]
 async fn a_tree_that_does_not_fit_says_so_over_a_channel_that_breaks() {
-    let world = World::new(Tools::Dash, Way::Pipe).with_fake("tar", FULL);
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe).with_fake("tar", FULL);
     let files = ExecFiles::new(Breaking {
-        exec: world.exec(),
+        exec: fixture.exec(),
         heard: Heard::All,
     });
-    let path = world.path("folder");
-    std::fs::create_dir(world.work().join("folder")).unwrap();
+    let path = fixture.path("folder");
+    std::fs::create_dir(fixture.work().join("folder")).unwrap();
     let error = files.write_tree(&path, body(&random(50_000))).await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::NoSpace);
 }

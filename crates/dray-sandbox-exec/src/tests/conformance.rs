@@ -2,7 +2,7 @@
 
 use dray_sandbox_conformance::{CASES, run};
 
-use super::world::{Tools, Way, World};
+use super::fixture::{ExecFixture, Tools, Way};
 
 /// Cases of many mebibytes. Over channels that carry little these take hundreds of commands, so they are asked over
 /// the others; how files are cut into pieces and ranges is asked in `channels`.
@@ -26,7 +26,7 @@ async fn conforms(tools: Tools, way: Way) {
         cases.len() + if little { BULK.len() } else { 0 },
         CASES.len()
     );
-    let report = run(&World::new(tools, way), &cases).await.unwrap();
+    let report = run(&ExecFixture::new(tools, way), &cases).await.unwrap();
     let skipped: &[&str] = if way == Way::Nobody || !rustix::process::geteuid().is_root() {
         &[]
     } else {

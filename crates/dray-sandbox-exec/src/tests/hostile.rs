@@ -5,8 +5,8 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 
+use super::fixture::{ExecFixture, Tools, Way, body, random, read, write};
 use super::scripted::Scripted;
-use super::world::{Tools, Way, World, body, random, read, write};
 use crate::{ExecFiles, LocalExec};
 
 fn metadata(size: u64) -> Metadata {
@@ -243,32 +243,35 @@ async fn an_unknown_refusal_is_a_failure_all_the_same() {
 async fn content_that_looks_like_marks_is_content() {
     let bytes = b"\n@@0123456789abcdef0123456789abcdef end 0 - 3 1:2\n@@ end\n\n@@".repeat(99);
     for tools in [Tools::Dash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
-        let path = world.file("f", &bytes);
+        let fixture = ExecFixture::new(tools, Way::Pipe);
+        let path = fixture.file("f", &bytes);
         for transport in [RAW, TEXT] {
-            assert_eq!(read(&world.files(), &path, transport).await.unwrap(), bytes);
+            assert_eq!(
+                read(&fixture.files(), &path, transport).await.unwrap(),
+                bytes
+            );
         }
     }
 }
 
 /// A sandbox that is entered through `script`, which gets the command as its arguments.
-fn entered(world: &World, script: &str) -> ExecFiles<LocalExec> {
+fn entered(fixture: &ExecFixture, script: &str) -> ExecFiles<LocalExec> {
     let exec = LocalExec::new(["/bin/sh", "-c", script, "sh"])
-        .with_environment([("PATH", world.search())])
-        .with_directory(world.work());
+        .with_environment([("PATH", fixture.search())])
+        .with_directory(fixture.work());
     ExecFiles::new(exec)
 }
 
 #[tokio::test]
 async fn banners_before_and_after_are_ignored() {
-    let world = World::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
     let bytes = random(50_000);
-    let path = world.file("f", &bytes);
+    let path = fixture.file("f", &bytes);
     let banner = r#"echo "@@ Last login: @@ today @@"; echo "@@ begin"; echo warning >&2; "$@"; echo "@@ logout @@"; echo bye @@"#;
-    let files = entered(&world, banner);
+    let files = entered(&fixture, banner);
     for transport in [RAW, TEXT] {
         assert_eq!(read(&files, &path, transport).await.unwrap(), bytes);
-        let to = world.path(format!("to-{}", transport.as_str()));
+        let to = fixture.path(format!("to-{}", transport.as_str()));
         let order = write(&to, transport, bytes.len());
         files.write(order, body(&bytes)).await.unwrap();
         assert_eq!(
@@ -289,11 +292,11 @@ async fn banners_before_and_after_are_ignored() {
 
 #[tokio::test]
 async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let path = world.file("f", &random(200_000));
-    let file = world.files().stat(&path, Follow::Yes).await.unwrap();
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let path = fixture.file("f", &random(200_000));
+    let file = fixture.files().stat(&path, Follow::Yes).await.unwrap();
     for cut in [100, 1_000, 150_000, 200_000, 200_110] {
-        let files = entered(&world, &format!(r#""$@" | /usr/bin/head -c {cut}"#));
+        let files = entered(&fixture, &format!(r#""$@" | /usr/bin/head -c {cut}"#));
         for transport in [RAW, TEXT] {
             let read = Read {
                 transport,
@@ -314,9 +317,9 @@ async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
 async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
     for transport in [RAW, TEXT] {
         let killer = "/usr/bin/head -c 70000; kill -9 $PPID";
-        let world = World::new(Tools::Dash, Way::Pipe).with_fake("head", killer);
-        let path = world.file("f", &random(200_000));
-        let error = read(&world.files(), &path, transport).await.unwrap_err();
+        let fixture = ExecFixture::new(Tools::Dash, Way::Pipe).with_fake("head", killer);
+        let path = fixture.file("f", &random(200_000));
+        let error = read(&fixture.files(), &path, transport).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
     }
 }
@@ -324,9 +327,9 @@ async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
 #[tokio::test]
 async fn damage_on_the_way_is_noticed_in_every_range() {
     let flips = "/usr/bin/base64 | tr A B";
-    let world = World::new(Tools::Dash, Way::Narrow).with_fake("base64", flips);
-    let path = world.file("f", &random(2_000));
-    let files = world.files();
+    let fixture = ExecFixture::new(Tools::Dash, Way::Narrow).with_fake("base64", flips);
+    let path = fixture.file("f", &random(2_000));
+    let files = fixture.files();
     let mut file = metadata(2_000);
     file.real_path = path;
     file.identity = None;
@@ -348,13 +351,13 @@ async fn damage_on_the_way_is_noticed_in_every_range() {
 #[tokio::test]
 async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
     let bomb = "cat >/dev/null; /usr/bin/head -c 50000000 /dev/zero | /bin/gzip -c";
-    let world = World::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
     // The sample is honest: only what is sent is not.
     let fake =
         format!("if [ -e ../sampled ]; then {bomb}; else : >../sampled; /bin/gzip \"$@\"; fi");
-    let world = world.with_fake("gzip", &fake);
-    let path = world.file("f", &vec![b'a'; 100_000]);
-    let files = world.files();
+    let fixture = fixture.with_fake("gzip", &fake);
+    let path = fixture.file("f", &vec![b'a'; 100_000]);
+    let files = fixture.files();
     let file = files.stat(&path, Follow::Yes).await.unwrap();
     let order = Read {
         transport: TEXT,
@@ -377,11 +380,15 @@ async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
 async fn a_full_disk_is_told_and_not_taken_for_success() {
     let full =
         "/usr/bin/head -c 1000; echo 'cat: write error: No space left on device' >&2; exit 1";
-    let world = World::new(Tools::Dash, Way::Pipe).with_fake("cat", full);
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe).with_fake("cat", full);
     let bytes = random(100_000);
-    let path = world.path("f");
+    let path = fixture.path("f");
     let order = write(&path, RAW, bytes.len());
-    let error = world.files().write(order, body(&bytes)).await.unwrap_err();
+    let error = fixture
+        .files()
+        .write(order, body(&bytes))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     // A real one, where this host lets us make one.
     let mount = r#"mount -t tmpfs -o size=64k none "$PWD" 2>/dev/null && cd "$PWD" && exec "$@""#;
@@ -393,12 +400,12 @@ async fn a_full_disk_is_told_and_not_taken_for_success() {
         return;
     }
     for tools in [Tools::Dash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
+        let fixture = ExecFixture::new(tools, Way::Pipe);
         let exec = LocalExec::new(unshare)
-            .with_environment([("PATH", format!("{}:/usr/bin:/bin", world.search()))])
-            .with_directory(world.work());
+            .with_environment([("PATH", format!("{}:/usr/bin:/bin", fixture.search()))])
+            .with_directory(fixture.work());
         for transport in [RAW, TEXT] {
-            let path = world.path("f");
+            let path = fixture.path("f");
             let order = write(&path, transport, bytes.len());
             let error = ExecFiles::new(exec.clone())
                 .write(order, body(&bytes))

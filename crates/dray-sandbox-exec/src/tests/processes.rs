@@ -8,7 +8,7 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::{StreamExt as _, stream};
 
-use super::world::{Tools, Way, World, random};
+use super::fixture::{ExecFixture, Tools, Way, random};
 use crate::{Channel, Exec, Exit, LocalExec, Running};
 
 fn host() -> LocalExec {
@@ -117,12 +117,12 @@ async fn a_source_that_fails_ends_the_command() {
 
 #[tokio::test]
 async fn dropping_the_output_ends_the_whole_group() {
-    let world = World::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
     let script = "sleep 1000 & echo $! > pid; echo on; cat /dev/zero | cat; wait";
-    let exec = host().with_directory(world.work());
+    let exec = host().with_directory(fixture.work());
     let mut running = exec.run(sh(script), None).await.unwrap();
     running.stdout.next().await.unwrap().unwrap();
-    let pid = line(&world.work().join("pid")).await;
+    let pid = line(&fixture.work().join("pid")).await;
     drop(running.stdout);
     dead(&pid).await;
     assert_eq!(running.end.await.unwrap().status, 137);
@@ -130,24 +130,24 @@ async fn dropping_the_output_ends_the_whole_group() {
 
 #[tokio::test]
 async fn dropping_everything_ends_the_whole_group() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let exec = host().with_directory(world.work());
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let exec = host().with_directory(fixture.work());
     let script = "(sh -c 'echo $$ > pid; sleep 1000; :'); :";
     let running = exec.run(sh(script), None).await.unwrap();
-    let pid = line(&world.work().join("pid")).await;
+    let pid = line(&fixture.work().join("pid")).await;
     drop(running);
     dead(&pid).await;
 }
 
 #[tokio::test]
 async fn dropping_the_end_alone_ends_the_whole_group() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let exec = host().with_directory(world.work());
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let exec = host().with_directory(fixture.work());
     let running = exec
         .run(sh("echo $$ > pid; sleep 1000; :"), None)
         .await
         .unwrap();
-    let pid = line(&world.work().join("pid")).await;
+    let pid = line(&fixture.work().join("pid")).await;
     drop(running.end);
     dead(&pid).await;
     assert_eq!(running.stdout.read_all(10).await.unwrap(), b"");
@@ -155,10 +155,10 @@ async fn dropping_the_end_alone_ends_the_whole_group() {
 
 #[tokio::test]
 async fn a_dropped_transfer_leaves_no_process() {
-    let world =
-        World::new(Tools::Dash, Way::Pipe).with_fake("head", "echo $$ > ../pid; cat /dev/zero");
-    let path = world.file("f", &random(1_000_000));
-    let files = world.files();
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe)
+        .with_fake("head", "echo $$ > ../pid; cat /dev/zero");
+    let path = fixture.file("f", &random(1_000_000));
+    let files = fixture.files();
     let file = files.stat(&path, dray_sandbox::Follow::Yes).await.unwrap();
     let order = dray_sandbox::Read {
         transport: dray_sandbox::Transport::ExecRaw,
@@ -167,7 +167,7 @@ async fn a_dropped_transfer_leaves_no_process() {
     };
     let mut body = files.read(order).await.unwrap();
     body.next().await.unwrap().unwrap();
-    let pid = line(&world.root.path().join("pid")).await;
+    let pid = line(&fixture.root.path().join("pid")).await;
     drop(body);
     dead(&pid).await;
 }
@@ -232,12 +232,12 @@ async fn failures_of_the_way_are_told_as_such() {
 
 #[tokio::test]
 async fn somebody_who_keeps_stderr_open_is_not_waited_for() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let exec = host().with_directory(world.work());
+    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let exec = host().with_directory(fixture.work());
     let script = "sh -c 'echo $$ > pid; exec sleep 1000 >/dev/null' & echo said >&2";
     let running = exec.run(sh(script), None).await.unwrap();
     let exit = finish(running).await.1.unwrap();
     assert_eq!(exit.stderr, "said\n");
-    let pid = line(&world.work().join("pid")).await;
-    world.sh(&format!("kill -9 {pid}"));
+    let pid = line(&fixture.work().join("pid")).await;
+    fixture.sh(&format!("kill -9 {pid}"));
 }

@@ -110,8 +110,8 @@ async fn r_17_a_container_seen_from_beside_passes_the_suite() {
 
 #[tokio::test]
 async fn r_9_links_never_leave_the_container() {
-    let world = Beside::new();
-    let root = world.root();
+    let fixture = Beside::new();
+    let root = fixture.root();
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret"), "host").unwrap();
     std::fs::create_dir_all(root.join("etc")).unwrap();
@@ -127,7 +127,7 @@ async fn r_9_links_never_leave_the_container() {
     ] {
         std::os::unix::fs::symlink(target, root.join("work").join(name)).unwrap();
     }
-    let sandbox = world.sandbox();
+    let sandbox = fixture.sandbox();
     let stat = async |name: &str| {
         let path = SandboxPath::new(format!("/work/{name}")).unwrap();
         let seen = sandbox.stat(&path, Follow::Yes).await;

@@ -14,12 +14,12 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::oneshot;
 use tonic::Code;
 
-use super::world::{SANDBOX, World, address_of, config};
+use super::fixture::{ModalFixture, SANDBOX, address_of, config};
 
 #[tokio::test]
 async fn every_refusal_has_its_kind() {
-    let world = World::new().await;
-    let sandbox = world.open().await;
+    let fixture = ModalFixture::new().await;
+    let sandbox = fixture.open().await;
     for (code, kind) in [
         (Code::FailedPrecondition, ErrorKind::SandboxStopped),
         (Code::NotFound, ErrorKind::SandboxGone),
@@ -30,13 +30,13 @@ async fn every_refusal_has_its_kind() {
         (Code::Unavailable, ErrorKind::Unavailable),
     ] {
         let times = 6;
-        world.server.arm(Fault::Refuse {
+        fixture.server.arm(Fault::Refuse {
             method: "TaskExecStart",
             code,
             times,
         });
-        let before = world.server.calls("TaskExecStart");
-        let refused = sandbox.stat(&world.path("f"), Follow::No).await;
+        let before = fixture.server.calls("TaskExecStart");
+        let refused = sandbox.stat(&fixture.path("f"), Follow::No).await;
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), kind, "{code:?}");
         assert!(error.source().is_some(), "{code:?} has no cause");
@@ -47,31 +47,31 @@ async fn every_refusal_has_its_kind() {
             _ => 1,
         };
         assert_eq!(
-            world.server.calls("TaskExecStart") - before,
+            fixture.server.calls("TaskExecStart") - before,
             expected,
             "{code:?}"
         );
         // What is left of the fault is used up.
         for _ in expected..times {
-            let _ = world.server.take_refusal("TaskExecStart");
+            let _ = fixture.server.take_refusal("TaskExecStart");
         }
     }
 }
 
 #[tokio::test]
 async fn a_short_wait_is_waited_and_a_long_one_is_told() {
-    let world = World::new().await;
-    std::fs::write(world.root().join("f"), "x").unwrap();
-    let sandbox = world.open().await;
+    let fixture = ModalFixture::new().await;
+    std::fs::write(fixture.root().join("f"), "x").unwrap();
+    let sandbox = fixture.open().await;
     let throttle = |seconds| Fault::Throttle {
         method: "TaskExecStart",
         seconds,
     };
-    world.server.arm(throttle(0.1));
-    assert!(sandbox.stat(&world.path("f"), Follow::No).await.is_ok());
-    world.server.arm(throttle(90.0));
+    fixture.server.arm(throttle(0.1));
+    assert!(sandbox.stat(&fixture.path("f"), Follow::No).await.is_ok());
+    fixture.server.arm(throttle(90.0));
     let error = sandbox
-        .stat(&world.path("f"), Follow::No)
+        .stat(&fixture.path("f"), Follow::No)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::RateLimited);
@@ -80,10 +80,10 @@ async fn a_short_wait_is_waited_and_a_long_one_is_told() {
 
 #[tokio::test]
 async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
-    let world = World::new().await;
-    std::fs::write(world.root().join("f"), vec![7; 2 << 20]).unwrap();
-    let sandbox = world.open().await;
-    let file = sandbox.stat(&world.path("f"), Follow::Yes).await.unwrap();
+    let fixture = ModalFixture::new().await;
+    std::fs::write(fixture.root().join("f"), vec![7; 2 << 20]).unwrap();
+    let sandbox = fixture.open().await;
+    let file = sandbox.stat(&fixture.path("f"), Follow::Yes).await.unwrap();
     let read = Read {
         transport: Transport::ExecRaw,
         file: &file,
@@ -91,29 +91,29 @@ async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
     };
     let mut body = sandbox.read(read).await.unwrap();
     body.next().await.unwrap().unwrap();
-    world.server.terminate(SANDBOX);
+    fixture.server.terminate(SANDBOX);
     let mut last = None;
     while let Some(piece) = body.next().await {
         last = piece.err();
     }
     assert_eq!(last.unwrap().kind(), ErrorKind::SandboxGone);
-    let gone = sandbox.stat(&world.path("f"), Follow::No).await;
+    let gone = sandbox.stat(&fixture.path("f"), Follow::No).await;
     assert_eq!(gone.unwrap_err().kind(), ErrorKind::SandboxGone);
-    let resolved = world.backend().resolve(&world.address()).await;
+    let resolved = fixture.backend().resolve(&fixture.address()).await;
     assert_eq!(resolved.unwrap_err().kind(), ErrorKind::SandboxGone);
 }
 
 #[tokio::test]
 async fn a_wrong_token_is_refused_and_never_shown() {
-    let world = World::new().await;
+    let fixture = ModalFixture::new().await;
     for (secret, token_id) in [("as-wrong", "ak-fake"), ("as-fake", "")] {
         let config = Config {
             token_id: token_id.to_owned(),
             token_secret: Secret::new(secret),
-            ..config(world.server.url())
+            ..config(fixture.server.url())
         };
         let backend = ModalBackend::new(&config, Clock::system()).unwrap();
-        let error = backend.resolve(&world.address()).await.unwrap_err();
+        let error = backend.resolve(&fixture.address()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Auth);
         let shown = format!("{error} {error:?} {backend:?}");
         assert!(!shown.contains(secret), "{shown}");
@@ -126,18 +126,18 @@ async fn nobody_who_listens_is_unavailable() {
     let server = Server::start(root.path()).await.unwrap();
     let url = server.url().to_owned();
     drop(server);
-    let world = World::new().await;
+    let fixture = ModalFixture::new().await;
     let backend = ModalBackend::new(&config(&url), Clock::system()).unwrap();
-    let error = backend.resolve(&world.address()).await.unwrap_err();
+    let error = backend.resolve(&fixture.address()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn whoever_drops_a_transfer_ends_its_command() {
-    let world = World::new().await;
-    let sandbox = world.open().await;
-    for transport in sandbox.transports(&world.path("f")) {
-        let path = world.path(transport.as_str());
+    let fixture = ModalFixture::new().await;
+    let sandbox = fixture.open().await;
+    for transport in sandbox.transports(&fixture.path("f")) {
+        let path = fixture.path(transport.as_str());
         let write = Write {
             transport,
             path: &path,
@@ -156,10 +156,10 @@ async fn whoever_drops_a_transfer_ends_its_command() {
             ended = sandbox.write(write, body) => panic!("it ended: {ended:?}"),
             _ = waiting => {}
         }
-        assert!(world.server.running() > 0, "{transport:?}");
+        assert!(fixture.server.running() > 0, "{transport:?}");
         // Whatever comes next waits until what was dropped has been ended.
         assert!(sandbox.probe().await.is_ok());
-        assert_eq!(world.server.running(), 0, "{transport:?}");
+        assert_eq!(fixture.server.running(), 0, "{transport:?}");
     }
 }
 

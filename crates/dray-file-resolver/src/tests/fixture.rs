@@ -46,17 +46,17 @@ impl ResolverFixture {
         Self::with(&[]).await
     }
 
-    /// A world whose resolver knows no DIAL.
+    /// A fixture whose resolver knows no DIAL.
     pub(super) async fn without_dial() -> Self {
         Self::build(DialCore::start().await.unwrap(), &[], u64::MAX).await
     }
 
-    /// A world whose store holds so many bytes and no more.
+    /// A fixture whose store holds so many bytes and no more.
     pub(super) async fn with_capacity(bytes: u64) -> Self {
         Self::with_all(&[], bytes).await
     }
 
-    /// A world whose resolver is configured with these keys on top.
+    /// A fixture whose resolver is configured with these keys on top.
     pub(super) async fn with(settings: &[(&str, &str)]) -> Self {
         Self::with_all(settings, u64::MAX).await
     }

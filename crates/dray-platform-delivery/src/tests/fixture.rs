@@ -76,7 +76,7 @@ impl DeliveryFixture {
         Self::at(Clock::manual(NOW_MS), ambiguity, change).await
     }
 
-    /// A world of this time: signatures of the store are checked against the machine's clock.
+    /// A fixture of this time: signatures of the store are checked against the machine's clock.
     pub(crate) async fn at(
         clock: Clock,
         ambiguity: DuplicateProtection,
@@ -86,7 +86,7 @@ impl DeliveryFixture {
         Self::over(bus, clock, ambiguity, change).await
     }
 
-    /// A world over this bus.
+    /// A fixture over this bus.
     pub(crate) async fn over(
         bus: Bus,
         clock: Clock,

@@ -33,11 +33,11 @@ impl ReaderFixture {
 
     /// With these files.
     pub(crate) fn with(files: &[(&str, &[u8])]) -> Self {
-        let world = Self::new();
+        let fixture = Self::new();
         for (name, content) in files {
-            std::fs::write(world.root.join(name), content).unwrap();
+            std::fs::write(fixture.root.join(name), content).unwrap();
         }
-        world
+        fixture
     }
 
     pub(crate) fn outside(&self) -> &Path {

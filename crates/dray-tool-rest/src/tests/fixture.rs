@@ -124,7 +124,7 @@ impl ArgumentResolver for Content64 {
 }
 
 /// All that a call needs.
-pub(super) struct TestWorld {
+pub(super) struct RestFixture {
     server: FakeServer<FakeScript>,
     pub(super) storage: Arc<MemoryStorage>,
     pub(super) options: RestOptions,
@@ -132,7 +132,7 @@ pub(super) struct TestWorld {
     pub(super) events: Mutex<Vec<Event>>,
 }
 
-impl TestWorld {
+impl RestFixture {
     pub(super) async fn new(acts: impl IntoIterator<Item = FakeAction>) -> Self {
         let script = FakeScript {
             acts: acts.into_iter().collect(),

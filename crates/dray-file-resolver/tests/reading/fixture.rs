@@ -56,7 +56,7 @@ impl ReadingFixture {
         Self::with(&[]).await
     }
 
-    /// A world whose resolver is configured with these keys on top.
+    /// A fixture whose resolver is configured with these keys on top.
     pub(crate) async fn with(settings: &[(&str, &str)]) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key("key", "b");

@@ -15,26 +15,26 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/apptainer.
 
 /// A running instance called `box`; it ends with this.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct InstanceFixture {
     root: TempDir,
     exchange: bool,
     /// Where the instance sees its exchange folder, when not where it is.
     container: Option<PathBuf>,
 }
 
-impl World {
+impl InstanceFixture {
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         for folder in ["box", "elsewhere", "state", "container"] {
             std::fs::create_dir(root.path().join(folder)).unwrap();
         }
-        let world = Self {
+        let fixture = Self {
             root,
             exchange: false,
             container: None,
         };
-        world.apptainer(&["instance", "start", "/images/box.sif", "box"]);
-        world
+        fixture.apptainer(&["instance", "start", "/images/box.sif", "box"]);
+        fixture
     }
 
     pub(crate) fn with_exchange(mut self) -> Self {
@@ -119,7 +119,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for InstanceFixture {
     fn drop(&mut self) {
         let stopped = Command::new(PROGRAM)
             .args(["instance", "stop", "box"])
@@ -130,7 +130,7 @@ impl Drop for World {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl Fixture for InstanceFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::new(ApptainerBackend::new(self.config()))
     }

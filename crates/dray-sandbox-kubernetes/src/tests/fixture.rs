@@ -15,7 +15,7 @@ use crate::{Config, KubernetesBackend};
 
 /// A server with the pod `agents/box`, container `shell`, and a backend for it.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct PodFixture {
     pub(super) server: ApiServer,
     pub(super) backend: Arc<KubernetesBackend>,
     workspace: PathBuf,
@@ -23,7 +23,7 @@ pub(super) struct World {
     user: Option<u32>,
 }
 
-impl World {
+impl PodFixture {
     pub(super) async fn new() -> Self {
         Self::with(ApiServer::start().await.unwrap(), |_| {}, None)
     }
@@ -45,14 +45,14 @@ impl World {
         };
         change(&mut config);
         let workspace = server.folder().canonicalize().unwrap().join("work");
-        let world = Self {
+        let fixture = Self {
             backend: Arc::new(KubernetesBackend::new(config).unwrap()),
             server,
             workspace,
             user,
         };
-        world.start();
-        world
+        fixture.start();
+        fixture
     }
 
     fn start(&self) {
@@ -138,7 +138,7 @@ pub(super) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl Fixture for PodFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend) as Arc<dyn Backend>
     }

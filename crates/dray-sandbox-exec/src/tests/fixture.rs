@@ -118,12 +118,12 @@ impl Way {
 
 /// A sandbox and its workspace.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct ExecFixture {
     pub(super) root: TempDir,
     way: Way,
 }
 
-impl World {
+impl ExecFixture {
     pub(super) fn new(tools: Tools, way: Way) -> Self {
         let root = tempfile::tempdir().unwrap();
         let bin = root.path().join("bin");
@@ -144,10 +144,10 @@ impl World {
                 symlink(folder, root.path().join(folder.replace('/', "_"))).unwrap();
             }
         }
-        let world = Self { root, way };
-        std::fs::write(world.root.path().join("incarnation"), "first").unwrap();
-        world.make_work();
-        world
+        let fixture = Self { root, way };
+        std::fs::write(fixture.root.path().join("incarnation"), "first").unwrap();
+        fixture.make_work();
+        fixture
     }
 
     fn make_work(&self) {
@@ -251,7 +251,7 @@ impl World {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl Fixture for ExecFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         let config = CommandConfig {
             command: self.way.prefix(),

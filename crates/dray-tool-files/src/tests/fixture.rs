@@ -73,7 +73,7 @@ impl FilesFixture {
         dial
     }
 
-    /// Answers one call as told, for as long as the world is there.
+    /// Answers one call with the given reply until the fixture is dropped.
     pub(super) async fn serve<C>(
         &mut self,
         answer: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,

@@ -15,13 +15,13 @@ use dray_types::{Clock, Secret};
 pub(crate) const SANDBOX: &str = "sb-0123456789abcdefghijKL";
 
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ModalFixture {
     pub(crate) server: Server,
     folder: tempfile::TempDir,
     backend: Arc<ModalBackend>,
 }
 
-impl World {
+impl ModalFixture {
     pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(folder.path().canonicalize().unwrap())
@@ -68,7 +68,7 @@ pub(crate) fn config(url: &str) -> Config {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl Fixture for ModalFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend) as Arc<dyn Backend>
     }
