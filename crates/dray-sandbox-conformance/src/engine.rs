@@ -11,8 +11,8 @@ use dray_sandbox::metadata::{Integrity, Metadata};
 use dray_sandbox::path::SandboxPath;
 use dray_transfer_engine::policy::{ContentAction, Policy};
 use dray_transfer_engine::{
-    BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions, Sink,
-    Source, VecSink,
+    BytesSource, Collision, Engine, EngineOptions, GetOptions, GetResult, PutOptions, PutResult,
+    Sink, Source, TransferFailure, VecSink,
 };
 use dray_types::Sha256Digest;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ impl Transfers {
         }
     }
 
-    async fn get(&self, path: &SandboxPath, max_bytes: u64) -> Result<(Got, Vec<u8>), Error> {
+    async fn get(&self, path: &SandboxPath, max_bytes: u64) -> Result<(GetResult, Vec<u8>), Error> {
         let mut sink = VecSink::default();
         let got = self.get_into(path, max_bytes, &mut sink).await?;
         let bytes = sink.into_bytes();
@@ -54,7 +54,7 @@ impl Transfers {
         path: &SandboxPath,
         max_bytes: u64,
         sink: &mut dyn Sink,
-    ) -> Result<Got, Error> {
+    ) -> Result<GetResult, Error> {
         let options = GetOptions {
             policy: &self.policy,
             max_bytes,
@@ -70,7 +70,7 @@ impl Transfers {
         name: &[u8],
         source: &dyn Source,
         collision: Collision,
-    ) -> Result<Put, Failed> {
+    ) -> Result<PutResult, TransferFailure> {
         let options = PutOptions {
             policy: &self.policy,
             collision,

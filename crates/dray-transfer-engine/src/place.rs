@@ -7,7 +7,7 @@ use dray_sandbox::metadata::FileKind;
 use dray_sandbox::path::{LONGEST_NAME, SandboxPath};
 
 use super::engine::Engine;
-use crate::policy::{Policy, Way};
+use crate::policy::{Policy, TransferDirection};
 
 /// Epochs from this value on are times in milliseconds, not counts of workers, so there is none to clean up after.
 pub(super) const TIME_EPOCHS: u64 = 1 << 32;
@@ -28,7 +28,7 @@ impl Engine {
         policy: &Policy,
         path: &SandboxPath,
     ) -> Result<SandboxPath, Error> {
-        policy.check(path, Way::In)?;
+        policy.check(path, TransferDirection::Inbound)?;
         self.directory(policy, path).await
     }
 
@@ -61,18 +61,18 @@ impl Engine {
         }
         let mut real = found.real_path;
         if missing.is_empty() {
-            policy.check(&real, Way::In)?;
+            policy.check(&real, TransferDirection::Inbound)?;
             return Ok(real);
         }
         // The missing parts hold no links, so the resolved parent and their names are the whole path.
         while let Some(name) = missing.pop() {
             real = real.join(name)?;
         }
-        policy.check(&real, Way::In)?;
+        policy.check(&real, TransferDirection::Inbound)?;
         self.answer(self.sandbox.make_directory(&real)).await?;
         // Another process may have made one of the missing parts as a link meanwhile.
         let made = self.answer(self.sandbox.stat(&real, Follow::Yes)).await?;
-        policy.check(&made.real_path, Way::In)?;
+        policy.check(&made.real_path, TransferDirection::Inbound)?;
         Ok(made.real_path)
     }
 }

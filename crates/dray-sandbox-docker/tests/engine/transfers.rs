@@ -10,15 +10,19 @@ use dray_testkit::docker::ContainerOptions;
 use dray_transfer_engine::policy::Policy;
 use dray_transfer_engine::receipt::Receipt;
 use dray_transfer_engine::{
-    BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions,
-    Source, VecSink,
+    BytesSource, Collision, Engine, EngineOptions, GetOptions, GetResult, PutOptions, PutResult,
+    Source, TransferFailure, VecSink,
 };
 use dray_types::{Clock, Period, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
 use super::fixture::{ContainerFixture, address, endpoint, path};
 
-pub(crate) async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<Put, Failed> {
+pub(crate) async fn put(
+    engine: &Engine,
+    folder: &str,
+    bytes: &[u8],
+) -> Result<PutResult, TransferFailure> {
     let policy = Policy::beneath([path(folder)]);
     let options = PutOptions {
         policy: &policy,
@@ -41,7 +45,10 @@ pub(crate) async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<P
         .await
 }
 
-pub(crate) async fn get(engine: &Engine, at: &str) -> Result<(Got, Vec<u8>), Failed> {
+pub(crate) async fn get(
+    engine: &Engine,
+    at: &str,
+) -> Result<(GetResult, Vec<u8>), TransferFailure> {
     let policy = Policy::beneath([path(at).parent()]);
     let options = GetOptions {
         policy: &policy,

@@ -32,7 +32,7 @@ fn bind(options: &PolicyOptions) -> Policy {
 
 fn kind(policy: &Policy, text: &str) -> Option<ErrorKind> {
     policy
-        .check(&path(text), Way::Out)
+        .check(&path(text), TransferDirection::Outbound)
         .err()
         .map(|refusal| refusal.kind)
 }
@@ -201,11 +201,18 @@ fn names_of_secrets_do_not_leave_but_may_come_in() {
     ];
     check(&policy, DENIED, &names);
     for name in names {
-        assert_eq!(policy.check(&path(name), Way::In), Ok(()), "{name}");
+        assert_eq!(
+            policy.check(&path(name), TransferDirection::Inbound),
+            Ok(()),
+            "{name}"
+        );
     }
     assert!(
         policy
-            .check(&path("/home/u/.ssh/authorized_keys"), Way::In)
+            .check(
+                &path("/home/u/.ssh/authorized_keys"),
+                TransferDirection::Inbound
+            )
             .is_err()
     );
 }
@@ -262,13 +269,17 @@ fn without_a_root_nothing_is_allowed_and_none_is_implied_to_be_all() {
 #[test]
 fn a_refusal_names_its_rule_and_how_to_lift_it() {
     let policy = bind(&PolicyOptions::default());
-    let refusal = policy.check(&path("/etc/shadow"), Way::Out).unwrap_err();
+    let refusal = policy
+        .check(&path("/etc/shadow"), TransferDirection::Outbound)
+        .unwrap_err();
     assert_eq!(refusal.rule, "system directory /etc");
     let error = Error::from(refusal);
     assert_eq!(error.kind(), ErrorKind::DeniedPath);
     assert!(error.context().contains("`allow`"), "{error}");
     assert!(!error.kind().sentence().contains("shadow"));
-    let outside = policy.check(&path("/opt/x"), Way::Out).unwrap_err();
+    let outside = policy
+        .check(&path("/opt/x"), TransferDirection::Outbound)
+        .unwrap_err();
     assert!(outside.to_string().contains("`roots`"), "{outside}");
 }
 
@@ -346,7 +357,7 @@ proptest! {
     fn no_path_escapes_its_root(raw in "[./a-c~]{1,30}") {
         let places = Places::from(&probe("/home/u", "/srv/app"));
         let policy = Policy::beneath([path("/srv/app")]);
-        if let Ok(expanded) = expand(&raw, &places) && policy.check(&expanded, Way::Out).is_ok() {
+        if let Ok(expanded) = expand(&raw, &places) && policy.check(&expanded, TransferDirection::Outbound).is_ok() {
             prop_assert!(expanded.as_bytes().starts_with(b"/srv/app"));
             prop_assert!(!expanded.to_text().unwrap().split('/').any(|part| part == ".."));
         }

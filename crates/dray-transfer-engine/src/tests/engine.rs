@@ -7,8 +7,8 @@ use dray_sandbox_conformance::fake::{Call, Fault};
 use tokio::time::Instant;
 
 use super::*;
-use crate::policy::{PolicyOptions, Way};
-use crate::schedule::{Schedule, Trouble};
+use crate::policy::{PolicyOptions, TransferDirection};
+use crate::schedule::{Schedule, TransferError};
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_sandbox_is_probed_once_and_again_only_after_a_failure() {
@@ -65,15 +65,28 @@ async fn roots_and_home_count_as_written_and_as_resolved() {
         fixture.refused("/home/agent/.ssh/config").await.0,
         ErrorKind::DeniedPath
     );
-    assert!(fixture.policy.check(&path("/opt/x"), Way::Out).is_err());
+    assert!(
+        fixture
+            .policy
+            .check(&path("/opt/x"), TransferDirection::Outbound)
+            .is_err()
+    );
     // A session's own directory takes the place of the sandbox's.
     let policy = fixture
         .engine
         .policy(&options, Some(path("/srv/s1")))
         .await
         .unwrap();
-    assert!(policy.check(&path("/srv/s1/a"), Way::Out).is_ok());
-    assert!(policy.check(&path("/work/a"), Way::Out).is_err());
+    assert!(
+        policy
+            .check(&path("/srv/s1/a"), TransferDirection::Outbound)
+            .is_ok()
+    );
+    assert!(
+        policy
+            .check(&path("/work/a"), TransferDirection::Outbound)
+            .is_err()
+    );
 }
 
 #[tokio::test(start_paused = true)] // paused clock
@@ -110,12 +123,12 @@ async fn a_provider_that_asks_to_wait_is_obeyed_within_reason() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_10_a_copy_that_gets_ahead_may_break_as_often_as_it_does() {
     let fixture = EngineFixture::new(Fake::new());
-    let mut schedule = Schedule::new(&fixture.engine, Way::Out);
+    let mut schedule = Schedule::new(&fixture.engine, TransferDirection::Outbound);
     let mut receipt = Receipt::default();
     let mut broken = async |schedule: &mut Schedule<'_>| {
         let error = Error::new(ErrorKind::Unavailable, "the wire");
         schedule
-            .after(Trouble::transport(error), &mut receipt)
+            .after(TransferError::transport(error), &mut receipt)
             .await
     };
     for round in 1..10 {

@@ -344,13 +344,13 @@ async fn wrong_digests_never_end_in_success() {
 }
 
 /// Takes nothing until the sandbox has been read to its end.
-struct Late {
+struct LateSink {
     fake: Fake,
     bytes: Vec<u8>,
 }
 
 #[async_trait]
-impl Sink for Late {
+impl Sink for LateSink {
     async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
         Ok(())
     }
@@ -377,7 +377,7 @@ async fn r_7_what_must_be_drained_is_read_to_its_end_however_slow_the_sink_is() 
     fake.file("/work/big", content.clone());
     fake.draining(Transport::Files);
     let fixture = EngineFixture::new(fake.clone());
-    let mut sink = Late {
+    let mut sink = LateSink {
         fake,
         bytes: Vec::new(),
     };
@@ -387,13 +387,13 @@ async fn r_7_what_must_be_drained_is_read_to_its_end_however_slow_the_sink_is() 
 }
 
 /// Never returns from its second write, once.
-struct Stuck {
-    recorder: Recorder,
+struct StuckSink {
+    recorder: RecordingSink,
     writes: u32,
 }
 
 #[async_trait]
-impl Sink for Stuck {
+impl Sink for StuckSink {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         self.recorder.begin(file).await
     }
@@ -419,8 +419,8 @@ impl Sink for Stuck {
 async fn a_sink_that_was_stopped_within_a_write_gets_the_file_from_its_beginning() {
     let fixture = fixture();
     fixture.fake.resuming(Transport::Files);
-    let mut sink = Stuck {
-        recorder: Recorder::default(),
+    let mut sink = StuckSink {
+        recorder: RecordingSink::default(),
         writes: 0,
     };
     let got = fixture.get_into("/work/a", &mut sink).await.unwrap();

@@ -64,7 +64,7 @@ fn read_fault() -> impl Strategy<Value = Fault> {
 /// Properties of a random sandbox.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug)]
-struct Made {
+struct RandomSandbox {
     transports: Vec<Transport>,
     resumes: bool,
     drains: bool,
@@ -73,14 +73,14 @@ struct Made {
     while_reading: bool,
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn made() -> impl Strategy<Value = RandomSandbox> {
     let transports = prop_oneof![
         Just(vec![Transport::Files]),
         Just(vec![Transport::Archive, Transport::Files]),
         Just(vec![Transport::Archive, Transport::Sftp, Transport::Files]),
     ];
     (transports, any::<[bool; 5]>()).prop_map(
-        |(transports, [resumes, drains, weak, renames, while_reading])| Made {
+        |(transports, [resumes, drains, weak, renames, while_reading])| RandomSandbox {
             transports,
             resumes,
             drains,
@@ -91,7 +91,7 @@ fn made() -> impl Strategy<Value = Made> {
     )
 }
 
-impl Made {
+impl RandomSandbox {
     fn fixture(&self) -> EngineFixture {
         let options = EngineOptions {
             digest_while_reading: self.while_reading,

@@ -251,14 +251,14 @@ async fn a_missing_directory_is_made_where_policy_lets_it() {
 }
 
 /// A source that is not what it says.
-struct Liar {
+struct LyingSource {
     size: u64,
     sha256: Sha256Digest,
     content: Vec<Result<Bytes, ErrorKind>>,
 }
 
 #[async_trait]
-impl Source for Liar {
+impl Source for LyingSource {
     fn size(&self) -> u64 {
         self.size
     }
@@ -290,7 +290,7 @@ async fn a_source_that_fails_or_lies_is_not_the_sandboxs_fault() {
         ),
     ] {
         let writes = fixture.fake.count(Call::Write);
-        let source = Liar {
+        let source = LyingSource {
             size,
             sha256: Sha256Digest::of(sha256.as_bytes()),
             content,

@@ -101,9 +101,9 @@ async fn r_2_what_was_checked_is_what_is_read() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn our_own_failures_are_not_tried_again() {
     let fixture = fixture();
-    let mut sink = Recorder {
+    let mut sink = RecordingSink {
         fails_after: Some(2000),
-        ..Recorder::default()
+        ..RecordingSink::default()
     };
     let failed = fixture.get_into("/work/a", &mut sink).await.unwrap_err();
     assert_eq!(
@@ -118,7 +118,7 @@ async fn cancelling_closes_the_stream_and_aborts_the_sink() {
     let fixture = fixture();
     fixture.fake.script(Call::Read, [Fault::Stall(1024)]);
     let cancel = CancellationToken::new();
-    let mut sink = Recorder::default();
+    let mut sink = RecordingSink::default();
     let options = GetOptions {
         policy: &fixture.policy,
         max_bytes: 1 << 20,
@@ -147,7 +147,7 @@ async fn only_so_many_transfers_run_at_once() {
         max_bytes: 1 << 20,
     };
     let (file, cancel) = (path("/work/a"), CancellationToken::new());
-    let (mut one, mut two) = (Recorder::default(), Recorder::default());
+    let (mut one, mut two) = (RecordingSink::default(), RecordingSink::default());
     let first = fixture.engine.get(&file, &options, &mut one, &(), &cancel);
     let second = fixture.engine.get(&file, &options, &mut two, &(), &cancel);
     let watch = async {

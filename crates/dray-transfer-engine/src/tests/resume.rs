@@ -138,7 +138,10 @@ async fn what_is_refused_after_an_interruption_is_not_kept() {
     assert!(entries(directory.path()).is_empty());
 }
 
-async fn put_resumable(fixture: &EngineFixture, content: &[u8]) -> Result<Put, Failed> {
+async fn put_resumable(
+    fixture: &EngineFixture,
+    content: &[u8],
+) -> Result<PutResult, TransferFailure> {
     let options = PutOptions {
         policy: &fixture.policy,
         collision: Collision::Rename,

@@ -21,8 +21,8 @@ async fn get(
     fixture: &EngineFixture,
     directory: &str,
     format: TreeFormat,
-) -> (Result<GotTree, Failed>, Recorder) {
-    let mut sink = Recorder::default();
+) -> (Result<GotTree, TransferFailure>, RecordingSink) {
+    let mut sink = RecordingSink::default();
     let options = GetTreeOptions {
         policy: &fixture.policy,
         limits: tree::Limits::default(),
@@ -179,7 +179,7 @@ async fn limits_of_the_whole_refuse_the_whole() {
         },
         format: TreeFormat::Zip,
     };
-    let (mut sink, cancel) = (Recorder::default(), CancellationToken::new());
+    let (mut sink, cancel) = (RecordingSink::default(), CancellationToken::new());
     let got = fixture
         .engine
         .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
@@ -188,7 +188,11 @@ async fn limits_of_the_whole_refuse_the_whole() {
     assert!(sink.aborted);
 }
 
-async fn put(fixture: &EngineFixture, directory: &str, tar: Vec<u8>) -> Result<PutTree, Failed> {
+async fn put(
+    fixture: &EngineFixture,
+    directory: &str,
+    tar: Vec<u8>,
+) -> Result<PutTree, TransferFailure> {
     let options = PutTreeOptions {
         policy: &fixture.policy,
         limits: tree::Limits::default(),
@@ -302,7 +306,7 @@ async fn a_file_larger_than_the_whole_may_be_is_left_out_alone() {
         },
         format: TreeFormat::Tar,
     };
-    let (mut sink, cancel) = (Recorder::default(), CancellationToken::new());
+    let (mut sink, cancel) = (RecordingSink::default(), CancellationToken::new());
     let got = fixture
         .engine
         .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
