@@ -12,7 +12,7 @@ use crate::error::DeliveryError;
 use crate::gather::{GatherRequest, RequestContext};
 use crate::records::{self, RecordError};
 
-/// How long a caller waits for the session's chat. Without an answer the place is taken later.
+/// How long a caller waits for the session's chat. Without a response the place is taken later.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A chat, and the delivery that has a place in it.

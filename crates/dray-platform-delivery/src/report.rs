@@ -85,7 +85,7 @@ fn hex_digits(bytes: &[u8]) -> String {
         .map_or_else(|_| String::new(), dray_types::Sha256Digest::to_hex)
 }
 
-/// Most bytes of a report in an event, and in an answer.
+/// Most bytes of a report in an event, and in a response.
 const EVENT_MOST: usize = 100 * 1024;
 pub(crate) const ANSWER_MOST: usize = 112 * 1024;
 

@@ -68,7 +68,7 @@ impl StatusUpdates {
         }
         let id = account.id();
         let Some(origin) = self.platform_cache.origin(&id, &update.message_id).await else {
-            // The answer to our own request may still be on its way.
+            // The response to our own request may still be on its way.
             self.platform_cache
                 .keep_news(&id, &update.message_id, &update.code)
                 .await;

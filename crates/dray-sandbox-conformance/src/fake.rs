@@ -66,7 +66,7 @@ pub enum Fault {
     Later(Duration),
     /// It is never answered.
     Hang,
-    /// It takes effect, and then the answer is lost with this kind. For streams: after the last byte.
+    /// It takes effect, and then the response is lost with this kind. For streams: after the last byte.
     Lost(ErrorKind),
     /// A stream fails after so many bytes.
     Break(u64, ErrorKind),

@@ -88,12 +88,12 @@ impl Control {
         let base = self.config.api_url.trim_end_matches('/');
         let request = self.client.get(&format!("{base}/sandbox/{name}"));
         let request = request.authorization("Bearer", &self.config.api_key);
-        let answer = request.send(&|_| {}).await.map_err(unanswered)?;
-        let info: Info = match answer.status() {
-            200 => answer.json().await.map_err(unanswered)?,
+        let response = request.send(&|_| {}).await.map_err(unanswered)?;
+        let info: Info = match response.status() {
+            200 => response.json().await.map_err(unanswered)?,
             // On this call nothing but the sandbox itself can be missing.
             404 | 410 => return Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
-            _ => return Err(refused::<MessageRefusal>(answer).await),
+            _ => return Err(refused::<MessageRefusal>(response).await),
         };
         // The id goes into the path of every request to the toolbox.
         checked(&info.id)

@@ -39,7 +39,7 @@ pub enum Fault {
     KeepOnly(usize),
     /// The next upload is written, and the connection is closed.
     LoseAnswer,
-    /// The answer about the next command is cut after so many bytes.
+    /// The response about the next command is cut after so many bytes.
     CutOutput(usize),
 }
 

@@ -16,7 +16,7 @@ use crate::link::Link;
 const LONGEST_COMMAND: usize = 131_071;
 /// Most bytes of output of one command.
 const LONGEST_OUTPUT: usize = 2 << 20;
-/// Added to the time of a command for the answer to come.
+/// Added to the time of a command for the response to come.
 const RESPONSE_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs commands by the toolbox.
@@ -65,9 +65,9 @@ impl Exec for Processes {
             // The response comes when the command has ended; the usual limit would cut long digests.
             .answer_within(longest + RESPONSE_GRACE)
             .json(&json!({ "command": command, "timeout": longest.as_secs() }));
-        let answer = self.link.send(request).await?;
+        let response = self.link.send(request).await?;
         // JSON may write one byte as six characters (`\u0000`).
-        let told = answer.bytes(6 * LONGEST_OUTPUT).await;
+        let told = response.bytes(6 * LONGEST_OUTPUT).await;
         let told = match told.map_err(unanswered) {
             Ok(told) => told,
             Err(error) => return Err(self.link.explained(error).await),

@@ -63,12 +63,12 @@ impl Client {
         &self.tasks
     }
 
-    /// Time limit for an answer of the engine.
+    /// Time limit for a response of the engine.
     pub(crate) const fn patience(&self) -> Duration {
         self.answer_timeout
     }
 
-    /// Time limit for a short answer of a shell in a container.
+    /// Time limit for a short response of a shell in a container.
     pub(crate) const fn shell_timeout(&self) -> Duration {
         self.shell_timeout
     }
@@ -78,12 +78,12 @@ impl Client {
         Connection::open(&self.endpoint, self.connect_timeout).await
     }
 
-    /// Waits for the head of an answer, within the limit.
+    /// Waits for the head of a response, within the limit.
     pub(crate) async fn head<T>(
         &self,
-        answer: impl Future<Output = Result<T, Error>>,
+        response: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match timeout(self.answer_timeout, answer).await {
+        match timeout(self.answer_timeout, response).await {
             Ok(answered) => answered,
             Err(_) => Err(Error::new(ErrorKind::Timeout, "the engine does not answer")),
         }
@@ -117,8 +117,8 @@ impl Client {
             .body(empty())
             .map_err(|error| Error::new(ErrorKind::Protocol, DOING).caused_by(error))?;
         let mut connection = self.connect().await?;
-        let answer = self.head(connection.send(request)).await?;
-        let reply = Reply::new(connection, answer);
+        let response = self.head(connection.send(request)).await?;
+        let reply = Reply::new(connection, response);
         if !reply.status.is_success() {
             let status = reply.status.as_u16();
             return Err(fault::refused(DOING, status, &reply.message().await?));
@@ -180,7 +180,7 @@ impl Way {
     ) -> Result<Response<Incoming>, bollard::errors::Error> {
         let io = self.endpoint.connect(self.connect_timeout).await?;
         let (mut sender, connection) = http1::handshake(io).await?;
-        // The connection ends with the answer, or becomes the stream of a command. Both ends see why it broke.
+        // The connection ends with the response, or becomes the stream of a command. Both ends see why it broke.
         drop(self.tasks.spawn(connection.with_upgrades()));
         let target = request.uri().path_and_query();
         let target = target.map_or("/", |target| target.as_str());

@@ -101,7 +101,7 @@ pub(crate) struct Carrier {
 }
 
 impl SshEndpoint {
-    /// Starts the program. A host that cannot be reached shows only in the first answer, which does not come.
+    /// Starts the program. A host that cannot be reached shows only in the first response, which does not come.
     pub(crate) fn connect(&self) -> io::Result<Carrier> {
         let mut command = Command::new(&self.program);
         // Without a terminal, and without a prompt that would wait for a person.

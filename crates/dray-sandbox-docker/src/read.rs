@@ -13,7 +13,7 @@ use crate::client::Client;
 
 /// Downloads a regular file whose metadata the caller has.
 ///
-/// The engine describes twice what it opened, in the head of its answer and in the tar. Both must match the metadata.
+/// The engine describes twice what it opened, in the head of its response and in the tar. Both must match the metadata.
 pub(crate) async fn read(
     client: Arc<Client>,
     container: String,

@@ -42,7 +42,7 @@ pub(crate) struct DockerSandbox {
     shell_less: AtomicBool,
     /// Whether the container could not run commands at the last attempt.
     stopped: AtomicBool,
-    /// The time at which the shell last gave no answer in time.
+    /// The time at which the shell last gave no response in time.
     hung: Mutex<Option<Instant>>,
     shell_timeout: Duration,
 }
@@ -89,7 +89,7 @@ impl DockerSandbox {
         self.user.get_or_try_init(find).await
     }
 
-    /// Sends the container's shell a request that takes no longer than its answer. A shell that hangs is left alone
+    /// Sends the container's shell a request that takes no longer than its response. A shell that hangs is left alone
     /// for a while; meanwhile the container counts as one without a shell, and the archive calls do what they can.
     async fn ask<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;

@@ -109,7 +109,7 @@ impl Connection {
         })
     }
 
-    /// Sends a request and waits for the head of the answer. Polls the connection meanwhile, which has no task of its
+    /// Sends a request and waits for the head of the response. Polls the connection meanwhile, which has no task of its
     /// own.
     pub(crate) async fn send(
         &mut self,
@@ -157,19 +157,19 @@ fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) -> Poll<()> {
     }
 }
 
-/// An answer with its connection, which must live until the body was read.
+/// A response with its connection, which must live until the body was read.
 pub(crate) struct Reply {
-    /// Status code of the answer.
+    /// Status code of the response.
     pub(crate) status: StatusCode,
-    /// Header fields of the answer.
+    /// Header fields of the response.
     pub(crate) headers: HeaderMap,
     body: Incoming,
     connection: Connection,
 }
 
 impl Reply {
-    pub(crate) fn new(connection: Connection, answer: Response<Incoming>) -> Self {
-        let (head, body) = answer.into_parts();
+    pub(crate) fn new(connection: Connection, response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
         Self {
             status: head.status,
             headers: head.headers,

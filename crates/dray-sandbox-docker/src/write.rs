@@ -57,7 +57,7 @@ pub(crate) async fn write(
     send(client, container, parent.as_bytes(), Body::new(pieces)).await
 }
 
-/// Uploads a tar. When its source fails, the tar is cut there and the engine's answer is still awaited, so that no
+/// Uploads a tar. When its source fails, the tar is cut there and the engine's response is still awaited, so that no
 /// file appears after the caller's next step.
 pub(crate) async fn send(
     client: &Client,

@@ -33,7 +33,7 @@ pub struct Config {
     pub connect_timeout: Period,
     /// Longest silence in the middle of a transfer or a command. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for an answer after the whole request left. Default `1m`.
+    /// Longest wait for a response after the whole request left. Default `1m`.
     pub answer_timeout: Period,
 }
 

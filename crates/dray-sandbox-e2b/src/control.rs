@@ -151,9 +151,9 @@ impl Control {
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
             let seconds = asked.as_millis().div_ceil(1000);
             let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
-            let answer = self.send(request).await;
+            let response = self.send(request).await;
             // A plan that allows no more refuses. The life is read again below and decides.
-            match answer {
+            match response {
                 Err(error) if error.kind() == ErrorKind::Protocol => {
                     tracing::debug!(%error, "the life of the sandbox was not extended");
                 }
@@ -172,8 +172,8 @@ impl Control {
         &self,
         request: RequestBuilder,
     ) -> Result<T, Error> {
-        let answer = self.send(request).await?;
-        answer.json().await.map_err(unanswered)
+        let response = self.send(request).await?;
+        response.json().await.map_err(unanswered)
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<dray_http::HttpResponse, Error> {
@@ -181,12 +181,12 @@ impl Control {
             return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
         }
         let request = request.header("x-api-key", self.config.api_key.expose());
-        let answer = request.send(&|_| {}).await.map_err(unanswered)?;
-        match answer.status() {
-            200..=299 => Ok(answer),
+        let response = request.send(&|_| {}).await.map_err(unanswered)?;
+        match response.status() {
+            200..=299 => Ok(response),
             // On this API nothing but the sandbox itself can be missing.
             404 | 410 => Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
-            _ => Err(refused::<Refusal>(answer).await),
+            _ => Err(refused::<Refusal>(response).await),
         }
     }
 }

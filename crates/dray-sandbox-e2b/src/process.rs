@@ -104,10 +104,10 @@ impl Exec for Processes {
                 "application/connect+json",
                 envelope(0, start.to_string().as_bytes()),
             );
-        let answer = self.link.send(request).await?;
+        let response = self.link.send(request).await?;
         let (told, ended) = oneshot::channel();
         let mut output = Output {
-            answer,
+            response,
             frames: Frames::default(),
             stderr: StderrTail::default(),
             process: Process {
@@ -207,7 +207,7 @@ impl Drop for Process {
 
 /// The output stream of a command.
 struct Output {
-    answer: HttpResponse,
+    response: HttpResponse,
     frames: Frames,
     stderr: StderrTail,
     process: Process,
@@ -225,7 +225,7 @@ impl Output {
                 };
             }
             // Without an end-of-stream message the end of the body is a cut (Connect protocol).
-            let Some(piece) = self.answer.chunk().await.map_err(unanswered)? else {
+            let Some(piece) = self.response.chunk().await.map_err(unanswered)? else {
                 let context = "the output ended in the middle";
                 return Err(Error::new(ErrorKind::Unavailable, context));
             };

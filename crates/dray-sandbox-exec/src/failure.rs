@@ -79,12 +79,12 @@ pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
     })
 }
 
-/// The error for a command that ended without an answer. `begun` is whether it had begun one.
+/// The error for a command that ended without a response. `begun` is whether it had begun one.
 pub(super) fn unanswered(exit: &Exit, noise: &[u8], begun: bool) -> Error {
     let noise = String::from_utf8_lossy(noise);
     let said = format!("{}\n{}", noise, exit.stderr);
     let kind = match (begun, exit.status) {
-        // An answer that began and has no end is short, however the command ended.
+        // A response that began and has no end is short, however the command ended.
         (true, _) => ErrorKind::Truncated,
         (false, 126 | 127) => ErrorKind::ToolMissing,
         (false, 0) => ErrorKind::Protocol,

@@ -108,7 +108,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Ok(reply)
     }
 
-    /// Runs a script whose answer may be cut at `limit` bytes.
+    /// Runs a script whose response may be cut at `limit` bytes.
     pub(super) async fn ask_up_to(
         &self,
         limit: usize,
@@ -241,7 +241,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Whether a script may be run again when its answer was lost. Only a rename differs when it is done twice.
+/// Whether a script may be run again when its response was lost. Only a rename differs when it is done twice.
 fn repeat(script: &'static str) -> Repeat {
     match script {
         RENAME_SCRIPT => Repeat::Never,

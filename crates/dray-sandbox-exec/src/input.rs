@@ -53,14 +53,14 @@ impl Input {
         &self,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let answer = tokio::select! {
+        let response = tokio::select! {
             () = self.failed.notified() => Err(Error::new(ErrorKind::Unavailable, "the source failed")),
-            answer = asked => answer,
+            response = asked => response,
         };
-        // Both branches look: the answer may have been ready when the source failed.
+        // Both branches look: the response may have been ready when the source failed.
         match self.slot().take() {
             Some(failure) => Err(failure),
-            None => answer,
+            None => response,
         }
     }
 
@@ -223,13 +223,13 @@ mod tests {
             "wait",
         ))]));
         let (input, mut body) = Input::watch(broken);
-        let answer = async {
+        let response = async {
             while let Some(piece) = body.next().await {
                 piece?;
             }
             Ok(())
         };
-        let error = input.guard(answer).await.unwrap_err();
+        let error = input.guard(response).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::RateLimited);
         assert_eq!(error.context(), "wait");
     }

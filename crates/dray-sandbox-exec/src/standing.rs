@@ -2,8 +2,8 @@
 //!
 //! Starting a command costs far more than running it: an engine makes a new process in a container, a host runs its
 //! start files. Requests are therefore written as lines to the input of one shell, and each runs in a process of its
-//! own that sees nothing of the others. Answers are distinguished by their nonce. A caller that is dropped in the
-//! middle of an answer takes the shell with it, so that nothing keeps running.
+//! own that sees nothing of the others. Responses are distinguished by their nonce. A caller that is dropped in the
+//! middle of a response takes the shell with it, so that nothing keeps running.
 
 mod feed;
 
@@ -30,7 +30,7 @@ use super::reply::{Nonce, Reply, command, find};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for a shell to end after its input did.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest line that ends an answer, in bytes.
+/// Longest line that ends a response, in bytes.
 const LAST_LINE: usize = 64;
 
 /// The place of one waiting shell. A second one ends when its request is done.
@@ -50,7 +50,7 @@ struct Shell {
     since: Instant,
 }
 
-/// Whether a request whose answer was lost may be sent again.
+/// Whether a request whose response was lost may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
     /// The request changes nothing.
@@ -61,7 +61,7 @@ pub(super) enum Repeat {
     Never,
 }
 
-/// A request that ended without an answer.
+/// A request that ended without a response.
 #[derive(Debug)]
 struct Lost {
     error: Error,
@@ -175,7 +175,7 @@ impl Standing {
                             silent: false,
                         });
                     }
-                    // The shell is not parked: it would still be writing the rest of this answer.
+                    // The shell is not parked: it would still be writing the rest of this response.
                     if output.len() > limit {
                         return Reply::cut(&output, &nonce).map_err(|error| Lost {
                             error,
@@ -280,7 +280,7 @@ impl Shell {
         line
     }
 
-    /// Handles a stream that ended before the answer did.
+    /// Handles a stream that ended before the response did.
     async fn ended(self, output: &[u8], nonce: &Nonce) -> Result<Reply, Lost> {
         let Running { stdout, end } = self.running;
         drop(stdout);
@@ -378,7 +378,7 @@ impl Lent {
     }
 }
 
-/// Awaits an answer, unless the channel is not ready for a request.
+/// Awaits a response, unless the channel is not ready for a request.
 async fn ready_and<E: Exec>(
     exec: &E,
     repeat: Repeat,
@@ -416,7 +416,7 @@ async fn sweep(parked: Weak<Mutex<Option<Shell>>>) {
     }
 }
 
-/// The status in the line that ends an answer, searched from the byte `from`.
+/// The status in the line that ends a response, searched from the byte `from`.
 fn last_line(output: &[u8], from: usize, nonce: &Nonce) -> Option<i32> {
     let mark = [b"\n".to_vec(), nonce.mark("over ")].concat();
     let rest = output.get(from..)?;

@@ -1,4 +1,4 @@
-//! A long answer, taken as it comes: noise, a beginning, bytes, a trailer (sandbox-transfer 11.4).
+//! A long response, taken as it comes: noise, a beginning, bytes, a trailer (sandbox-transfer 11.4).
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ enum Coding {
     Squeezed(Decoder, Box<Expander>),
 }
 
-/// The next part of an answer.
+/// The next part of a response.
 pub(super) enum Event {
     /// A piece of the content.
     Bytes(Bytes),
@@ -43,7 +43,7 @@ pub(super) struct Trailer {
     pub(super) failure: Option<Error>,
 }
 
-/// A long answer that is under way. Dropping it ends the command.
+/// A long response that is under way. Dropping it ends the command.
 pub(super) struct Stream {
     /// Most bytes that the script intends to send.
     pub(super) want: u64,
@@ -124,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// The failure for which the answer is missing.
+    /// The failure for which the response is missing.
     async fn refusal(&mut self, noise: &[u8]) -> Result<Error, Error> {
         let exit = self.exit().await?;
         if find(noise, &self.nonce.mark("begin ")).is_some() {

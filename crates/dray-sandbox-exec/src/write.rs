@@ -24,7 +24,7 @@ const CHUNK_SCRIPT: &str = include_str!("script/chunk.sh");
 const ROOM_SCRIPT: &str = include_str!("script/room.sh");
 /// Longest piece as an argument: 60 000 characters of base64, well under the limit for one argument.
 const LONGEST_CHUNK: usize = 45_000;
-/// Attempts for a piece whose answer is lost.
+/// Attempts for a piece whose response is lost.
 const MAX_ATTEMPTS: u32 = 3;
 /// How long to search for the reason of a failure that gave none.
 const REASON_TIMEOUT: Duration = Duration::from_secs(10);
@@ -156,7 +156,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Finds the reason for which the answer is missing, as far as the disk explains it: a full disk ends a command
+    /// Finds the reason for which the response is missing, as far as the disk explains it: a full disk ends a command
     /// before its input, and the broken channel gives no reason.
     async fn reason(&self, write: &Write<'_>, error: Error) -> Error {
         if !matches!(
@@ -206,7 +206,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Sends one piece, and again when its answer is lost: the script compares the offset and adds the piece only
+    /// Sends one piece, and again when its response is lost: the script compares the offset and adds the piece only
     /// once.
     async fn append(
         &self,
@@ -268,7 +268,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Whether the error means that an answer did not come. A refusal would come again.
+/// Whether the error means that a response did not come. A refusal would come again.
 fn may_be_lost(error: &Error) -> bool {
     error.kind() != ErrorKind::RateLimited && matches!(error.kind().again(), Again::BackOff(5))
 }
@@ -327,10 +327,10 @@ mod tests {
         let df = format!(
             "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 1024 1024 {left} 100% /small"
         );
-        let answer = format!(
+        let response = format!(
             "@@7e57 begin raw\n\n@@7e57 text {text}\n\n@@7e57 status {status}\n\n@@7e57 size {size}\n\n@@7e57 free {df}\n@@7e57 end\n"
         );
-        let reply = Reply::parse(answer.as_bytes(), &Nonce::fixed("7e57"))
+        let reply = Reply::parse(response.as_bytes(), &Nonce::fixed("7e57"))
             .unwrap()
             .unwrap();
         arrived(&reply, 1 << 20).map_err(|error| error.kind())

@@ -144,7 +144,7 @@ impl Exec for PodExec {
     }
 }
 
-/// Whether a command may run although its stream did not open: the answer was lost, or makes no sense.
+/// Whether a command may run although its stream did not open: the response was lost, or makes no sense.
 fn may_run(failure: ErrorKind) -> bool {
     matches!(
         failure,

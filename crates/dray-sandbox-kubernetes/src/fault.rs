@@ -137,7 +137,7 @@ fn missing_right(text: &str) -> Option<String> {
     Some(format!("{verb} {resource}"))
 }
 
-/// Makes the error of a request without an answer. A server that cannot prove its identity counts as a failed
+/// Makes the error of a request without a response. A server that cannot prove its identity counts as a failed
 /// credential, not as an unreachable one.
 pub(crate) fn unreached(doing: &str, error: kube::Error) -> Error {
     let kind = match &error {

@@ -31,7 +31,7 @@ impl Root {
         } else {
             self.claim(&source, &old, &target, &new)?;
         }
-        // A crash after the answer must not undo the rename.
+        // A crash after the response must not undo the rename.
         sync_directory(&target)
     }
 

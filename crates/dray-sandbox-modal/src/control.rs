@@ -97,7 +97,7 @@ impl Control {
         let request = GetTaskId {
             sandbox_id: sandbox_id.to_owned(),
         };
-        let deadline = Instant::now() + self.settings.answer;
+        let deadline = Instant::now() + self.settings.response;
         loop {
             let found: TaskId = self
                 .call(path, &request, second)
@@ -152,14 +152,14 @@ impl Control {
                 None
             };
             let request = self.request(message.clone(), &key, &retry, token.clone())?;
-            match rpc::unary(self.channel(), path, request, self.settings.answer).await {
+            match rpc::unary(self.channel(), path, request, self.settings.response).await {
                 // One time: a credential that was just made and is refused again would be refused forever.
                 Err(status) if second && !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
                     self.forget(token.as_ref()).await;
                 }
                 Err(status) if retry.again(&status).await => {}
-                answer => return answer,
+                response => return response,
             }
         }
     }
@@ -208,14 +208,14 @@ impl Control {
         let path = "/modal.client.ModalClient/AuthTokenGet";
         let key = Uuid::new_v4().to_string();
         let mut retry = Retry::default();
-        let answer: AuthToken = loop {
+        let response: AuthToken = loop {
             let request = self.request(Empty {}, &key, &retry, None)?;
-            match rpc::unary(self.channel(), path, request, self.settings.answer).await {
+            match rpc::unary(self.channel(), path, request, self.settings.response).await {
                 Err(status) if retry.again(&status).await => {}
-                answer => break answer?,
+                response => break response?,
             }
         };
-        let mut token: MetadataValue<Ascii> = answer
+        let mut token: MetadataValue<Ascii> = response
             .token
             .parse()
             .map_err(|_| Status::data_loss("not a token"))?;

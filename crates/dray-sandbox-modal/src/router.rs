@@ -97,7 +97,7 @@ impl Router {
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let patience = self.control.settings().answer;
+        let patience = self.control.settings().response;
         let mut retry = Retry::default();
         let mut renewed = false;
         loop {
@@ -109,7 +109,7 @@ impl Router {
                     self.renew(&access).await?;
                 }
                 Err(status) if retry.again(&status).await => {}
-                answer => return answer,
+                response => return response,
             }
         }
     }
@@ -134,7 +134,7 @@ impl Router {
                     self.renew(&access).await?;
                 }
                 Err(status) if retry.again(&status).await => {}
-                answer => return answer,
+                response => return response,
             }
         }
     }
@@ -156,7 +156,7 @@ impl Router {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdioRead";
         let request = access.request(message, throttles);
         let opened = rpc::server_stream(&access.channel, path, request);
-        match tokio::time::timeout(self.control.settings().answer, opened).await {
+        match tokio::time::timeout(self.control.settings().response, opened).await {
             Ok(opened) => opened,
             Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         }

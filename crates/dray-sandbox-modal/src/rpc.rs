@@ -14,7 +14,7 @@ use crate::config::{Settings, scheme};
 
 /// Longest message in bytes that is received.
 const LONGEST_MESSAGE: usize = 32 << 20;
-/// Interval of pings on a silent connection, and the time for their answer.
+/// Interval of pings on a silent connection, and the time for their response.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Flow control window of one stream, in bytes; the one below is that of a connection.
 const STREAM_WINDOW: u32 = 2 << 20;
@@ -66,11 +66,11 @@ where
     let asked = async {
         let mut grpc = ready(channel).await?;
         let codec: ProstCodec<Q, A> = ProstCodec::default();
-        let answer = grpc.unary(request, PathAndQuery::from_static(path), codec);
-        Ok(answer.await?.into_inner())
+        let response = grpc.unary(request, PathAndQuery::from_static(path), codec);
+        Ok(response.await?.into_inner())
     };
     match tokio::time::timeout(patience, Box::pin(asked)).await {
-        Ok(answer) => answer,
+        Ok(response) => response,
         Err(_) => Err(Status::deadline_exceeded("no answer in time")),
     }
 }
@@ -87,8 +87,8 @@ where
 {
     let mut grpc = ready(channel).await?;
     let codec: ProstCodec<Q, A> = ProstCodec::default();
-    let answer = grpc.server_streaming(request, PathAndQuery::from_static(path), codec);
-    Ok(Box::pin(answer).await?.into_inner())
+    let response = grpc.server_streaming(request, PathAndQuery::from_static(path), codec);
+    Ok(Box::pin(response).await?.into_inner())
 }
 
 /// Sends a stream and receives one message.
@@ -104,6 +104,6 @@ where
 {
     let mut grpc = ready(channel).await?;
     let codec: ProstCodec<Q, A> = ProstCodec::default();
-    let answer = grpc.client_streaming(request, PathAndQuery::from_static(path), codec);
-    Ok(Box::pin(answer).await?.into_inner())
+    let response = grpc.client_streaming(request, PathAndQuery::from_static(path), codec);
+    Ok(Box::pin(response).await?.into_inner())
 }

@@ -16,7 +16,7 @@ use entry::Found;
 
 /// Path of the tool in every sandbox.
 const PROGRAM_PATH: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
-/// Longest answer in bytes that is not a file.
+/// Longest response in bytes that is not a file.
 const LONGEST_ANSWER: usize = 64 << 20;
 
 /// The argument of the tool.
@@ -59,9 +59,9 @@ impl<E: Exec + 'static> Tools<E> {
 
     async fn ask(&self, command: Command<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {
         let running = self.run(&command, stdin).await?;
-        let answer = running.stdout.read_all(LONGEST_ANSWER).await?;
+        let response = running.stdout.read_all(LONGEST_ANSWER).await?;
         done(&command, &running.end.await?)?;
-        Ok(answer)
+        Ok(response)
     }
 
     /// Reads a file of this size. A shorter one is [`ErrorKind::Truncated`], a longer one
@@ -120,8 +120,8 @@ impl<E: Exec + 'static> Tools<E> {
         let mut truncated = false;
         while let Some((directory, depth)) = waiting.pop() {
             let text = directory.to_text()?;
-            let answer = self.ask(Command::ListFiles { path: text }, None).await?;
-            for found in Found::parse_all(&answer)? {
+            let response = self.ask(Command::ListFiles { path: text }, None).await?;
+            for found in Found::parse_all(&response)? {
                 let entry = found.entry(&directory)?;
                 if depth > 1 && entry.kind == dray_sandbox::FileKind::Directory {
                     waiting.push((entry.path.clone(), depth - 1));

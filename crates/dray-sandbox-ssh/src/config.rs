@@ -58,7 +58,7 @@ pub struct Config {
     pub directory: Option<String>,
     /// Time for connecting and logging in.
     pub connect_timeout: Period,
-    /// Time without an answer after which a channel is given up.
+    /// Time without a response after which a channel is given up.
     pub idle_timeout: Period,
     /// Time that a shared connection lives on without use.
     pub persist: Period,

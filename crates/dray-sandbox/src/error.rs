@@ -58,7 +58,7 @@ pub enum ErrorKind {
     Unavailable,
     /// No progress for the idle window, or the total passed.
     Timeout,
-    /// An answer that the peer's protocol does not allow.
+    /// A response that the peer's protocol does not allow.
     Protocol,
 }
 

@@ -7,7 +7,6 @@
 //!
 //! What it does not do: it opens no connection and holds no key; that is the business of [`dray_dial::DialPort`].
 
-mod answer;
 mod app;
 mod attachment;
 mod build;
@@ -17,6 +16,7 @@ mod generated;
 mod history;
 mod interpreter;
 mod request;
+mod response;
 mod schema;
 #[cfg(test)]
 mod tests;

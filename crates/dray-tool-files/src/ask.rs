@@ -37,7 +37,7 @@ impl PeerService {
     }
 }
 
-/// Why a service gave no answer that can be used. What it prints is for the agent.
+/// Why a service gave no response that can be used. What it prints is for the agent.
 #[derive(Debug, Error)]
 pub enum CallFailure {
     /// The service refused the call, with its own message.
@@ -52,7 +52,7 @@ pub enum CallFailure {
     /// The service did not answer in time.
     #[error("{} did not answer in time; try again later.", .0.title())]
     Late(PeerService),
-    /// Its answer is not what it must be.
+    /// Its response is not what it must be.
     #[error("{} gave an answer that cannot be used; try again later.", .0.title())]
     Garbled(PeerService),
     /// The copy came without proof that it is whole.

@@ -1,4 +1,4 @@
-//! What a turn does with files, over a bus inside the process, a real store, and services that answer as told.
+//! What a turn does with files, over a bus inside the process, a real store, and services that answer as a test sets them.
 
 mod dial_files;
 mod fixture;

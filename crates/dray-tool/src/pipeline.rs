@@ -130,7 +130,7 @@ pub async fn run_call(
     }
 }
 
-/// The answer to a call of a tool that there is not (R10).
+/// The response to a call of a tool that there is not (R10).
 pub fn unknown_tool_call(id: &str, name: &str, valid: &[&str]) -> CompletedCall {
     // The name is a model's text: it is put on one line and cut.
     let name = crate::stage::value::value_line(&Value::from(name), 64);

@@ -220,12 +220,12 @@ impl Engine {
         metadata.ok().map(|metadata| metadata.real_path)
     }
 
-    /// Limits the wait for an answer that is not a stream.
-    pub(super) async fn answer<T>(
+    /// Limits the wait for a response that is not a stream.
+    pub(super) async fn response<T>(
         &self,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        timeout(self.options.answer, asked)
+        timeout(self.options.response, asked)
             .await
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no answer in time")))
     }

@@ -79,7 +79,7 @@ impl Engine {
             sink.abort().await;
             false
         };
-        let kept = timeout(self.options.answer, ended).await;
+        let kept = timeout(self.options.response, ended).await;
         Err(TransferFailure {
             error,
             cancelled,
@@ -364,7 +364,7 @@ impl GetOperation<'_> {
     {
         loop {
             let error = match ask().await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             if error.kind() == ErrorKind::NotFound {

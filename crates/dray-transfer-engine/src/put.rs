@@ -392,7 +392,7 @@ impl<'a> PutOperation<'a> {
     {
         loop {
             match ask().await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(error) => {
                     let after = self.schedule.after(error.into(), &mut self.receipt).await;
                     after.map_err(TransferError::host)?;

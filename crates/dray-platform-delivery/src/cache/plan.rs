@@ -6,7 +6,7 @@ use dray_types::{ByteSize, Period};
 use super::need::{ObjectUse, Uses};
 
 /// Time for which an object stays in any case once no new claims for it are given, in milliseconds: longer than the
-/// longest answer of a sandbox takes to get into a record.
+/// longest response of a sandbox takes to get into a record.
 pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 
 /// The conditions of one sweep.

@@ -1,4 +1,4 @@
-//! Crashes, lost answers and refusals at every moment: never two visible sends unless the platform's own means make
+//! Crashes, lost responses and refusals at every moment: never two visible sends unless the platform's own means make
 //! them one, never a wrong "delivered".
 
 use std::time::Duration;

@@ -40,8 +40,8 @@ async fn a_webhook_without_the_secret_is_refused() {
         .user_writes(fixture.chat, "hi", None)
         .to_string();
     let check = |secrets: &[&str], is_believed| {
-        let answer = fixture.bot.webhook(&request(secrets, body.clone()));
-        match answer {
+        let response = fixture.bot.webhook(&request(secrets, body.clone()));
+        match response {
             Ok(reply) => assert!(is_believed && reply.messages.len() == 1, "{secrets:?}"),
             Err(error) => {
                 assert!(!is_believed, "{secrets:?}");

@@ -1,4 +1,4 @@
-//! Answers that no engine should give.
+//! Responses that no engine should give.
 
 use std::sync::Arc;
 

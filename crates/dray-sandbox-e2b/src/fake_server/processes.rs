@@ -30,13 +30,13 @@ pub(super) async fn start(
         return Err(ConnectionClosed);
     };
     let asked: Value = serde_json::from_slice(&message).map_err(|_| ConnectionClosed)?;
-    let answer = run(machine, &asked).await?;
+    let response = run(machine, &asked).await?;
     let fault = shared
         .lock()
         .fault(|fault| matches!(fault, Fault::CutOutput(_)));
     Ok(match fault {
-        Some(Fault::CutOutput(kept)) => cut_reply(STREAM_MEDIA_TYPE, &answer, kept),
-        _ => bytes_reply(200, STREAM_MEDIA_TYPE, answer),
+        Some(Fault::CutOutput(kept)) => cut_reply(STREAM_MEDIA_TYPE, &response, kept),
+        _ => bytes_reply(200, STREAM_MEDIA_TYPE, response),
     })
 }
 

@@ -15,7 +15,7 @@ const TEXT: Transport = Transport::ExecBase64;
 const FULL: &str = "/usr/bin/head -c 1000; echo 'write: No space left on device' >&2; exit 1";
 const CUT: &str = "/usr/bin/head -c 1000; exit 1";
 
-/// What comes of an answer before the channel breaks.
+/// What comes of a response before the channel breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     All,
@@ -23,7 +23,7 @@ enum Heard {
     Nothing,
 }
 
-/// Lets every command that writes a file run to its end, and breaks after so much of its answer.
+/// Lets every command that writes a file run to its end, and breaks after so much of its response.
 #[derive(Debug)]
 struct Breaking {
     exec: LocalExec,

@@ -17,19 +17,19 @@ pub(super) type Answer = Box<dyn Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send 
 
 /// Answers everything the same way.
 pub(super) struct Scripted {
-    pub(super) answer: Answer,
+    pub(super) response: Answer,
     pub(super) status: i32,
     pub(super) stderr: &'static str,
-    /// The answer never ends by itself.
+    /// The response never ends by itself.
     pub(super) endless: bool,
 }
 
 impl Scripted {
     pub(super) fn new(
-        answer: impl Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync + 'static,
+        response: impl Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            answer: Box::new(answer),
+            response: Box::new(response),
             status: 0,
             stderr: "",
             endless: false,
@@ -51,7 +51,7 @@ impl Exec for Scripted {
 
     async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
         let nonce = String::from_utf8(argv[4].clone()).unwrap();
-        let pieces = (self.answer)(&nonce);
+        let pieces = (self.response)(&nonce);
         let last = pieces.last().and_then(|piece| piece.as_ref().ok()).cloned();
         let said = stream::iter(pieces.into_iter().map(|piece| piece.map(Bytes::from)));
         let stdout = match last {
@@ -75,9 +75,9 @@ impl Exec for Scripted {
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) exec: LocalExec,
-    /// Most bytes of one answer.
+    /// Most bytes of one response.
     pub(super) longest_output: AtomicUsize,
-    /// Bytes of all answers.
+    /// Bytes of all responses.
     pub(super) output: AtomicUsize,
     /// Most bytes of arguments.
     pub(super) longest_arguments: AtomicUsize,
@@ -85,7 +85,7 @@ pub(super) struct Watched {
     pub(super) input: std::sync::Arc<AtomicUsize>,
     /// Commands so far.
     pub(super) runs: AtomicU32,
-    /// Commands whose answers get lost.
+    /// Commands whose responses get lost.
     pub(super) lost: Mutex<Vec<u32>>,
 }
 
@@ -119,7 +119,7 @@ impl Exec for Watched {
                 input.fetch_add(length, Ordering::SeqCst);
             }))
         });
-        // An answer is taken to its end, so that what it did is done before it gets lost.
+        // A response is taken to its end, so that what it did is done before it gets lost.
         let running = self.exec.run(argv, stdin).await?;
         let said = running.stdout.read_all(64 << 20).await?;
         let exit = running.end.await?;

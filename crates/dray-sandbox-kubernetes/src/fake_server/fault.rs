@@ -7,7 +7,7 @@ pub enum Fault {
     Refuse(u16, String, Option<u64>),
     /// A response with this code that is an HTML page, as a proxy in between sends it.
     Page(u16),
-    /// The connection breaks without an answer.
+    /// The connection breaks without a response.
     Break,
     /// The stream opens in a protocol that was not offered.
     Foreign,

@@ -67,8 +67,8 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
     match &planned {
         Some(Fault::Refuse(code, message, None)) => return Ok(refusal(*code, message)),
         Some(Fault::Refuse(code, message, Some(seconds))) => {
-            let answer = refusal(*code, message);
-            return Ok(with_header(answer, "retry-after", &seconds.to_string()));
+            let response = refusal(*code, message);
+            return Ok(with_header(response, "retry-after", &seconds.to_string()));
         }
         Some(Fault::Page(code)) => {
             return Ok(bytes_reply(*code, "text/html", "<h1>no</h1>".into()));
@@ -187,15 +187,15 @@ fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fau
         half_close: agreed.starts_with("v5"),
         fault: planned,
     };
-    let answer = bytes_reply(101, "text/plain", bytes::Bytes::new());
-    let answer = with_header(answer, "connection", "Upgrade");
-    let answer = with_header(answer, "upgrade", "websocket");
-    let answer = with_header(
-        answer,
+    let response = bytes_reply(101, "text/plain", bytes::Bytes::new());
+    let response = with_header(response, "connection", "Upgrade");
+    let response = with_header(response, "upgrade", "websocket");
+    let response = with_header(
+        response,
         "sec-websocket-accept",
         &derive_accept_key(key.as_bytes()),
     );
-    let answer = with_header(answer, "sec-websocket-protocol", agreed);
+    let response = with_header(response, "sec-websocket-protocol", agreed);
     let tasks = Arc::clone(&state.lock().tasks);
     let mut tasks = tasks
         .lock()
@@ -203,7 +203,7 @@ fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fau
     // Ended commands leave the set, or it would grow with every command of a test.
     while tasks.try_join_next().is_some() {}
     tasks.spawn(exec::run(command, request.into_upgrade()));
-    answer
+    response
 }
 
 /// The arguments of a command, byte for byte; UTF-8 is not required.

@@ -1,4 +1,4 @@
-//! Every answer of sandbox-transfer 6.4, on the wire.
+//! Every response of sandbox-transfer 6.4, on the wire.
 
 use std::io::Write as _;
 use std::path::Path;

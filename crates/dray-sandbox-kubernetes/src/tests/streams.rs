@@ -45,7 +45,7 @@ async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
     for kept in [0, 1, 100, SIZE / 2, SIZE, SIZE + 60] {
         let (_fixture, got) = with_file(Fault::Short(kept)).await;
         let kind = kind(got);
-        // Before the first mark it is no answer at all.
+        // Before the first mark it is no response at all.
         let expected = if kept < 100 {
             ErrorKind::Protocol
         } else {

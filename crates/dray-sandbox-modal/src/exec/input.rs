@@ -143,15 +143,15 @@ impl Input {
         };
         let call = Router::input(access, ReceiverStream::new(receiver), throttles);
         tokio::pin!(call);
-        let answer = tokio::select! {
-            answer = &mut call => answer,
+        let response = tokio::select! {
+            response = &mut call => response,
             pumped = self.pump(&pieces, start, replay) => {
                 pumped?;
                 drop(pieces);
                 call.await
             }
         };
-        match answer {
+        match response {
             Ok(()) => Ok(Fed::Done),
             Err(status) => Ok(Fed::Broke(status)),
         }
@@ -232,7 +232,7 @@ impl Input {
     }
 }
 
-/// A call that has ended takes nothing more; its answer says why.
+/// A call that has ended takes nothing more; its response says why.
 async fn send(pieces: &mpsc::Sender<StdinPiece>, payload: Payload) {
     let piece = StdinPiece {
         payload: Some(payload),

@@ -22,12 +22,12 @@ fn nonsense(error: serde_json::Error) -> Error {
 }
 
 impl Found {
-    pub(super) fn parse(answer: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(answer).map_err(nonsense)
+    pub(super) fn parse(response: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(response).map_err(nonsense)
     }
 
-    pub(super) fn parse_all(answer: &[u8]) -> Result<Vec<Self>, Error> {
-        serde_json::from_slice(answer).map_err(nonsense)
+    pub(super) fn parse_all(response: &[u8]) -> Result<Vec<Self>, Error> {
+        serde_json::from_slice(response).map_err(nonsense)
     }
 
     pub(super) fn kind(&self) -> FileKind {

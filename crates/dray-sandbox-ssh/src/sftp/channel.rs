@@ -32,7 +32,7 @@ pub(crate) struct Channel {
     limits: (u32, u32),
     idle: Duration,
     next: u32,
-    /// Requests without an answer.
+    /// Requests without a response.
     pending: usize,
     /// Handles that are open.
     handles: usize,
@@ -166,7 +166,7 @@ impl Channel {
         self.send_all(packets).await
     }
 
-    /// The next answer, whichever request it is for.
+    /// The next response, whichever request it is for.
     pub(super) async fn reply(&mut self) -> Result<(u32, Reply), Error> {
         let parsed = async {
             let (kind, mut fields) = self.packet().await?;
@@ -183,7 +183,7 @@ impl Channel {
         parsed
     }
 
-    /// Sends one request and awaits its answer. Nothing else may be under way on the channel.
+    /// Sends one request and awaits its response. Nothing else may be under way on the channel.
     pub(super) async fn call(
         &mut self,
         kind: u8,

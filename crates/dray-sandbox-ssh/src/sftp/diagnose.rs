@@ -10,13 +10,13 @@ use super::reply::Reply;
 use super::resolve::MOST_LINKS;
 use super::wire::{Fields, kind};
 
-/// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in an answer to `statvfs@openssh.com`.
+/// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in a response to `statvfs@openssh.com`.
 const READ_ONLY: u64 = 1;
 
 /// Replaces the kind of a failure by what a walk along the path shows.
 pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
     let unclear = [ErrorKind::NotFound, ErrorKind::Unavailable];
-    // A channel that still owes an answer cannot be asked anything else.
+    // A channel that still owes a response cannot be asked anything else.
     if !unclear.contains(&error.kind()) || !channel.is_free() {
         return error;
     }

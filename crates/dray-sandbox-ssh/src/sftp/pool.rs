@@ -23,7 +23,7 @@ const MOST_WAITING: usize = 3;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Age above which a waiting channel is checked before its use: it may have lost its host.
 const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
-/// How long its answer may take.
+/// How long its response may take.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Channels to one host.

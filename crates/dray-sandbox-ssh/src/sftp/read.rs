@@ -158,7 +158,7 @@ struct Piece {
     offset: u64,
     length: u32,
     /// `None` until it is answered, empty at the end of the file.
-    answer: Option<Bytes>,
+    response: Option<Bytes>,
 }
 
 /// A file that is being read.
@@ -179,12 +179,12 @@ impl Reading {
     /// The next bytes, or nothing at the end.
     async fn step(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
-            // The window is filled before an answer is awaited, so that the wire is never idle.
+            // The window is filled before a response is awaited, so that the wire is never idle.
             self.ask().await?;
             let Some(front) = self.pieces.front_mut() else {
                 return Err(nonsense("nothing was asked for"));
             };
-            let Some(data) = front.answer.take() else {
+            let Some(data) = front.response.take() else {
                 self.answer().await?;
                 continue;
             };
@@ -249,7 +249,7 @@ impl Reading {
             id,
             offset,
             length,
-            answer: None,
+            response: None,
         };
         self.bytes += u64::from(length);
         if first {
@@ -260,11 +260,11 @@ impl Reading {
         packet.string(&self.handle).u64(offset).u32(length).finish()
     }
 
-    /// Takes one answer, whichever request it is for.
+    /// Takes one response, whichever request it is for.
     async fn answer(&mut self) -> Result<(), Error> {
         let (id, reply) = self.lease.reply().await?;
         // Answers may come in any order; an id that was answered before is refused.
-        let waiting = |piece: &&mut Piece| piece.id == id && piece.answer.is_none();
+        let waiting = |piece: &&mut Piece| piece.id == id && piece.response.is_none();
         let Some(piece) = self.pieces.iter_mut().find(waiting) else {
             return Err(nonsense("an answer to nothing that was asked"));
         };
@@ -277,7 +277,7 @@ impl Reading {
             other if other.code() == Some(status::EOF) => Bytes::new(),
             other => return Err(other.failure()),
         };
-        piece.answer = Some(data);
+        piece.response = Some(data);
         Ok(())
     }
 
@@ -290,7 +290,7 @@ impl Reading {
             ));
         }
         // Taken off the channel, so that it can serve another transfer.
-        while self.pieces.iter().any(|piece| piece.answer.is_none()) {
+        while self.pieces.iter().any(|piece| piece.response.is_none()) {
             self.answer().await?;
         }
         let handle = self.handle.clone();

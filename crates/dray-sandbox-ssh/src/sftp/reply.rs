@@ -16,7 +16,7 @@ pub(super) struct Name {
     pub(super) attributes: Attributes,
 }
 
-/// An answer to one request; which variants are sensible depends on the request.
+/// A response to one request; which variants are sensible depends on the request.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
     Status(u32, String),
@@ -28,7 +28,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// Reads an answer of this type; its id was taken off.
+    /// Reads a response of this type; its id was taken off.
     pub(super) fn parse(kind: u8, mut fields: Fields) -> Result<Self, Error> {
         Ok(match kind {
             kind::STATUS => {
@@ -91,7 +91,7 @@ impl Reply {
         }
     }
 
-    /// The only name of an answer.
+    /// The only name of a response.
     pub(super) fn name(self) -> Result<Bytes, Error> {
         match self {
             Self::Names(names) => match <[Name; 1]>::try_from(names) {

@@ -112,7 +112,7 @@ fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Reads the fields of an answer; every length is checked against what is there.
+/// Reads the fields of a response; every length is checked against what is there.
 #[derive(Clone, Debug)]
 pub(super) struct Fields(Bytes);
 

@@ -170,13 +170,13 @@ struct Writing<'a> {
     offset: u64,
     /// Bytes of the next request.
     packet: BytesMut,
-    /// Ids and sizes of requests without an answer.
+    /// Ids and sizes of requests without a response.
     under_way: Vec<(u32, usize)>,
     bytes: usize,
 }
 
 impl Writing<'_> {
-    /// Sends everything and awaits every answer.
+    /// Sends everything and awaits every response.
     async fn pour(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
         while let Some(piece) = body.next().await {
             let mut piece = piece?;

@@ -30,7 +30,7 @@ const MAX_LISTING_BYTES: usize = MESSAGE_LIMIT - 16 * 1024;
 const DEFAULT_MODE: u32 = 0o644;
 
 impl SandboxTransfer {
-    /// Answers with what a sandbox offers.
+    /// Responses with what a sandbox offers.
     pub async fn probe(
         self: Arc<Self>,
         request: Request<v1::ProbeSandboxRequest>,
@@ -44,7 +44,7 @@ impl SandboxTransfer {
         probe.await.map_err(|error| report(&meta, error))
     }
 
-    /// Answers with the metadata of a path.
+    /// Responses with the metadata of a path.
     pub async fn stat(
         self: Arc<Self>,
         request: Request<v1::StatSandboxRequest>,
@@ -60,7 +60,7 @@ impl SandboxTransfer {
         stat.await.map_err(|error| report(&meta, error))
     }
 
-    /// Answers with the entries of a directory, as many as fit into a message.
+    /// Responses with the entries of a directory, as many as fit into a message.
     pub async fn list(
         self: Arc<Self>,
         request: Request<v1::ListSandboxRequest>,

@@ -82,7 +82,7 @@ impl SandboxTransfer {
             .await
     }
 
-    /// Answers with what is bound to a session.
+    /// Responses with what is bound to a session.
     pub async fn show(
         self: Arc<Self>,
         request: Request<v1::ShowSessionRequest>,

@@ -20,18 +20,18 @@ impl TestParts {
     async fn start(fixture: &TestStore) -> Self {
         let client = fixture.store.inner.clients.inside.clone();
         let bucket = fixture.options.bucket.clone();
-        let answer = client
+        let response = client
             .create_multipart_upload()
             .bucket(&bucket)
             .key(OTHER_KEY)
             .send()
             .await;
-        let id = answer.unwrap().upload_id().unwrap().to_owned();
+        let id = response.unwrap().upload_id().unwrap().to_owned();
         Self { client, bucket, id }
     }
 
     async fn send(&self, number: i32, bytes: &Bytes) -> CompletedPart {
-        let answer = self
+        let response = self
             .client
             .upload_part()
             .bucket(&self.bucket)
@@ -44,7 +44,7 @@ impl TestParts {
             .unwrap();
         CompletedPart::builder()
             .part_number(number)
-            .e_tag(answer.e_tag().unwrap())
+            .e_tag(response.e_tag().unwrap())
             .build()
     }
 
@@ -66,14 +66,14 @@ impl TestParts {
     }
 
     async fn read(&self) -> Bytes {
-        let answer = self
+        let response = self
             .client
             .get_object()
             .bucket(&self.bucket)
             .key(OTHER_KEY)
             .send()
             .await;
-        answer.unwrap().body.collect().await.unwrap().into_bytes()
+        response.unwrap().body.collect().await.unwrap().into_bytes()
     }
 }
 

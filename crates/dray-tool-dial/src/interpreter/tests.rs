@@ -235,11 +235,11 @@ async fn all_files_that_nothing_matches_are_named_at_once() {
     assert_eq!(fixture.operations(), []);
 }
 
-async fn shaped(answer: Value, extra: Value, shelf: &Arc<FileShelf>) -> ToolOutput {
+async fn shaped(response: Value, extra: Value, shelf: &Arc<FileShelf>) -> ToolOutput {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
     opens(&fixture, "s");
-    fixture.on(InterpreterAction::ExecuteCode, Ok(answer));
+    fixture.on(InterpreterAction::ExecuteCode, Ok(response));
     run(&tool, &turn(json!([]), shelf), extra).await.unwrap()
 }
 

@@ -46,11 +46,11 @@ fn fixture(facts: DeploymentFacts) -> Arc<FakeDial> {
 async fn asked(
     fixture: &Arc<FakeDial>,
     arguments: Value,
-    answer: ScriptedChat,
+    response: ScriptedChat,
 ) -> (Result<ToolOutput, ToolFailure>, Arc<FileShelf>) {
     let shelf = Arc::default();
     let tool = tool(fixture, json!({})).await;
-    fixture.answers(Ok(answer));
+    fixture.answers(Ok(response));
     let turn = turn(json!([]), &shelf);
     let outcome = tool
         .call(call(arguments, StageWriter::hidden()), &turn)
@@ -58,10 +58,10 @@ async fn asked(
     (outcome, shelf)
 }
 
-async fn failed(answer: Result<ScriptedChat, Error>) -> HandledFailure {
+async fn failed(response: Result<ScriptedChat, Error>) -> HandledFailure {
     let fixture = fixture(DeploymentFacts::default());
     let tool = tool(&fixture, json!({})).await;
-    fixture.answers(answer);
+    fixture.answers(response);
     let turn = turn(json!([]), &Arc::default());
     match tool
         .call(call(json!({ "query": "q" }), StageWriter::hidden()), &turn)

@@ -16,7 +16,7 @@ use super::{number_argument, path};
 
 /// Largest file that is read as text.
 const MAX_TEXT_BYTES: u64 = 4 << 20;
-/// Lines that are read when the model gives no number, and bytes of one answer.
+/// Lines that are read when the model gives no number, and bytes of one response.
 const DEFAULT_LINES: usize = 200;
 const MAX_ANSWER_BYTES: usize = 48 * 1024;
 /// Folders and files that one search looks at, and hits that it returns.
@@ -403,7 +403,7 @@ impl<'a> DialFileCall<'a> {
     }
 }
 
-/// The answer for a folder without files.
+/// The response for a folder without files.
 const EMPTY_FOLDER_MESSAGE: &str = "There are no files.";
 
 fn refused_parameter(parameter: &str) -> ToolFailure {

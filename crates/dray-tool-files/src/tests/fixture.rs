@@ -1,4 +1,4 @@
-//! A bus, a store, services that answer as they are told, and a DIAL that keeps files in memory.
+//! A bus, a store, services that answer as a test sets them, and a DIAL that keeps files in memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl FilesFixture {
     /// Answers one call with the given reply until the fixture is dropped.
     pub(super) async fn serve<C>(
         &mut self,
-        answer: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,
+        response: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,
     ) -> Asked<C>
     where
         C: Call + Clone,

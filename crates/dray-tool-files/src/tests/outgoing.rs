@@ -1,4 +1,4 @@
-//! Files on their way to a person, and tags of answers.
+//! Files on their way to a person, and tags of responses.
 
 use dray_proto::v1;
 use dray_tool::ToolFailure;
@@ -189,7 +189,7 @@ async fn nothing_to_send_is_a_mistake_of_the_model() {
     );
 }
 
-/// Says an answer in pieces of this many bytes.
+/// Says a response in pieces of this many bytes.
 async fn say(media: &mut MediaTagFilter, text: &str, size: usize) -> String {
     let mut shown = String::new();
     for piece in text.as_bytes().chunks(size) {

@@ -11,7 +11,7 @@ use super::super::scope::time_left;
 use super::super::turn::{TurnFiles, text_argument};
 use super::{required_argument, tool_declaration};
 
-/// Longest answer of the reader, regardless of its limits.
+/// Longest response of the reader, regardless of its limits.
 const MAX_ANSWER_BYTES: ByteSize = ByteSize::mib(4);
 
 pub(super) fn attachment_declaration() -> ToolDeclaration {

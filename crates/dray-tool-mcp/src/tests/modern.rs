@@ -28,8 +28,8 @@ struct ModernServer {
 }
 
 async fn modern_server(result: Option<Value>) -> FakeServer<ModernServer> {
-    let answer = |shared: Arc<SharedState<ModernServer>>,
-                  request: ReceivedRequest|
+    let response = |shared: Arc<SharedState<ModernServer>>,
+                    request: ReceivedRequest|
      -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
         answer(shared, request).boxed()
     };
@@ -37,7 +37,7 @@ async fn modern_server(result: Option<Value>) -> FakeServer<ModernServer> {
         result,
         ..ModernServer::default()
     };
-    FakeServer::start(state, answer).await.unwrap()
+    FakeServer::start(state, response).await.unwrap()
 }
 
 const REQUIRED_HEADERS: [&str; 3] = ["mcp-protocol-version", "mcp-method", "mcp-name"];

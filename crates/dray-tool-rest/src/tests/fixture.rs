@@ -138,11 +138,11 @@ impl RestFixture {
             acts: acts.into_iter().collect(),
             requests: Vec::new(),
         };
-        let answer = |shared: Arc<SharedState<FakeScript>>, received: ReceivedRequest| {
+        let response = |shared: Arc<SharedState<FakeScript>>, received: ReceivedRequest| {
             async move { play(shared, received).await }.boxed()
         };
         Self {
-            server: FakeServer::start(script, answer).await.unwrap(),
+            server: FakeServer::start(script, response).await.unwrap(),
             storage: Arc::default(),
             options: RestOptions {
                 // 2026-11-20T21:08:07.123Z

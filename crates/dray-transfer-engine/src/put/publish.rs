@@ -78,7 +78,7 @@ impl PutOperation<'_> {
                     return self.write_directly(&target).await;
                 }
                 _ => {
-                    // The rename may have taken effect and only its answer be lost.
+                    // The rename may have taken effect and only its response be lost.
                     if self.is_gone(written).await {
                         let Some(placed) = self.find_name(directory).await? else {
                             let error = Error::new(ErrorKind::Unavailable, "the temp file is gone");

@@ -75,7 +75,7 @@ async fn answers_may_come_in_any_order() {
     let whole = content(130_000);
     let bytes = whole.clone();
     let mut held: Option<Vec<u8>> = None;
-    // Every other answer waits for the one after it.
+    // Every other response waits for the one after it.
     let (_tasks, channel) = serving(whole.clone(), move |id, offset, length| {
         let start = usize::try_from(offset).unwrap();
         let end = (start + length as usize).min(bytes.len());

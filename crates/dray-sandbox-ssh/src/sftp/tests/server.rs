@@ -64,7 +64,7 @@ pub(super) fn file(size: u64) -> Metadata {
     }
 }
 
-async fn serve(mut io: DuplexStream, mut answer: Answer) {
+async fn serve(mut io: DuplexStream, mut response: Answer) {
     let mut buffer = BytesMut::new();
     loop {
         while buffer.len() < 4 || buffer.len() < 4 + buffer.clone().get_u32() as usize {
@@ -86,7 +86,7 @@ async fn serve(mut io: DuplexStream, mut answer: Answer) {
 
 /// A channel to a server that greets well.
 pub(super) async fn connect(
-    mut answer: impl FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send + 'static,
+    mut response: impl FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send + 'static,
 ) -> (JoinSet<()>, Channel) {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let mut tasks = JoinSet::new();
@@ -118,8 +118,8 @@ pub(super) async fn serving(
             kind::READ => {
                 rest.advance(5);
                 let (offset, length) = (rest.get_u64(), rest.get_u32());
-                if let Some(answer) = read(id, offset, length) {
-                    return answer;
+                if let Some(response) = read(id, offset, length) {
+                    return response;
                 }
                 let start = usize::try_from(offset).unwrap().min(content.len());
                 let end = (start + length as usize).min(content.len());

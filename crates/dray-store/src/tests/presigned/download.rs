@@ -31,12 +31,12 @@ async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
-    let answer = send(to, Method::GET, link.url.expose(), &[], "").await;
-    assert_eq!(answer.status, StatusCode::OK);
-    assert_eq!(answer.body, "<b>hello</b>");
-    assert_eq!(answer.header("content-type"), "application/octet-stream");
+    let response = send(to, Method::GET, link.url.expose(), &[], "").await;
+    assert_eq!(response.status, StatusCode::OK);
+    assert_eq!(response.body, "<b>hello</b>");
+    assert_eq!(response.header("content-type"), "application/octet-stream");
     assert_eq!(
-        answer.header("content-disposition"),
+        response.header("content-disposition"),
         "attachment; filename*=UTF-8''na%C3%AFve.html"
     );
 
@@ -47,13 +47,13 @@ async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
         .await
         .unwrap();
     let range = [("range", "bytes=3-7")];
-    let answer = send(to, Method::GET, link.url.expose(), &range, "").await;
-    assert_eq!(answer.status, StatusCode::PARTIAL_CONTENT);
+    let response = send(to, Method::GET, link.url.expose(), &range, "").await;
+    assert_eq!(response.status, StatusCode::PARTIAL_CONTENT);
     assert_eq!(
-        (answer.body.as_ref(), answer.header("content-range")),
+        (response.body.as_ref(), response.header("content-range")),
         (&b"hello"[..], "bytes 3-7/12")
     );
-    assert_eq!(answer.header("content-type"), "image/png");
+    assert_eq!(response.header("content-type"), "image/png");
 }
 
 #[tokio::test]
@@ -71,12 +71,12 @@ async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
     let unsigned = url.split('?').next().unwrap();
 
     for method in [Method::HEAD, Method::PUT, Method::DELETE] {
-        let answer = send(to, method.clone(), url, &[], "").await;
-        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{method}");
+        let response = send(to, method.clone(), url, &[], "").await;
+        assert_eq!(response.status, StatusCode::FORBIDDEN, "{method}");
     }
     for host in ["localhost", "127.0.0.1:1", "store.example"] {
-        let answer = send(to, Method::GET, url, &[("host", host)], "").await;
-        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{host}");
+        let response = send(to, Method::GET, url, &[("host", host)], "").await;
+        assert_eq!(response.status, StatusCode::FORBIDDEN, "{host}");
     }
     let longer = url.replace("X-Amz-Expires=3600", "X-Amz-Expires=604800");
     let inline = url.replace("attachment", "inline");
@@ -85,9 +85,9 @@ async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
     let listing = url.replace(&format!("/{}", claim.artifact.key()), "");
     for bent in [&longer, &inline, &html, &foreign, &listing, unsigned] {
         assert_ne!(bent, url);
-        let answer = send(to, Method::GET, bent, &[], "").await;
-        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{bent}");
-        assert!(!String::from_utf8_lossy(&answer.body).contains("hello"));
+        let response = send(to, Method::GET, bent, &[], "").await;
+        assert_eq!(response.status, StatusCode::FORBIDDEN, "{bent}");
+        assert!(!String::from_utf8_lossy(&response.body).contains("hello"));
     }
     assert_eq!(
         fixture.read(&tenant("acme"), &claim).await.unwrap(),
@@ -115,11 +115,11 @@ async fn links_carry_the_host_that_clients_use() {
         "{url}"
     );
     // As a proxy in front that keeps the host would pass it on.
-    let answer = send(to, Method::GET, url, &[], "").await;
-    assert_eq!(answer.status, StatusCode::OK);
+    let response = send(to, Method::GET, url, &[], "").await;
+    assert_eq!(response.status, StatusCode::OK);
     let inside = fixture.endpoint.address().to_string();
-    let answer = send(to, Method::GET, url, &[("host", &inside)], "").await;
-    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    let response = send(to, Method::GET, url, &[("host", &inside)], "").await;
+    assert_eq!(response.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]

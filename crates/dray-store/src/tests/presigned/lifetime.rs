@@ -94,8 +94,8 @@ async fn a_link_works_until_it_ends_and_not_after() {
             .await
             .unwrap();
         let to = fixture.endpoint.address();
-        let answer = send(to, Method::GET, link.url.expose(), &[], "").await;
-        assert_eq!(answer.status, status, "{age}");
+        let response = send(to, Method::GET, link.url.expose(), &[], "").await;
+        assert_eq!(response.status, status, "{age}");
     }
     // Far from the future it is not valid yet.
     let (store, _) = fixture.at(now + DAY_MS).await;
@@ -103,7 +103,7 @@ async fn a_link_works_until_it_ends_and_not_after() {
         .presign_get(&tenant("acme"), &claim, MIN_LIFETIME)
         .await
         .unwrap();
-    let answer = send(
+    let response = send(
         fixture.endpoint.address(),
         Method::GET,
         link.url.expose(),
@@ -111,5 +111,5 @@ async fn a_link_works_until_it_ends_and_not_after() {
         "",
     )
     .await;
-    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    assert_eq!(response.status, StatusCode::FORBIDDEN);
 }

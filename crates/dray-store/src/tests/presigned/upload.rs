@@ -68,8 +68,8 @@ async fn an_upload_becomes_a_claim_when_it_is_confirmed() {
         let digest = Sha256Digest::of(&bytes);
         for announced in [Some(digest), None] {
             let ticket = ticket(&fixture, size as u64, announced).await;
-            let answer = upload(&fixture, &ticket, None, bytes.clone()).await;
-            assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+            let response = upload(&fixture, &ticket, None, bytes.clone()).await;
+            assert_eq!(response.status, StatusCode::OK, "{response:?}");
             let claim = confirm(&fixture, &ticket).await.unwrap();
             assert_eq!(
                 (claim.artifact.sha256, claim.artifact.size),
@@ -113,20 +113,20 @@ async fn the_signed_fields_cannot_be_changed_or_left_out() {
             "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
         ),
     ] {
-        let answer = upload(&fixture, &ticket, Some(change), hello()).await;
+        let response = upload(&fixture, &ticket, Some(change), hello()).await;
         assert_eq!(
-            answer.status,
+            response.status,
             StatusCode::FORBIDDEN,
-            "{change:?} {answer:?}"
+            "{change:?} {response:?}"
         );
     }
     for (length, body) in [("4", "hell"), ("6", "hello!")] {
         let change = Some(("content-length", length));
-        let answer = upload(&fixture, &ticket, change, body.into()).await;
-        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{length}");
+        let response = upload(&fixture, &ticket, change, body.into()).await;
+        assert_eq!(response.status, StatusCode::FORBIDDEN, "{length}");
     }
     for method in [Method::GET, Method::DELETE, Method::POST] {
-        let answer = send(
+        let response = send(
             fixture.endpoint.address(),
             method,
             ticket.url.expose(),
@@ -134,8 +134,8 @@ async fn the_signed_fields_cannot_be_changed_or_left_out() {
             "",
         )
         .await;
-        assert_ne!(answer.status, StatusCode::OK);
-        assert!(!answer.status.is_success());
+        assert_ne!(response.status, StatusCode::OK);
+        assert!(!response.status.is_success());
     }
     assert_eq!(fixture.files(), Vec::<String>::new());
 }
@@ -147,8 +147,8 @@ async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
     let ticket = ticket(&fixture, 5, Some(Sha256Digest::of(b"hello"))).await;
 
     // Other bytes of the same length do not match the checksum.
-    let answer = upload(&fixture, &ticket, None, Bytes::from_static(b"HELLO")).await;
-    assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+    let response = upload(&fixture, &ticket, None, Bytes::from_static(b"HELLO")).await;
+    assert_eq!(response.status, StatusCode::BAD_REQUEST);
     assert_eq!(fixture.files(), Vec::<String>::new());
 
     // And it is good for one upload.
@@ -156,8 +156,8 @@ async fn a_ticket_is_good_for_exactly_the_announced_bytes_and_once() {
         upload(&fixture, &ticket, None, hello()).await.status,
         StatusCode::OK
     );
-    let answer = upload(&fixture, &ticket, None, hello()).await;
-    assert_eq!(answer.status, StatusCode::PRECONDITION_FAILED);
+    let response = upload(&fixture, &ticket, None, hello()).await;
+    assert_eq!(response.status, StatusCode::PRECONDITION_FAILED);
 }
 
 #[tokio::test]
