@@ -34,7 +34,7 @@ impl Processes {
 /// The toolbox's report of a command: its status, and both its outputs as one text.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Executed {
+struct ExecuteResponse {
     #[serde(default)]
     exit_code: i32,
     #[serde(default)]
@@ -72,7 +72,7 @@ impl Exec for Processes {
             Ok(told) => told,
             Err(error) => return Err(self.link.explained(error).await),
         };
-        let executed: Executed = serde_json::from_slice(&told).map_err(|error| {
+        let executed: ExecuteResponse = serde_json::from_slice(&told).map_err(|error| {
             Error::new(ErrorKind::Protocol, "an answer that is none").caused_by(error)
         })?;
         let mut output = executed.result.into_bytes();

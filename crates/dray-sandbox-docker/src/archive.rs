@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::client::Client;
 use crate::fault;
-use crate::wire::{Connection, Reply, Sent, empty, outgoing};
+use crate::wire::{Connection, EngineResponse, Sent, empty, outgoing};
 
 /// Header in which the engine describes a path.
 const PATH_STAT: &str = "x-docker-container-path-stat";
@@ -38,7 +38,7 @@ pub(crate) struct PathStat {
 }
 
 #[derive(Deserialize)]
-struct Wire {
+struct PathStatHeader {
     size: i64,
     mode: u32,
     #[serde(default)]
@@ -55,7 +55,8 @@ impl PathStat {
             .decode(value.as_bytes())
             .or_else(|_| URL_SAFE.decode(value.as_bytes()))
             .map_err(|error| wrong().caused_by(error))?;
-        let wire: Wire = serde_json::from_slice(&json).map_err(|error| wrong().caused_by(error))?;
+        let wire: PathStatHeader =
+            serde_json::from_slice(&json).map_err(|error| wrong().caused_by(error))?;
         let mtime = wire.mtime.parse::<jiff::Timestamp>().ok();
         Ok(Self {
             kind: kind(wire.mode),
@@ -102,7 +103,7 @@ impl Client {
             None => self.connect().await?,
         };
         let response = self.head(open.send(request)).await?;
-        let reply = Reply::new(open, response);
+        let reply = EngineResponse::new(open, response);
         let status = reply.status;
         if status.is_success() {
             let stat = PathStat::of(&reply.headers)?;
@@ -135,7 +136,7 @@ impl Client {
         let request = self.archive(Method::GET, container, path).await?;
         let mut connection = self.connect().await?;
         let response = self.head(connection.send(request)).await?;
-        let reply = Reply::new(connection, response);
+        let reply = EngineResponse::new(connection, response);
         if !reply.status.is_success() {
             let status = reply.status.as_u16();
             return Err(fault::refused(
@@ -168,7 +169,7 @@ impl Client {
         let mut connection = self.connect().await?;
         // Without a time limit: the response comes after the last byte, and the owner of the bytes watches their rate.
         let response = connection.send(request).await?;
-        let reply = Reply::new(connection, response);
+        let reply = EngineResponse::new(connection, response);
         if reply.status.is_success() {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, ConfigError};
 use crate::fault;
-use crate::wire::{Connection, Endpoint, Reply, empty};
+use crate::wire::{Connection, Endpoint, EngineResponse, empty};
 
 /// Oldest version of the API that has everything used here.
 const MIN_API_VERSION: (usize, usize) = (1, 24);
@@ -118,7 +118,7 @@ impl Client {
             .map_err(|error| Error::new(ErrorKind::Protocol, DOING).caused_by(error))?;
         let mut connection = self.connect().await?;
         let response = self.head(connection.send(request)).await?;
-        let reply = Reply::new(connection, response);
+        let reply = EngineResponse::new(connection, response);
         if !reply.status.is_success() {
             let status = reply.status.as_u16();
             return Err(fault::refused(DOING, status, &reply.message().await?));
@@ -147,7 +147,7 @@ impl Client {
 
     /// Makes the library's client over our connections, with the version in front of every path.
     fn library(&self, text: &str, version: &ClientVersion) -> Result<Docker, Error> {
-        let way = Arc::new(Way {
+        let way = Arc::new(EngineTransport {
             endpoint: self.endpoint.clone(),
             connect_timeout: self.connect_timeout,
             prefix: format!("/v{text}"),
@@ -166,14 +166,14 @@ impl Client {
 
 /// Transport of the library: the way to the engine.
 #[derive(Debug)]
-struct Way {
+struct EngineTransport {
     endpoint: Endpoint,
     connect_timeout: Duration,
     prefix: String,
     tasks: TaskTracker,
 }
 
-impl Way {
+impl EngineTransport {
     async fn send(
         self: Arc<Self>,
         mut request: BollardRequest,

@@ -46,12 +46,12 @@ pub(crate) enum Endpoint {
 }
 
 /// A stream of any of these kinds.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait EngineStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> EngineStream for T {}
 
 /// Such a stream, in the form that hyper takes.
-pub(crate) type Io = TokioIo<Box<dyn Stream>>;
+pub(crate) type Io = TokioIo<Box<dyn EngineStream>>;
 
 impl Endpoint {
     /// Connects within the time limit.
@@ -61,7 +61,7 @@ impl Endpoint {
     )]
     pub(crate) async fn connect(&self, patience: Duration) -> io::Result<Io> {
         let connecting = async {
-            Ok::<Box<dyn Stream>, io::Error>(match self {
+            Ok::<Box<dyn EngineStream>, io::Error>(match self {
                 Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
                 Self::Tcp(address) => {
                     let stream = TcpStream::connect(address).await?;
@@ -158,7 +158,7 @@ fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) -> Poll<()> {
 }
 
 /// A response with its connection, which must live until the body was read.
-pub(crate) struct Reply {
+pub(crate) struct EngineResponse {
     /// Status code of the response.
     pub(crate) status: StatusCode,
     /// Header fields of the response.
@@ -167,7 +167,7 @@ pub(crate) struct Reply {
     connection: Connection,
 }
 
-impl Reply {
+impl EngineResponse {
     pub(crate) fn new(connection: Connection, response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         Self {
@@ -181,7 +181,7 @@ impl Reply {
     /// Reads the message of a refusal; text that is not JSON counts as the message.
     pub(crate) async fn message(self) -> Result<String, Error> {
         let (text, _) = self.text().await?;
-        Ok(serde_json::from_slice::<Message>(&text).map_or_else(
+        Ok(serde_json::from_slice::<RefusalBody>(&text).map_or_else(
             |_| String::from_utf8_lossy(&text).into_owned(),
             |message| message.message,
         ))
@@ -255,7 +255,7 @@ impl Reply {
 
 /// The JSON of a refusal.
 #[derive(serde::Deserialize)]
-struct Message {
+struct RefusalBody {
     message: String,
 }
 

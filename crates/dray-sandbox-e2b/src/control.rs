@@ -20,7 +20,7 @@ const LIFETIME_MARGIN: Duration = Duration::from_secs(30);
 /// A sandbox as the control API describes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Info {
+pub(crate) struct SandboxInfo {
     #[serde(rename = "sandboxID")]
     id: String,
     #[serde(deserialize_with = "time")]
@@ -43,7 +43,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Erro
     text.parse().map_err(D::Error::custom)
 }
 
-impl Info {
+impl SandboxInfo {
     /// Identity of this run of a sandbox.
     fn incarnation(&self) -> String {
         // The id stays when a sandbox is paused and resumed, but the start is another one then.
@@ -79,13 +79,13 @@ impl Info {
 
 /// The control API of one account.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlClient {
     pub(crate) client: HttpClient,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
 }
 
-impl Control {
+impl ControlClient {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
         let client = http_client(
@@ -102,10 +102,10 @@ impl Control {
     }
 
     /// Reads the current state of the sandbox with this address.
-    pub(crate) async fn find(&self, address: &Address) -> Result<Info, Error> {
+    pub(crate) async fn find(&self, address: &Address) -> Result<SandboxInfo, Error> {
         let id = checked(&address.name)?;
         let url = format!("{}/sandboxes/{id}", self.config.api());
-        let info: Info = self.ask(self.client.get(&url)).await?;
+        let info: SandboxInfo = self.ask(self.client.get(&url)).await?;
         // The API gives the id with or without the client's part behind the `-`.
         if info.id.split('-').next() != id.split('-').next() {
             return Err(Error::new(
@@ -117,7 +117,7 @@ impl Control {
     }
 
     /// The handle of what was found.
-    pub(crate) fn handle(address: &Address, info: &Info) -> Handle {
+    pub(crate) fn handle(address: &Address, info: &SandboxInfo) -> Handle {
         Handle {
             address: address.clone(),
             incarnation: info.incarnation(),
@@ -125,7 +125,7 @@ impl Control {
     }
 
     /// Reads the current state of this incarnation; another one is [`ErrorKind::SandboxGone`].
-    pub(crate) async fn same(&self, handle: &Handle) -> Result<Info, Error> {
+    pub(crate) async fn same(&self, handle: &Handle) -> Result<SandboxInfo, Error> {
         let info = self.find(&handle.address).await?;
         if info.incarnation() != handle.incarnation {
             let other = "another run of the sandbox has the name now";
@@ -208,7 +208,7 @@ fn checked(name: &str) -> Result<&str, Error> {
 mod tests {
     use super::*;
 
-    fn info(version: &str) -> Info {
+    fn info(version: &str) -> SandboxInfo {
         serde_json::from_value(json!({
             "sandboxID": "i1",
             "startedAt": "2026-11-20T10:00:00.5Z",

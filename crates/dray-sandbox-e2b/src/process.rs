@@ -39,34 +39,34 @@ impl Processes {
 /// One message of the daemon.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Message {
-    event: Event,
+struct ProcessMessage {
+    event: ProcessEvent,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Event {
-    start: Option<Started>,
-    data: Option<Data>,
-    end: Option<Ended>,
+struct ProcessEvent {
+    start: Option<StartedEvent>,
+    data: Option<DataEvent>,
+    end: Option<EndEvent>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Started {
+struct StartedEvent {
     pid: u32,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Data {
+struct DataEvent {
     stdout: String,
     stderr: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Ended {
+struct EndEvent {
     exit_code: i32,
     status: String,
     error: String,
@@ -75,7 +75,7 @@ struct Ended {
 /// How a stream ended.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Trailer {
+struct StreamTrailer {
     error: Option<Refusal>,
 }
 
@@ -106,11 +106,11 @@ impl Exec for Processes {
             );
         let response = self.link.send(request).await?;
         let (told, ended) = oneshot::channel();
-        let mut output = Output {
+        let mut output = ProcessOutput {
             response,
             frames: Frames::default(),
             stderr: StderrTail::default(),
-            process: Process {
+            process: RunningProcess {
                 link: Arc::clone(&self.link),
                 pid: None,
             },
@@ -180,12 +180,12 @@ fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
 
 /// A running command. It is killed when its output is dropped before its end.
 #[derive(Debug)]
-struct Process {
+struct RunningProcess {
     link: Arc<Link>,
     pid: Option<u32>,
 }
 
-impl Drop for Process {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let (Some(pid), Ok(runtime)) = (self.pid.take(), tokio::runtime::Handle::try_current())
         else {
@@ -206,15 +206,15 @@ impl Drop for Process {
 }
 
 /// The output stream of a command.
-struct Output {
+struct ProcessOutput {
     response: HttpResponse,
     frames: Frames,
     stderr: StderrTail,
-    process: Process,
+    process: RunningProcess,
     told: Option<oneshot::Sender<Exit>>,
 }
 
-impl Output {
+impl ProcessOutput {
     /// The next bytes of stdout, which may be none; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
@@ -234,7 +234,7 @@ impl Output {
     }
 
     fn take(&mut self, message: &[u8]) -> Result<Option<Bytes>, Error> {
-        let event = parsed::<Message>(message)?.event;
+        let event = parsed::<ProcessMessage>(message)?.event;
         if let Some(started) = event.start {
             self.process.pid = Some(started.pid);
         }
@@ -255,7 +255,7 @@ impl Output {
     }
 
     fn end(&mut self, trailer: &[u8]) -> Result<Option<Bytes>, Error> {
-        let trailer: Trailer = parsed(trailer)?;
+        let trailer: StreamTrailer = parsed(trailer)?;
         match trailer.error {
             Some(refusal) => Err(refusal.into_error(200)),
             None if self.told.is_some() => {
@@ -267,7 +267,7 @@ impl Output {
     }
 }
 
-impl Ended {
+impl EndEvent {
     fn into_exit(self, mut stderr: String) -> Exit {
         if !self.error.is_empty() {
             stderr.push('\n');

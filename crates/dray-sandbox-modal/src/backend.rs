@@ -7,7 +7,7 @@ use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
 use dray_types::Clock;
 
 use crate::config::{Config, ConfigError, Settings};
-use crate::control::{Control, Task};
+use crate::control::{ControlClient, Task};
 use crate::router::Router;
 use crate::sandbox::ModalSandbox;
 
@@ -20,7 +20,7 @@ const LONGEST_ID: usize = 128;
 /// that runs it.
 #[derive(Debug)]
 pub struct ModalBackend {
-    control: Arc<Control>,
+    control: Arc<ControlClient>,
 }
 
 impl ModalBackend {
@@ -31,7 +31,7 @@ impl ModalBackend {
     /// [`ConfigError`] for an address, a token or a file of certificates that cannot be used.
     pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         let settings = Arc::new(Settings::new(config)?);
-        let control = Control::new(settings, clock)
+        let control = ControlClient::new(settings, clock)
             .map_err(|_| ConfigError::Url(config.server_url.clone()))?;
         Ok(Self {
             control: Arc::new(control),

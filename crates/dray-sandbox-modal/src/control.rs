@@ -15,9 +15,11 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::fault;
-use crate::retry::Retry;
+use crate::retry::RequestRetries;
 use crate::rpc;
-use crate::wire::{AuthToken, Empty, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId};
+use crate::wire::{
+    AuthToken, EmptyMessage, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId,
+};
 
 /// Time between two requests whether a sandbox has been given a task.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -57,7 +59,7 @@ fn is_second(sandbox_id: &str) -> bool {
 
 /// Client of the provider's control plane.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlClient {
     settings: Arc<Settings>,
     endpoint: Endpoint,
     /// The connection, made at the first call because that needs a runtime.
@@ -67,7 +69,7 @@ pub(crate) struct Control {
     token: Mutex<Option<MetadataValue<Ascii>>>,
 }
 
-impl Control {
+impl ControlClient {
     pub(crate) fn new(settings: Arc<Settings>, clock: Clock) -> Result<Self, Error> {
         Ok(Self {
             endpoint: rpc::endpoint(&settings, &settings.server_url)?,
@@ -143,7 +145,7 @@ impl Control {
         }
         // One key for all attempts: the provider recognizes a repeated request by it.
         let key = Uuid::new_v4().to_string();
-        let mut retry = Retry::default();
+        let mut retry = RequestRetries::default();
         let mut renewed = false;
         loop {
             let token = if second {
@@ -168,7 +170,7 @@ impl Control {
         &self,
         message: Q,
         key: &str,
-        retry: &Retry,
+        retry: &RequestRetries,
         token: Option<MetadataValue<Ascii>>,
     ) -> Result<Request<Q>, Status> {
         let mut request = Request::new(message);
@@ -207,9 +209,9 @@ impl Control {
         }
         let path = "/modal.client.ModalClient/AuthTokenGet";
         let key = Uuid::new_v4().to_string();
-        let mut retry = Retry::default();
+        let mut retry = RequestRetries::default();
         let response: AuthToken = loop {
-            let request = self.request(Empty {}, &key, &retry, None)?;
+            let request = self.request(EmptyMessage {}, &key, &retry, None)?;
             match rpc::unary(self.channel(), path, request, self.settings.response).await {
                 Err(status) if retry.again(&status).await => {}
                 response => break response?,

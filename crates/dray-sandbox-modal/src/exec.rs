@@ -24,9 +24,9 @@ use uuid::Uuid;
 
 use crate::fault;
 use crate::router::Router;
-use crate::wire::{Empty, PIPE, STDERR, STDOUT, Start};
+use crate::wire::{EmptyMessage, ExecStartRequest, PIPE, STDERR, STDOUT};
 use end::RouterCommand;
-use output::Output;
+use output::CommandOutput;
 
 /// Most bytes of all arguments of a command.
 const LONGEST_ARGUMENTS: usize = 65_536;
@@ -47,18 +47,18 @@ impl ModalExec {
     async fn start(&self, exec_id: &str, argv: Vec<String>) -> Result<(), Error> {
         let start = start(&self.router, exec_id, argv);
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
-        match self.router.ask::<_, Empty>(path, &start).await {
+        match self.router.ask::<_, EmptyMessage>(path, &start).await {
             // An earlier try whose response got lost.
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
             Err(status) => Err(fault::failed("starting a command", &status)),
-            Ok(Empty {}) => Ok(()),
+            Ok(EmptyMessage {}) => Ok(()),
         }
     }
 }
 
 /// Words that begin a command.
-fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> Start {
-    Start {
+fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest {
+    ExecStartRequest {
         task_id: router.task_id().to_owned(),
         exec_id: exec_id.to_owned(),
         command_args: argv,
@@ -86,12 +86,12 @@ fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
 
 /// Why the input ended early, for the first caller.
 #[derive(Debug, Default)]
-struct Broken {
+struct InputFailure {
     told: CancellationToken,
     why: Mutex<Option<Error>>,
 }
 
-impl Broken {
+impl InputFailure {
     fn tell(&self, error: Error) {
         *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         self.told.cancel();
@@ -129,18 +129,18 @@ impl Exec for ModalExec {
         let guard = command.guard();
         let started = self.start(&exec_id, argv).await;
         started.inspect_err(|_| command.set_start_failed())?;
-        let broken = Arc::new(Broken::default());
+        let broken = Arc::new(InputFailure::default());
         let mut feeding = JoinSet::new();
-        let input = input::Input::new(Arc::clone(&self.router), exec_id.clone(), stdin);
+        let input = input::CommandInput::new(Arc::clone(&self.router), exec_id.clone(), stdin);
         let told = Arc::clone(&broken);
         feeding.spawn(async move {
             if let Err(error) = input.feed().await {
                 told.tell(error);
             }
         });
-        let stdout = Output::new(Arc::clone(&self.router), exec_id.clone(), STDOUT);
-        let stderr = Output::new(Arc::clone(&self.router), exec_id.clone(), STDERR);
-        let ending = Ending {
+        let stdout = CommandOutput::new(Arc::clone(&self.router), exec_id.clone(), STDOUT);
+        let stderr = CommandOutput::new(Arc::clone(&self.router), exec_id.clone(), STDERR);
+        let ending = CommandEnd {
             router: Arc::clone(&self.router),
             exec_id,
             command,
@@ -154,7 +154,7 @@ impl Exec for ModalExec {
 }
 
 /// Standard output, until it ends or the input breaks.
-fn body(stdout: Output, reading: KillGuard, broken: Arc<Broken>) -> Body {
+fn body(stdout: CommandOutput, reading: KillGuard, broken: Arc<InputFailure>) -> Body {
     let state = Some((stdout, reading, broken));
     Body::new(stream::unfold(state, async |state| {
         let (mut stdout, mut reading, broken) = state?;
@@ -174,14 +174,14 @@ fn body(stdout: Output, reading: KillGuard, broken: Arc<Broken>) -> Body {
     }))
 }
 
-fn input_broke(broken: &Broken) -> Error {
+fn input_broke(broken: &InputFailure) -> Error {
     broken
         .take()
         .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "the input broke"))
 }
 
 /// The end of a command that is waited for. Dropping it before kills the command.
-struct Ending {
+struct CommandEnd {
     router: Arc<Router>,
     exec_id: String,
     command: Arc<SupervisedCommand>,
@@ -190,10 +190,10 @@ struct Ending {
 
 /// Waits for the end of a command.
 async fn ended(
-    mut ending: Ending,
-    mut stderr: Output,
+    mut ending: CommandEnd,
+    mut stderr: CommandOutput,
     mut feeding: JoinSet<()>,
-    broken: Arc<Broken>,
+    broken: Arc<InputFailure>,
 ) -> Result<Exit, Error> {
     let tail = StderrTail::default();
     let status = {
@@ -232,7 +232,7 @@ async fn ended(
 }
 
 /// Keeps the last of standard error.
-async fn listen(stderr: &mut Output, tail: &StderrTail) -> Result<(), Error> {
+async fn listen(stderr: &mut CommandOutput, tail: &StderrTail) -> Result<(), Error> {
     while let Some(piece) = stderr.next().await? {
         tail.push(&piece);
     }

@@ -110,7 +110,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::wire::Detail;
+    use crate::wire::StatusDetail;
 
     pub(crate) fn throttled(seconds: f32) -> Status {
         let policy = RetryPolicy {
@@ -119,7 +119,7 @@ mod tests {
         let details = RpcStatus {
             code: 8,
             message: "slower".to_owned(),
-            details: vec![Detail {
+            details: vec![StatusDetail {
                 type_url: "type.googleapis.com/modal.client.RPCRetryPolicy".to_owned(),
                 value: policy.encode_to_vec(),
             }],

@@ -12,7 +12,7 @@ use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use entry::Found;
+use entry::ToolEntry;
 
 /// Path of the tool in every sandbox.
 const PROGRAM_PATH: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
@@ -21,7 +21,7 @@ const LONGEST_ANSWER: usize = 64 << 20;
 
 /// The argument of the tool.
 #[derive(Debug, Serialize)]
-enum Command<'a> {
+enum ToolCommand<'a> {
     ReadFile { path: &'a str },
     WriteFile { path: &'a str },
     ListFiles { path: &'a str },
@@ -32,7 +32,7 @@ enum Command<'a> {
 
 /// The text on stderr with which the tool fails.
 #[derive(Debug, Deserialize)]
-struct Payload {
+struct ToolFailure {
     error_kind: String,
     #[serde(default)]
     message: String,
@@ -49,7 +49,7 @@ impl<E: Exec + 'static> Tools<E> {
         Self { exec }
     }
 
-    async fn run(&self, command: &Command<'_>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, command: &ToolCommand<'_>, stdin: Option<Body>) -> Result<Running, Error> {
         let argument = serde_json::to_vec(command)
             .map_err(|error| Error::new(ErrorKind::Protocol, "not a command").caused_by(error))?;
         self.exec
@@ -57,7 +57,7 @@ impl<E: Exec + 'static> Tools<E> {
             .await
     }
 
-    async fn ask(&self, command: Command<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {
+    async fn ask(&self, command: ToolCommand<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {
         let running = self.run(&command, stdin).await?;
         let response = running.stdout.read_all(LONGEST_ANSWER).await?;
         done(&command, &running.end.await?)?;
@@ -68,7 +68,9 @@ impl<E: Exec + 'static> Tools<E> {
     /// [`ErrorKind::ChangedDuringTransfer`].
     pub(crate) async fn read(&self, path: &SandboxPath, size: u64) -> Result<Body, Error> {
         let path = path.to_text()?.to_owned();
-        let running = self.run(&Command::ReadFile { path: &path }, None).await?;
+        let running = self
+            .run(&ToolCommand::ReadFile { path: &path }, None)
+            .await?;
         let state = Some((running, path));
         let body = Body::new(stream::unfold(state, async |state| {
             let (mut running, path) = state?;
@@ -78,7 +80,7 @@ impl<E: Exec + 'static> Tools<E> {
                 // The end of the output alone says nothing: a tool that fails also stops.
                 None => {
                     let ended = running.end.await;
-                    let read = Command::ReadFile { path: &path };
+                    let read = ToolCommand::ReadFile { path: &path };
                     let failed = ended.and_then(|exit| done(&read, &exit)).err()?;
                     Some((Err(failed), None))
                 }
@@ -91,15 +93,15 @@ impl<E: Exec + 'static> Tools<E> {
     /// Writes a file, over one that is there.
     pub(crate) async fn write(&self, path: &SandboxPath, body: Body) -> Result<(), Error> {
         let path = path.to_text()?;
-        self.ask(Command::WriteFile { path }, Some(body))
+        self.ask(ToolCommand::WriteFile { path }, Some(body))
             .await
             .map(drop)
     }
 
     /// Describes a path, without following links.
-    async fn look(&self, path: &SandboxPath) -> Result<Found, Error> {
+    async fn look(&self, path: &SandboxPath) -> Result<ToolEntry, Error> {
         let path = path.to_text()?;
-        Found::parse(&self.ask(Command::Stat { path }, None).await?)
+        ToolEntry::parse(&self.ask(ToolCommand::Stat { path }, None).await?)
     }
 
     /// See [`dray_sandbox::Sandbox::stat`]. Links are resolved part by part.
@@ -120,8 +122,10 @@ impl<E: Exec + 'static> Tools<E> {
         let mut truncated = false;
         while let Some((directory, depth)) = waiting.pop() {
             let text = directory.to_text()?;
-            let response = self.ask(Command::ListFiles { path: text }, None).await?;
-            for found in Found::parse_all(&response)? {
+            let response = self
+                .ask(ToolCommand::ListFiles { path: text }, None)
+                .await?;
+            for found in ToolEntry::parse_all(&response)? {
                 let entry = found.entry(&directory)?;
                 if depth > 1 && entry.kind == dray_sandbox::FileKind::Directory {
                     waiting.push((entry.path.clone(), depth - 1));
@@ -146,14 +150,14 @@ impl<E: Exec + 'static> Tools<E> {
             return Err(Error::new(ErrorKind::IsDirectory, "it is a directory"));
         }
         let path = path.to_text()?;
-        let remove = Command::Remove { path, recursive };
+        let remove = ToolCommand::Remove { path, recursive };
         self.ask(remove, None).await.map(drop)
     }
 
     /// See [`dray_sandbox::Sandbox::make_directory`]. The tool makes the missing parents.
     pub(crate) async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         let path = path.to_text()?;
-        let make = Command::MakeDirectory {
+        let make = ToolCommand::MakeDirectory {
             path,
             parents: true,
         };
@@ -186,11 +190,11 @@ pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
 }
 
 /// Fails unless the tool succeeded.
-fn done(command: &Command<'_>, exit: &Exit) -> Result<(), Error> {
+fn done(command: &ToolCommand<'_>, exit: &Exit) -> Result<(), Error> {
     if exit.status == 0 {
         return Ok(());
     }
-    let payload: Option<Payload> = serde_json::from_str(exit.stderr.trim()).ok();
+    let payload: Option<ToolFailure> = serde_json::from_str(exit.stderr.trim()).ok();
     // Without its JSON the tool was not reached, or it died.
     let Some(payload) = payload else {
         let kind = match exit.status {
@@ -208,7 +212,7 @@ fn done(command: &Command<'_>, exit: &Exit) -> Result<(), Error> {
         ("NotFound", _) => ErrorKind::NotFound,
         ("IsDirectory", _) => ErrorKind::IsDirectory,
         // The entry that exists when a file is written is its parent, as a file.
-        ("NotDirectory" | "IsFile", _) | ("AlreadyExists", Command::WriteFile { .. }) => {
+        ("NotDirectory" | "IsFile", _) | ("AlreadyExists", ToolCommand::WriteFile { .. }) => {
             ErrorKind::NotDirectory
         }
         ("AlreadyExists" | "PathAlreadyExists" | "DirectoryNotEmpty", _) => ErrorKind::Exists,
@@ -230,7 +234,7 @@ mod tests {
             status,
             stderr: stderr.to_owned(),
         };
-        done(&Command::Stat { path: "/x" }, &exit)
+        done(&ToolCommand::Stat { path: "/x" }, &exit)
             .unwrap_err()
             .kind()
     }
@@ -274,26 +278,26 @@ mod tests {
             status: 1,
             stderr: r#"{"error_kind":"AlreadyExists","message":"m"}"#.to_owned(),
         };
-        let error = done(&Command::WriteFile { path: "/f/x" }, &exit).unwrap_err();
+        let error = done(&ToolCommand::WriteFile { path: "/f/x" }, &exit).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotDirectory);
     }
 
     #[test]
     fn commands_are_spelled_as_the_tool_reads_them() {
-        let spelled = |command: Command<'_>| serde_json::to_string(&command).unwrap();
+        let spelled = |command: ToolCommand<'_>| serde_json::to_string(&command).unwrap();
         assert_eq!(
-            spelled(Command::ReadFile { path: "/a\n\"b" }),
+            spelled(ToolCommand::ReadFile { path: "/a\n\"b" }),
             r#"{"ReadFile":{"path":"/a\n\"b"}}"#
         );
         assert_eq!(
-            spelled(Command::Remove {
+            spelled(ToolCommand::Remove {
                 path: "/a",
                 recursive: true
             }),
             r#"{"Remove":{"path":"/a","recursive":true}}"#
         );
         assert_eq!(
-            spelled(Command::MakeDirectory {
+            spelled(ToolCommand::MakeDirectory {
                 path: "/a",
                 parents: true
             }),

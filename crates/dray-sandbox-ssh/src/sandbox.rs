@@ -14,8 +14,8 @@ use dray_sandbox::{
 use dray_sandbox_exec::ExecFiles;
 use tokio::sync::Mutex;
 
-use crate::identity::{self, Found};
-use crate::link::Link;
+use crate::identity::{self, HostLookup};
+use crate::link::HostLink;
 use crate::sftp::{self, Lease, Pool};
 use crate::shell::Shell;
 
@@ -23,10 +23,10 @@ use crate::shell::Shell;
 #[derive(Debug)]
 pub(crate) struct SshSandbox {
     handle: Handle,
-    link: Arc<Link>,
+    link: Arc<HostLink>,
     pool: Pool,
     exec: ExecFiles<Shell>,
-    found: Found,
+    found: HostLookup,
     /// Session directory as configured.
     directory: Option<SandboxPath>,
     /// Generation of the link in which the incarnation was seen.
@@ -37,7 +37,7 @@ pub(crate) struct SshSandbox {
 impl SshSandbox {
     /// Connects and looks at the host. With `expected`, every other incarnation is refused.
     pub(crate) async fn open(
-        link: Arc<Link>,
+        link: Arc<HostLink>,
         directory: Option<SandboxPath>,
         name: dray_sandbox::Address,
         expected: Option<&str>,

@@ -10,13 +10,13 @@ use dray_sandbox_conformance::{Fixture, Traits, run_all};
 use super::{DaytonaFixture, ID, address};
 
 #[derive(Debug)]
-struct Asked {
+struct ProviderCases {
     fixture: DaytonaFixture,
     backend: Arc<dyn Backend>,
 }
 
 #[async_trait]
-impl Fixture for Asked {
+impl Fixture for ProviderCases {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend)
     }
@@ -58,7 +58,7 @@ impl Fixture for Asked {
 async fn r_17_a_sandbox_of_the_provider_is_like_any_other() {
     let fixture = DaytonaFixture::new().await;
     let backend = Arc::new(fixture.backend());
-    let report = run_all(&Asked { fixture, backend }).await.unwrap();
+    let report = run_all(&ProviderCases { fixture, backend }).await.unwrap();
     let unasked = ["what_the_user_may_not_touch_is_refused"];
     assert!(
         report.skipped.iter().all(|name| unasked.contains(name)),

@@ -10,7 +10,7 @@ use dray_sandbox::{
 use dray_types::Secret;
 
 use super::{DaytonaFixture, ID, address};
-use crate::fake_server::Fault;
+use crate::fake_server::InjectedFault;
 use crate::{Config, DaytonaBackend};
 
 async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
@@ -50,7 +50,9 @@ async fn a_download_that_is_cut_is_never_whole() {
     let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
     fs::write(path.to_text().unwrap(), &bytes).unwrap();
     let file = look(&*sandbox, &path).await;
-    fixture.fake_server.script(Fault::CutDownload(100_000));
+    fixture
+        .fake_server
+        .script(InjectedFault::CutDownload(100_000));
     let cut = kind(read(&*sandbox, &file).await);
     assert!(
         matches!(cut, ErrorKind::Unavailable | ErrorKind::Truncated),
@@ -66,7 +68,7 @@ async fn a_clean_answer_of_another_length_is_a_change() {
     let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    fixture.fake_server.script(Fault::Instead(b"01234"));
+    fixture.fake_server.script(InjectedFault::Instead(b"01234"));
     let changed = ErrorKind::ChangedDuringTransfer;
     assert_eq!(kind(read(&*sandbox, &file).await), changed);
 }
@@ -78,13 +80,15 @@ async fn a_sandbox_that_dies_in_the_middle_is_gone() {
     let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), vec![7; 300_000]).unwrap();
     let file = look(&*sandbox, &path).await;
-    fixture.fake_server.script(Fault::DieDuringDownload(1000));
+    fixture
+        .fake_server
+        .script(InjectedFault::DieDuringDownload(1000));
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(read(&*sandbox, &file).await), gone);
     assert_eq!(kind(read(&*sandbox, &file).await), gone);
     fixture.fake_server.run(ID, fixture.folder.path());
     let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(Fault::DieDuringUpload);
+    fixture.fake_server.script(InjectedFault::DieDuringUpload);
     let written = write(&*sandbox, &fixture.path("new"), &vec![7; 300_000]).await;
     assert_eq!(kind(written), gone);
 }
@@ -96,7 +100,7 @@ async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
     let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
-    let fault = Fault::Refuse("files", 502, "upstream request timeout");
+    let fault = InjectedFault::Refuse("files", 502, "upstream request timeout");
     fixture.fake_server.script(fault);
     let refused = kind(read(&*sandbox, &file).await);
     assert_eq!(refused, ErrorKind::Unavailable);
@@ -112,7 +116,7 @@ async fn refusals_have_their_kinds_and_delays() {
     let file = look(&*sandbox, &path).await;
     fixture
         .fake_server
-        .script(Fault::RateLimit(Duration::from_secs(17)));
+        .script(InjectedFault::RateLimit(Duration::from_secs(17)));
     let limited = read(&*sandbox, &file).await.unwrap_err();
     assert_eq!(limited.kind(), ErrorKind::RateLimited);
     assert_eq!(limited.retry_after(), Some(Duration::from_secs(17)));
@@ -123,7 +127,7 @@ async fn refusals_have_their_kinds_and_delays() {
     ] {
         fixture
             .fake_server
-            .script(Fault::Refuse("files", status, message));
+            .script(InjectedFault::Refuse("files", status, message));
         let written = write(&*sandbox, &fixture.path("new"), b"x").await;
         assert_eq!(kind(written), expected, "{status}");
         fs::remove_file(fixture.path("new").to_text().unwrap()).unwrap();
@@ -148,7 +152,7 @@ async fn a_key_that_is_refused_is_no_missing_sandbox() {
 async fn r_8_an_upload_that_kept_less_is_noticed() {
     let fixture = DaytonaFixture::new().await;
     let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(Fault::KeepOnly(999));
+    fixture.fake_server.script(InjectedFault::KeepOnly(999));
     let written = write(&*sandbox, &fixture.path("new"), &[7; 1000]).await;
     assert_eq!(kind(written), ErrorKind::Truncated);
 }
@@ -157,7 +161,7 @@ async fn r_8_an_upload_that_kept_less_is_noticed() {
 async fn an_answer_that_was_lost_is_no_success() {
     let fixture = DaytonaFixture::new().await;
     let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(Fault::LoseAnswer);
+    fixture.fake_server.script(InjectedFault::LoseAnswer);
     let written = write(&*sandbox, &fixture.path("new"), b"x").await;
     assert_eq!(kind(written), ErrorKind::Unavailable);
 }
@@ -167,7 +171,7 @@ async fn output_that_is_cut_is_never_an_answer() {
     let fixture = DaytonaFixture::new().await;
     let sandbox = fixture.sandbox().await;
     for kept in [0, 3, 40] {
-        fixture.fake_server.script(Fault::CutOutput(kept));
+        fixture.fake_server.script(InjectedFault::CutOutput(kept));
         let said = sandbox.stat(&fixture.path(""), Follow::Yes).await;
         assert_eq!(kind(said), ErrorKind::Unavailable, "{kept}");
     }

@@ -51,13 +51,13 @@ impl CommandControl for EngineCommand {
 
 /// A supervised command of the engine.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct SupervisedEnd {
     client: Arc<Client>,
     id: String,
     command: Arc<SupervisedCommand>,
 }
 
-impl End {
+impl SupervisedEnd {
     pub(super) fn new(client: Arc<Client>, id: String, command: Arc<SupervisedCommand>) -> Self {
         Self {
             client,

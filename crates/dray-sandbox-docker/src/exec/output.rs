@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::io::AsyncWriteExt as _;
 
-use super::end::End;
+use super::end::SupervisedEnd;
 use super::{Input, Output};
 use crate::fault;
 
@@ -16,20 +16,25 @@ use crate::fault;
 const FAILED: &[u8] = b"OCI runtime exec failed: ";
 
 /// Everything that goes in and out of a running command.
-pub(super) struct Streams {
+pub(super) struct CommandStreams {
     output: Output,
     /// Feeds standard input; fails when its source does.
     feeding: Option<BoxFuture<'static, Result<(), Error>>>,
     stderr: StderrTail,
-    end: End,
+    end: SupervisedEnd,
     /// Whether nothing has come out yet.
     fresh: bool,
     /// What came out before it was known that it is output.
     held: Option<Bytes>,
 }
 
-impl Streams {
-    pub(super) fn new(output: Output, input: Input, stdin: Option<Body>, end: End) -> Self {
+impl CommandStreams {
+    pub(super) fn new(
+        output: Output,
+        input: Input,
+        stdin: Option<Body>,
+        end: SupervisedEnd,
+    ) -> Self {
         let feeding = stdin.map(|body| feed(input, body).boxed());
         Self {
             output,

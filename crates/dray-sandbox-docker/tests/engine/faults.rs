@@ -9,13 +9,13 @@ use dray_sandbox_docker::{Config, DockerBackend};
 use dray_types::{Clock, Period};
 
 use super::fixture::{address, kind, path};
-use super::scripted::{CONTAINER_ID, Scripted, answer, closing, described, packed};
+use super::scripted::{CONTAINER_ID, ScriptedEngine, answer, closing, described, packed};
 
 async fn open(
     version: &str,
     rules: Vec<(&'static str, Vec<u8>)>,
-) -> (Scripted, Result<Arc<dyn Sandbox>, Error>) {
-    let engine = Scripted::start(version, rules).await;
+) -> (ScriptedEngine, Result<Arc<dyn Sandbox>, Error>) {
+    let engine = ScriptedEngine::start(version, rules).await;
     let config = Config {
         endpoint: format!("http://{}", engine.address),
         answer_timeout: Period::secs(3),

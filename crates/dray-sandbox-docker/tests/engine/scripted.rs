@@ -13,13 +13,13 @@ pub(crate) const CONTAINER_ID: &str =
     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Answers by the first rule whose text stands in the first line of a request; never when the response is empty.
-pub(crate) struct Scripted {
+pub(crate) struct ScriptedEngine {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
     _serving: AbortOnDropHandle<()>,
 }
 
-impl Scripted {
+impl ScriptedEngine {
     pub(crate) async fn start(version: &str, rules: Vec<(&'static str, Vec<u8>)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

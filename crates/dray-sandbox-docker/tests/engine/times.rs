@@ -47,13 +47,13 @@ async fn settled(fixture: &ContainerFixture, at: &str) {
 }
 
 /// Changes a file on this host when its first bytes arrive.
-struct Meddling<F> {
+struct MeddlingSink<F> {
     sink: VecSink,
     meddle: Option<F>,
 }
 
 #[async_trait]
-impl<F: FnOnce() + Send + Sync> Sink for Meddling<F> {
+impl<F: FnOnce() + Send + Sync> Sink for MeddlingSink<F> {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         self.sink.begin(file).await
     }
@@ -157,7 +157,7 @@ fn rewrite(file: &Path, bytes: &[u8]) {
 async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
     let (fixture, _folder, file) = shared(&content(0)).await;
     let other = content(0xff);
-    let mut sink = Meddling {
+    let mut sink = MeddlingSink {
         sink: VecSink::default(),
         meddle: Some(|| rewrite(&file, &other)),
     };
@@ -173,7 +173,7 @@ async fn r_8_another_file_in_its_place_does_not_pass() {
     let other = content(0xff);
     let beside = folder.path().join("beside");
     std::fs::write(&beside, &other).unwrap();
-    let mut sink = Meddling {
+    let mut sink = MeddlingSink {
         sink: VecSink::default(),
         meddle: Some(|| std::fs::rename(&beside, &file).unwrap()),
     };

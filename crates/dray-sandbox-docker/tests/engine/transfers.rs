@@ -63,13 +63,13 @@ pub(crate) async fn get(
 }
 
 /// Bytes that are read only after something was done to the container.
-struct Swapping<'a> {
+struct SwappingSource<'a> {
     bytes: BytesSource,
     swap: std::sync::Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
 }
 
 #[async_trait]
-impl Source for Swapping<'_> {
+impl Source for SwappingSource<'_> {
     fn size(&self) -> u64 {
         self.bytes.size()
     }
@@ -197,7 +197,7 @@ async fn a_put_into_a_directory_that_becomes_a_link_writes_nothing_as_root() {
         .sh("mkdir /workspace/up; chown agent /workspace/up");
     let engine = engine(&fixture);
     let bytes: Vec<u8> = vec![7; 3 << 20];
-    let source = Swapping {
+    let source = SwappingSource {
         bytes: BytesSource::new(bytes),
         swap: std::sync::Mutex::new(Some(Box::new(|| {
             let swap = "cd /workspace && mv up old && ln -s /etc up";

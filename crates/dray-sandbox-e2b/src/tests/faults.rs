@@ -10,7 +10,7 @@ use dray_sandbox::{
 use dray_types::Secret;
 
 use super::{E2bFixture, ID, address};
-use crate::fake_server::Fault;
+use crate::fake_server::InjectedFault;
 use crate::{Config, E2bBackend};
 
 async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
@@ -50,7 +50,9 @@ async fn a_download_that_is_cut_is_never_whole_and_goes_on_by_a_range() {
     let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
     fs::write(path.to_text().unwrap(), &bytes).unwrap();
     let file = look(&*sandbox, &path).await;
-    fixture.fake_server.script(Fault::CutDownload(100_000));
+    fixture
+        .fake_server
+        .script(InjectedFault::CutDownload(100_000));
     let cut = kind(read(&*sandbox, &file, 0).await);
     assert!(
         matches!(cut, ErrorKind::Unavailable | ErrorKind::Truncated),
@@ -69,7 +71,7 @@ async fn a_range_that_is_ignored_is_not_taken_for_the_rest() {
     let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    fixture.fake_server.script(Fault::IgnoreRange);
+    fixture.fake_server.script(InjectedFault::IgnoreRange);
     assert_eq!(kind(read(&*sandbox, &file, 4).await), ErrorKind::Protocol);
 }
 
@@ -80,7 +82,7 @@ async fn a_clean_answer_of_another_length_is_a_change() {
     let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    fixture.fake_server.script(Fault::Instead(b"01234"));
+    fixture.fake_server.script(InjectedFault::Instead(b"01234"));
     let changed = ErrorKind::ChangedDuringTransfer;
     assert_eq!(kind(read(&*sandbox, &file, 0).await), changed);
 }
@@ -92,13 +94,15 @@ async fn a_sandbox_that_dies_in_the_middle_is_gone() {
     let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), vec![7; 300_000]).unwrap();
     let file = look(&*sandbox, &path).await;
-    fixture.fake_server.script(Fault::DieDuringDownload(1000));
+    fixture
+        .fake_server
+        .script(InjectedFault::DieDuringDownload(1000));
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(read(&*sandbox, &file, 0).await), gone);
     assert_eq!(kind(read(&*sandbox, &file, 1000).await), gone);
     fixture.fake_server.run(ID, fixture.folder.path());
     let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(Fault::DieDuringUpload);
+    fixture.fake_server.script(InjectedFault::DieDuringUpload);
     let written = write(&*sandbox, &fixture.path("new"), &vec![7; 300_000]).await;
     assert_eq!(kind(written), gone);
 }
@@ -110,7 +114,7 @@ async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
     let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
-    let fault = Fault::Refuse("/files", 502, "upstream request timeout");
+    let fault = InjectedFault::Refuse("/files", 502, "upstream request timeout");
     fixture.fake_server.script(fault);
     let refused = kind(read(&*sandbox, &file, 0).await);
     assert_eq!(refused, ErrorKind::Unavailable);
@@ -140,7 +144,7 @@ async fn refusals_have_their_kinds_and_delays() {
     let file = look(&*sandbox, &path).await;
     fixture
         .fake_server
-        .script(Fault::RateLimit(Duration::from_secs(17)));
+        .script(InjectedFault::RateLimit(Duration::from_secs(17)));
     let limited = read(&*sandbox, &file, 0).await.unwrap_err();
     assert_eq!(limited.kind(), ErrorKind::RateLimited);
     assert_eq!(limited.retry_after(), Some(Duration::from_secs(17)));
@@ -151,7 +155,7 @@ async fn refusals_have_their_kinds_and_delays() {
     ] {
         fixture
             .fake_server
-            .script(Fault::Refuse("/files", status, message));
+            .script(InjectedFault::Refuse("/files", status, message));
         let written = write(&*sandbox, &fixture.path("new"), b"x").await;
         assert_eq!(kind(written), expected, "{status}");
         fs::remove_file(fixture.path("new").to_text().unwrap()).unwrap();
@@ -180,7 +184,7 @@ async fn a_key_or_token_that_is_refused_is_no_missing_sandbox() {
 async fn r_8_an_upload_that_kept_less_is_noticed() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(Fault::KeepOnly(999));
+    fixture.fake_server.script(InjectedFault::KeepOnly(999));
     let written = write(&*sandbox, &fixture.path("new"), &[7; 1000]).await;
     assert_eq!(kind(written), ErrorKind::Truncated);
 }
@@ -189,7 +193,7 @@ async fn r_8_an_upload_that_kept_less_is_noticed() {
 async fn an_answer_that_was_lost_is_no_success() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
-    fixture.fake_server.script(Fault::LoseAnswer);
+    fixture.fake_server.script(InjectedFault::LoseAnswer);
     let written = write(&*sandbox, &fixture.path("new"), b"x").await;
     assert_eq!(kind(written), ErrorKind::Unavailable);
 }
@@ -199,7 +203,7 @@ async fn output_that_is_cut_is_never_an_answer() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
     for kept in [0, 3, 40, 200] {
-        fixture.fake_server.script(Fault::CutOutput(kept));
+        fixture.fake_server.script(InjectedFault::CutOutput(kept));
         let said = sandbox.stat(&fixture.path(""), Follow::Yes).await;
         assert_eq!(kind(said), ErrorKind::Unavailable, "{kept}");
     }
@@ -224,7 +228,7 @@ async fn a_target_elsewhere_is_replaced_by_a_command() {
     let (from, to) = (fixture.path("from"), fixture.path("to"));
     fs::write(from.to_text().unwrap(), b"new").unwrap();
     fs::write(to.to_text().unwrap(), b"old").unwrap();
-    let fault = Fault::Refuse("/filesystem", 500, "rename: invalid cross-device link");
+    let fault = InjectedFault::Refuse("/filesystem", 500, "rename: invalid cross-device link");
     fixture.fake_server.script(fault);
     sandbox.rename(&from, &to, true).await.unwrap();
     assert_eq!(fs::read(to.to_text().unwrap()).unwrap(), b"new");

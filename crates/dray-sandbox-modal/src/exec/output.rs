@@ -8,25 +8,25 @@ use dray_sandbox::{Error, ErrorKind};
 use tonic::{Code, Status, Streaming};
 
 use crate::fault;
-use crate::retry::Retry;
+use crate::retry::RequestRetries;
 use crate::router::{Access, Router};
 use crate::wire::{StdioPiece, StdioRead};
 
 const OUTPUT_CONTEXT: &str = "reading the output of a command";
 
 /// One of both outputs.
-pub(super) struct Output {
+pub(super) struct CommandOutput {
     router: Arc<Router>,
     exec_id: String,
     descriptor: i32,
     /// Bytes that were handed on.
     offset: u64,
     open: Option<(Streaming<StdioPiece>, Arc<Access>)>,
-    retry: Retry,
+    retry: RequestRetries,
     renewed: bool,
 }
 
-impl Output {
+impl CommandOutput {
     pub(super) fn new(router: Arc<Router>, exec_id: String, descriptor: i32) -> Self {
         Self {
             router,
@@ -34,7 +34,7 @@ impl Output {
             descriptor,
             offset: 0,
             open: None,
-            retry: Retry::default(),
+            retry: RequestRetries::default(),
             renewed: false,
         }
     }

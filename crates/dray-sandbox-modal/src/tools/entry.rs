@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// One entry. Its owners are names, from which no id follows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Found {
+pub(super) struct ToolEntry {
     name: String,
     #[serde(rename = "type")]
     kind: String,
@@ -21,7 +21,7 @@ fn nonsense(error: serde_json::Error) -> Error {
     Error::new(ErrorKind::Protocol, "not an entry of the file tool").caused_by(error)
 }
 
-impl Found {
+impl ToolEntry {
     pub(super) fn parse(response: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice(response).map_err(nonsense)
     }
@@ -101,7 +101,9 @@ mod tests {
     #[test]
     fn an_entry_is_what_the_tool_says_and_nothing_is_invented() {
         let path = SandboxPath::new("/w/l").unwrap();
-        let link = Found::parse(LINK).unwrap().metadata(&path, path.clone());
+        let link = ToolEntry::parse(LINK)
+            .unwrap()
+            .metadata(&path, path.clone());
         assert_eq!(
             (link.kind, link.size, link.mode),
             (FileKind::Symlink, 4, 0o777)
@@ -115,7 +117,7 @@ mod tests {
     fn what_is_neither_file_directory_nor_link_is_no_file() {
         let of = |kind: &str, mode: u32| {
             let text = format!(r#"{{"name":"x","type":"{kind}","size":0,"mode":{mode}}}"#);
-            Found::parse(text.as_bytes()).unwrap().kind()
+            ToolEntry::parse(text.as_bytes()).unwrap().kind()
         };
         assert_eq!(of("file", 0o644), FileKind::File);
         assert_eq!(of("file", 0o100_644), FileKind::File);
@@ -128,12 +130,15 @@ mod tests {
         let directory = SandboxPath::new("/w").unwrap();
         for name in ["../etc", "..", "", "a/b"] {
             let text = format!(r#"[{{"name":"{name}","type":"file","size":0,"mode":420}}]"#);
-            let found = Found::parse_all(text.as_bytes()).unwrap().remove(0);
+            let found = ToolEntry::parse_all(text.as_bytes()).unwrap().remove(0);
             assert_eq!(
                 found.entry(&directory).unwrap_err().kind(),
                 ErrorKind::Protocol
             );
         }
-        assert_eq!(Found::parse(b"[]").unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            ToolEntry::parse(b"[]").unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
 }

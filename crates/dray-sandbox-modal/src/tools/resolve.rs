@@ -4,7 +4,7 @@ use dray_sandbox::{Error, ErrorKind, FileKind, Follow, SandboxPath};
 use dray_sandbox_exec::Exec;
 
 use super::Tools;
-use super::entry::Found;
+use super::entry::ToolEntry;
 
 /// Links that are followed for one path, as in the kernel of Linux.
 const MOST_LINKS: usize = 40;
@@ -15,7 +15,7 @@ impl<E: Exec + 'static> Tools<E> {
         &self,
         path: &SandboxPath,
         follow: Follow,
-    ) -> Result<(SandboxPath, Found), Error> {
+    ) -> Result<(SandboxPath, ToolEntry), Error> {
         path.to_text()?;
         let mut real = SandboxPath::root();
         let mut found = None;

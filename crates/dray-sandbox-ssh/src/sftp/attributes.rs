@@ -2,7 +2,7 @@
 
 use dray_sandbox::{Error, FileKind};
 
-use super::wire::{Fields, nonsense};
+use super::wire::{FieldReader, nonsense};
 
 const ATTR_SIZE: u32 = 1;
 const ATTR_UIDGID: u32 = 2;
@@ -24,7 +24,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    pub(super) fn parse(fields: &mut Fields) -> Result<Self, Error> {
+    pub(super) fn parse(fields: &mut FieldReader) -> Result<Self, Error> {
         let flags = fields.u32()?;
         let mut found = Self::default();
         if flags & ATTR_SIZE != 0 {
@@ -91,7 +91,7 @@ mod tests {
         bytes.put_u32(2);
         bytes.put_u32(1);
         bytes.put_slice(&[0, 0, 0, 1, b'n', 0, 0, 0, 0]);
-        let mut fields = Fields::new(bytes.freeze());
+        let mut fields = FieldReader::new(bytes.freeze());
         let found = Attributes::parse(&mut fields).unwrap();
         assert!(fields.is_empty());
         assert_eq!(found.size, Some(5));
@@ -110,7 +110,7 @@ mod tests {
         let mut bytes = BytesMut::new();
         bytes.put_u32(ATTR_EXTENDED);
         bytes.put_u32(u32::MAX);
-        let refused = Attributes::parse(&mut Fields::new(bytes.freeze())).unwrap_err();
+        let refused = Attributes::parse(&mut FieldReader::new(bytes.freeze())).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Protocol);
     }
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::reply::Reply;
-use super::wire::{Fields, Packet, kind, nonsense};
+use super::wire::{FieldReader, Packet, kind, nonsense};
 use crate::session::Session;
 
 /// Largest answer: what OpenSSH allows itself.
@@ -262,7 +262,7 @@ impl Channel {
     }
 
     /// One packet: its type and what follows.
-    async fn packet(&mut self) -> Result<(u8, Fields), Error> {
+    async fn packet(&mut self) -> Result<(u8, FieldReader), Error> {
         self.fill(4).await?;
         let size = usize::try_from(self.buffer.get_u32()).unwrap_or(usize::MAX);
         // Text of start files reads as a length of a billion and more (sandbox-transfer 5.5).
@@ -275,7 +275,7 @@ impl Channel {
         self.fill(size).await?;
         // The data of a read stays in this buffer and is handed on without a copy.
         let mut packet = self.buffer.split_to(size).freeze();
-        Ok((packet.get_u8(), Fields::new(packet)))
+        Ok((packet.get_u8(), FieldReader::new(packet)))
     }
 
     /// Reads until the buffer has `size` bytes.

@@ -13,7 +13,7 @@ use super::attributes::Attributes;
 use super::channel::Channel;
 use super::diagnose;
 use super::files::lstat;
-use super::pool::Lease;
+use super::pool::ChannelLease;
 use super::reply::Reply;
 use super::wire::{kind, nonsense, open, status};
 
@@ -26,7 +26,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the regular file that was looked at, from `offset` on.
 pub(crate) async fn download(
-    mut lease: Lease,
+    mut lease: ChannelLease,
     file: &Metadata,
     offset: u64,
 ) -> Result<Body, Error> {
@@ -37,7 +37,7 @@ pub(crate) async fn download(
         Ok(handle) => handle,
         Err(error) => return Err(diagnose::missing(&mut lease, &file.real_path, error).await),
     };
-    let reading = Reading {
+    let reading = FileRead {
         lease,
         handle,
         size: file.size,
@@ -153,7 +153,7 @@ pub(super) fn regular(found: &Attributes) -> Result<(), Error> {
 
 /// A request under way, or its response that waits for its turn.
 #[derive(Debug)]
-struct Piece {
+struct PendingRead {
     id: u32,
     offset: u64,
     length: u32,
@@ -163,19 +163,19 @@ struct Piece {
 
 /// A file that is being read.
 #[derive(Debug)]
-struct Reading {
-    lease: Lease,
+struct FileRead {
+    lease: ChannelLease,
     handle: Bytes,
     size: u64,
     /// Where the next request begins.
     next: u64,
     /// In the order of their offsets.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<PendingRead>,
     /// Bytes asked for and not yet handed on.
     bytes: u64,
 }
 
-impl Reading {
+impl FileRead {
     /// The next bytes, or nothing at the end.
     async fn step(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
@@ -245,7 +245,7 @@ impl Reading {
     /// Notes a request and makes its packet.
     fn piece(&mut self, offset: u64, length: u32, first: bool) -> BytesMut {
         let (id, packet) = self.lease.request(kind::READ);
-        let piece = Piece {
+        let piece = PendingRead {
             id,
             offset,
             length,
@@ -264,7 +264,7 @@ impl Reading {
     async fn answer(&mut self) -> Result<(), Error> {
         let (id, reply) = self.lease.reply().await?;
         // Answers may come in any order; an id that was answered before is refused.
-        let waiting = |piece: &&mut Piece| piece.id == id && piece.response.is_none();
+        let waiting = |piece: &&mut PendingRead| piece.id == id && piece.response.is_none();
         let Some(piece) = self.pieces.iter_mut().find(waiting) else {
             return Err(nonsense("an answer to nothing that was asked"));
         };

@@ -25,7 +25,7 @@ const FSYNC_EXTENSION: &str = "fsync@openssh.com";
 
 /// The file that is written, or the rest of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Upload<'a> {
+pub(crate) struct UploadTarget<'a> {
     /// Path of the new file; nothing may be there unless `offset` is above 0.
     pub(crate) path: &'a SandboxPath,
     /// Bytes of the whole file.
@@ -39,7 +39,7 @@ pub(crate) struct Upload<'a> {
 /// Writes the body and makes sure that the host has all of it on its disk.
 pub(crate) async fn upload(
     channel: &mut Channel,
-    upload: Upload<'_>,
+    upload: UploadTarget<'_>,
     body: Body,
 ) -> Result<(), Error> {
     channel.writes();
@@ -73,7 +73,7 @@ pub(crate) async fn upload(
 }
 
 /// Opens a new file, or an existing one with exactly the bytes before `offset`.
-async fn open_new(channel: &mut Channel, upload: Upload<'_>) -> Result<Bytes, Error> {
+async fn open_new(channel: &mut Channel, upload: UploadTarget<'_>) -> Result<Bytes, Error> {
     let flags = if upload.offset == 0 {
         open::WRITE | open::CREATE | open::EXCLUSIVE
     } else {
@@ -123,10 +123,10 @@ async fn unopened(channel: &mut Channel, path: &SandboxPath, error: Error) -> Er
 async fn write_all(
     channel: &mut Channel,
     handle: &Bytes,
-    upload: Upload<'_>,
+    upload: UploadTarget<'_>,
     body: Body,
 ) -> Result<(), Error> {
-    let mut writing = Writing {
+    let mut writing = FileWrite {
         limit: channel.write_limit() as usize,
         channel,
         handle,
@@ -161,7 +161,7 @@ async fn write_all(
 }
 
 /// A file that is being written.
-struct Writing<'a> {
+struct FileWrite<'a> {
     channel: &'a mut Channel,
     handle: &'a Bytes,
     /// Most bytes of one request.
@@ -175,7 +175,7 @@ struct Writing<'a> {
     bytes: usize,
 }
 
-impl Writing<'_> {
+impl FileWrite<'_> {
     /// Sends everything and awaits every response.
     async fn pour(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
         while let Some(piece) = body.next().await {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::task::JoinSet;
 
-use super::group::Group;
+use super::group::ProcessGroup;
 use crate::fault;
 use crate::session::Session;
 
@@ -18,13 +18,13 @@ use crate::session::Session;
 const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A running command, shared by its two handles and its input.
-pub(super) struct Job {
-    state: Mutex<State>,
+pub(super) struct RemoteJob {
+    state: Mutex<JobState>,
 }
 
-struct State {
+struct JobState {
     /// `None` once the command has ended or was given up.
-    group: Option<Group>,
+    group: Option<ProcessGroup>,
     /// `None` once the end is awaited or the command was given up.
     session: Option<Session>,
     /// The task that feeds it.
@@ -33,10 +33,10 @@ struct State {
     end: Option<Result<Exit, (ErrorKind, String)>>,
 }
 
-impl Job {
-    pub(super) fn new(group: Group, session: Session) -> Arc<Self> {
+impl RemoteJob {
+    pub(super) fn new(group: ProcessGroup, session: Session) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(JobState {
                 group: Some(group),
                 session: Some(session),
                 input: JoinSet::new(),
@@ -54,12 +54,12 @@ impl Job {
 
     /// The two handles for the caller. `first` came before the rest of `stdout`.
     pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> Running {
-        let output = Output {
-            job: Half(Arc::clone(&self)),
+        let output = JobOutput {
+            job: JobHandle(Arc::clone(&self)),
             stdout,
             first,
         };
-        let half = Half(self);
+        let half = JobHandle(self);
         Running {
             stdout: Body::new(stream::try_unfold(Some(output), |state| async {
                 let Some(mut output) = state else {
@@ -71,7 +71,7 @@ impl Job {
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, JobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +127,7 @@ impl Job {
                 .end
                 .get_or_insert(Err((why.kind(), why.context().to_owned())));
             // Killed before the pipe closes, or the command would see a clean end of its input and keep half a file.
-            state.group.as_ref().map(Group::kill)
+            state.group.as_ref().map(ProcessGroup::kill)
         };
         if let Some(killing) = killing {
             killing.await;
@@ -136,22 +136,22 @@ impl Job {
 }
 
 /// One of the two handles that a caller holds.
-struct Half(Arc<Job>);
+struct JobHandle(Arc<RemoteJob>);
 
-impl Drop for Half {
+impl Drop for JobHandle {
     fn drop(&mut self) {
         self.0.give_up();
     }
 }
 
 /// The standard output of a command.
-struct Output {
-    job: Half,
+struct JobOutput {
+    job: JobHandle,
     stdout: ChildStdout,
     first: Bytes,
 }
 
-impl Output {
+impl JobOutput {
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if !self.first.is_empty() {
             return Ok(Some(std::mem::take(&mut self.first)));
@@ -170,7 +170,7 @@ impl Output {
 }
 
 /// Feeds a command. A body that fails must not look like one that ends.
-async fn feed(job: Weak<Job>, mut pipe: ChildStdin, mut body: Body) {
+async fn feed(job: Weak<RemoteJob>, mut pipe: ChildStdin, mut body: Body) {
     while let Some(piece) = body.next().await {
         match piece {
             Ok(piece) => {

@@ -11,13 +11,13 @@ use crate::config::{Config, Settings};
 use crate::sftp::{self, Pool};
 use crate::target::Target;
 
-struct Host {
+struct ShellFixture {
     server: Sshd,
     shell: Shell,
     _control: tempfile::TempDir,
 }
 
-async fn host(options: &Options) -> Host {
+async fn host(options: &Options) -> ShellFixture {
     let server = Sshd::start(options);
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let settings = Settings::new(Config {
@@ -29,8 +29,8 @@ async fn host(options: &Options) -> Host {
     .unwrap();
     let target = Target::parse(&format!("{}@127.0.0.1:{}", server.user(), server.port())).unwrap();
     let client = Client::new(Arc::new(settings), target);
-    let link = Arc::new(Link::new(client).await.unwrap());
-    Host {
+    let link = Arc::new(HostLink::new(client).await.unwrap());
+    ShellFixture {
         server,
         shell: Shell::new(link),
         _control: control,

@@ -28,13 +28,13 @@ use dray_testkit::sshd::{Options, Sshd};
 
 /// A server, a directory on it, and a backend that may log in.
 #[derive(Debug)]
-struct Host {
+struct SshFixture {
     server: Sshd,
     control: tempfile::TempDir,
     work: tempfile::TempDir,
 }
 
-impl Host {
+impl SshFixture {
     fn start(options: &Options) -> Self {
         Self {
             server: Sshd::start(options),

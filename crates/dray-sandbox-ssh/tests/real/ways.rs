@@ -3,10 +3,10 @@
 use dray_sandbox::{Transport, Write};
 use dray_testkit::sshd::{Options, Sftp};
 
-use crate::{Host, read, write};
+use crate::{SshFixture, read, write};
 
-async fn transports(options: &Options) -> (Host, Vec<Transport>) {
-    let host = Host::start(options);
+async fn transports(options: &Options) -> (SshFixture, Vec<Transport>) {
+    let host = SshFixture::start(options);
     let sandbox = host.open().await;
     let path = host.path("file");
     write(&*sandbox, &path, b"text").await.unwrap();
@@ -52,7 +52,7 @@ async fn where_start_files_print_into_sftp_there_are_commands() {
 
 #[tokio::test]
 async fn r_10_a_write_goes_on_after_the_connection_was_lost() {
-    let mut host = Host::start(&Options::default());
+    let mut host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("part", "first ");
     host.server.restart();
@@ -73,7 +73,7 @@ async fn r_10_a_write_goes_on_after_the_connection_was_lost() {
 
 #[tokio::test]
 async fn a_tree_comes_and_goes_as_tar_but_never_into_a_home_directory() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     std::fs::create_dir(host.session().join("from")).unwrap();
     std::fs::write(host.session().join("from/a"), "text").unwrap();

@@ -11,10 +11,10 @@ use super::server::{
 };
 use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
-use crate::sftp::{Lease, download};
+use crate::sftp::{ChannelLease, download};
 
 async fn read(channel: Channel, size: u64, offset: u64) -> Result<Vec<u8>, Error> {
-    let body = download(Lease::from(channel), &file(size), offset).await?;
+    let body = download(ChannelLease::from(channel), &file(size), offset).await?;
     body.read_all(10 << 20).await
 }
 
@@ -28,7 +28,7 @@ async fn r_12_little_is_asked_for_ahead_of_the_reader() {
         None
     })
     .await;
-    let mut body = download(Lease::from(channel), &file(20 << 20), 0)
+    let mut body = download(ChannelLease::from(channel), &file(20 << 20), 0)
         .await
         .unwrap();
     let first = body.next().await.unwrap().unwrap();
