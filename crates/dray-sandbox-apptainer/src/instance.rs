@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use dray_sandbox::{Error, ErrorKind};
-use dray_sandbox_exec::{Exec as _, Guard, LocalExec};
+use dray_sandbox_exec::{Exec as _, IncarnationGuard, LocalExec};
 use serde::Deserialize;
 
 /// Most bytes of a list of instances.
@@ -112,7 +112,7 @@ impl SameInstance {
 }
 
 #[async_trait]
-impl Guard for SameInstance {
+impl IncarnationGuard for SameInstance {
     async fn check(&self) -> Result<(), Error> {
         if self.instance.incarnation().await? == self.incarnation {
             return Ok(());

@@ -7,7 +7,7 @@ use dray_sandbox::{
     Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
     SandboxPath, Transport, Write,
 };
-use dray_sandbox_exec::{ExecFiles, Guard, Guarded, LocalExec};
+use dray_sandbox_exec::{ExecFiles, GuardedExec, IncarnationGuard, LocalExec};
 
 use crate::exchange::Bound;
 
@@ -15,15 +15,19 @@ use crate::exchange::Bound;
 #[derive(Debug)]
 pub(crate) struct ApptainerSandbox {
     handle: Handle,
-    guard: Arc<dyn Guard>,
-    pub(crate) files: ExecFiles<Guarded<LocalExec>>,
+    guard: Arc<dyn IncarnationGuard>,
+    pub(crate) files: ExecFiles<GuardedExec<LocalExec>>,
     pub(crate) bound: Option<Bound>,
     /// Commands run in `/`, so where they run does not say where the user works.
     pub(crate) home_is_working_directory: bool,
 }
 
 impl ApptainerSandbox {
-    pub(crate) fn new(handle: Handle, exec: Guarded<LocalExec>, guard: Arc<dyn Guard>) -> Self {
+    pub(crate) fn new(
+        handle: Handle,
+        exec: GuardedExec<LocalExec>,
+        guard: Arc<dyn IncarnationGuard>,
+    ) -> Self {
         Self {
             handle,
             guard,

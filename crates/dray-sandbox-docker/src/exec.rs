@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use bollard::exec::{StartExecOptions, StartExecResults};
 use bollard::models::ExecConfig;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Channel, Exec, MARK_VARIABLE, Running, Supervisor, new_mark};
+use dray_sandbox_exec::{Channel, Exec, MARK_VARIABLE, RunningCommand, Supervisor, new_mark};
 use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
@@ -86,7 +86,7 @@ impl Exec for DockerExec {
         self.supervisor.is_settled()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.supervisor.settle().await;
         let mark = new_mark();
         let config = ExecConfig {
@@ -112,7 +112,7 @@ impl Exec for DockerExec {
         let streams = Streams::new(output, input, stdin, end.clone());
         let stderr = streams.stderr();
         let stdout = streams.into_body(end.guard());
-        Ok(Running {
+        Ok(RunningCommand {
             stdout,
             end: Box::pin(end.wait(guard, stderr)),
         })

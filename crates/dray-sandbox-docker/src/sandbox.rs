@@ -66,7 +66,7 @@ impl DockerSandbox {
             handle,
             known,
             mounts,
-            commands: ExecFiles::new(exec).with_standing_shell(),
+            commands: ExecFiles::new(exec).with_persistent_shell(),
             user: OnceCell::new(),
             shell_less: AtomicBool::new(false),
             stopped: AtomicBool::new(false),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{Arguments, Channel, Exec};
 use super::local::LocalExec;
-use super::sandbox::{ExecSandbox, Guard, Guarded};
+use super::sandbox::{ExecSandbox, GuardedExec, IncarnationGuard};
 
 /// Longest identity of an incarnation in bytes.
 const LONGEST_INCARNATION: usize = 1024;
@@ -151,7 +151,7 @@ impl Backend for CommandBackend {
         Ok(if config.incarnation.is_empty() {
             Arc::new(ExecSandbox::new(handle.clone(), exec))
         } else {
-            let exec = Guarded::new(exec, Arc::new(guard));
+            let exec = GuardedExec::new(exec, Arc::new(guard));
             Arc::new(ExecSandbox::new(handle.clone(), exec))
         })
     }
@@ -165,7 +165,7 @@ struct SameIncarnation {
 }
 
 #[async_trait]
-impl Guard for SameIncarnation {
+impl IncarnationGuard for SameIncarnation {
     async fn check(&self) -> Result<(), Error> {
         if incarnation(&self.config).await? == self.incarnation {
             Ok(())

@@ -23,12 +23,12 @@ const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// Records whether the source of an input failed, so that its error is reported and not that of a command cut short.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(super) struct WatchedInput {
     failure: Mutex<Option<Error>>,
     failed: Notify,
 }
 
-impl Input {
+impl WatchedInput {
     /// Wraps a body so that its failure is recorded.
     pub(super) fn watch(body: Body) -> (Arc<Self>, Body) {
         let input = Arc::new(Self::default());
@@ -222,7 +222,7 @@ mod tests {
             ErrorKind::RateLimited,
             "wait",
         ))]));
-        let (input, mut body) = Input::watch(broken);
+        let (input, mut body) = WatchedInput::watch(broken);
         let response = async {
             while let Some(piece) = body.next().await {
                 piece?;

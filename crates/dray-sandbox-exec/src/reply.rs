@@ -5,8 +5,8 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use rand::RngCore as _;
 
-use super::channel::{Channel, Exec, Running};
-use super::decode::Decoder;
+use super::channel::{Channel, Exec, RunningCommand};
+use super::decode::TextDecoder;
 use super::failure::{kind_of_text, unanswered};
 
 /// The beginning of every script: functions that all of them use.
@@ -97,7 +97,7 @@ impl Reply {
 
     /// Takes the response of a running script, at most `limit` bytes of it.
     pub(super) async fn collect(
-        mut running: Running,
+        mut running: RunningCommand,
         nonce: &Nonce,
         limit: usize,
     ) -> Result<Self, Error> {
@@ -170,7 +170,7 @@ impl Reply {
         let Some((how, rest)) = begin(output, nonce) else {
             return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
         };
-        let mut decoder = Decoder::new(&how)?;
+        let mut decoder = TextDecoder::new(&how)?;
         let payload = match how.as_str() {
             "raw" => rest.to_vec(),
             _ => decoder.feed(rest)?,
@@ -254,7 +254,7 @@ fn decode(how: &str, payload: &[u8]) -> Result<Vec<u8>, Error> {
     if how == "raw" {
         return Ok(payload.to_vec());
     }
-    let mut decoder = Decoder::new(how)?;
+    let mut decoder = TextDecoder::new(how)?;
     let decoded = decoder.feed(payload)?;
     decoder.finish()?;
     Ok(decoded)

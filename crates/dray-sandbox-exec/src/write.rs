@@ -31,14 +31,14 @@ const REASON_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The coding of the bytes on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
+enum WriteCoding {
     None,
     Raw,
     Base64,
     Gzip,
 }
 
-impl Coding {
+impl WriteCoding {
     const fn as_bytes(self) -> &'static [u8] {
         match self {
             Self::None => b"none",
@@ -90,7 +90,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         if left == 0 {
             // There is nothing to send, but the body may still be longer than it should.
             body.read_all(0).await?;
-            let reply = self.put(write, Coding::None, (0, false), None).await?;
+            let reply = self.put(write, WriteCoding::None, (0, false), None).await?;
             return arrived(&reply, write.size).map(|()| None);
         }
         if !channel.input {
@@ -104,15 +104,15 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 (_, body) => (false, body),
             };
             if helps {
-                (Coding::Gzip, 0, base64_lines(compressed(body)))
+                (WriteCoding::Gzip, 0, base64_lines(compressed(body)))
             } else {
-                (Coding::Base64, lines_length(left), base64_lines(body))
+                (WriteCoding::Base64, lines_length(left), base64_lines(body))
             }
         } else {
-            (Coding::Raw, left, body)
+            (WriteCoding::Raw, left, body)
         };
         // The shell reads commands after the input, so its script must count the bytes itself.
-        let lent = self.lends().filter(|_| coding == Coding::Raw);
+        let lent = self.lends().filter(|_| coding == WriteCoding::Raw);
         let ends = channel.input_end && lent.is_none();
         let length = if ends { 0 } else { length };
         // A digest beside the write would not cover the bytes before `offset`.
@@ -128,7 +128,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     async fn put(
         &self,
         write: Write<'_>,
-        coding: Coding,
+        coding: WriteCoding,
         (length, digest): (u64, bool),
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
@@ -142,9 +142,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
             yes_or_no(digest),
         ];
         let asked = match (self.lends(), stdin) {
-            (Some(standing), Some(stdin)) if coding == Coding::Raw => {
+            (Some(persistent_shell), Some(stdin)) if coding == WriteCoding::Raw => {
                 let exec = self.exec.as_ref();
-                standing
+                persistent_shell
                     .ask_with_input(exec, WRITE_SCRIPT, &arguments, stdin, LONGEST_ANSWER)
                     .await
             }
@@ -182,7 +182,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
         // Creates the file exclusively; the pieces are appended to it.
         if write.offset == 0 {
             let nothing = Write { size: 0, ..write };
-            let reply = self.put(nothing, Coding::None, (0, false), None).await?;
+            let reply = self
+                .put(nothing, WriteCoding::None, (0, false), None)
+                .await?;
             reply.check("text")?;
         }
         let mut offset = write.offset;
@@ -217,8 +219,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ) -> Result<u64, Error> {
         let packed = (squeeze && shrinks(&chunk)).then(|| gzip(&chunk)).flatten();
         let (coding, text) = match packed {
-            Some(packed) => (Coding::Gzip, lines(&packed)),
-            None => (Coding::Base64, lines(&chunk)),
+            Some(packed) => (WriteCoding::Gzip, lines(&packed)),
+            None => (WriteCoding::Base64, lines(&chunk)),
         };
         let arguments: [&[u8]; 7] = [
             write.path.as_bytes(),

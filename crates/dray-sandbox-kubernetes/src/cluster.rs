@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::fault::{self, Status};
+use crate::fault::{self, StatusBody};
 use crate::pod::Pod;
 use crate::target::Target;
 
@@ -39,7 +39,7 @@ pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// The stream of a command that was accepted.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedStream {
     pub(crate) socket: Socket,
     /// Whether the end of stdin can be signalled (v5; v4 cannot).
     pub(crate) half_close: bool,
@@ -80,7 +80,7 @@ impl Cluster {
 
     /// Gets a pod, as the API server knows it now.
     pub(crate) async fn pod(&self, target: &Target) -> Result<Pod, Error> {
-        let ask = Ask {
+        let ask = RepeatableRequest {
             doing: "asking for a pod",
             method: Method::GET,
             uri: target.path(),
@@ -100,7 +100,7 @@ impl Cluster {
         let mut headers = HeaderMap::new();
         let kind = "application/strategic-merge-patch+json";
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-        let ask = Ask {
+        let ask = RepeatableRequest {
             doing: "changing a pod",
             method: Method::PATCH,
             uri: format!("{}/{part}", target.path()),
@@ -110,7 +110,7 @@ impl Cluster {
         self.answer(ask).await
     }
 
-    async fn answer(&self, ask: Ask) -> Result<Pod, Error> {
+    async fn answer(&self, ask: RepeatableRequest) -> Result<Pod, Error> {
         let doing = ask.doing;
         let response = self.send(&ask).await?;
         let body = self.read(doing, response).await?;
@@ -125,9 +125,9 @@ impl Cluster {
         container: &str,
         argv: &[String],
         stdin: bool,
-    ) -> Result<Accepted, Error> {
+    ) -> Result<AcceptedStream, Error> {
         let key = generate_key();
-        let ask = Ask {
+        let ask = RepeatableRequest {
             doing: "starting a command",
             method: Method::GET,
             uri: exec_uri(target, container, argv, stdin)?,
@@ -153,11 +153,11 @@ impl Cluster {
             .max_frame_size(Some(LONGEST_MESSAGE));
         let io = TokioIo::new(upgraded);
         let socket = WebSocketStream::from_raw_socket(io, Role::Client, Some(limits)).await;
-        Ok(Accepted { socket, half_close })
+        Ok(AcceptedStream { socket, half_close })
     }
 
     /// Sends a request, and again with fresh credentials when the first ones are refused.
-    async fn send(&self, ask: &Ask) -> Result<Response<Body>, Error> {
+    async fn send(&self, ask: &RepeatableRequest) -> Result<Response<Body>, Error> {
         let (made, client) = self.client(0).await?;
         let response = self.send_with(&client, ask).await?;
         // Projected tokens are rotated; the file holds a new one before the old one expires (sandbox-transfer 6.4).
@@ -175,9 +175,9 @@ impl Cluster {
         let retry_after = retry_after(response.headers());
         let body = self.read(ask.doing, response).await.unwrap_or_default();
         // A proxy in between may send a page instead of a Status.
-        let said = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
+        let said = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
             message: String::from_utf8_lossy(&body).into_owned(),
-            ..Status::default()
+            ..StatusBody::default()
         });
         Err(fault::refused(
             ask.doing,
@@ -187,7 +187,11 @@ impl Cluster {
         ))
     }
 
-    async fn send_with(&self, client: &kube::Client, ask: &Ask) -> Result<Response<Body>, Error> {
+    async fn send_with(
+        &self,
+        client: &kube::Client,
+        ask: &RepeatableRequest,
+    ) -> Result<Response<Body>, Error> {
         let sent = client.send(ask.request()?);
         match timeout(self.config.answer_timeout.as_duration(), sent).await {
             Ok(Ok(response)) => Ok(response),
@@ -252,7 +256,7 @@ impl Cluster {
 }
 
 /// A request that can be built, and so sent, twice.
-struct Ask {
+struct RepeatableRequest {
     doing: &'static str,
     method: Method,
     uri: String,
@@ -260,7 +264,7 @@ struct Ask {
     body: Vec<u8>,
 }
 
-impl Ask {
+impl RepeatableRequest {
     fn request(&self) -> Result<Request<Body>, Error> {
         let mut request = Request::builder()
             .method(self.method.clone())

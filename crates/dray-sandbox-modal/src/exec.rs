@@ -14,7 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dray_sandbox::{Body, Error, ErrorKind};
 use dray_sandbox_exec::{
-    Channel, Exec, Exit, KillGuard, MARK_VARIABLE, Running, StderrTail, SupervisedCommand,
+    Channel, CommandExit, Exec, KillGuard, MARK_VARIABLE, RunningCommand, StderrTail,
+    SupervisedCommand,
 };
 use futures_util::stream;
 use tokio::task::JoinSet;
@@ -115,7 +116,7 @@ impl Exec for ModalExec {
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let argv = text(argv)?;
         self.router.supervisor().settle().await;
         let exec_id = Uuid::new_v4().to_string();
@@ -146,7 +147,7 @@ impl Exec for ModalExec {
             command,
             guard,
         };
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: body(stdout, reading, Arc::clone(&broken)),
             end: Box::pin(ended(ending, stderr, feeding, broken)),
         })
@@ -194,7 +195,7 @@ async fn ended(
     mut stderr: CommandOutput,
     mut feeding: JoinSet<()>,
     broken: Arc<InputFailure>,
-) -> Result<Exit, Error> {
+) -> Result<CommandExit, Error> {
     let tail = StderrTail::default();
     let status = {
         let waiting = end::wait(&ending.router, &ending.exec_id, &ending.command);
@@ -225,7 +226,7 @@ async fn ended(
     if let Some(error) = broken.take() {
         return Err(error);
     }
-    Ok(Exit {
+    Ok(CommandExit {
         status,
         stderr: tail.text(),
     })

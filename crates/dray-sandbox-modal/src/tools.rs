@@ -6,7 +6,7 @@ mod resolve;
 use std::sync::Arc;
 
 use dray_sandbox::{Body, Error, ErrorKind, Fingerprint, Follow, Listing, Metadata, SandboxPath};
-use dray_sandbox_exec::{Exec, Exit, Running, kind_of_text};
+use dray_sandbox_exec::{CommandExit, Exec, RunningCommand, kind_of_text};
 use dray_types::Sha256Digest;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,11 @@ impl<E: Exec + 'static> Tools<E> {
         Self { exec }
     }
 
-    async fn run(&self, command: &ToolCommand<'_>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(
+        &self,
+        command: &ToolCommand<'_>,
+        stdin: Option<Body>,
+    ) -> Result<RunningCommand, Error> {
         let argument = serde_json::to_vec(command)
             .map_err(|error| Error::new(ErrorKind::Protocol, "not a command").caused_by(error))?;
         self.exec
@@ -190,7 +194,7 @@ pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
 }
 
 /// Fails unless the tool succeeded.
-fn done(command: &ToolCommand<'_>, exit: &Exit) -> Result<(), Error> {
+fn done(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error> {
     if exit.status == 0 {
         return Ok(());
     }
@@ -230,7 +234,7 @@ mod tests {
     use super::*;
 
     fn refused(status: i32, stderr: &str) -> ErrorKind {
-        let exit = Exit {
+        let exit = CommandExit {
             status,
             stderr: stderr.to_owned(),
         };
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_file_in_the_place_of_a_parent_is_not_a_file_that_exists() {
-        let exit = Exit {
+        let exit = CommandExit {
             status: 1,
             stderr: r#"{"error_kind":"AlreadyExists","message":"m"}"#.to_owned(),
         };

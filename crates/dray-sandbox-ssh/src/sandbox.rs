@@ -60,7 +60,7 @@ impl SshSandbox {
             seen: AtomicU64::new(link.generation()),
             link,
             pool,
-            exec: ExecFiles::new(shell).with_standing_shell(),
+            exec: ExecFiles::new(shell).with_persistent_shell(),
             found,
             directory,
             checking: Mutex::new(()),

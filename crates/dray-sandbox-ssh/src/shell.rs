@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, quote};
+use dray_sandbox_exec::{Arguments, Channel, CommandExit, Exec, RunningCommand, quote};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
@@ -56,7 +56,7 @@ impl Shell {
         &self,
         argv: Vec<Vec<u8>>,
         limit: usize,
-    ) -> Result<(Exit, Vec<u8>), Error> {
+    ) -> Result<(CommandExit, Vec<u8>), Error> {
         let running = self.run(argv, None).await?;
         let output = running.stdout.read_all(limit).await?;
         Ok((running.end.await?, output))
@@ -227,7 +227,7 @@ impl Exec for Shell {
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let started = self.start(&argv, stdin.is_some()).await?;
         let job = RemoteJob::new(started.group, started.session);
         if let (Some(pipe), Some(body)) = (started.stdin, stdin) {

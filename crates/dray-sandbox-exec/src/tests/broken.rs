@@ -7,8 +7,8 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::Transport;
 use futures_util::{FutureExt as _, StreamExt as _, future, stream};
 
-use super::fixture::{ExecFixture, Tools, Way, body, random, write};
-use crate::{Channel, Exec, ExecFiles, LocalExec, Running};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, write};
+use crate::{Channel, Exec, ExecFiles, LocalExec, RunningCommand};
 
 const RAW: Transport = Transport::ExecRaw;
 const TEXT: Transport = Transport::ExecBase64;
@@ -17,7 +17,7 @@ const CUT: &str = "/usr/bin/head -c 1000; exit 1";
 
 /// What comes of a response before the channel breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum KeptOutput {
     All,
     Half,
     Nothing,
@@ -25,18 +25,18 @@ enum Heard {
 
 /// Lets every command that writes a file run to its end, and breaks after so much of its response.
 #[derive(Debug)]
-struct Breaking {
+struct BreakingExec {
     exec: LocalExec,
-    heard: Heard,
+    heard: KeptOutput,
 }
 
 #[async_trait]
-impl Exec for Breaking {
+impl Exec for BreakingExec {
     fn channel(&self) -> Channel {
         self.exec.channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let writes = String::from_utf8_lossy(&argv[2]).contains("\nput()");
         let running = self.exec.run(argv, stdin).await?;
         if !writes {
@@ -45,13 +45,13 @@ impl Exec for Breaking {
         let mut said = running.stdout.read_all(1 << 20).await?;
         let exit = running.end.await?;
         match self.heard {
-            Heard::All => {}
-            Heard::Half => said.truncate(said.len() / 2),
-            Heard::Nothing => said.clear(),
+            KeptOutput::All => {}
+            KeptOutput::Half => said.truncate(said.len() / 2),
+            KeptOutput::Nothing => said.clear(),
         }
         let reset = Error::new(ErrorKind::Unavailable, "connection reset");
         let said = stream::iter([Ok(Bytes::from(said))]);
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: Body::new(said.chain(stream::iter([Err(reset)]))),
             end: future::ready(Ok(exit)).boxed(),
         })
@@ -63,15 +63,15 @@ fn full(tool: &str, left: u32) -> ExecFixture {
     let df = format!(
         "echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'; echo 'disk 9 9 {left} 99% /'"
     );
-    ExecFixture::new(Tools::Dash, Way::Pipe)
+    ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe)
         .with_fake("cat", tool)
         .with_fake("base64", tool)
         .with_fake("df", &df)
 }
 
-async fn put(fixture: &ExecFixture, heard: Heard, transport: Transport) -> Result<(), Error> {
+async fn put(fixture: &ExecFixture, heard: KeptOutput, transport: Transport) -> Result<(), Error> {
     let exec = fixture.exec();
-    let files = ExecFiles::new(Breaking { exec, heard });
+    let files = ExecFiles::new(BreakingExec { exec, heard });
     let bytes = random(100_000);
     let path = fixture.path(format!("{transport:?}"));
     let order = write(&path, transport, bytes.len());
@@ -82,7 +82,7 @@ async fn put(fixture: &ExecFixture, heard: Heard, transport: Transport) -> Resul
 async fn r_15_what_was_said_before_the_channel_broke_is_the_reason() {
     for transport in [RAW, TEXT] {
         let fixture = full(FULL, 4096);
-        let error = put(&fixture, Heard::All, transport).await.unwrap_err();
+        let error = put(&fixture, KeptOutput::All, transport).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {error:?}");
     }
 }
@@ -90,7 +90,7 @@ async fn r_15_what_was_said_before_the_channel_broke_is_the_reason() {
 #[tokio::test]
 async fn r_15_a_full_disk_is_looked_for_when_a_channel_breaks_without_a_reason() {
     for transport in [RAW, TEXT] {
-        for heard in [Heard::Half, Heard::Nothing] {
+        for heard in [KeptOutput::Half, KeptOutput::Nothing] {
             let fixture = full(CUT, 0);
             let error = put(&fixture, heard, transport).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {heard:?}");
@@ -102,7 +102,7 @@ async fn r_15_a_full_disk_is_looked_for_when_a_channel_breaks_without_a_reason()
 
 #[tokio::test]
 async fn a_channel_that_breaks_over_a_disk_with_room_is_unavailable() {
-    for heard in [Heard::Half, Heard::Nothing] {
+    for heard in [KeptOutput::Half, KeptOutput::Nothing] {
         let error = put(&full(CUT, 4096), heard, RAW).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{heard:?}");
         assert_eq!(error.context(), "connection reset");
@@ -111,9 +111,9 @@ async fn a_channel_that_breaks_over_a_disk_with_room_is_unavailable() {
 
 #[tokio::test]
 async fn a_file_that_arrived_before_the_channel_broke_has_arrived() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
-    put(&fixture, Heard::All, RAW).await.unwrap();
-    let error = put(&fixture, Heard::Half, TEXT).await.unwrap_err();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    put(&fixture, KeptOutput::All, RAW).await.unwrap();
+    let error = put(&fixture, KeptOutput::Half, TEXT).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
@@ -125,9 +125,9 @@ async fn a_full_disk_is_looked_for_where_pieces_travel_as_arguments() {
         ..fixture.exec().channel()
     };
     // The file is made; the pieces are what breaks.
-    let files = ExecFiles::new(Pieces(Breaking {
+    let files = ExecFiles::new(ChunkBreakingExec(BreakingExec {
         exec: fixture.exec().with_channel(channel),
-        heard: Heard::Nothing,
+        heard: KeptOutput::Nothing,
     }));
     let bytes = random(100_000);
     let path = fixture.path("f");
@@ -138,15 +138,15 @@ async fn a_full_disk_is_looked_for_where_pieces_travel_as_arguments() {
 
 /// Breaks only under commands that carry a piece.
 #[derive(Debug)]
-struct Pieces(Breaking);
+struct ChunkBreakingExec(BreakingExec);
 
 #[async_trait]
-impl Exec for Pieces {
+impl Exec for ChunkBreakingExec {
     fn channel(&self) -> Channel {
         self.0.channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         if String::from_utf8_lossy(&argv[2]).contains("Appends one piece") {
             self.0.run(argv, stdin).await
         } else {
@@ -157,10 +157,10 @@ impl Exec for Pieces {
 
 #[tokio::test]
 async fn a_tree_that_does_not_fit_says_so_over_a_channel_that_breaks() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe).with_fake("tar", FULL);
-    let files = ExecFiles::new(Breaking {
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("tar", FULL);
+    let files = ExecFiles::new(BreakingExec {
         exec: fixture.exec(),
-        heard: Heard::All,
+        heard: KeptOutput::All,
     });
     let path = fixture.path("folder");
     std::fs::create_dir(fixture.work().join("folder")).unwrap();

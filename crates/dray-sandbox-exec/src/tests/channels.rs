@@ -6,8 +6,8 @@ use dray_sandbox::backend::{Follow, Read, Write};
 use dray_sandbox::error::ErrorKind;
 use dray_sandbox::metadata::Transport;
 
-use super::fixture::{ExecFixture, Tools, Way, body, random, read, write};
-use super::scripted::Watched;
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, write};
+use super::scripted::CountingExec;
 use crate::{Channel, Exec as _, ExecFiles};
 
 const TEXT: Transport = Transport::ExecBase64;
@@ -19,13 +19,13 @@ fn log(size: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn r_3_text_travels_compressed_and_noise_does_not() {
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         for (name, bytes, most, least) in [
             ("log", log(1 << 20), 20_000, 0),
             ("noise", random(1 << 20), 1_450_000, 1_390_000),
         ] {
-            let files = ExecFiles::new(Watched::new(fixture.exec()));
+            let files = ExecFiles::new(CountingExec::new(fixture.exec()));
             let path = fixture.path(name);
             let order = write(&path, TEXT, bytes.len());
             files.write(order, body(&bytes)).await.unwrap();
@@ -41,7 +41,7 @@ async fn r_3_text_travels_compressed_and_noise_does_not() {
 #[tokio::test]
 async fn without_gzip_nothing_is_compressed() {
     let all = ["stat", "chmod", "cat", "head", "readlink", "base64"];
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe).with(&all);
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&all);
     let bytes = log(200_000);
     let path = fixture.path("log");
     let files = fixture.files();
@@ -55,18 +55,18 @@ async fn without_gzip_nothing_is_compressed() {
 #[tokio::test]
 async fn nothing_exceeds_what_the_channel_carries() {
     for (tools, arguments, output) in [
-        (Tools::Dash, 16_384, 4_096),
-        (Tools::BusyBox, 65_536, 50_000),
-        (Tools::Bash, 131_071, 1 << 20),
+        (ToolSet::Dash, 16_384, 4_096),
+        (ToolSet::BusyBox, 65_536, 50_000),
+        (ToolSet::Bash, 131_071, 1 << 20),
     ] {
-        let fixture = ExecFixture::new(tools, Way::Text);
+        let fixture = ExecFixture::new(tools, ChannelForm::Text);
         let channel = Channel {
             input: false,
             longest_arguments: arguments,
             longest_output: Some(output),
             ..fixture.exec().channel()
         };
-        let files = ExecFiles::new(Watched::new(fixture.exec().with_channel(channel)));
+        let files = ExecFiles::new(CountingExec::new(fixture.exec().with_channel(channel)));
         let long = "x".repeat(200);
         for bytes in [random(90_001), log(90_001), Vec::new()] {
             let path = fixture.path(format!("{long}-{}", bytes.first().copied().unwrap_or(0)));
@@ -86,7 +86,7 @@ async fn nothing_exceeds_what_the_channel_carries() {
 
 #[tokio::test]
 async fn arguments_that_are_too_short_for_anything_are_told() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Narrow);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow);
     let channel = Channel {
         longest_arguments: 2_000,
         ..fixture.exec().channel()
@@ -102,8 +102,8 @@ async fn arguments_that_are_too_short_for_anything_are_told() {
 
 #[tokio::test]
 async fn raw_ranges_begin_anywhere() {
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let fixture = ExecFixture::new(tools, Way::Ranges);
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Ranges);
         let bytes = random(200_000);
         let path = fixture.file("f", &bytes);
         let files = fixture.files();
@@ -134,7 +134,7 @@ async fn raw_ranges_begin_anywhere() {
 
 #[tokio::test]
 async fn r_10_a_file_that_changes_between_two_ranges_is_noticed() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Ranges);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Ranges);
     let path = fixture.file("f", &random(200_000));
     let files = fixture.files();
     let file = files.stat(&path, Follow::Yes).await.unwrap();
@@ -152,11 +152,11 @@ async fn r_10_a_file_that_changes_between_two_ranges_is_noticed() {
 
 #[tokio::test]
 async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Narrow);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow);
     let bytes = random(150_000);
     let path = fixture.path("f");
     // The first two runs ask for programs and make the file; then come the pieces.
-    let watched = Watched::new(fixture.exec());
+    let watched = CountingExec::new(fixture.exec());
     watched.lost.lock().unwrap().extend([2, 4, 5]);
     let files = ExecFiles::new(watched);
     files
@@ -165,7 +165,7 @@ async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
         .unwrap();
     assert!(std::fs::read(fixture.work().join("f")).unwrap() == bytes);
     // Three times in a row is too often.
-    let watched = Watched::new(fixture.exec());
+    let watched = CountingExec::new(fixture.exec());
     watched.lost.lock().unwrap().extend([2, 3, 4]);
     let files = ExecFiles::new(watched);
     let path = fixture.path("g");
@@ -178,8 +178,8 @@ async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
 
 #[tokio::test]
 async fn a_piece_never_lands_in_the_wrong_place() {
-    for way in [Way::Narrow, Way::Pipe] {
-        let fixture = ExecFixture::new(Tools::Dash, way);
+    for way in [ChannelForm::Narrow, ChannelForm::Pipe] {
+        let fixture = ExecFixture::new(ToolSet::Dash, way);
         let path = fixture.file("f", b"12345");
         for (offset, kind) in [(4, ErrorKind::Corrupted), (6, ErrorKind::Corrupted)] {
             let order = Write {
@@ -209,14 +209,14 @@ async fn a_piece_never_lands_in_the_wrong_place() {
 
 #[tokio::test]
 async fn long_listings_are_cut_and_say_so() {
-    for way in [Way::Ranges, Way::Narrow, Way::Pipe] {
-        let fixture = ExecFixture::new(Tools::Dash, way);
+    for way in [ChannelForm::Ranges, ChannelForm::Narrow, ChannelForm::Pipe] {
+        let fixture = ExecFixture::new(ToolSet::Dash, way);
         fixture.sh(
             "i=0; while [ $i -lt 2000 ]; do : > a-rather-long-name-of-a-file-$i; i=$((i+1)); done",
         );
         let work = fixture.path("x").parent();
         let listing = fixture.files().list(&work, 1, 5_000).await.unwrap();
-        assert_eq!(listing.truncated, way == Way::Ranges, "{way:?}");
+        assert_eq!(listing.truncated, way == ChannelForm::Ranges, "{way:?}");
         if listing.truncated {
             assert!((50..2_000).contains(&listing.entries.len()));
         } else {

@@ -7,7 +7,7 @@ use dray_sandbox::error::ErrorKind;
 use dray_sandbox::handle::{Address, Handle};
 use dray_sandbox_conformance::Fixture as _;
 
-use super::fixture::{ExecFixture, Tools, Way};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 use crate::{Arguments, Channel, ChannelConfig, CommandBackend, CommandConfig};
 
 fn config(command: &[&str], incarnation: &[&str]) -> CommandConfig {
@@ -51,7 +51,7 @@ fn an_entry_without_a_command_is_refused() {
 
 #[tokio::test]
 async fn r_1_only_the_same_incarnation_is_opened() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let backend = fixture.backend();
     let handle = backend.resolve(&address()).await.unwrap();
     assert_eq!(handle.incarnation, "first");

@@ -27,7 +27,7 @@ const NOBODY: u32 = 65_534;
 
 /// Which programs a sandbox has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tools {
+pub(super) enum ToolSet {
     /// `sh` is dash, the rest GNU's.
     Dash,
     /// `sh` is bash, the rest GNU's.
@@ -40,7 +40,7 @@ pub(super) enum Tools {
 
 /// What lies between us and the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ChannelForm {
     /// A pipe.
     Pipe,
     /// One string for a shell.
@@ -61,7 +61,7 @@ pub(super) enum Way {
 
 const MANGLE: &str = r#""$@" 2>&1 | sed 's/$/\r/' | tr '\200-\377' '?'"#;
 
-impl Way {
+impl ChannelForm {
     fn prefix(self) -> Vec<String> {
         let words: &[&str] = match self {
             Self::Pipe | Self::Endless | Self::Ranges => &["/usr/bin/env"],
@@ -120,18 +120,18 @@ impl Way {
 #[derive(Debug)]
 pub(super) struct ExecFixture {
     pub(super) root: TempDir,
-    way: Way,
+    way: ChannelForm,
 }
 
 impl ExecFixture {
-    pub(super) fn new(tools: Tools, way: Way) -> Self {
+    pub(super) fn new(tools: ToolSet, way: ChannelForm) -> Self {
         let root = tempfile::tempdir().unwrap();
         let bin = root.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
         match tools {
-            Tools::Dash | Tools::Bare => link(&program("dash"), &bin.join("sh")),
-            Tools::Bash => link(&program("bash"), &bin.join("sh")),
-            Tools::BusyBox => {
+            ToolSet::Dash | ToolSet::Bare => link(&program("dash"), &bin.join("sh")),
+            ToolSet::Bash => link(&program("bash"), &bin.join("sh")),
+            ToolSet::BusyBox => {
                 let busybox = program("busybox");
                 let list = Command::new(&busybox).arg("--list").output().unwrap();
                 for name in String::from_utf8(list.stdout).unwrap().lines() {
@@ -139,7 +139,7 @@ impl ExecFixture {
                 }
             }
         }
-        if matches!(tools, Tools::Dash | Tools::Bash) {
+        if matches!(tools, ToolSet::Dash | ToolSet::Bash) {
             for folder in ["/usr/bin", "/bin"] {
                 symlink(folder, root.path().join(folder.replace('/', "_"))).unwrap();
             }
@@ -153,7 +153,7 @@ impl ExecFixture {
     fn make_work(&self) {
         let work = self.work();
         std::fs::create_dir(&work).unwrap();
-        if self.way == Way::Nobody {
+        if self.way == ChannelForm::Nobody {
             let open = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(self.root.path(), open).unwrap();
             chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -275,7 +275,7 @@ impl Fixture for ExecFixture {
     }
 
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
-        let mut command = if self.way == Way::Nobody {
+        let mut command = if self.way == ChannelForm::Nobody {
             let mut command = tokio::process::Command::new("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh"]);
             command

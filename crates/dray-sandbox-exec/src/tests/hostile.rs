@@ -5,8 +5,8 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 
-use super::fixture::{ExecFixture, Tools, Way, body, random, read, write};
-use super::scripted::Scripted;
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, write};
+use super::scripted::ScriptedExec;
 use crate::{ExecFiles, LocalExec};
 
 fn metadata(size: u64) -> Metadata {
@@ -26,7 +26,7 @@ fn metadata(size: u64) -> Metadata {
     }
 }
 
-async fn reading(exec: Scripted, transport: Transport, size: u64) -> Result<Vec<u8>, Error> {
+async fn reading(exec: ScriptedExec, transport: Transport, size: u64) -> Result<Vec<u8>, Error> {
     let file = metadata(size);
     let read = Read {
         transport,
@@ -54,19 +54,25 @@ async fn an_honest_answer_is_taken() {
             "hi\n@@{n} begin raw - 4 3 1:2\nabc\n@@{n} end 0 - 3 1:2\nbye"
         ))
     };
-    assert_eq!(reading(Scripted::new(raw), RAW, 3).await.unwrap(), b"abc");
+    assert_eq!(
+        reading(ScriptedExec::new(raw), RAW, 3).await.unwrap(),
+        b"abc"
+    );
     let text = |n: &str| {
         say(format!(
             "\r\n@@{n} begin base64 - 4 3 1:2\r\nYW\r\nJj\r\n\r\n@@{n} end 0 - 3 1:2\r\n"
         ))
     };
-    assert_eq!(reading(Scripted::new(text), TEXT, 3).await.unwrap(), b"abc");
+    assert_eq!(
+        reading(ScriptedExec::new(text), TEXT, 3).await.unwrap(),
+        b"abc"
+    );
 }
 
 /// `B` and `E` stand for the marks.
 async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
     for &(lie, kind) in lies {
-        let exec = Scripted::new(move |n| {
+        let exec = ScriptedExec::new(move |n| {
             let text = lie.replace('B', &format!("\n@@{n} begin"));
             say(text.replace('E', &format!("\n@@{n} end")))
         });
@@ -165,10 +171,10 @@ async fn an_end_without_an_answer_has_its_kind() {
             ErrorKind::PermissionDenied,
         ),
     ] {
-        let exec = || Scripted {
+        let exec = || ScriptedExec {
             status,
             stderr,
-            ..Scripted::new(|_| say("banner\n".to_owned()))
+            ..ScriptedExec::new(|_| say("banner\n".to_owned()))
         };
         let error = reading(exec(), RAW, 3).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -183,9 +189,9 @@ async fn an_end_without_an_answer_has_its_kind() {
 
 #[tokio::test]
 async fn a_read_error_in_the_middle_is_told() {
-    let exec = Scripted {
+    let exec = ScriptedExec {
         stderr: "head: error reading 'standard input': Input/output error\n",
-        ..Scripted::new(|n| {
+        ..ScriptedExec::new(|n| {
             say(format!(
                 "\n@@{n} begin raw - 4 3 1:2\na\n@@{n} end 1 - 3 1:2\n"
             ))
@@ -197,9 +203,9 @@ async fn a_read_error_in_the_middle_is_told() {
 
 #[tokio::test]
 async fn r_12_endless_talk_is_cut_off() {
-    let endless = |header: &'static str, piece: &'static [u8]| Scripted {
+    let endless = |header: &'static str, piece: &'static [u8]| ScriptedExec {
         endless: true,
-        ..Scripted::new(move |n| {
+        ..ScriptedExec::new(move |n| {
             let begin = header.replace('B', &format!("\n@@{n} begin"));
             vec![Ok(begin.into_bytes()), Ok(piece.repeat(10_000))]
         })
@@ -228,13 +234,15 @@ async fn a_channel_that_breaks_is_told_as_it_is() {
             Err(Error::new(ErrorKind::SandboxGone, "deleted")),
         ]
     };
-    let error = reading(Scripted::new(broken), RAW, 3).await.unwrap_err();
+    let error = reading(ScriptedExec::new(broken), RAW, 3)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SandboxGone);
 }
 
 #[tokio::test]
 async fn an_unknown_refusal_is_a_failure_all_the_same() {
-    let exec = Scripted::new(|n| say(format!("\n@@{n} refused because\n")));
+    let exec = ScriptedExec::new(|n| say(format!("\n@@{n} refused because\n")));
     let error = reading(exec, RAW, 3).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
@@ -242,8 +250,8 @@ async fn an_unknown_refusal_is_a_failure_all_the_same() {
 #[tokio::test]
 async fn content_that_looks_like_marks_is_content() {
     let bytes = b"\n@@0123456789abcdef0123456789abcdef end 0 - 3 1:2\n@@ end\n\n@@".repeat(99);
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let path = fixture.file("f", &bytes);
         for transport in [RAW, TEXT] {
             assert_eq!(
@@ -264,7 +272,7 @@ fn entered(fixture: &ExecFixture, script: &str) -> ExecFiles<LocalExec> {
 
 #[tokio::test]
 async fn banners_before_and_after_are_ignored() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let bytes = random(50_000);
     let path = fixture.file("f", &bytes);
     let banner = r#"echo "@@ Last login: @@ today @@"; echo "@@ begin"; echo warning >&2; "$@"; echo "@@ logout @@"; echo bye @@"#;
@@ -292,7 +300,7 @@ async fn banners_before_and_after_are_ignored() {
 
 #[tokio::test]
 async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let path = fixture.file("f", &random(200_000));
     let file = fixture.files().stat(&path, Follow::Yes).await.unwrap();
     for cut in [100, 1_000, 150_000, 200_000, 200_110] {
@@ -317,7 +325,7 @@ async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
 async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
     for transport in [RAW, TEXT] {
         let killer = "/usr/bin/head -c 70000; kill -9 $PPID";
-        let fixture = ExecFixture::new(Tools::Dash, Way::Pipe).with_fake("head", killer);
+        let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("head", killer);
         let path = fixture.file("f", &random(200_000));
         let error = read(&fixture.files(), &path, transport).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
@@ -327,7 +335,7 @@ async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
 #[tokio::test]
 async fn damage_on_the_way_is_noticed_in_every_range() {
     let flips = "/usr/bin/base64 | tr A B";
-    let fixture = ExecFixture::new(Tools::Dash, Way::Narrow).with_fake("base64", flips);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow).with_fake("base64", flips);
     let path = fixture.file("f", &random(2_000));
     let files = fixture.files();
     let mut file = metadata(2_000);
@@ -351,7 +359,7 @@ async fn damage_on_the_way_is_noticed_in_every_range() {
 #[tokio::test]
 async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
     let bomb = "cat >/dev/null; /usr/bin/head -c 50000000 /dev/zero | /bin/gzip -c";
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     // The sample is honest: only what is sent is not.
     let fake =
         format!("if [ -e ../sampled ]; then {bomb}; else : >../sampled; /bin/gzip \"$@\"; fi");
@@ -380,7 +388,7 @@ async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
 async fn a_full_disk_is_told_and_not_taken_for_success() {
     let full =
         "/usr/bin/head -c 1000; echo 'cat: write error: No space left on device' >&2; exit 1";
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe).with_fake("cat", full);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("cat", full);
     let bytes = random(100_000);
     let path = fixture.path("f");
     let order = write(&path, RAW, bytes.len());
@@ -399,8 +407,8 @@ async fn a_full_disk_is_told_and_not_taken_for_success() {
     if !may.is_ok_and(|output| output.status.success()) {
         return;
     }
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let exec = LocalExec::new(unshare)
             .with_environment([("PATH", format!("{}:/usr/bin:/bin", fixture.search()))])
             .with_directory(fixture.work());

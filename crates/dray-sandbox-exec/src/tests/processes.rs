@@ -8,8 +8,8 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::{StreamExt as _, stream};
 
-use super::fixture::{ExecFixture, Tools, Way, random};
-use crate::{Channel, Exec, Exit, LocalExec, Running};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, random};
+use crate::{Channel, CommandExit, Exec, LocalExec, RunningCommand};
 
 fn host() -> LocalExec {
     LocalExec::new([] as [&str; 0])
@@ -21,7 +21,7 @@ fn sh(script: &str) -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-async fn finish(running: Running) -> (Vec<u8>, Result<Exit, Error>) {
+async fn finish(running: RunningCommand) -> (Vec<u8>, Result<CommandExit, Error>) {
     let said = running.stdout.read_all(64 << 20).await.unwrap();
     (said, running.end.await)
 }
@@ -60,7 +60,7 @@ async fn output_and_status_come_back() {
         .unwrap();
     let (said, exit) = finish(running).await;
     assert_eq!(said, b"out");
-    let expected = Exit {
+    let expected = CommandExit {
         status: 3,
         stderr: "err".to_owned(),
     };
@@ -117,7 +117,7 @@ async fn a_source_that_fails_ends_the_command() {
 
 #[tokio::test]
 async fn dropping_the_output_ends_the_whole_group() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let script = "sleep 1000 & echo $! > pid; echo on; cat /dev/zero | cat; wait";
     let exec = host().with_directory(fixture.work());
     let mut running = exec.run(sh(script), None).await.unwrap();
@@ -130,7 +130,7 @@ async fn dropping_the_output_ends_the_whole_group() {
 
 #[tokio::test]
 async fn dropping_everything_ends_the_whole_group() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let exec = host().with_directory(fixture.work());
     let script = "(sh -c 'echo $$ > pid; sleep 1000; :'); :";
     let running = exec.run(sh(script), None).await.unwrap();
@@ -141,7 +141,7 @@ async fn dropping_everything_ends_the_whole_group() {
 
 #[tokio::test]
 async fn dropping_the_end_alone_ends_the_whole_group() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let exec = host().with_directory(fixture.work());
     let running = exec
         .run(sh("echo $$ > pid; sleep 1000; :"), None)
@@ -155,7 +155,7 @@ async fn dropping_the_end_alone_ends_the_whole_group() {
 
 #[tokio::test]
 async fn a_dropped_transfer_leaves_no_process() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe)
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe)
         .with_fake("head", "echo $$ > ../pid; cat /dev/zero");
     let path = fixture.file("f", &random(1_000_000));
     let files = fixture.files();
@@ -232,7 +232,7 @@ async fn failures_of_the_way_are_told_as_such() {
 
 #[tokio::test]
 async fn somebody_who_keeps_stderr_open_is_not_waited_for() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let exec = host().with_directory(fixture.work());
     let script = "sh -c 'echo $$ > pid; exec sleep 1000 >/dev/null' & echo said >&2";
     let running = exec.run(sh(script), None).await.unwrap();

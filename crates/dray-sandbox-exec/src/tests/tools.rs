@@ -6,14 +6,14 @@ use dray_sandbox::metadata::{FileKind, Fingerprint, Transport};
 use dray_sandbox::path::SandboxPath;
 use dray_types::Sha256Digest;
 
-use super::fixture::{ExecFixture, Tools, Way, body, random, read, write};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, write};
 
-const ALL: [Tools; 3] = [Tools::Dash, Tools::Bash, Tools::BusyBox];
+const ALL: [ToolSet; 3] = [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox];
 
 #[tokio::test]
 async fn a_probe_tells_who_where_and_with_what() {
     for tools in ALL {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let probe = fixture.files().probe().await.unwrap();
         assert_eq!(probe.uid, rustix::process::geteuid().as_raw());
         assert_eq!(probe.gid, rustix::process::getegid().as_raw());
@@ -31,7 +31,7 @@ async fn a_probe_tells_who_where_and_with_what() {
 
 #[tokio::test]
 async fn a_home_comes_from_the_environment_or_the_list_of_users() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let probe = fixture.files().probe().await.unwrap();
     assert!(probe.home.as_bytes().len() > 1, "{}", probe.home);
     let exec = fixture
@@ -43,7 +43,7 @@ async fn a_home_comes_from_the_environment_or_the_list_of_users() {
 
 #[tokio::test]
 async fn without_id_the_kernel_says_who_we_are() {
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe).with(&["cat", "head"]);
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["cat", "head"]);
     let probe = fixture.files().probe().await.unwrap();
     assert_eq!(probe.uid, rustix::process::geteuid().as_raw());
     assert_eq!(probe.tools, ["cat", "head"]);
@@ -52,7 +52,7 @@ async fn without_id_the_kernel_says_who_we_are() {
 
 #[tokio::test]
 async fn without_a_shell_the_tool_is_missing() {
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe);
     std::fs::remove_file(fixture.root.path().join("bin/sh")).unwrap();
     let error = fixture.files().probe().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ToolMissing, "{error}");
@@ -62,7 +62,8 @@ async fn without_a_shell_the_tool_is_missing() {
 
 #[tokio::test]
 async fn without_stat_the_long_listing_describes() {
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe).with(&["ls", "readlink", "find"]);
+    let fixture =
+        ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["ls", "readlink", "find"]);
     let path = fixture.file("a\nb", b"12345");
     fixture.sh("chmod 640 a*; ln -s a* link; mkdir d; mkfifo d/pipe; ln -s loop loop");
     let files = fixture.files();
@@ -110,7 +111,7 @@ async fn without_stat_the_long_listing_describes() {
 
 #[tokio::test]
 async fn without_readlink_the_shell_resolves_what_it_can() {
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe).with(&["stat", "ls"]);
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat", "ls"]);
     fixture.sh("mkdir real; ln -s real way; : > real/file; ln -s file real/link");
     let files = fixture.files();
     let way = fixture.path("way").join("file").unwrap();
@@ -126,7 +127,7 @@ async fn without_readlink_the_shell_resolves_what_it_can() {
 #[tokio::test]
 async fn files_that_the_kernel_makes_up_are_no_files() {
     for tools in ALL {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let files = fixture.files();
         for path in [
             "/proc/version",
@@ -144,7 +145,7 @@ async fn files_that_the_kernel_makes_up_are_no_files() {
 
 #[tokio::test]
 async fn r_2_a_file_without_a_true_size_is_not_read() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let files = fixture.files();
     let path = SandboxPath::new("/proc/version").unwrap();
     for transport in files.transports() {
@@ -157,7 +158,7 @@ async fn r_2_a_file_without_a_true_size_is_not_read() {
 async fn every_digest_program_is_as_good() {
     let bytes = random(70_000);
     for program in ["sha256sum", "shasum", "openssl", "python3"] {
-        let fixture = ExecFixture::new(Tools::Bare, Way::Pipe)
+        let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
             .with(&["stat"])
             .with_host(&[program]);
         let fixture = if program == "shasum" {
@@ -170,13 +171,13 @@ async fn every_digest_program_is_as_good() {
         let digest = dray_types::Sha256Digest::of(&bytes);
         assert_eq!(found, Fingerprint::Sha256(digest, 70_000), "{program}");
     }
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe).with_host(&["cksum"]);
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with_host(&["cksum"]);
     let path = fixture.file("f", &bytes);
     let said = fixture.sh("cksum < f");
     let sum = said.split_whitespace().next().unwrap().parse().unwrap();
     let found = fixture.files().fingerprint(&path).await.unwrap();
     assert_eq!(found, Fingerprint::Cksum(sum, 70_000));
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe);
     let path = fixture.file("f", &bytes);
     let none = fixture.files().fingerprint(&path).await.unwrap_err();
     assert_eq!(none.kind(), ErrorKind::ToolMissing);
@@ -186,8 +187,8 @@ async fn every_digest_program_is_as_good() {
 async fn every_encoder_brings_the_same_bytes() {
     let bytes = random(100_001);
     for program in ["base64", "openssl", "python3", "perl", "uuencode", "od"] {
-        let fixture =
-            ExecFixture::new(Tools::Bare, Way::Pipe).with(&["stat", "head", "readlink", "sed"]);
+        let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
+            .with(&["stat", "head", "readlink", "sed"]);
         let fixture = match program {
             "uuencode" => fixture.with(&[program]),
             _ => fixture.with_host(&[program]),
@@ -202,7 +203,8 @@ async fn every_encoder_brings_the_same_bytes() {
 async fn every_decoder_writes_the_same_bytes() {
     let bytes = random(100_001);
     for program in ["base64", "openssl", "python3", "perl", "uudecode"] {
-        let fixture = ExecFixture::new(Tools::Bare, Way::Pipe).with(&["stat", "chmod", "cat"]);
+        let fixture =
+            ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat", "chmod", "cat"]);
         let fixture = match program {
             "uudecode" => fixture.with(&[program]),
             _ => fixture.with_host(&[program]),
@@ -216,7 +218,8 @@ async fn every_decoder_writes_the_same_bytes() {
             "{program}"
         );
     }
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe).with(&["stat", "chmod", "cat"]);
+    let fixture =
+        ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat", "chmod", "cat"]);
     let path = fixture.path("f");
     let order = write(&path, Transport::ExecBase64, bytes.len());
     let error = fixture
@@ -229,11 +232,11 @@ async fn every_decoder_writes_the_same_bytes() {
 
 #[tokio::test]
 async fn without_hard_links_a_name_is_claimed_and_that_is_told() {
-    for tools in [Tools::Dash, Tools::Bare] {
+    for tools in [ToolSet::Dash, ToolSet::Bare] {
         let refuses = "echo 'ln: not permitted' >&2; exit 1";
-        let fixture = ExecFixture::new(tools, Way::Pipe);
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let fixture = match tools {
-            Tools::Bare => fixture.with(&["mv", "rm"]),
+            ToolSet::Bare => fixture.with(&["mv", "rm"]),
             _ => fixture,
         };
         let fixture = fixture.with_fake("ln", refuses);
@@ -258,8 +261,8 @@ fn old(mv: &str) -> String {
 
 #[tokio::test]
 async fn a_link_to_a_directory_is_replaced_and_not_entered() {
-    let bare = || ExecFixture::new(Tools::Bare, Way::Pipe).with(&["mv", "rm"]);
-    let gnu = || ExecFixture::new(Tools::Dash, Way::Pipe);
+    let bare = || ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["mv", "rm"]);
+    let gnu = || ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     for (fixture, whole) in [
         (gnu(), true),
         (bare(), false),
@@ -277,7 +280,7 @@ async fn a_link_to_a_directory_is_replaced_and_not_entered() {
 #[tokio::test]
 async fn directories_are_renamed_too() {
     for tools in ALL {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         fixture.sh("mkdir from full; : > from/file; : > full/file");
         let files = fixture.files();
         let (from, to) = (fixture.path("from"), fixture.path("to"));
@@ -290,7 +293,7 @@ async fn directories_are_renamed_too() {
 
 #[tokio::test]
 async fn the_root_is_never_removed() {
-    let files = ExecFixture::new(Tools::Dash, Way::Pipe).files();
+    let files = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).files();
     let refused = files.remove(&SandboxPath::root(), true).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidName);
 }
@@ -299,7 +302,7 @@ async fn the_root_is_never_removed() {
 async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
     let bytes = random(700_000);
     for tools in ALL {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         for transport in [Transport::ExecRaw, Transport::ExecBase64] {
             let to = fixture.path(format!("to-{}", transport.as_str()));
             let order = write(&to, transport, bytes.len());
@@ -312,8 +315,12 @@ async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
             assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
         }
     }
-    let bare =
-        ExecFixture::new(Tools::Bare, Way::Pipe).with(&["cat", "chmod", "stat", "sha256sum"]);
+    let bare = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&[
+        "cat",
+        "chmod",
+        "stat",
+        "sha256sum",
+    ]);
     let to = bare.path("to");
     let order = write(&to, Transport::ExecRaw, bytes.len());
     let digest = bare.files().write_with_digest(order, body(&bytes)).await;
@@ -324,13 +331,13 @@ async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
 async fn a_large_write_is_digested_without_tee() {
     let bytes = random((17 << 20) + 11);
     let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), bytes.len() as u64);
-    let bare = ExecFixture::new(Tools::Bare, Way::Pipe)
+    let bare = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
         .with(&["cat", "chmod", "dd", "head", "stat", "sha256sum"])
         .with(&["base64"]);
     let fixtures = [
-        ExecFixture::new(Tools::Dash, Way::Pipe),
-        ExecFixture::new(Tools::BusyBox, Way::Pipe),
-        ExecFixture::new(Tools::Dash, Way::Endless),
+        ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe),
+        ExecFixture::new(ToolSet::BusyBox, ChannelForm::Pipe),
+        ExecFixture::new(ToolSet::Dash, ChannelForm::Endless),
         bare,
     ];
     for fixture in fixtures {
@@ -349,7 +356,7 @@ async fn a_large_file_is_digested_by_a_program_that_uses_the_processors_instruct
     let bytes = random(9 << 20);
     let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), bytes.len() as u64);
     for program in ["openssl", "python3"] {
-        let fixture = ExecFixture::new(Tools::Bare, Way::Pipe)
+        let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
             .with(&["stat"])
             .with_host(&[program])
             .with_fake("sha256sum", "exit 1");
@@ -363,7 +370,7 @@ async fn a_large_file_is_digested_by_a_program_that_uses_the_processors_instruct
 async fn a_program_for_digests_that_does_not_run_is_passed_over() {
     let bytes = random(9 << 20);
     let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), bytes.len() as u64);
-    let fixture = ExecFixture::new(Tools::Bare, Way::Pipe)
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
         .with(&["stat", "sha256sum"])
         .with_fake("openssl", "echo no such provider >&2; exit 1")
         .with_fake("python3", "echo not a digest");

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use dray_sandbox::error::ErrorKind;
 
-use super::fixture::{ExecFixture, Tools, Way};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
 const MAKE: &str = "mkdir -p t/d; printf one > t/one; printf two > 't/d/new
 line'; ln t/one t/same; ln -s one t/link";
@@ -12,10 +12,10 @@ line'; ln t/one t/same; ln -s one t/link";
 #[tokio::test]
 async fn a_tree_comes_out_and_goes_in_again() {
     for (tools, way) in [
-        (Tools::Dash, Way::Pipe),
-        (Tools::Bash, Way::Text),
-        (Tools::BusyBox, Way::Pipe),
-        (Tools::BusyBox, Way::Text),
+        (ToolSet::Dash, ChannelForm::Pipe),
+        (ToolSet::Bash, ChannelForm::Text),
+        (ToolSet::BusyBox, ChannelForm::Pipe),
+        (ToolSet::BusyBox, ChannelForm::Text),
     ] {
         let fixture = ExecFixture::new(tools, way);
         fixture.sh(MAKE);
@@ -38,7 +38,7 @@ async fn a_tree_comes_out_and_goes_in_again() {
 
 #[tokio::test]
 async fn hard_links_come_out_as_files_where_tar_can() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     fixture.sh(MAKE);
     let tar = fixture.files().read_tree(&fixture.path("t")).await.unwrap();
     std::fs::write(
@@ -55,7 +55,7 @@ async fn hard_links_come_out_as_files_where_tar_can() {
 
 #[tokio::test]
 async fn what_is_no_directory_is_no_tree() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     fixture.sh(": > file");
     let files = fixture.files();
     for (name, kind) in [
@@ -74,8 +74,8 @@ async fn what_is_no_directory_is_no_tree() {
 #[tokio::test]
 async fn without_tar_or_a_stream_the_tool_is_missing() {
     for fixture in [
-        ExecFixture::new(Tools::Bare, Way::Pipe).with(&["stat"]),
-        ExecFixture::new(Tools::Dash, Way::Narrow),
+        ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat"]),
+        ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow),
     ] {
         fixture.sh("mkdir t");
         let files = fixture.files();
@@ -92,9 +92,9 @@ async fn without_tar_or_a_stream_the_tool_is_missing() {
 
 #[tokio::test]
 async fn a_tar_that_fails_in_the_middle_is_a_failure() {
-    for way in [Way::Pipe, Way::Text] {
+    for way in [ChannelForm::Pipe, ChannelForm::Text] {
         let fails = "case \"$*\" in *version*) exit;; esac; echo half; echo 'tar: ./f: Permission denied' >&2; exit 2";
-        let fixture = ExecFixture::new(Tools::Dash, way).with_fake("tar", fails);
+        let fixture = ExecFixture::new(ToolSet::Dash, way).with_fake("tar", fails);
         fixture.sh("mkdir t");
         let files = fixture.files();
         let error = files
@@ -104,7 +104,7 @@ async fn a_tar_that_fails_in_the_middle_is_a_failure() {
             .read_all(1 << 20)
             .await
             .unwrap_err();
-        if way == Way::Pipe {
+        if way == ChannelForm::Pipe {
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         }
         let written = files

@@ -9,10 +9,10 @@ use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, Transport, Write
 use serde_json::json;
 
 use super::fixture::{PodFixture, kind};
-use crate::fake_server::{Container, Fault};
+use crate::fake_server::{FakeContainer, InjectedFault};
 
-fn refuse(code: u16, message: &str) -> Fault {
-    Fault::Refuse(code, message.into(), None)
+fn refuse(code: u16, message: &str) -> InjectedFault {
+    InjectedFault::Refuse(code, message.into(), None)
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn a_container_that_stops_between_question_and_command_is_stopped() {
             .fail("/exec", 1, refuse(code, "container not running (abc)"));
         assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
     }
-    let fault = Fault::NotRun("cannot exec in a stopped container".into());
+    let fault = InjectedFault::NotRun("cannot exec in a stopped container".into());
     fixture.server.fail("/exec", 1, fault);
     assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
 }
@@ -139,10 +139,10 @@ async fn what_may_pass_is_unavailable() {
     let sandbox = fixture.open().await.unwrap();
     for fault in [
         refuse(500, "error dialing backend: dial tcp: no route to host"),
-        Fault::Page(502),
-        Fault::Page(503),
-        Fault::Break,
-        Fault::NotRun("error dialing backend: EOF".into()),
+        InjectedFault::Page(502),
+        InjectedFault::Page(503),
+        InjectedFault::Break,
+        InjectedFault::NotRun("error dialing backend: EOF".into()),
     ] {
         fixture.server.fail("/exec", 1, fault.clone());
         assert_eq!(
@@ -163,7 +163,7 @@ async fn a_busy_server_says_when_to_come_back() {
     fixture.server.fail(
         "/exec",
         1,
-        Fault::Refuse(429, "too many requests".into(), Some(7)),
+        InjectedFault::Refuse(429, "too many requests".into(), Some(7)),
     );
     let error = sandbox.probe().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::RateLimited);
@@ -174,13 +174,13 @@ async fn a_busy_server_says_when_to_come_back() {
 async fn a_shell_that_cannot_be_started_is_missing() {
     let fixture = PodFixture::new().await;
     for code in [126, 127] {
-        fixture.server.fail("/exec", 1, Fault::Exit(code));
+        fixture.server.fail("/exec", 1, InjectedFault::Exit(code));
         assert_eq!(kind(fixture.open().await), ErrorKind::ToolMissing);
     }
     let sandbox = fixture.open().await.unwrap();
-    fixture.server.fail("/exec", 1, Fault::Exit(127));
+    fixture.server.fail("/exec", 1, InjectedFault::Exit(127));
     assert_eq!(kind(sandbox.probe().await), ErrorKind::ToolMissing);
-    let bare = Container::new("shell").without_shell();
+    let bare = FakeContainer::new("shell").without_shell();
     fixture.server.create("agents", "bare", vec![bare]).unwrap();
     let address = "kubernetes:agents/bare".parse().unwrap();
     let handle = fixture.backend.resolve(&address).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_shell_that_cannot_be_started_is_missing() {
 async fn a_killed_command_is_gone_only_with_its_container() {
     let fixture = PodFixture::new().await;
     let sandbox = fixture.open().await.unwrap();
-    fixture.server.fail("/exec", 1, Fault::Exit(137));
+    fixture.server.fail("/exec", 1, InjectedFault::Exit(137));
     assert_eq!(kind(sandbox.probe().await), ErrorKind::Unavailable);
     for (reason, state) in [
         ("Evicted", json!({"running": {}})),
@@ -203,7 +203,7 @@ async fn a_killed_command_is_gone_only_with_its_container() {
         let sandbox = fixture.open().await.unwrap();
         let path = fixture.file("a", &vec![b'x'; 1 << 20]);
         let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
-        fixture.server.fail("send()", 1, Fault::Exit(137));
+        fixture.server.fail("send()", 1, InjectedFault::Exit(137));
         let reading = Read {
             transport: Transport::ExecRaw,
             file: &file,
@@ -270,7 +270,7 @@ async fn only_allowed_namespaces_are_asked() {
 #[tokio::test]
 async fn several_containers_are_never_guessed_between() {
     let fixture = PodFixture::new().await;
-    let two = vec![Container::new("one"), Container::new("two")];
+    let two = vec![FakeContainer::new("one"), FakeContainer::new("two")];
     fixture.server.create("agents", "pair", two).unwrap();
     let address = "kubernetes:agents/pair".parse().unwrap();
     assert_eq!(

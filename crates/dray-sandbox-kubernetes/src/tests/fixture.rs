@@ -10,7 +10,7 @@ use dray_sandbox::{
 use dray_sandbox_conformance::{Fixture, Traits};
 use dray_types::Period;
 
-use crate::fake_server::{ApiServer, Container};
+use crate::fake_server::{ApiServer, FakeContainer};
 use crate::{Config, KubernetesBackend};
 
 /// A server with the pod `agents/box`, container `shell`, and a backend for it.
@@ -57,7 +57,7 @@ impl PodFixture {
 
     fn start(&self) {
         std::fs::create_dir(&self.workspace).unwrap();
-        let mut container = Container::new("shell");
+        let mut container = FakeContainer::new("shell");
         container.root = self.workspace.clone();
         if let Some(user) = self.user {
             use std::os::unix::fs::{PermissionsExt as _, chown};

@@ -9,7 +9,7 @@ use dray_types::Period;
 use serde_json::json;
 
 use super::fixture::{PodFixture, kind, read};
-use crate::fake_server::{Container, Fault};
+use crate::fake_server::{FakeContainer, InjectedFault};
 
 const IMAGE: &str = "registry/tools:1";
 
@@ -20,7 +20,7 @@ async fn bare(image: bool) -> PodFixture {
         config.ephemeral_timeout = Period::millis(600);
     })
     .await;
-    let mut container = Container::new("app").without_shell();
+    let mut container = FakeContainer::new("app").without_shell();
     container.security = json!({"runAsUser": 1000, "privileged": true});
     container.root = fixture.server.folder().join("bare");
     std::fs::create_dir(&container.root).unwrap();
@@ -139,7 +139,7 @@ async fn r_9_a_missing_right_to_add_one_is_named() {
     let text = "pods \"bare\" is forbidden: User \"u\" cannot patch resource \"pods/ephemeralcontainers\" in API group \"\"";
     fixture
         .server
-        .fail("PATCH ", 1, Fault::Refuse(403, text.into(), None));
+        .fail("PATCH ", 1, InjectedFault::Refuse(403, text.into(), None));
     let error = open(&fixture).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
     assert!(

@@ -11,17 +11,17 @@ use futures_util::{StreamExt as _, stream};
 use super::fixture::{PodFixture, kind, read};
 use crate::Config;
 use crate::cluster::Cluster;
-use crate::exec::{Place, PodExec};
-use crate::fake_server::Fault;
+use crate::exec::{PodContainer, PodExec};
+use crate::fake_server::InjectedFault;
 use crate::target::Target;
 
 const SIZE: usize = 300_000;
 
 /// A sandbox and a file in it.
-async fn with_file(fault: Fault) -> (PodFixture, Result<Vec<u8>, Error>) {
+async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>) {
     // Where it counts: pings come three times as often, and answers to them are no output.
     let idle = match fault {
-        Fault::Silence | Fault::Linger => 3,
+        InjectedFault::Silence | InjectedFault::Linger => 3,
         _ => 60,
     };
     let fixture = PodFixture::configured(|config| config.idle_timeout = Period::secs(idle)).await;
@@ -43,7 +43,7 @@ fn content() -> Vec<u8> {
 #[tokio::test]
 async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
     for kept in [0, 1, 100, SIZE / 2, SIZE, SIZE + 60] {
-        let (_fixture, got) = with_file(Fault::Short(kept)).await;
+        let (_fixture, got) = with_file(InjectedFault::Short(kept)).await;
         let kind = kind(got);
         // Before the first mark it is no response at all.
         let expected = if kept < 100 {
@@ -58,26 +58,30 @@ async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
 #[tokio::test]
 async fn a_stream_that_breaks_is_unavailable() {
     for kept in [1, SIZE / 2] {
-        let (_fixture, got) = with_file(Fault::Cut(kept)).await;
+        let (_fixture, got) = with_file(InjectedFault::Cut(kept)).await;
         assert_eq!(kind(got), ErrorKind::Unavailable, "{kept}");
     }
 }
 
 #[tokio::test]
 async fn a_stream_without_a_status_is_unavailable() {
-    let (_fixture, got) = with_file(Fault::NoStatus).await;
+    let (_fixture, got) = with_file(InjectedFault::NoStatus).await;
     assert_eq!(kind(got), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up() {
-    let (_fixture, got) = with_file(Fault::Silence).await;
+    let (_fixture, got) = with_file(InjectedFault::Silence).await;
     assert_eq!(kind(got), ErrorKind::Timeout);
 }
 
 #[tokio::test]
 async fn what_no_server_says_is_refused() {
-    for fault in [Fault::Text, Fault::Huge(2 << 20), Fault::Foreign] {
+    for fault in [
+        InjectedFault::Text,
+        InjectedFault::Huge(2 << 20),
+        InjectedFault::Foreign,
+    ] {
         let (_fixture, got) = with_file(fault.clone()).await;
         assert_eq!(kind(got), ErrorKind::Protocol, "{fault:?}");
     }
@@ -85,7 +89,7 @@ async fn what_no_server_says_is_refused() {
 
 #[tokio::test]
 async fn a_status_may_come_twice_or_before_the_output() {
-    for fault in [Fault::Twice, Fault::Early] {
+    for fault in [InjectedFault::Twice, InjectedFault::Early] {
         let (_fixture, got) = with_file(fault.clone()).await;
         assert!(got.unwrap() == content(), "{fault:?}");
     }
@@ -93,7 +97,7 @@ async fn a_status_may_come_twice_or_before_the_output() {
 
 #[tokio::test]
 async fn a_stream_that_stays_open_after_the_status_has_ended() {
-    let (_fixture, got) = with_file(Fault::Linger).await;
+    let (_fixture, got) = with_file(InjectedFault::Linger).await;
     assert!(got.unwrap() == content());
 }
 
@@ -111,7 +115,9 @@ fn new_file(path: &dray_sandbox::SandboxPath, size: usize) -> Write<'_> {
 async fn a_server_that_takes_no_input_is_given_up() {
     let fixture = PodFixture::configured(|config| config.idle_timeout = Period::secs(3)).await;
     let sandbox = fixture.open().await.unwrap();
-    fixture.server.fail("command=raw", 1, Fault::Silence);
+    fixture
+        .server
+        .fail("command=raw", 1, InjectedFault::Silence);
     let path = fixture.path("a");
     // More than any buffer on the way holds.
     let piece = bytes::Bytes::from(vec![0; 1 << 20]);
@@ -207,7 +213,7 @@ async fn exec(fixture: &PodFixture) -> PodExec {
         idle_timeout: Period::secs(3),
         ..Config::default()
     };
-    let place = Place {
+    let place = PodContainer {
         cluster: Arc::new(Cluster::new(config)),
         target: Target::parse(&handle.address).unwrap(),
         container: "shell".into(),
@@ -243,7 +249,9 @@ async fn status_and_the_end_of_stderr_come_back() {
 async fn a_command_whose_stream_did_not_open_is_ended() {
     let fixture = PodFixture::new().await;
     let exec = exec(&fixture).await;
-    fixture.server.fail("command=cat; :", 1, Fault::Foreign);
+    fixture
+        .server
+        .fail("command=cat; :", 1, InjectedFault::Foreign);
     let word = fixture.path("never-fed").to_text().unwrap().to_owned();
     let words = ["sh", "-c", "cat; :", "sh", &word];
     let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
@@ -276,7 +284,9 @@ async fn reading_again_goes_on_where_it_was_cut() {
         file: &file,
         offset,
     };
-    fixture.server.fail("send()", 1, Fault::Cut(SIZE / 2));
+    fixture
+        .server
+        .fail("send()", 1, InjectedFault::Cut(SIZE / 2));
     let mut body = sandbox.read(from(0)).await.unwrap();
     let mut got = Vec::new();
     let error = loop {

@@ -14,12 +14,12 @@ use super::fixture::{PodFixture, kind, read};
 use crate::{Config, KubernetesBackend};
 
 /// Speaks TLS in front of a server. It ends when it is dropped.
-struct Front {
+struct TlsFront {
     address: SocketAddr,
     _serving: JoinSet<()>,
 }
 
-impl Front {
+impl TlsFront {
     #[expect(
         clippy::disallowed_methods,
         reason = "the address is that of the fake server"
@@ -74,7 +74,7 @@ async fn commands_and_tokens_travel_over_tls() {
     let fixture = PodFixture::new().await;
     fixture.server.require("first");
     let authority = Authority::new().unwrap();
-    let front = Front::new(&fixture, &authority, Offer::default()).await;
+    let front = TlsFront::new(&fixture, &authority, Offer::default()).await;
     let backend = front.backend(&fixture, &authority);
     let bytes = vec![b'x'; 200_000];
     let path = fixture.file("a", &bytes);
@@ -94,7 +94,7 @@ async fn a_server_that_cannot_prove_itself_gets_no_token() {
         ..Offer::default()
     };
     for (offer, trusted) in [(Offer::default(), &other), (expired, &authority)] {
-        let front = Front::new(&fixture, &authority, offer).await;
+        let front = TlsFront::new(&fixture, &authority, offer).await;
         let backend = front.backend(&fixture, trusted);
         assert_eq!(kind(backend.resolve(&address).await), ErrorKind::Auth);
     }

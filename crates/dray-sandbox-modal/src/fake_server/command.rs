@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Exec as _, LocalExec, Running};
+use dray_sandbox_exec::{Exec as _, LocalExec, RunningCommand};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -98,7 +98,7 @@ impl FakeCommand {
         }
     }
 
-    async fn capture(&self, mut running: Running) {
+    async fn capture(&self, mut running: RunningCommand) {
         while let Some(Ok(piece)) = running.stdout.next().await {
             self.stdout
                 .send_modify(|captured| captured.bytes.extend_from_slice(&piece));

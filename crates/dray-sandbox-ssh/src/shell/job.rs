@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::{Bytes, BytesMut};
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Exit, Running};
+use dray_sandbox_exec::{CommandExit, RunningCommand};
 use futures_util::{FutureExt as _, stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout};
@@ -30,7 +30,7 @@ struct JobState {
     /// The task that feeds it.
     input: JoinSet<()>,
     /// The end; an error is kept in parts, because both handles report it.
-    end: Option<Result<Exit, (ErrorKind, String)>>,
+    end: Option<Result<CommandExit, (ErrorKind, String)>>,
 }
 
 impl RemoteJob {
@@ -53,14 +53,14 @@ impl RemoteJob {
     }
 
     /// The two handles for the caller. `first` came before the rest of `stdout`.
-    pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> Running {
+    pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> RunningCommand {
         let output = JobOutput {
             job: JobHandle(Arc::clone(&self)),
             stdout,
             first,
         };
         let half = JobHandle(self);
-        Running {
+        RunningCommand {
             stdout: Body::new(stream::try_unfold(Some(output), |state| async {
                 let Some(mut output) = state else {
                     return Ok(None);
@@ -76,12 +76,12 @@ impl RemoteJob {
     }
 
     /// Awaits the end; 255 is how `ssh` says that the channel broke.
-    async fn end(&self) -> Result<Exit, Error> {
+    async fn end(&self) -> Result<CommandExit, Error> {
         // Taken out, so that the lock is not held while the end is awaited.
         let session = self.state().session.take();
         if let Some(session) = session {
             let end = match session.end().await {
-                Ok((Some(status), stderr)) if status != 255 => Ok(Exit { status, stderr }),
+                Ok((Some(status), stderr)) if status != 255 => Ok(CommandExit { status, stderr }),
                 Ok((_, text)) => {
                     let error = fault::failure("the channel broke", &text);
                     Err((ErrorKind::Unavailable, error.context().to_owned()))

@@ -41,7 +41,7 @@ fn argv(words: &[&[u8]]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.to_vec()).collect()
 }
 
-async fn sh(shell: &Shell, script: &str, stdin: Option<Body>) -> Result<Running, Error> {
+async fn sh(shell: &Shell, script: &str, stdin: Option<Body>) -> Result<RunningCommand, Error> {
     shell
         .run(argv(&[b"sh", b"-c", script.as_bytes()]), stdin)
         .await

@@ -15,31 +15,31 @@ use dray_types::Sha256Digest;
 use futures_util::stream;
 use tokio_util::sync::CancellationToken;
 
-use super::fixture::{ExecFixture, Tools, Way, random, read};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, random, read};
 use super::processes::{dead, line};
-use crate::{Channel, Exec, ExecFiles, ExecSandbox, LocalExec, Running};
+use crate::{Channel, Exec, ExecFiles, ExecSandbox, LocalExec, RunningCommand};
 
 /// Counts commands, and ends the output of a shell when it was asked so often.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct CountedExec {
     exec: LocalExec,
     runs: Arc<AtomicUsize>,
     /// Pieces of output after which a shell is gone: at once, or when it is asked the next time.
     gone_after: Option<(usize, bool)>,
-    ready: Arc<Mutex<Ready>>,
+    ready: Arc<Mutex<ReadyScript>>,
     /// Whether questions that change nothing are asked beside.
     beside: bool,
 }
 
 /// What a channel says of being ready, and how often it was asked.
 #[derive(Debug, Default)]
-struct Ready {
+struct ReadyScript {
     unready: Option<ErrorKind>,
     silent: bool,
     asked: usize,
 }
 
-impl Counted {
+impl CountedExec {
     pub(super) fn new(fixture: &ExecFixture) -> Self {
         Self {
             exec: fixture.exec(),
@@ -52,16 +52,16 @@ impl Counted {
 }
 
 #[async_trait]
-impl Exec for Counted {
+impl Exec for CountedExec {
     fn channel(&self) -> Channel {
         self.exec.channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.runs.fetch_add(1, Ordering::SeqCst);
-        let Running { stdout, end } = self.exec.run(argv, stdin).await?;
+        let RunningCommand { stdout, end } = self.exec.run(argv, stdin).await?;
         let Some((after, at_once)) = self.gone_after else {
-            return Ok(Running { stdout, end });
+            return Ok(RunningCommand { stdout, end });
         };
         let state = (stdout, Vec::new());
         let stdout = Body::new(stream::unfold(
@@ -82,7 +82,7 @@ impl Exec for Counted {
                 Some((piece, (body, seen)))
             },
         ));
-        Ok(Running { stdout, end })
+        Ok(RunningCommand { stdout, end })
     }
 
     async fn ready(&self) -> Result<(), Error> {
@@ -105,17 +105,17 @@ impl Exec for Counted {
     }
 }
 
-pub(super) fn standing(exec: Counted) -> (ExecFiles<Counted>, Arc<AtomicUsize>) {
+pub(super) fn persistent_shell(exec: CountedExec) -> (ExecFiles<CountedExec>, Arc<AtomicUsize>) {
     let runs = Arc::clone(&exec.runs);
-    (ExecFiles::new(exec).with_standing_shell(), runs)
+    (ExecFiles::new(exec).with_persistent_shell(), runs)
 }
 
 #[tokio::test]
 async fn one_shell_answers_all_questions_as_many_would() {
-    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
-        for way in [Way::Pipe, Way::Shell] {
+    for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
+        for way in [ChannelForm::Pipe, ChannelForm::Shell] {
             let fixture = ExecFixture::new(tools, way);
-            let (files, runs) = standing(Counted::new(&fixture));
+            let (files, runs) = persistent_shell(CountedExec::new(&fixture));
             let fresh = fixture.files();
             let bytes = random(70_000);
             for name in ["plain", "it's $(here) `and` \"there\"\n", "-n"] {
@@ -148,8 +148,8 @@ async fn one_shell_answers_all_questions_as_many_would() {
 
 #[tokio::test]
 async fn r_16_words_are_words_also_when_they_are_not_text() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
-    let (files, _) = standing(Counted::new(&fixture));
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let (files, _) = persistent_shell(CountedExec::new(&fixture));
     let path = fixture.path(b"\xff'; touch pwned; '\n$(touch pwned)");
     let gone = files.stat(&path, Follow::No).await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
@@ -158,9 +158,9 @@ async fn r_16_words_are_words_also_when_they_are_not_text() {
 
 #[tokio::test]
 async fn a_state_changes_whenever_the_file_does() {
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
-        let files = fixture.files().with_standing_shell();
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
+        let files = fixture.files().with_persistent_shell();
         let path = fixture.file("f", b"first");
         let before = match files.state(&path).await {
             // The folder of this test may lie on a file system whose times say little.
@@ -184,8 +184,8 @@ async fn a_state_changes_whenever_the_file_does() {
 
 #[tokio::test]
 async fn only_regular_files_that_may_be_read_have_a_state() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Nobody);
-    let files = fixture.files().with_standing_shell();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Nobody);
+    let files = fixture.files().with_persistent_shell();
     fixture.sh("mkdir d; mkfifo p; printf x >closed; chmod 600 closed; ln -s closed l");
     for (name, kind) in [
         ("d", ErrorKind::IsDirectory),
@@ -205,11 +205,11 @@ async fn only_regular_files_that_may_be_read_have_a_state() {
 #[tokio::test]
 async fn a_shell_that_went_away_is_replaced() {
     for at_once in [true, false] {
-        let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+        let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
         let path = fixture.file("f", b"data");
-        let (files, runs) = standing(Counted {
+        let (files, runs) = persistent_shell(CountedExec {
             gone_after: Some((2, at_once)),
-            ..Counted::new(&fixture)
+            ..CountedExec::new(&fixture)
         });
         for _ in 0..6 {
             assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
@@ -220,11 +220,11 @@ async fn a_shell_that_went_away_is_replaced() {
 
 #[tokio::test]
 async fn r_13_a_rename_whose_answer_is_lost_is_not_made_twice() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let path = fixture.file("f", b"data");
-    let (files, runs) = standing(Counted {
+    let (files, runs) = persistent_shell(CountedExec {
         gone_after: Some((1, false)),
-        ..Counted::new(&fixture)
+        ..CountedExec::new(&fixture)
     });
     files.stat(&path, Follow::No).await.unwrap();
     let lost = files.rename(&path, &fixture.path("g"), false).await;
@@ -237,14 +237,14 @@ async fn r_13_a_rename_whose_answer_is_lost_is_not_made_twice() {
 #[tokio::test]
 async fn nothing_is_asked_of_a_sandbox_that_is_not_ready() {
     for beside in [false, true] {
-        let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+        let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
         let path = fixture.file("f", b"data");
-        let exec = Counted {
+        let exec = CountedExec {
             beside,
-            ..Counted::new(&fixture)
+            ..CountedExec::new(&fixture)
         };
         let ready = Arc::clone(&exec.ready);
-        let (files, runs) = standing(exec);
+        let (files, runs) = persistent_shell(exec);
         files.stat(&path, Follow::No).await.unwrap();
         ready.lock().unwrap().unready = Some(ErrorKind::SandboxPaused);
         let renamed = files.rename(&path, &fixture.path("g"), false).await;
@@ -256,14 +256,14 @@ async fn nothing_is_asked_of_a_sandbox_that_is_not_ready() {
 
 #[tokio::test]
 async fn what_changes_nothing_is_asked_while_it_is_asked_whether_the_sandbox_is_ready() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let path = fixture.file("f", b"data");
-    let exec = Counted {
+    let exec = CountedExec {
         beside: true,
-        ..Counted::new(&fixture)
+        ..CountedExec::new(&fixture)
     };
     let ready = Arc::clone(&exec.ready);
-    let (files, _) = standing(exec);
+    let (files, _) = persistent_shell(exec);
     files.stat(&path, Follow::No).await.unwrap();
     ready.lock().unwrap().silent = true;
     assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
@@ -285,9 +285,9 @@ async fn what_changes_nothing_is_asked_while_it_is_asked_whether_the_sandbox_is_
 
 #[tokio::test]
 async fn a_file_comes_through_the_shell_that_answers_questions() {
-    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
-        let (files, runs) = standing(Counted::new(&fixture));
+    for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
+        let (files, runs) = persistent_shell(CountedExec::new(&fixture));
         for size in [0, 1, 63, 64, 4095, 4096, 70_000, 3 << 20] {
             let bytes = random(size);
             let path = fixture.file("f", &bytes);
@@ -302,9 +302,9 @@ async fn a_file_comes_through_the_shell_that_answers_questions() {
 
 #[tokio::test]
 async fn the_digest_of_a_file_comes_with_it() {
-    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
-        let fixture = ExecFixture::new(tools, Way::Pipe);
-        let (files, runs) = standing(Counted::new(&fixture));
+    for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
+        let (files, runs) = persistent_shell(CountedExec::new(&fixture));
         for size in [0, 70_000, 9 << 20] {
             let bytes = random(size);
             let path = fixture.file("f", &bytes);
@@ -322,9 +322,9 @@ async fn the_digest_of_a_file_comes_with_it() {
         }
         assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?}");
     }
-    let fixture =
-        ExecFixture::new(Tools::Bare, Way::Pipe).with(&["cat", "head", "stat", "readlink"]);
-    let (files, _) = standing(Counted::new(&fixture));
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
+        .with(&["cat", "head", "stat", "readlink"]);
+    let (files, _) = persistent_shell(CountedExec::new(&fixture));
     let path = fixture.file("f", b"data");
     let file = files.stat(&path, Follow::Yes).await.unwrap();
     let order = Read {
@@ -339,10 +339,10 @@ async fn the_digest_of_a_file_comes_with_it() {
 
 #[tokio::test]
 async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe)
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe)
         .with_fake("dd", "echo $PPID >../shell; exec /bin/dd \"$@\"");
     let path = fixture.file("f", &random(3 << 20));
-    let (files, runs) = standing(Counted::new(&fixture));
+    let (files, runs) = persistent_shell(CountedExec::new(&fixture));
     let file = files.stat(&path, Follow::Yes).await.unwrap();
     let order = Read {
         transport: Transport::ExecRaw,
@@ -360,12 +360,12 @@ async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
 
 #[tokio::test]
 async fn a_question_that_nobody_waits_for_takes_its_shell_with_it() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe).with_fake(
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(
         "sha256sum",
         "echo $$ >>../pids; echo $PPID >>../pids; exec sleep 4721",
     );
     let path = fixture.file("f", b"data");
-    let (files, runs) = standing(Counted::new(&fixture));
+    let (files, runs) = persistent_shell(CountedExec::new(&fixture));
     let pids = fixture.root.path().join("pids");
     {
         let asked = files.fingerprint(&path);
@@ -391,12 +391,12 @@ async fn a_question_that_nobody_waits_for_takes_its_shell_with_it() {
 
 #[tokio::test]
 async fn a_shell_ends_with_whoever_asked_it() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe).with_fake(
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(
         "readlink",
         "echo $PPID >../shell; exec /bin/readlink \"$@\"",
     );
     let path = fixture.file("f", b"data");
-    let files = fixture.files().with_standing_shell();
+    let files = fixture.files().with_persistent_shell();
     files.stat(&path, Follow::Yes).await.unwrap();
     let shell = line(&fixture.root.path().join("shell")).await;
     drop(files);
@@ -405,10 +405,10 @@ async fn a_shell_ends_with_whoever_asked_it() {
 
 #[tokio::test]
 async fn questions_at_the_same_time_have_shells_of_their_own() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let bytes = random(10_000);
     let path = fixture.file("f", &bytes);
-    let (files, runs) = standing(Counted::new(&fixture));
+    let (files, runs) = persistent_shell(CountedExec::new(&fixture));
     let asked = (0..8).map(|_| files.fingerprint(&path));
     let digest = Sha256Digest::of(&bytes);
     for print in futures_util::future::join_all(asked).await {
@@ -422,10 +422,10 @@ async fn questions_at_the_same_time_have_shells_of_their_own() {
 
 #[tokio::test]
 async fn a_channel_that_holds_back_has_no_shell_that_stays() {
-    for way in [Way::Narrow, Way::Text, Way::Ranges] {
-        let fixture = ExecFixture::new(Tools::Dash, way);
+    for way in [ChannelForm::Narrow, ChannelForm::Text, ChannelForm::Ranges] {
+        let fixture = ExecFixture::new(ToolSet::Dash, way);
         let path = fixture.file("f", b"data");
-        let (files, runs) = standing(Counted::new(&fixture));
+        let (files, runs) = persistent_shell(CountedExec::new(&fixture));
         for _ in 0..2 {
             assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
         }
@@ -435,17 +435,17 @@ async fn a_channel_that_holds_back_has_no_shell_that_stays() {
 
 #[tokio::test]
 async fn a_get_takes_one_shell_and_reads_the_file_twice() {
-    let fixture = ExecFixture::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let bytes = random(3 << 20);
     let path = fixture.file("f", &bytes);
     fixture.sh("touch -d '2001-01-01' f");
-    let exec = Counted::new(&fixture);
+    let exec = CountedExec::new(&fixture);
     let runs = Arc::clone(&exec.runs);
     let handle = Handle {
         address: "exec:here".parse().unwrap(),
         incarnation: "1".to_owned(),
     };
-    let sandbox = ExecSandbox::new(handle, exec).with_standing_shell();
+    let sandbox = ExecSandbox::new(handle, exec).with_persistent_shell();
     // Its time of change cannot be set, and must lie two seconds back. Elsewhere than on a local disk no state is told.
     let told = loop {
         match sandbox.files().state(&path).await {
@@ -474,7 +474,7 @@ async fn a_get_takes_one_shell_and_reads_the_file_twice() {
 #[tokio::test]
 async fn a_state_is_told_without_date() {
     for applets in [&["stat", "date"][..], &["stat"]] {
-        let fixture = ExecFixture::new(Tools::Bare, Way::Pipe).with(applets);
+        let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(applets);
         let path = fixture.file("f", b"abc");
         let state = match fixture.files().state(&path).await {
             // Not a local disk.
