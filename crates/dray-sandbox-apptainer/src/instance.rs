@@ -17,7 +17,7 @@ pub(crate) struct Instance {
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct InstanceList {
     #[serde(default)]
     instances: Vec<Instance>,
 }
@@ -59,7 +59,7 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
             ),
         ));
     }
-    let listed: Listed = serde_json::from_slice(&said)
+    let listed: InstanceList = serde_json::from_slice(&said)
         .map_err(|error| Error::new(ErrorKind::Protocol, "not a list").caused_by(error))?;
     Ok(listed.instances)
 }
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn the_list_is_read_and_what_is_new_in_it_ignored() {
         let text = r#"{"instances":[{"instance":"box","pid":7,"img":"/a.sif","ip":"","logErrPath":"/e"}]}"#;
-        let listed: Listed = serde_json::from_str(text).unwrap();
+        let listed: InstanceList = serde_json::from_str(text).unwrap();
         let expected = Instance {
             name: "box".to_owned(),
             pid: 7,
         };
         assert_eq!(listed.instances, [expected]);
-        let none: Listed = serde_json::from_str("{}").unwrap();
+        let none: InstanceList = serde_json::from_str("{}").unwrap();
         assert!(none.instances.is_empty());
     }
 

@@ -31,7 +31,7 @@ use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
 use dray_sandbox_exec::{CommandExit, GuardedExec, IncarnationGuard as _, LocalExec, kind_of_text};
 
 pub use config::{Config, Exchange};
-use exchange::Bound;
+use exchange::BoundExchange;
 use instance::{Instance, SameInstance, check_name, list};
 use sandbox::ApptainerSandbox;
 
@@ -104,7 +104,8 @@ impl Backend for ApptainerBackend {
         let mut sandbox = ApptainerSandbox::new(handle.clone(), exec, guarding);
         sandbox.home_is_working_directory = self.config.working_directory.is_none();
         if let Some(exchange) = &self.config.exchange {
-            sandbox.bound = Bound::find(exchange, &handle.address.name, &sandbox.files).await?;
+            sandbox.bound =
+                BoundExchange::find(exchange, &handle.address.name, &sandbox.files).await?;
         }
         Ok(Arc::new(sandbox))
     }

@@ -9,7 +9,7 @@ use dray_sandbox::{
 };
 use dray_sandbox_exec::{ExecFiles, GuardedExec, IncarnationGuard, LocalExec};
 
-use crate::exchange::Bound;
+use crate::exchange::BoundExchange;
 
 /// Commands for everything; bytes of files in the exchange folder go directly.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct ApptainerSandbox {
     handle: Handle,
     guard: Arc<dyn IncarnationGuard>,
     pub(crate) files: ExecFiles<GuardedExec<LocalExec>>,
-    pub(crate) bound: Option<Bound>,
+    pub(crate) bound: Option<BoundExchange>,
     /// Commands run in `/`, so where they run does not say where the user works.
     pub(crate) home_is_working_directory: bool,
 }
@@ -38,7 +38,7 @@ impl ApptainerSandbox {
     }
 
     /// The exchange directory that holds a path, and the path on this host.
-    async fn direct(&self, path: &SandboxPath) -> Result<(&Bound, SandboxPath), Error> {
+    async fn direct(&self, path: &SandboxPath) -> Result<(&BoundExchange, SandboxPath), Error> {
         // Files of this host would be there for a stopped instance too; commands check it by themselves.
         self.guard.check().await?;
         self.bound

@@ -22,12 +22,12 @@ use super::report::{equal, holds, refused, same_bytes};
 use super::{CaseContext, Stop};
 
 /// An engine on the sandbox of the case, with a policy that allows its directory.
-struct Transfers {
+struct TransferCase {
     engine: Engine,
     policy: Policy,
 }
 
-impl Transfers {
+impl TransferCase {
     fn new(context: &CaseContext<'_>) -> Self {
         let options = EngineOptions {
             backoff: Duration::from_millis(20),
@@ -94,7 +94,7 @@ async fn names(context: &CaseContext<'_>) -> Result<Vec<String>, Stop> {
 }
 
 pub(super) async fn a_file_comes_out_with_its_proof(context: &CaseContext<'_>) -> Result<(), Stop> {
-    let transfers = Transfers::new(context);
+    let transfers = TransferCase::new(context);
     for size in [0, 1, 300_000] {
         let bytes = random(size);
         let path = context.put(format!("file {size}"), &bytes).await?;
@@ -133,7 +133,7 @@ pub(super) async fn a_file_comes_out_with_its_proof(context: &CaseContext<'_>) -
 }
 
 pub(super) async fn a_file_goes_in_with_its_proof(context: &CaseContext<'_>) -> Result<(), Stop> {
-    let transfers = Transfers::new(context);
+    let transfers = TransferCase::new(context);
     let first = BytesSource::new(random(200_000));
     let second = BytesSource::new(random(200_001));
     let rename = Collision::Rename;
@@ -178,10 +178,10 @@ pub(super) async fn a_file_goes_in_with_its_proof(context: &CaseContext<'_>) -> 
 }
 
 /// A source that breaks after its first piece, every time.
-struct Broken(BytesSource);
+struct BrokenSource(BytesSource);
 
 #[async_trait]
-impl Source for Broken {
+impl Source for BrokenSource {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -198,8 +198,8 @@ impl Source for Broken {
 }
 
 pub(super) async fn a_put_that_fails_leaves_nothing(context: &CaseContext<'_>) -> Result<(), Stop> {
-    let transfers = Transfers::new(context);
-    let broken = Broken(BytesSource::new(random(300_000)));
+    let transfers = TransferCase::new(context);
+    let broken = BrokenSource(BytesSource::new(random(300_000)));
     let to = &context.directory;
     match transfers.put(to, b"file", &broken, Collision::Rename).await {
         Ok(_) => return Err(Stop::fail("a broken source was put")),
@@ -209,14 +209,14 @@ pub(super) async fn a_put_that_fails_leaves_nothing(context: &CaseContext<'_>) -
 }
 
 /// A sink that runs a script when the first bytes of the first copy arrive.
-struct Rewriting<'a> {
+struct RewritingSink<'a> {
     context: &'a CaseContext<'a>,
     script: Option<&'a str>,
     sink: VecSink,
 }
 
 #[async_trait]
-impl Sink for Rewriting<'_> {
+impl Sink for RewritingSink<'_> {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         self.sink.begin(file).await
     }
@@ -244,7 +244,7 @@ pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
     context.needs(|traits| traits.fingerprint)?;
     // Skips the case before the large file is made, where no script runs.
     context.sh("true").await?;
-    let transfers = Transfers::new(context);
+    let transfers = TransferCase::new(context);
     let bytes = random(4 << 20);
     for (name, script, after) in [
         (
@@ -260,7 +260,7 @@ pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
         ),
     ] {
         let path = context.put(name, &bytes).await?;
-        let mut sink = Rewriting {
+        let mut sink = RewritingSink {
             context,
             script: Some(script),
             sink: VecSink::default(),

@@ -119,12 +119,12 @@ pub enum Digests {
 #[derive(Clone, Debug)]
 pub struct Fake {
     handle: Handle,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FakeState>>,
     streams: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FakeState {
     nodes: BTreeMap<SandboxPath, Node>,
     next_inode: u64,
     clock: i128,
@@ -156,7 +156,7 @@ struct FakeFeatures {
 impl Fake {
     /// A sandbox with the directories `/work`, `/tmp` and `/home/agent`, one transport and everything working.
     pub fn new() -> Self {
-        let state = State {
+        let state = FakeState {
             nodes: BTreeMap::new(),
             next_inode: 1,
             clock: 1_700_000_000_000_000_000,
@@ -320,7 +320,7 @@ impl Fake {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
         // A failed assertion of a test poisons the lock; the tests that share the sandbox need not fail with it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -74,12 +74,12 @@ pub(crate) fn unframe(output: &str) -> (&str, &str) {
 
 /// A model that keeps what it was asked.
 #[derive(Default)]
-pub(crate) struct Model {
+pub(crate) struct FakeModel {
     pub(crate) requests: Mutex<Vec<(String, String)>>,
     pub(crate) answer: Option<String>,
 }
 
-impl Model {
+impl FakeModel {
     pub(crate) fn saying(answer: &str) -> Arc<Self> {
         Arc::new(Self {
             requests: Mutex::default(),
@@ -89,7 +89,7 @@ impl Model {
 }
 
 #[async_trait]
-impl Summarizer for Model {
+impl Summarizer for FakeModel {
     async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
         let mut requests = self.requests.lock().unwrap();
         requests.push((ask.system.to_owned(), ask.user.to_owned()));

@@ -11,7 +11,7 @@ use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{Model, ReaderFixture, read, unframe};
+use crate::fixture::{FakeModel, ReaderFixture, read, unframe};
 
 fn budget(bytes: usize) -> Policy {
     Policy {
@@ -33,7 +33,7 @@ async fn texts_within_the_budget_are_inline_and_longer_ones_summarised() {
         ("fits.md", text(1000).as_bytes()),
         ("over.md", text(1001).as_bytes()),
     ]);
-    let model = Model::saying("a summary\u{202e}");
+    let model = FakeModel::saying("a summary\u{202e}");
     let reader = fixture.reader(budget(1000)).with_summarizer(model.clone());
     let record = read(&reader, &Request::of_path("fits.md")).await;
     assert_eq!(
@@ -63,7 +63,7 @@ async fn texts_within_the_budget_are_inline_and_longer_ones_summarised() {
 #[tokio::test]
 async fn a_summary_can_be_requested() {
     let fixture = ReaderFixture::with(&[("a.md", b"short")]);
-    let model = Model::saying("shorter");
+    let model = FakeModel::saying("shorter");
     let reader = fixture
         .reader(Policy::default())
         .with_summarizer(model.clone());
@@ -87,12 +87,12 @@ async fn without_a_summary_the_result_is_a_marked_excerpt() {
         "the end\n"
     );
     let fixture = ReaderFixture::with(&[("a.md", long.as_bytes())]);
-    let failing = Arc::new(Model::default());
+    let failing = Arc::new(FakeModel::default());
     let small = SummaryLimits {
         max_bytes: 100,
         ..SummaryLimits::default()
     };
-    let unused = Model::saying("never");
+    let unused = FakeModel::saying("never");
     for reader in [
         fixture.reader(budget(1000)),
         fixture
@@ -134,7 +134,7 @@ async fn progress_is_reported_and_a_summary_can_be_cancelled() {
     let fixture = ReaderFixture::with(&[("a.md", text(100_000).as_bytes())]);
     let reader = fixture
         .reader(budget(1000))
-        .with_summarizer(Model::saying("part"));
+        .with_summarizer(FakeModel::saying("part"));
     let heard = Mutex::new(Vec::new());
     let cancel = CancellationToken::new();
     let listen = |progress: Progress| {

@@ -4,7 +4,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_sandbox::path::SandboxPath;
 
-use crate::fake::{Change, State};
+use crate::fake::{Change, FakeState};
 
 /// Links that are followed before the path counts as a loop, as in the kernel of Linux.
 const MOST_LINKS: u32 = 40;
@@ -24,7 +24,7 @@ pub struct Node {
     pub mtime_ns: i128,
 }
 
-impl State {
+impl FakeState {
     pub(super) fn insert(&mut self, path: SandboxPath, kind: FileKind, content: Vec<u8>) {
         self.next_inode += 1;
         let node = Node {

@@ -12,23 +12,23 @@ use futures_util::stream;
 use super::{Change, Fake, Fault, PIECE};
 
 /// Counts one stream for as long as it lives.
-pub(super) struct Open(Arc<AtomicUsize>);
+pub(super) struct StreamCount(Arc<AtomicUsize>);
 
-impl Open {
+impl StreamCount {
     pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Open {
+impl Drop for StreamCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// A read that is under way.
-struct Reading {
+struct FakeRead {
     fake: Fake,
     path: SandboxPath,
     at: u64,
@@ -36,19 +36,19 @@ struct Reading {
     promised: u64,
     fault: Fault,
     ended: bool,
-    _open: Open,
+    _open: StreamCount,
 }
 
 /// The bytes of a file from `offset`.
 pub(super) fn read(fake: &Fake, path: SandboxPath, offset: u64, size: u64, fault: Fault) -> Body {
-    let reading = Reading {
+    let reading = FakeRead {
         fake: fake.clone(),
         path,
         at: offset,
         promised: size,
         fault,
         ended: false,
-        _open: Open::new(&fake.streams),
+        _open: StreamCount::new(&fake.streams),
     };
     Body::new(stream::unfold(reading, async |mut reading| {
         if reading.ended {
@@ -65,7 +65,7 @@ pub(super) fn read(fake: &Fake, path: SandboxPath, offset: u64, size: u64, fault
     }))
 }
 
-impl Reading {
+impl FakeRead {
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         // Lets others run between pieces, as a wire does.
         tokio::task::yield_now().await;
@@ -143,7 +143,7 @@ impl Reading {
 
 /// A body that breaks, stalls or ends short at the byte of the fault.
 pub(super) fn faulty(fake: &Fake, body: Body, fault: Fault) -> Body {
-    let state = (body, 0_u64, fault, Open::new(&fake.streams));
+    let state = (body, 0_u64, fault, StreamCount::new(&fake.streams));
     Body::new(stream::try_unfold(
         state,
         async |(mut body, at, fault, open)| {
@@ -171,7 +171,7 @@ pub(super) async fn write(
     mut body: Body,
     fault: &Fault,
 ) -> Result<(), Error> {
-    let _open = Open::new(&fake.streams);
+    let _open = StreamCount::new(&fake.streams);
     while let Some(piece) = body.next().await {
         let mut piece = piece?.to_vec();
         let from = at;

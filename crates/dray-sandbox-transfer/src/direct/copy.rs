@@ -7,13 +7,13 @@ use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
 
 use super::pipe::pipe;
-use super::{DirectSandbox, PutFile, Received};
+use super::{DirectSandbox, PutFile, ReceivedFile};
 use crate::error::Error;
 use crate::wire;
 
 /// A file that was copied from one sandbox into another.
 #[derive(Clone, Debug)]
-pub struct Copied {
+pub struct CopiedFile {
     /// Path and proof of the file in the other sandbox.
     pub placed: v1::PlacedFile,
     /// Receipt of the reading side; `None` when the same content was there already.
@@ -23,8 +23,8 @@ pub struct Copied {
 }
 
 /// The result of one attempt.
-enum Ended {
-    Copied(Box<Copied>),
+enum AttemptEnd {
+    Copied(Box<CopiedFile>),
     /// One side broke off; a copy through a file may still succeed.
     Broken(Fault),
     Failed(Fault),
@@ -45,13 +45,13 @@ impl DirectSandbox {
         put: PutFile<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<Copied, Fault> {
+    ) -> Result<CopiedFile, Fault> {
         let streamed = self.stream_file(path, size, to, put, progress, cancel);
         match Box::pin(streamed).await? {
-            Ended::Copied(copied) => return Ok(*copied),
-            Ended::Failed(fault) => return Err(fault),
-            Ended::Broken(fault) if cancel.is_cancelled() => return Err(fault),
-            Ended::Broken(fault) => {
+            AttemptEnd::Copied(copied) => return Ok(*copied),
+            AttemptEnd::Failed(fault) => return Err(fault),
+            AttemptEnd::Broken(fault) if cancel.is_cancelled() => return Err(fault),
+            AttemptEnd::Broken(fault) => {
                 tracing::warn!(%fault, "the copy broke off; it is made again through a file");
             }
         }
@@ -67,7 +67,7 @@ impl DirectSandbox {
         put: PutFile<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<Ended, Fault> {
+    ) -> Result<AttemptEnd, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let engine = &self.opened.engine;
         let options = GetOptions {
@@ -110,7 +110,7 @@ impl DirectSandbox {
             _ => None,
         };
         match put.map_err(Fault::from)? {
-            Ok(placed) => Ok(Ended::Copied(Box::new(Copied {
+            Ok(placed) => Ok(AttemptEnd::Copied(Box::new(CopiedFile {
                 placed: to.placed(&placed),
                 read,
                 through_file: false,
@@ -120,13 +120,13 @@ impl DirectSandbox {
     }
 
     /// Classifies the failure of one side.
-    fn ended(&self, failed: TransferFailure) -> Ended {
+    fn ended(&self, failed: TransferFailure) -> AttemptEnd {
         let survives = survives(&failed.error) && !failed.cancelled;
         let fault = self.fault(failed);
         if survives {
-            Ended::Broken(fault)
+            AttemptEnd::Broken(fault)
         } else {
-            Ended::Failed(fault)
+            AttemptEnd::Failed(fault)
         }
     }
 
@@ -137,7 +137,7 @@ impl DirectSandbox {
         put: PutFile<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<Copied, Fault> {
+    ) -> Result<CopiedFile, Fault> {
         let failed = |error: std::io::Error| {
             let what = "a file on this host";
             Fault::from(Error::from(
@@ -148,11 +148,11 @@ impl DirectSandbox {
         let directory = tempfile::tempdir_in(&self.config.spool_folder).map_err(failed)?;
         let file = directory.path().join("content");
         let mut sink = FileSink::create(&file).map_err(failed)?;
-        let received: Received = self.get(path, 0, &mut sink, &(), cancel).await?;
+        let received: ReceivedFile = self.get(path, 0, &mut sink, &(), cancel).await?;
         let source = std::fs::File::open(&file).map_err(failed)?;
         let source = FileSource::new(source, received.size);
         let placed = to.put(put, &source, progress, cancel).await?;
-        Ok(Copied {
+        Ok(CopiedFile {
             placed,
             read: Some(received.receipt),
             through_file: true,

@@ -14,10 +14,10 @@ use dray_types::{Claim, Deadline, Fault};
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use super::{Opened, SandboxTransfer, report};
+use super::{OpenSandbox, SandboxTransfer, report};
 use crate::error::Error;
 use crate::sessions::token;
-use crate::store::{Owner, StoreSink, StoreSource};
+use crate::store::{StoreSink, StoreSource, TransferOwner};
 use crate::wire;
 
 /// Entries of a listing, unless the caller asks for another number.
@@ -209,7 +209,7 @@ impl SandboxTransfer {
     /// Puts a stored file into a sandbox, for calls and for uploads.
     pub(crate) async fn put_file(
         &self,
-        opened: &Opened,
+        opened: &OpenSandbox,
         directory: &SandboxPath,
         called: &str,
         source: &StoreSource,
@@ -266,8 +266,8 @@ impl SandboxTransfer {
         if asked == 0 { most } else { asked.min(most) }
     }
 
-    pub(super) fn owner(&self, meta: &Meta, work_until: Deadline) -> Owner {
-        Owner {
+    pub(super) fn owner(&self, meta: &Meta, work_until: Deadline) -> TransferOwner {
+        TransferOwner {
             tenant: meta.tenant.clone(),
             operation: meta.operation.clone(),
             epoch: self.clock.now_ms(),

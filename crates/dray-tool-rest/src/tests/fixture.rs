@@ -105,10 +105,10 @@ impl FileStorage for MemoryStorage {
 
 /// Puts content in the place of every reference.
 #[derive(Debug)]
-struct Content64;
+struct FixedResolver;
 
 #[async_trait]
-impl ArgumentResolver for Content64 {
+impl ArgumentResolver for FixedResolver {
     async fn resolve(
         &self,
         _: &str,
@@ -225,7 +225,7 @@ impl RestFixture {
             timeout: Duration::from_mins(2),
         };
         let tool = built.tools[0].as_ref();
-        let ran = run_call(tool, request, &turn, &Content64, &settings, &sink).await;
+        let ran = run_call(tool, request, &turn, &FixedResolver, &settings, &sink).await;
         while let Ok(event) = events.try_recv() {
             self.events.lock().unwrap().push(event);
         }
