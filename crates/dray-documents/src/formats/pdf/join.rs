@@ -40,9 +40,9 @@ pub(super) struct Column {
 }
 
 /// The columns in which the blocks of a page stand, in the order of the blocks.
-pub(super) struct Edges(Vec<Column>);
+pub(super) struct ColumnEdges(Vec<Column>);
 
-impl Edges {
+impl ColumnEdges {
     /// Looks at all blocks of a page of this width.
     pub(super) fn of(blocks: &[Block], width: f32) -> Self {
         let own: Vec<Option<(f32, f32)>> = blocks.iter().map(own_edges).collect();
@@ -102,7 +102,7 @@ fn own_edges(block: &Block) -> Option<(f32, f32)> {
 
 /// What stands between two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Between {
+enum LineJoin {
     /// They are one line of thought.
     Nothing,
     /// The line was ended on purpose.
@@ -120,9 +120,9 @@ pub(super) fn join_paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
     for line in lines.iter().filter(|line| !is_blank(line)) {
         match before.map(|before| shape.between(before, line)) {
             None => {}
-            Some(Between::Paragraph) => paragraphs.push(std::mem::take(&mut current)),
-            Some(Between::Break) => push_text(&mut current, Run::plain("\n")),
-            Some(Between::Nothing) => glue_line(&mut current, line),
+            Some(LineJoin::Paragraph) => paragraphs.push(std::mem::take(&mut current)),
+            Some(LineJoin::Break) => push_text(&mut current, Run::plain("\n")),
+            Some(LineJoin::Nothing) => glue_line(&mut current, line),
         }
         append_line(&mut current, line);
         before = Some(line);
@@ -134,11 +134,11 @@ pub(super) fn join_paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
 /// The paragraphs of a page as its blocks come: one that goes on at the head of the next column is joined.
 #[derive(Default)]
 pub(super) struct Flow {
-    last: Option<Open>,
+    last: Option<OpenParagraph>,
 }
 
 /// A paragraph that may go on.
-struct Open {
+struct OpenParagraph {
     runs: Vec<Run>,
     /// Baseline of its last line.
     y: f32,
@@ -168,7 +168,7 @@ impl Flow {
             }
         }
         if let Some(runs) = new.pop() {
-            self.last = Some(Open { runs, y: last.y });
+            self.last = Some(OpenParagraph { runs, y: last.y });
         }
         whole.append(&mut new);
         whole
@@ -264,18 +264,18 @@ impl Shape {
         shape
     }
 
-    fn between(&self, a: &Line, b: &Line) -> Between {
+    fn between(&self, a: &Line, b: &Line) -> LineJoin {
         if a.is_entry || b.is_entry {
-            return Between::Paragraph;
+            return LineJoin::Paragraph;
         }
         // Asked first: a divided word goes on below, also over a wide gap.
         if is_hyphenated(&a.runs, b) || is_compound(&a.runs, b) {
-            return Between::Nothing;
+            return LineJoin::Nothing;
         }
         let step = a.y - b.y;
         let wide = |times: f32| self.step > 0.0 && step > self.step * times;
         if wide(PARAGRAPH_GAP) || step > FAR_STEP * a.size.max(b.size) {
-            return Between::Paragraph;
+            return LineJoin::Paragraph;
         }
         let short = self.loose || self.ended(a, b);
         let begins = if self.hanging {
@@ -288,15 +288,15 @@ impl Shape {
             are_sentences(a, b) && self.room(a, b, self.column.room) > width * LAST_LINE;
         let ends = begins || sentences || wide(GAP_AFTER_SHORT);
         if short && ends || begins && ends_sentence(&a.runs) {
-            return Between::Paragraph;
+            return LineJoin::Paragraph;
         }
         if sentences && self.is_edge_unknown && self.has_room(a, b, self.column.room) {
-            return Between::Paragraph;
+            return LineJoin::Paragraph;
         }
         if short {
-            return Between::Break;
+            return LineJoin::Break;
         }
-        Between::Nothing
+        LineJoin::Nothing
     }
 
     /// Whether a line was ended on purpose, as there was room for the first word of the next.

@@ -50,7 +50,7 @@ enum Piece {
 
 /// A number as a person sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum FormattedNumber {
     Text(String),
     /// The code shows nothing.
     Nothing,
@@ -99,7 +99,7 @@ impl Code {
     }
 
     /// A number in this format; nothing when the code holds what is not applied here.
-    pub(super) fn apply(&self, value: f64) -> Option<Seen> {
+    pub(super) fn apply(&self, value: f64) -> Option<FormattedNumber> {
         if !value.is_finite() {
             return None;
         }
@@ -115,24 +115,24 @@ impl Code {
             return None;
         }
         if section.is_general {
-            return Some(Seen::Text(section.around(&number_text(value))));
+            return Some(FormattedNumber::Text(section.around(&number_text(value))));
         }
         if section.pieces.is_empty() {
-            return Some(Seen::Nothing);
+            return Some(FormattedNumber::Nothing);
         }
         let (text, rounded) = section.apply(value.abs());
         // Nothing is less than zero when all its digits are.
         let sign = if rounded == 0.0 { "" } else { sign };
         let text = format!("{sign}{text}").trim().to_owned();
         if text.is_empty() {
-            return Some(Seen::Nothing);
+            return Some(FormattedNumber::Nothing);
         }
         let lost = (rounded - value.abs()).abs() > value.abs() * MAX_LOSS;
         if lost && section.shows_digits() {
             let exact = section.exact(value);
-            return Some(Seen::Text(format!("{text} ({exact})")));
+            return Some(FormattedNumber::Text(format!("{text} ({exact})")));
         }
-        Some(Seen::Text(text))
+        Some(FormattedNumber::Text(text))
     }
 }
 
@@ -351,8 +351,8 @@ mod tests {
 
     fn seen(code: &str, value: f64) -> String {
         match Code::parse(code).unwrap().apply(value) {
-            Some(Seen::Text(text)) => text,
-            Some(Seen::Nothing) => "(nothing)".to_owned(),
+            Some(FormattedNumber::Text(text)) => text,
+            Some(FormattedNumber::Nothing) => "(nothing)".to_owned(),
             None => "(foreign)".to_owned(),
         }
     }

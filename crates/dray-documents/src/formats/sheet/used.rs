@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::style::Shown;
+use super::style::CellText;
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span, Style};
 
@@ -40,7 +40,7 @@ impl Area {
 
 /// A worksheet while it is read. Rows and columns count from zero.
 #[derive(Debug)]
-pub(super) struct Used {
+pub(super) struct UsedCells {
     rows: Vec<(u64, Vec<(u32, String)>)>,
     window: Option<Span>,
     now: Option<u64>,
@@ -57,7 +57,7 @@ pub(super) struct Used {
     hidden_cells: u64,
 }
 
-impl Used {
+impl UsedCells {
     /// Nothing yet; only the rows that are wanted will be kept.
     pub(super) fn new(out: &Markdown) -> Self {
         Self {
@@ -102,11 +102,11 @@ impl Used {
     ///
     /// # Errors
     ///
-    /// As [`Used::cell`].
+    /// As [`UsedCells::cell`].
     pub(super) fn shown_cell(
         &mut self,
         (row, column): (u64, u32),
-        shown: Shown,
+        shown: CellText,
         out: &Markdown,
     ) -> Result<(), Limit> {
         let is_new = shown.is_hidden && !shown.text.trim().is_empty();
