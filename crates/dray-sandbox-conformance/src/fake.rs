@@ -22,7 +22,7 @@ use dray_types::Sha256Digest;
 pub use nodes::Node;
 
 /// Length of one piece of a read, in bytes.
-pub const PIECE: usize = 1024;
+pub const FAKE_CHUNK_BYTES: usize = 1024;
 
 /// A call that a fault can be scripted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

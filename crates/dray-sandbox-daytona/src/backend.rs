@@ -15,7 +15,7 @@ use crate::process::Processes;
 /// The first word of an address.
 const BACKEND_NAME: &str = "daytona";
 
-/// The sandboxes of one organization. Addresses are `daytona:ID` or `daytona:NAME`; the incarnation is the id.
+/// The sandboxes of one organization. Addresses are `daytona:SANDBOX_ID` or `daytona:NAME`; the incarnation is the id.
 #[derive(Debug)]
 pub struct DaytonaBackend {
     control: Arc<ControlClient>,

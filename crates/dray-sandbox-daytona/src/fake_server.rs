@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The key that it takes.
-pub const KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
+pub const FAKE_API_KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +108,7 @@ impl FakeDaytona {
 
     /// The key that it takes.
     pub fn key(&self) -> Secret {
-        Secret::new(KEY)
+        Secret::new(FAKE_API_KEY)
     }
 
     /// Starts a sandbox in an existing directory, in the place of one of the same name; gives its id.
@@ -177,7 +177,7 @@ async fn answer(
         .lock()
         .requests
         .push(format!("{} {path}", request.method));
-    if request.header("authorization") != Some(&format!("Bearer {KEY}")) {
+    if request.header("authorization") != Some(&format!("Bearer {FAKE_API_KEY}")) {
         request.into_reader().digest().await?;
         return Ok(refuse(401, "Invalid credentials"));
     }

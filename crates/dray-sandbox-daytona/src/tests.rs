@@ -13,7 +13,7 @@ use crate::fake_server::FakeDaytona;
 use crate::{Config, DaytonaBackend};
 
 /// The sandbox of most tests.
-const ID: &str = "my-box";
+const SANDBOX_ID: &str = "my-box";
 
 /// A fake server with one sandbox.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl DaytonaFixture {
         let fake_server = FakeDaytona::start(clock.clone()).await.unwrap();
         let folder = TempDir::new().unwrap();
         Self {
-            id: fake_server.run(ID, folder.path()),
+            id: fake_server.run(SANDBOX_ID, folder.path()),
             fake_server,
             folder,
             clock,
@@ -62,5 +62,5 @@ impl DaytonaFixture {
 }
 
 fn address() -> Address {
-    format!("daytona:{ID}").parse().unwrap()
+    format!("daytona:{SANDBOX_ID}").parse().unwrap()
 }

@@ -111,17 +111,21 @@ impl Client {
 
     /// Requests the engine's version without a version in the path, and settles on the older of both.
     async fn negotiate(&self) -> Result<(Docker, String), Error> {
-        const DOING: &str = "asking the engine for its version";
+        const ACTIVITY_NAME: &str = "asking the engine for its version";
         let request = Request::get("/_ping")
             .header(HOST, "docker")
             .body(empty())
-            .map_err(|error| Error::new(ErrorKind::Protocol, DOING).caused_by(error))?;
+            .map_err(|error| Error::new(ErrorKind::Protocol, ACTIVITY_NAME).caused_by(error))?;
         let mut connection = self.connect().await?;
         let response = self.head(connection.send(request)).await?;
         let reply = EngineResponse::new(connection, response);
         if !reply.status.is_success() {
             let status = reply.status.as_u16();
-            return Err(fault::refused(DOING, status, &reply.message().await?));
+            return Err(fault::refused(
+                ACTIVITY_NAME,
+                status,
+                &reply.message().await?,
+            ));
         }
         let told = reply.headers.get("api-version");
         let told = told.and_then(|version| version.to_str().ok());

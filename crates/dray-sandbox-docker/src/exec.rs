@@ -23,7 +23,7 @@ use end::{End, EngineCommand};
 use output::Streams;
 
 /// Bytes that are read concurrently.
-const CAPACITY: usize = 256 * 1024;
+const PIPE_CAPACITY_BYTES: usize = 256 * 1024;
 
 /// First pause between two questions whether a command has ended; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -121,11 +121,11 @@ impl Exec for DockerExec {
 
 /// Prepares a command.
 async fn create(client: &Client, container: &str, config: ExecConfig) -> Result<String, Error> {
-    const DOING: &str = "preparing a command";
+    const ACTIVITY_NAME: &str = "preparing a command";
     let docker = client.docker().await?;
     let made = async {
         let made = docker.create_exec(container, config).await;
-        made.map_err(|error| fault::failed(DOING, error))
+        made.map_err(|error| fault::failed(ACTIVITY_NAME, error))
     };
     Ok(client.head(made).await?.id)
 }
@@ -166,16 +166,16 @@ async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
 
 /// Starts a command and takes its streams.
 async fn start(client: &Client, id: &str) -> Result<(Output, Input), Error> {
-    const DOING: &str = "starting a command";
+    const ACTIVITY_NAME: &str = "starting a command";
     let docker = client.docker().await?;
     let options = StartExecOptions {
         detach: false,
         tty: false,
-        output_capacity: Some(CAPACITY),
+        output_capacity: Some(PIPE_CAPACITY_BYTES),
     };
     let started = async {
         let started = docker.start_exec(id, Some(options)).await;
-        started.map_err(|error| fault::failed(DOING, error))
+        started.map_err(|error| fault::failed(ACTIVITY_NAME, error))
     };
     match client.head(started).await? {
         StartExecResults::Attached { output, input } => Ok((output, input)),

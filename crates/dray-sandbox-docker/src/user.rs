@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::resolve::{ResolvedPath, resolve};
 
 /// Longest list of users or groups in bytes that is read.
-const LONGEST: usize = 1 << 20;
+const MAX_LIST_BYTES: usize = 1 << 20;
 
 /// The user as whom the container works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ async fn list(client: &Client, container: &str, path: &str) -> Result<String, Er
             while let Some(piece) = reader.piece().await? {
                 text.extend_from_slice(&piece);
                 // What was read so far is enough for most users; a longer list is not worth the memory.
-                if text.len() > LONGEST {
+                if text.len() > MAX_LIST_BYTES {
                     break;
                 }
             }

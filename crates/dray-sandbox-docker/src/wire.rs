@@ -28,7 +28,7 @@ use crate::dial::{SshEndpoint, TlsEndpoint};
 use crate::fault;
 
 /// Bytes that are gathered before they are passed on.
-const PIECE: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 256 * 1024;
 /// Longest text of a refusal in bytes.
 const LONGEST_REFUSAL: usize = 64 * 1024;
 
@@ -97,12 +97,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(endpoint: &Endpoint, patience: Duration) -> Result<Self, Error> {
-        const DOING: &str = "connecting to the engine";
+        const ACTIVITY_NAME: &str = "connecting to the engine";
         let io = endpoint.connect(patience).await;
-        let io = io.map_err(|error| fault::broken(DOING, error))?;
+        let io = io.map_err(|error| fault::broken(ACTIVITY_NAME, error))?;
         let (sender, driver) = http1::handshake(io)
             .await
-            .map_err(|error| fault::broken(DOING, error))?;
+            .map_err(|error| fault::broken(ACTIVITY_NAME, error))?;
         Ok(Self {
             sender,
             driver: Some(Box::pin(driver)),
@@ -224,13 +224,13 @@ impl EngineResponse {
                     };
                     driven = false;
                     if gathered.is_empty() {
-                        if data.len() >= PIECE {
+                        if data.len() >= CHUNK_BYTES {
                             return Poll::Ready(Some(Ok(data)));
                         }
-                        gathered.reserve(PIECE + data.len());
+                        gathered.reserve(CHUNK_BYTES + data.len());
                     }
                     gathered.extend_from_slice(&data);
-                    if gathered.len() >= PIECE {
+                    if gathered.len() >= CHUNK_BYTES {
                         return Poll::Ready(Some(Ok(gathered.freeze())));
                     }
                 }

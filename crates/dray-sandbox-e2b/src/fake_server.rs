@@ -22,9 +22,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The key that it takes.
-pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+pub const FAKE_API_KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 /// Life of a new sandbox, in milliseconds.
-const LIFE: u64 = 300_000;
+const LIFETIME_MS: u64 = 300_000;
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,7 +116,7 @@ impl FakeE2b {
 
     /// The key that it takes.
     pub fn key(&self) -> Secret {
-        Secret::new(KEY)
+        Secret::new(FAKE_API_KEY)
     }
 
     /// Starts a sandbox in an existing directory, in the place of one of the same id.
@@ -133,7 +133,7 @@ impl FakeE2b {
             root: root.to_owned(),
             token: format!("token-of-run-{}", state.runs),
             started,
-            end: started + LIFE,
+            end: started + LIFETIME_MS,
             state: "running",
             version,
             run: state.runs,
@@ -242,7 +242,7 @@ async fn control(
     rest: String,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
-    if request.header("x-api-key") != Some(KEY) {
+    if request.header("x-api-key") != Some(FAKE_API_KEY) {
         request.into_reader().digest().await?;
         return Ok(refuse(401, "Invalid API key"));
     }

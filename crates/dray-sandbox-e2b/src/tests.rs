@@ -14,7 +14,7 @@ use crate::fake_server::FakeE2b;
 use crate::{Config, E2bBackend};
 
 /// The sandbox of most tests.
-const ID: &str = "i3xy8zq0";
+const SANDBOX_ID: &str = "i3xy8zq0";
 
 /// A fake server with one sandbox.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl E2bFixture {
             folder: TempDir::new().unwrap(),
             clock,
         };
-        fixture.fake_server.run(ID, fixture.folder.path());
+        fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
         fixture
     }
 
@@ -62,5 +62,5 @@ impl E2bFixture {
 }
 
 fn address() -> Address {
-    format!("e2b:{ID}").parse().unwrap()
+    format!("e2b:{SANDBOX_ID}").parse().unwrap()
 }

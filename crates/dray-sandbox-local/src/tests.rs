@@ -23,11 +23,11 @@ pub(super) struct DirectoryFixture {
     kernel: Kernel,
 }
 
-pub(super) const NEW: Kernel = Kernel {
+pub(super) const NEW_KERNEL: Kernel = Kernel {
     openat2: true,
     renameat2: true,
 };
-pub(super) const OLD: Kernel = Kernel {
+pub(super) const OLD_KERNEL: Kernel = Kernel {
     openat2: false,
     renameat2: false,
 };
@@ -115,10 +115,10 @@ async fn conforms(kernel: Kernel) {
 
 #[tokio::test]
 async fn r_17_a_directory_is_a_sandbox_like_any_other() {
-    conforms(NEW).await;
+    conforms(NEW_KERNEL).await;
 }
 
 #[tokio::test]
 async fn r_17_and_so_it_is_on_an_old_kernel() {
-    conforms(OLD).await;
+    conforms(OLD_KERNEL).await;
 }

@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use crate::fault;
 use crate::router::Router;
-use crate::wire::{EmptyMessage, ExecStartRequest, PIPE, STDERR, STDOUT};
+use crate::wire::{EmptyMessage, ExecStartRequest, PIPE_OUTPUT, STDERR, STDOUT};
 use end::RouterCommand;
 use output::CommandOutput;
 
@@ -63,8 +63,8 @@ fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest 
         task_id: router.task_id().to_owned(),
         exec_id: exec_id.to_owned(),
         command_args: argv,
-        stdout_config: PIPE,
-        stderr_config: PIPE,
+        stdout_config: PIPE_OUTPUT,
+        stderr_config: PIPE_OUTPUT,
         env: BTreeMap::from([(MARK_VARIABLE.to_owned(), exec_id.to_owned())]),
     }
 }

@@ -101,10 +101,10 @@ pub(crate) struct ExecStartRequest {
     pub(crate) exec_id: String,
     #[prost(string, repeated, tag = "3")]
     pub(crate) command_args: Vec<String>,
-    /// [`PIPE`], or 0 to drop the output.
+    /// [`PIPE_OUTPUT`], or 0 to drop the output.
     #[prost(int32, tag = "4")]
     pub(crate) stdout_config: i32,
-    /// [`PIPE`], or 0 to drop the output.
+    /// [`PIPE_OUTPUT`], or 0 to drop the output.
     #[prost(int32, tag = "5")]
     pub(crate) stderr_config: i32,
     #[prost(btree_map = "string, string", tag = "12")]
@@ -112,7 +112,7 @@ pub(crate) struct ExecStartRequest {
 }
 
 /// The value of `TASK_EXEC_STDOUT_CONFIG_PIPE` and of `TASK_EXEC_STDERR_CONFIG_PIPE`.
-pub(crate) const PIPE: i32 = 1;
+pub(crate) const PIPE_OUTPUT: i32 = 1;
 
 /// `TaskExecWaitRequest`, `TaskExecPollRequest` and `TaskExecStdinStatusRequest`: they name a command.
 #[derive(Clone, PartialEq, Message)]

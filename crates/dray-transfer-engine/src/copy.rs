@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::peer::{Progress, Sink};
 use super::queue::{Queue, Spool};
 use super::schedule::TransferError;
-use crate::policy::{Finding, Policy, SCANNED, Scanner};
+use crate::policy::{Finding, MAX_SCANNED_BYTES, Policy, Scanner};
 
 /// Longest chunk that is digested and passed on in one step.
 const DIGEST_STEP_BYTES: usize = 256 << 10;
@@ -43,14 +43,14 @@ enum DigestSource {
 }
 
 impl CopiedBytes {
-    /// Starts without bytes; a file of more than [`SCANNED`] bytes is not scanned for secrets.
+    /// Starts without bytes; a file of more than [`MAX_SCANNED_BYTES`] bytes is not scanned for secrets.
     pub(super) fn new(size: u64) -> Self {
         Self {
             sha256: DigestSource::Ours(Sha256::new()),
             cksum: crc_fast::Digest::new(CrcAlgorithm::Crc32Cksum),
             bytes: 0,
             head: Vec::new(),
-            scanner: (size <= SCANNED).then(Scanner::new),
+            scanner: (size <= MAX_SCANNED_BYTES).then(Scanner::new),
             settled: true,
         }
     }

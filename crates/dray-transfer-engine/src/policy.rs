@@ -13,7 +13,7 @@ mod tests;
 
 use std::fmt;
 
-pub use content::{Finding, SCANNED, Scanner, Verdict, is_private_key};
+pub use content::{Finding, MAX_SCANNED_BYTES, Scanner, Verdict, is_private_key};
 pub use options::{ContentAction, PolicyOptions};
 pub use place::{Places, expand};
 

@@ -18,7 +18,7 @@ use dray_guard::{
 use dray_types::Sha256Digest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-const PINNED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 215, 14));
+const PINNED_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 215, 14));
 
 /// Every name has the pinned address; whoever is dialled sends the answer.
 struct FakeNetwork {
@@ -38,7 +38,7 @@ impl Resolver for FakeNetwork {
             Ok(DnsAnswer {
                 name: name.clone(),
                 cnames: Vec::new(),
-                addresses: vec![PINNED],
+                addresses: vec![PINNED_ADDRESS],
             })
         })
     }
@@ -139,7 +139,7 @@ pub fn check(answer: Vec<u8>, request: &FetchJob) {
     );
     assert!(record.counts.stored >= stored.len() as u64);
     for dialled in fake_network.dialled.lock().unwrap().iter() {
-        assert_eq!(*dialled, PINNED, "only the pin is dialled");
+        assert_eq!(*dialled, PINNED_ADDRESS, "only the pin is dialled");
     }
     match result {
         Ok(fetched) => {

@@ -19,7 +19,7 @@ use std::io::{self, Read as _};
 use serde::{Deserialize, Serialize};
 
 use crate::container::Input;
-use crate::encoding::{Found, SAMPLE};
+use crate::encoding::{Found, SAMPLE_BYTES};
 use crate::formats::Hint;
 
 /// The five kinds, the strictest last.
@@ -138,7 +138,7 @@ fn unpacked_extension(mime: &str, name: &str) -> Option<String> {
 /// Those of reading.
 pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
     let extension = file_extension(name);
-    let sample = zip::read_sample(input, SAMPLE)?;
+    let sample = zip::read_sample(input, SAMPLE_BYTES)?;
     let class = match magic::find_signature(&sample) {
         Some(magic::Magic::Is(kind, mime)) => Class::new(
             kind,
@@ -191,7 +191,7 @@ fn classify_compound(input: &mut dyn Input, extension: String) -> io::Result<Cla
 }
 
 fn classify_unsigned(sample: &[u8], extension: String) -> Class {
-    let cut = sample.len() >= SAMPLE;
+    let cut = sample.len() >= SAMPLE_BYTES;
     let text = text::detect_text(sample, cut);
     if magic::late_pdf(sample, text.is_some()) {
         return Class::new(Kind::Document, mime::PDF, extension);
@@ -227,9 +227,9 @@ pub fn is_blank(input: &mut dyn Input, class: &Class, limit: u64) -> io::Result<
     }
     // Characters of UTF-16 and UTF-32 have zero bytes, which say nothing about blankness.
     let wide = class.certain && class.encoding != Some(Found::Known(encoding_rs::UTF_8).name());
-    input.seek(io::SeekFrom::Start(SAMPLE as u64))?;
-    let mut rest = io::Read::take(&mut *input, limit.saturating_sub(SAMPLE as u64));
-    let mut buffer = vec![0; SAMPLE];
+    input.seek(io::SeekFrom::Start(SAMPLE_BYTES as u64))?;
+    let mut rest = io::Read::take(&mut *input, limit.saturating_sub(SAMPLE_BYTES as u64));
+    let mut buffer = vec![0; SAMPLE_BYTES];
     let blank = loop {
         match rest.read(&mut buffer) {
             Ok(0) => break true,

@@ -11,7 +11,7 @@ use dray_sandbox_apptainer::{ApptainerBackend, Config, Exchange};
 use dray_sandbox_conformance::Fixture;
 use tempfile::TempDir;
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/apptainer.sh");
+const FAKE_PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/apptainer.sh");
 
 /// A running instance called `box`; it ends with this.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl InstanceFixture {
             environment.insert("BIND".to_owned(), bind);
         }
         Config {
-            program: PROGRAM.to_owned(),
+            program: FAKE_PROGRAM.to_owned(),
             environment,
             working_directory: None,
             exchange: self.exchange.then(|| Exchange {
@@ -110,7 +110,7 @@ impl InstanceFixture {
     }
 
     fn apptainer(&self, words: &[&str]) {
-        let output = Command::new(PROGRAM)
+        let output = Command::new(FAKE_PROGRAM)
             .args(words)
             .env("APPTAINER_CONFIGDIR", self.root().join("state"))
             .output()
@@ -121,7 +121,7 @@ impl InstanceFixture {
 
 impl Drop for InstanceFixture {
     fn drop(&mut self) {
-        let stopped = Command::new(PROGRAM)
+        let stopped = Command::new(FAKE_PROGRAM)
             .args(["instance", "stop", "box"])
             .env("APPTAINER_CONFIGDIR", self.root().join("state"))
             .output();

@@ -9,7 +9,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 use futures_util::stream;
 
-use super::{Change, Fake, Fault, PIECE};
+use super::{Change, FAKE_CHUNK_BYTES, Fake, Fault};
 
 /// Counts one stream for as long as it lives.
 pub(super) struct StreamCount(Arc<AtomicUsize>);
@@ -111,7 +111,8 @@ impl FakeRead {
         if state.dead {
             return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
         }
-        let length = usize::try_from(until - self.at).map_or(PIECE, |left| left.min(PIECE));
+        let length = usize::try_from(until - self.at)
+            .map_or(FAKE_CHUNK_BYTES, |left| left.min(FAKE_CHUNK_BYTES));
         let at = usize::try_from(self.at).unwrap_or(usize::MAX);
         let content = state
             .nodes

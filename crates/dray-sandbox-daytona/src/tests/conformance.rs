@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, SandboxPath};
 use dray_sandbox_conformance::{Fixture, Traits, run_all};
 
-use super::{DaytonaFixture, ID, address};
+use super::{DaytonaFixture, SANDBOX_ID, address};
 
 #[derive(Debug)]
 struct ProviderCases {
@@ -49,7 +49,9 @@ impl Fixture for ProviderCases {
     }
 
     async fn replace(&self) -> bool {
-        self.fixture.fake_server.run(ID, self.fixture.folder.path());
+        self.fixture
+            .fake_server
+            .run(SANDBOX_ID, self.fixture.folder.path());
         true
     }
 }

@@ -9,7 +9,7 @@ use dray_sandbox::{
 };
 use dray_types::Secret;
 
-use super::{DaytonaFixture, ID, address};
+use super::{DaytonaFixture, SANDBOX_ID, address};
 use crate::fake_server::InjectedFault;
 use crate::{Config, DaytonaBackend};
 
@@ -86,7 +86,7 @@ async fn a_sandbox_that_dies_in_the_middle_is_gone() {
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(read(&*sandbox, &file).await), gone);
     assert_eq!(kind(read(&*sandbox, &file).await), gone);
-    fixture.fake_server.run(ID, fixture.folder.path());
+    fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
     let sandbox = fixture.sandbox().await;
     fixture.fake_server.script(InjectedFault::DieDuringUpload);
     let written = write(&*sandbox, &fixture.path("new"), &vec![7; 300_000]).await;
@@ -188,7 +188,7 @@ async fn a_sandbox_that_does_not_run_says_how() {
         ("paused", ErrorKind::SandboxPaused),
         ("destroyed", ErrorKind::SandboxGone),
     ] {
-        fixture.fake_server.set_state(ID, state);
+        fixture.fake_server.set_state(SANDBOX_ID, state);
         let said = kind(sandbox.stat(&path, Follow::Yes).await);
         assert_eq!(said, expected, "{state}");
         assert_eq!(kind(write(&*sandbox, &path, b"x").await), expected);
@@ -204,7 +204,7 @@ async fn r_1_a_name_that_went_to_another_sandbox_is_gone() {
     let backend = fixture.backend();
     let handle = backend.resolve(&address()).await.unwrap();
     assert_eq!(handle.incarnation, fixture.id);
-    let other = fixture.fake_server.run(ID, fixture.folder.path());
+    let other = fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
     assert_ne!(handle.incarnation, other);
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(backend.open(&handle).await), gone);
@@ -217,7 +217,9 @@ async fn r_11_a_life_that_is_too_short_is_refused_before() {
     let needed = Duration::from_mins(5);
     sandbox.ensure_life(needed).await.unwrap();
     assert_eq!(sandbox.probe().await.unwrap().life_ms, None);
-    fixture.fake_server.destroy_in(ID, Duration::from_mins(6));
+    fixture
+        .fake_server
+        .destroy_in(SANDBOX_ID, Duration::from_mins(6));
     sandbox.ensure_life(needed).await.unwrap();
     fixture.clock.advance(Duration::from_mins(2));
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(240_000));

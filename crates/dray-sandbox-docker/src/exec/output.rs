@@ -13,7 +13,7 @@ use super::{Input, Output};
 use crate::fault;
 
 /// How the engine begins to say, on standard output, that a program could not be started.
-const FAILED: &[u8] = b"OCI runtime exec failed: ";
+const EXEC_FAILED: &[u8] = b"OCI runtime exec failed: ";
 
 /// Everything that goes in and out of a running command.
 pub(super) struct CommandStreams {
@@ -74,7 +74,7 @@ impl CommandStreams {
             match frame {
                 LogOutput::StdOut { message } if message.is_empty() => {}
                 LogOutput::StdOut { message } => {
-                    if self.fresh && message.starts_with(FAILED) {
+                    if self.fresh && message.starts_with(EXEC_FAILED) {
                         self.fresh = false;
                         self.held = Some(message);
                         continue;

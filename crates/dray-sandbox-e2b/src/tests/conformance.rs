@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, SandboxPath};
 use dray_sandbox_conformance::{Fixture, Traits, run_all};
 
-use super::{E2bFixture, ID, address};
+use super::{E2bFixture, SANDBOX_ID, address};
 
 #[derive(Debug)]
 struct ProviderCases {
@@ -49,8 +49,10 @@ impl Fixture for ProviderCases {
     }
 
     async fn replace(&self) -> bool {
-        self.fixture.fake_server.kill(ID);
-        self.fixture.fake_server.run(ID, self.fixture.folder.path());
+        self.fixture.fake_server.kill(SANDBOX_ID);
+        self.fixture
+            .fake_server
+            .run(SANDBOX_ID, self.fixture.folder.path());
         true
     }
 }

@@ -9,7 +9,7 @@ use dray_sandbox::{
 };
 use dray_types::Secret;
 
-use super::{E2bFixture, ID, address};
+use super::{E2bFixture, SANDBOX_ID, address};
 use crate::fake_server::InjectedFault;
 use crate::{Config, E2bBackend};
 
@@ -100,7 +100,7 @@ async fn a_sandbox_that_dies_in_the_middle_is_gone() {
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(read(&*sandbox, &file, 0).await), gone);
     assert_eq!(kind(read(&*sandbox, &file, 1000).await), gone);
-    fixture.fake_server.run(ID, fixture.folder.path());
+    fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
     let sandbox = fixture.sandbox().await;
     fixture.fake_server.script(InjectedFault::DieDuringUpload);
     let written = write(&*sandbox, &fixture.path("new"), &vec![7; 300_000]).await;
@@ -125,7 +125,7 @@ async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
 async fn a_paused_sandbox_says_so() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
-    fixture.fake_server.pause(ID);
+    fixture.fake_server.pause(SANDBOX_ID);
     let path = fixture.path("file");
     let paused = ErrorKind::SandboxPaused;
     assert_eq!(kind(sandbox.stat(&path, Follow::Yes).await), paused);
@@ -175,7 +175,7 @@ async fn a_key_or_token_that_is_refused_is_no_missing_sandbox() {
         assert_eq!(kind(backend.resolve(&address()).await), ErrorKind::Auth);
     }
     let sandbox = fixture.sandbox().await;
-    fixture.fake_server.forget_token(ID);
+    fixture.fake_server.forget_token(SANDBOX_ID);
     let refused = sandbox.stat(&fixture.path("file"), Follow::Yes).await;
     assert_eq!(kind(refused), ErrorKind::Auth);
 }
@@ -214,7 +214,7 @@ async fn old_daemons_take_files_in_forms() {
     let fixture = E2bFixture::new().await;
     fixture
         .fake_server
-        .run_version(ID, fixture.folder.path(), "0.5.6");
+        .run_version(SANDBOX_ID, fixture.folder.path(), "0.5.6");
     let sandbox = fixture.sandbox().await;
     let path = fixture.path("a \"quoted\" отчёт.csv");
     write(&*sandbox, &path, b"1,2\n").await.unwrap();
@@ -251,7 +251,7 @@ async fn r_11_a_life_is_read_first_and_extended() {
     assert_eq!(timeouts(), 0);
     sandbox.ensure_life(secs(1000)).await.unwrap();
     assert_eq!(timeouts(), 1);
-    assert_eq!(fixture.fake_server.left(ID), Some(secs(1030)));
+    assert_eq!(fixture.fake_server.left(SANDBOX_ID), Some(secs(1030)));
     fixture.clock.advance(secs(900));
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(130_000));
 }
@@ -264,7 +264,10 @@ async fn r_11_a_life_that_cannot_be_long_enough_is_refused() {
     let needed = Duration::from_secs(1000);
     fixture.fake_server.allow(Duration::from_mins(10));
     assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
-    assert_eq!(fixture.fake_server.left(ID), Some(Duration::from_mins(5)));
+    assert_eq!(
+        fixture.fake_server.left(SANDBOX_ID),
+        Some(Duration::from_mins(5))
+    );
     let needed = Duration::from_hours(2);
     assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
 }

@@ -10,10 +10,11 @@ use futures_util::{FutureExt as _, StreamExt as _, future, stream};
 use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, write};
 use crate::{Channel, Exec, ExecFiles, LocalExec, RunningCommand};
 
-const RAW: Transport = Transport::ExecRaw;
-const TEXT: Transport = Transport::ExecBase64;
-const FULL: &str = "/usr/bin/head -c 1000; echo 'write: No space left on device' >&2; exit 1";
-const CUT: &str = "/usr/bin/head -c 1000; exit 1";
+const RAW_TRANSPORT: Transport = Transport::ExecRaw;
+const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
+const DISK_FULL_CAT: &str =
+    "/usr/bin/head -c 1000; echo 'write: No space left on device' >&2; exit 1";
+const CUT_CAT: &str = "/usr/bin/head -c 1000; exit 1";
 
 /// What comes of a response before the channel breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +81,8 @@ async fn put(fixture: &ExecFixture, heard: KeptOutput, transport: Transport) -> 
 
 #[tokio::test]
 async fn r_15_what_was_said_before_the_channel_broke_is_the_reason() {
-    for transport in [RAW, TEXT] {
-        let fixture = full(FULL, 4096);
+    for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
+        let fixture = full(DISK_FULL_CAT, 4096);
         let error = put(&fixture, KeptOutput::All, transport).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {error:?}");
     }
@@ -89,9 +90,9 @@ async fn r_15_what_was_said_before_the_channel_broke_is_the_reason() {
 
 #[tokio::test]
 async fn r_15_a_full_disk_is_looked_for_when_a_channel_breaks_without_a_reason() {
-    for transport in [RAW, TEXT] {
+    for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
         for heard in [KeptOutput::Half, KeptOutput::Nothing] {
-            let fixture = full(CUT, 0);
+            let fixture = full(CUT_CAT, 0);
             let error = put(&fixture, heard, transport).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {heard:?}");
             let cause = std::error::Error::source(&error).unwrap();
@@ -103,7 +104,9 @@ async fn r_15_a_full_disk_is_looked_for_when_a_channel_breaks_without_a_reason()
 #[tokio::test]
 async fn a_channel_that_breaks_over_a_disk_with_room_is_unavailable() {
     for heard in [KeptOutput::Half, KeptOutput::Nothing] {
-        let error = put(&full(CUT, 4096), heard, RAW).await.unwrap_err();
+        let error = put(&full(CUT_CAT, 4096), heard, RAW_TRANSPORT)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{heard:?}");
         assert_eq!(error.context(), "connection reset");
     }
@@ -112,8 +115,10 @@ async fn a_channel_that_breaks_over_a_disk_with_room_is_unavailable() {
 #[tokio::test]
 async fn a_file_that_arrived_before_the_channel_broke_has_arrived() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
-    put(&fixture, KeptOutput::All, RAW).await.unwrap();
-    let error = put(&fixture, KeptOutput::Half, TEXT).await.unwrap_err();
+    put(&fixture, KeptOutput::All, RAW_TRANSPORT).await.unwrap();
+    let error = put(&fixture, KeptOutput::Half, TEXT_TRANSPORT)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
@@ -131,7 +136,7 @@ async fn a_full_disk_is_looked_for_where_pieces_travel_as_arguments() {
     }));
     let bytes = random(100_000);
     let path = fixture.path("f");
-    let order = write(&path, TEXT, bytes.len());
+    let order = write(&path, TEXT_TRANSPORT, bytes.len());
     let error = files.write(order, body(&bytes)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
 }
@@ -157,7 +162,8 @@ impl Exec for ChunkBreakingExec {
 
 #[tokio::test]
 async fn a_tree_that_does_not_fit_says_so_over_a_channel_that_breaks() {
-    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("tar", FULL);
+    let fixture =
+        ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("tar", DISK_FULL_CAT);
     let files = ExecFiles::new(BreakingExec {
         exec: fixture.exec(),
         heard: KeptOutput::All,

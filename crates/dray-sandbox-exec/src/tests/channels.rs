@@ -10,7 +10,7 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, writ
 use super::scripted::CountingExec;
 use crate::{Channel, Exec as _, ExecFiles};
 
-const TEXT: Transport = Transport::ExecBase64;
+const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
 
 fn log(size: usize) -> Vec<u8> {
     let line = b"2026-01-01T00:00:00Z info: request served in 12 ms\n";
@@ -27,11 +27,11 @@ async fn r_3_text_travels_compressed_and_noise_does_not() {
         ] {
             let files = ExecFiles::new(CountingExec::new(fixture.exec()));
             let path = fixture.path(name);
-            let order = write(&path, TEXT, bytes.len());
+            let order = write(&path, TEXT_TRANSPORT, bytes.len());
             files.write(order, body(&bytes)).await.unwrap();
             let sent = files.exec().input.load(Ordering::SeqCst);
             assert!((least..=most).contains(&sent), "{name} up: {sent}");
-            assert!(read(&files, &path, TEXT).await.unwrap() == bytes);
+            assert!(read(&files, &path, TEXT_TRANSPORT).await.unwrap() == bytes);
             let got = files.exec().output.load(Ordering::SeqCst);
             assert!((least..=most).contains(&got), "{name} down: {got}");
         }
@@ -46,10 +46,10 @@ async fn without_gzip_nothing_is_compressed() {
     let path = fixture.path("log");
     let files = fixture.files();
     files
-        .write(write(&path, TEXT, bytes.len()), body(&bytes))
+        .write(write(&path, TEXT_TRANSPORT, bytes.len()), body(&bytes))
         .await
         .unwrap();
-    assert!(read(&files, &path, TEXT).await.unwrap() == bytes);
+    assert!(read(&files, &path, TEXT_TRANSPORT).await.unwrap() == bytes);
 }
 
 #[tokio::test]
@@ -70,10 +70,10 @@ async fn nothing_exceeds_what_the_channel_carries() {
         let long = "x".repeat(200);
         for bytes in [random(90_001), log(90_001), Vec::new()] {
             let path = fixture.path(format!("{long}-{}", bytes.first().copied().unwrap_or(0)));
-            let order = write(&path, TEXT, bytes.len());
+            let order = write(&path, TEXT_TRANSPORT, bytes.len());
             files.write(order, body(&bytes)).await.unwrap();
             assert!(
-                read(&files, &path, TEXT).await.unwrap() == bytes,
+                read(&files, &path, TEXT_TRANSPORT).await.unwrap() == bytes,
                 "{tools:?}"
             );
             assert_eq!(files.stat(&path, Follow::No).await.unwrap().mode, 0o640);
@@ -94,7 +94,7 @@ async fn arguments_that_are_too_short_for_anything_are_told() {
     let files = ExecFiles::new(fixture.exec().with_channel(channel));
     let path = fixture.path("f");
     let error = files
-        .write(write(&path, TEXT, 10), body(&[0; 10]))
+        .write(write(&path, TEXT_TRANSPORT, 10), body(&[0; 10]))
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ToolMissing);
@@ -108,7 +108,7 @@ async fn raw_ranges_begin_anywhere() {
         let path = fixture.file("f", &bytes);
         let files = fixture.files();
         let file = files.stat(&path, Follow::Yes).await.unwrap();
-        for transport in [Transport::ExecRaw, TEXT] {
+        for transport in [Transport::ExecRaw, TEXT_TRANSPORT] {
             for offset in [0_usize, 1, 99_999, 200_000] {
                 let order = Read {
                     transport,
@@ -160,7 +160,7 @@ async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
     watched.lost.lock().unwrap().extend([2, 4, 5]);
     let files = ExecFiles::new(watched);
     files
-        .write(write(&path, TEXT, bytes.len()), body(&bytes))
+        .write(write(&path, TEXT_TRANSPORT, bytes.len()), body(&bytes))
         .await
         .unwrap();
     assert!(std::fs::read(fixture.work().join("f")).unwrap() == bytes);
@@ -170,7 +170,7 @@ async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
     let files = ExecFiles::new(watched);
     let path = fixture.path("g");
     let error = files
-        .write(write(&path, TEXT, bytes.len()), body(&bytes))
+        .write(write(&path, TEXT_TRANSPORT, bytes.len()), body(&bytes))
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -184,7 +184,7 @@ async fn a_piece_never_lands_in_the_wrong_place() {
         for (offset, kind) in [(4, ErrorKind::Corrupted), (6, ErrorKind::Corrupted)] {
             let order = Write {
                 offset,
-                ..write(&path, TEXT, 10)
+                ..write(&path, TEXT_TRANSPORT, 10)
             };
             let rest = vec![b'x'; 10 - usize::try_from(offset).unwrap()];
             let error = fixture.files().write(order, body(&rest)).await.unwrap_err();
@@ -195,7 +195,7 @@ async fn a_piece_never_lands_in_the_wrong_place() {
         let link = fixture.path("link");
         let order = Write {
             offset: 5,
-            ..write(&link, TEXT, 10)
+            ..write(&link, TEXT_TRANSPORT, 10)
         };
         let error = fixture
             .files()

@@ -6,7 +6,7 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
 /// Cases of many mebibytes. Over channels that carry little these take hundreds of commands, so they are asked over
 /// the others; how files are cut into pieces and ranges is asked in `channels`.
-const BULK: [&str; 5] = [
+const BULK_CASES: [&str; 5] = [
     "five_mebibytes_come_back_by_every_transport",
     "a_file_that_shrinks_is_never_short_and_fine",
     "a_file_that_grows_is_cut_or_refused",
@@ -16,14 +16,14 @@ const BULK: [&str; 5] = [
 
 async fn conforms(tools: ToolSet, way: ChannelForm) {
     let little = matches!(way, ChannelForm::Narrow | ChannelForm::Terminal);
-    let asked = |name: &str| !little || !BULK.contains(&name);
+    let asked = |name: &str| !little || !BULK_CASES.contains(&name);
     let cases: Vec<_> = CASES
         .iter()
         .copied()
         .filter(|(name, _)| asked(name))
         .collect();
     assert_eq!(
-        cases.len() + if little { BULK.len() } else { 0 },
+        cases.len() + if little { BULK_CASES.len() } else { 0 },
         CASES.len()
     );
     let report = run(&ExecFixture::new(tools, way), &cases).await.unwrap();

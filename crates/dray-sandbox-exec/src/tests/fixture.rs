@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::{ChannelConfig, CommandBackend, CommandConfig, Exec, ExecFiles, LocalExec};
 
 /// A user that owns nothing.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 /// Which programs a sandbox has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +59,14 @@ pub(super) enum ChannelForm {
     Nobody,
 }
 
-const MANGLE: &str = r#""$@" 2>&1 | sed 's/$/\r/' | tr '\200-\377' '?'"#;
+const MANGLING_PIPE: &str = r#""$@" 2>&1 | sed 's/$/\r/' | tr '\200-\377' '?'"#;
 
 impl ChannelForm {
     fn prefix(self) -> Vec<String> {
         let words: &[&str] = match self {
             Self::Pipe | Self::Endless | Self::Ranges => &["/usr/bin/env"],
             Self::Shell => &["/bin/sh", "-c"],
-            Self::Text | Self::Narrow => &["/bin/sh", "-c", MANGLE, "sh"],
+            Self::Text | Self::Narrow => &["/bin/sh", "-c", MANGLING_PIPE, "sh"],
             Self::Terminal => &["/usr/bin/script", "/dev/null", "-qec"],
             Self::Nobody => &[
                 "/usr/bin/setpriv",
@@ -156,7 +156,7 @@ impl ExecFixture {
         if self.way == ChannelForm::Nobody {
             let open = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(self.root.path(), open).unwrap();
-            chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(&work, Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
         }
     }
 

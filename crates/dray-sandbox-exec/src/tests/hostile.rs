@@ -44,8 +44,8 @@ fn say(text: String) -> Vec<Result<Vec<u8>, Error>> {
     vec![Ok(text.into_bytes())]
 }
 
-const RAW: Transport = Transport::ExecRaw;
-const TEXT: Transport = Transport::ExecBase64;
+const RAW_TRANSPORT: Transport = Transport::ExecRaw;
+const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
 
 #[tokio::test]
 async fn an_honest_answer_is_taken() {
@@ -55,7 +55,9 @@ async fn an_honest_answer_is_taken() {
         ))
     };
     assert_eq!(
-        reading(ScriptedExec::new(raw), RAW, 3).await.unwrap(),
+        reading(ScriptedExec::new(raw), RAW_TRANSPORT, 3)
+            .await
+            .unwrap(),
         b"abc"
     );
     let text = |n: &str| {
@@ -64,7 +66,9 @@ async fn an_honest_answer_is_taken() {
         ))
     };
     assert_eq!(
-        reading(ScriptedExec::new(text), TEXT, 3).await.unwrap(),
+        reading(ScriptedExec::new(text), TEXT_TRANSPORT, 3)
+            .await
+            .unwrap(),
         b"abc"
     );
 }
@@ -83,7 +87,7 @@ async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
 
 #[tokio::test]
 async fn every_lie_in_raw_bytes_has_its_kind() {
-    const TABLE: &[(&str, ErrorKind)] = &[
+    const ERROR_TABLE: &[(&str, ErrorKind)] = &[
         // No end, and half of one.
         ("B raw - 4 3 1:2\nabc", ErrorKind::Truncated),
         ("B raw - 4 3 1:2\nabcE 0 - 3 1:2", ErrorKind::Truncated),
@@ -97,12 +101,12 @@ async fn every_lie_in_raw_bytes_has_its_kind() {
         ("B raw - 0 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
         ("B raw - many 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
     ];
-    lies(RAW, TABLE).await;
+    lies(RAW_TRANSPORT, ERROR_TABLE).await;
 }
 
 #[tokio::test]
 async fn every_change_is_noticed() {
-    const TABLE: &[(&str, ErrorKind)] = &[
+    const ERROR_TABLE: &[(&str, ErrorKind)] = &[
         // It shrank, it grew, it was touched.
         (
             "B raw - 4 3 1:2\nabE 0 - 2 1:2\n",
@@ -126,12 +130,12 @@ async fn every_change_is_noticed() {
             ErrorKind::ChangedDuringTransfer,
         ),
     ];
-    lies(RAW, TABLE).await;
+    lies(RAW_TRANSPORT, ERROR_TABLE).await;
 }
 
 #[tokio::test]
 async fn every_lie_in_text_has_its_kind() {
-    const TABLE: &[(&str, ErrorKind)] = &[
+    const ERROR_TABLE: &[(&str, ErrorKind)] = &[
         ("B morse - 4 3 1:2\n...\n", ErrorKind::Protocol),
         (
             "B base64 - 4 3 1:2\nYW!JjE 0 - 3 1:2\n",
@@ -156,7 +160,7 @@ async fn every_lie_in_text_has_its_kind() {
         ),
         ("B base64 - 4 3 1:2\nYWJj", ErrorKind::Truncated),
     ];
-    lies(TEXT, TABLE).await;
+    lies(TEXT_TRANSPORT, ERROR_TABLE).await;
 }
 
 #[tokio::test]
@@ -176,7 +180,7 @@ async fn an_end_without_an_answer_has_its_kind() {
             stderr,
             ..ScriptedExec::new(|_| say("banner\n".to_owned()))
         };
-        let error = reading(exec(), RAW, 3).await.unwrap_err();
+        let error = reading(exec(), RAW_TRANSPORT, 3).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         let path = SandboxPath::new("/w").unwrap();
         let error = ExecFiles::new(exec())
@@ -197,7 +201,7 @@ async fn a_read_error_in_the_middle_is_told() {
             ))
         })
     };
-    let error = reading(exec, RAW, 3).await.unwrap_err();
+    let error = reading(exec, RAW_TRANSPORT, 3).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
@@ -211,10 +215,30 @@ async fn r_12_endless_talk_is_cut_off() {
         })
     };
     for (transport, header, piece, kind) in [
-        (RAW, "", b"noise\n".as_slice(), ErrorKind::Protocol),
-        (RAW, "B raw - 4 3 1:2\n", b"x", ErrorKind::Corrupted),
-        (TEXT, "B base64 - 4 3 1:2\n", b"AAAA", ErrorKind::Corrupted),
-        (TEXT, "B base64 - 4 3 1:2\n@", b"A", ErrorKind::Protocol),
+        (
+            RAW_TRANSPORT,
+            "",
+            b"noise\n".as_slice(),
+            ErrorKind::Protocol,
+        ),
+        (
+            RAW_TRANSPORT,
+            "B raw - 4 3 1:2\n",
+            b"x",
+            ErrorKind::Corrupted,
+        ),
+        (
+            TEXT_TRANSPORT,
+            "B base64 - 4 3 1:2\n",
+            b"AAAA",
+            ErrorKind::Corrupted,
+        ),
+        (
+            TEXT_TRANSPORT,
+            "B base64 - 4 3 1:2\n@",
+            b"A",
+            ErrorKind::Protocol,
+        ),
     ] {
         let exec = endless(header, piece);
         let error = reading(exec, transport, 3).await.unwrap_err();
@@ -234,7 +258,7 @@ async fn a_channel_that_breaks_is_told_as_it_is() {
             Err(Error::new(ErrorKind::SandboxGone, "deleted")),
         ]
     };
-    let error = reading(ScriptedExec::new(broken), RAW, 3)
+    let error = reading(ScriptedExec::new(broken), RAW_TRANSPORT, 3)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SandboxGone);
@@ -243,7 +267,7 @@ async fn a_channel_that_breaks_is_told_as_it_is() {
 #[tokio::test]
 async fn an_unknown_refusal_is_a_failure_all_the_same() {
     let exec = ScriptedExec::new(|n| say(format!("\n@@{n} refused because\n")));
-    let error = reading(exec, RAW, 3).await.unwrap_err();
+    let error = reading(exec, RAW_TRANSPORT, 3).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -253,7 +277,7 @@ async fn content_that_looks_like_marks_is_content() {
     for tools in [ToolSet::Dash, ToolSet::BusyBox] {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let path = fixture.file("f", &bytes);
-        for transport in [RAW, TEXT] {
+        for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
             assert_eq!(
                 read(&fixture.files(), &path, transport).await.unwrap(),
                 bytes
@@ -277,7 +301,7 @@ async fn banners_before_and_after_are_ignored() {
     let path = fixture.file("f", &bytes);
     let banner = r#"echo "@@ Last login: @@ today @@"; echo "@@ begin"; echo warning >&2; "$@"; echo "@@ logout @@"; echo bye @@"#;
     let files = entered(&fixture, banner);
-    for transport in [RAW, TEXT] {
+    for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
         assert_eq!(read(&files, &path, transport).await.unwrap(), bytes);
         let to = fixture.path(format!("to-{}", transport.as_str()));
         let order = write(&to, transport, bytes.len());
@@ -305,7 +329,7 @@ async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
     let file = fixture.files().stat(&path, Follow::Yes).await.unwrap();
     for cut in [100, 1_000, 150_000, 200_000, 200_110] {
         let files = entered(&fixture, &format!(r#""$@" | /usr/bin/head -c {cut}"#));
-        for transport in [RAW, TEXT] {
+        for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
             let read = Read {
                 transport,
                 file: &file,
@@ -323,7 +347,7 @@ async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
 
 #[tokio::test]
 async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
-    for transport in [RAW, TEXT] {
+    for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
         let killer = "/usr/bin/head -c 70000; kill -9 $PPID";
         let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("head", killer);
         let path = fixture.file("f", &random(200_000));
@@ -342,7 +366,7 @@ async fn damage_on_the_way_is_noticed_in_every_range() {
     file.real_path = path;
     file.identity = None;
     let read = Read {
-        transport: TEXT,
+        transport: TEXT_TRANSPORT,
         file: &file,
         offset: 0,
     };
@@ -368,7 +392,7 @@ async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
     let files = fixture.files();
     let file = files.stat(&path, Follow::Yes).await.unwrap();
     let order = Read {
-        transport: TEXT,
+        transport: TEXT_TRANSPORT,
         file: &file,
         offset: 0,
     };
@@ -391,7 +415,7 @@ async fn a_full_disk_is_told_and_not_taken_for_success() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("cat", full);
     let bytes = random(100_000);
     let path = fixture.path("f");
-    let order = write(&path, RAW, bytes.len());
+    let order = write(&path, RAW_TRANSPORT, bytes.len());
     let error = fixture
         .files()
         .write(order, body(&bytes))
@@ -412,7 +436,7 @@ async fn a_full_disk_is_told_and_not_taken_for_success() {
         let exec = LocalExec::new(unshare)
             .with_environment([("PATH", format!("{}:/usr/bin:/bin", fixture.search()))])
             .with_directory(fixture.work());
-        for transport in [RAW, TEXT] {
+        for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
             let path = fixture.path("f");
             let order = write(&path, transport, bytes.len());
             let error = ExecFiles::new(exec.clone())

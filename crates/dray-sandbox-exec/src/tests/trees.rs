@@ -6,7 +6,7 @@ use dray_sandbox::error::ErrorKind;
 
 use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
-const MAKE: &str = "mkdir -p t/d; printf one > t/one; printf two > 't/d/new
+const MAKE_TREE: &str = "mkdir -p t/d; printf one > t/one; printf two > 't/d/new
 line'; ln t/one t/same; ln -s one t/link";
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn a_tree_comes_out_and_goes_in_again() {
         (ToolSet::BusyBox, ChannelForm::Text),
     ] {
         let fixture = ExecFixture::new(tools, way);
-        fixture.sh(MAKE);
+        fixture.sh(MAKE_TREE);
         let files = fixture.files();
         let tar = files.read_tree(&fixture.path("t")).await.unwrap();
         let tar = tar.read_all(1 << 20).await.unwrap();
@@ -39,7 +39,7 @@ async fn a_tree_comes_out_and_goes_in_again() {
 #[tokio::test]
 async fn hard_links_come_out_as_files_where_tar_can() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
-    fixture.sh(MAKE);
+    fixture.sh(MAKE_TREE);
     let tar = fixture.files().read_tree(&fixture.path("t")).await.unwrap();
     std::fs::write(
         fixture.work().join("t.tar"),

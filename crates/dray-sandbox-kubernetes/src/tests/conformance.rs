@@ -5,11 +5,11 @@ use dray_sandbox_conformance::run_all;
 use super::fixture::PodFixture;
 
 /// A user that owns nothing.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 async fn fixture() -> PodFixture {
     if is_root() {
-        PodFixture::of_user(NOBODY).await
+        PodFixture::of_user(NOBODY_UID).await
     } else {
         PodFixture::new().await
     }

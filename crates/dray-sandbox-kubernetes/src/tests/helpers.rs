@@ -11,12 +11,12 @@ use serde_json::json;
 use super::fixture::{PodFixture, kind, read};
 use crate::fake_server::{FakeContainer, InjectedFault};
 
-const IMAGE: &str = "registry/tools:1";
+const HELPER_IMAGE: &str = "registry/tools:1";
 
 /// A pod `agents/bare` with a container without a shell.
 async fn bare(image: bool) -> PodFixture {
     let fixture = PodFixture::configured(|config| {
-        config.ephemeral_image = image.then(|| IMAGE.to_owned());
+        config.ephemeral_image = image.then(|| HELPER_IMAGE.to_owned());
         config.ephemeral_timeout = Period::millis(600);
     })
     .await;
@@ -77,7 +77,7 @@ async fn r_9_a_helper_has_the_user_of_its_container_and_nothing_more() {
     fixture.server.change("agents", "bare", |pod| {
         let helper = pod.ephemeral.first().unwrap();
         assert_eq!(helper.target.as_deref(), Some("app"));
-        assert_eq!(helper.image, IMAGE);
+        assert_eq!(helper.image, HELPER_IMAGE);
         assert_eq!(
             helper.security,
             json!({"runAsUser": 1000, "allowPrivilegeEscalation": false})

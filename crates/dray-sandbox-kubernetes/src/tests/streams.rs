@@ -15,7 +15,7 @@ use crate::exec::{PodContainer, PodExec};
 use crate::fake_server::InjectedFault;
 use crate::target::Target;
 
-const SIZE: usize = 300_000;
+const FILE_BYTES: usize = 300_000;
 
 /// A sandbox and a file in it.
 async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>) {
@@ -35,14 +35,14 @@ async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>)
 }
 
 fn content() -> Vec<u8> {
-    (0..SIZE)
+    (0..FILE_BYTES)
         .map(|at| u8::try_from(at % 251).unwrap())
         .collect()
 }
 
 #[tokio::test]
 async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
-    for kept in [0, 1, 100, SIZE / 2, SIZE, SIZE + 60] {
+    for kept in [0, 1, 100, FILE_BYTES / 2, FILE_BYTES, FILE_BYTES + 60] {
         let (_fixture, got) = with_file(InjectedFault::Short(kept)).await;
         let kind = kind(got);
         // Before the first mark it is no response at all.
@@ -57,7 +57,7 @@ async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_unavailable() {
-    for kept in [1, SIZE / 2] {
+    for kept in [1, FILE_BYTES / 2] {
         let (_fixture, got) = with_file(InjectedFault::Cut(kept)).await;
         assert_eq!(kind(got), ErrorKind::Unavailable, "{kept}");
     }
@@ -135,10 +135,13 @@ async fn stdin_ends_in_both_versions() {
         let sandbox = fixture.open().await.unwrap();
         let path = fixture.path("a");
         let body = Body::from_bytes(content());
-        sandbox.write(new_file(&path, SIZE), body).await.unwrap();
+        sandbox
+            .write(new_file(&path, FILE_BYTES), body)
+            .await
+            .unwrap();
         assert!(std::fs::read(fixture.work().join("a")).unwrap() == content());
         // Under v4 the command is told the length; under v5 it reads to the end.
-        let counted = fixture.asked(&format!("command=raw&command={SIZE}"));
+        let counted = fixture.asked(&format!("command=raw&command={FILE_BYTES}"));
         assert_eq!(counted, usize::from(version.starts_with("v4")), "{version}");
     }
 }
@@ -150,10 +153,13 @@ async fn a_server_that_becomes_older_is_noticed() {
     fixture.server.speak(&["v4.channel.k8s.io"]);
     let path = fixture.path("a");
     let body = || Body::from_bytes(content());
-    let written = sandbox.write(new_file(&path, SIZE), body()).await;
+    let written = sandbox.write(new_file(&path, FILE_BYTES), body()).await;
     assert_eq!(kind(written), ErrorKind::Unavailable);
     let path = fixture.path("b");
-    sandbox.write(new_file(&path, SIZE), body()).await.unwrap();
+    sandbox
+        .write(new_file(&path, FILE_BYTES), body())
+        .await
+        .unwrap();
     assert!(std::fs::read(fixture.work().join("b")).unwrap() == content());
 }
 
@@ -180,7 +186,7 @@ async fn a_write_that_is_dropped_leaves_no_process() {
     let path = fixture.path("dropped");
     let word = path.to_text().unwrap().to_owned();
     let body = Body::new(stream::iter([Ok("first".into())]).chain(stream::pending()));
-    let writing = sandbox.write(new_file(&path, SIZE), body);
+    let writing = sandbox.write(new_file(&path, FILE_BYTES), body);
     tokio::select! {
         _ = writing => panic!("it has no end"),
         () = until(|| runs(&word) && fixture.work().join("dropped").exists()) => {}
@@ -199,7 +205,7 @@ async fn a_source_that_fails_ends_the_command() {
     let failure = Err(Error::new(ErrorKind::Corrupted, "the source"));
     let body = Body::new(stream::iter([Ok("first".into()), failure]));
     assert_eq!(
-        kind(sandbox.write(new_file(&path, SIZE), body).await),
+        kind(sandbox.write(new_file(&path, FILE_BYTES), body).await),
         ErrorKind::Corrupted
     );
     until(|| !runs(&word)).await;
@@ -286,7 +292,7 @@ async fn reading_again_goes_on_where_it_was_cut() {
     };
     fixture
         .server
-        .fail("send()", 1, InjectedFault::Cut(SIZE / 2));
+        .fail("send()", 1, InjectedFault::Cut(FILE_BYTES / 2));
     let mut body = sandbox.read(from(0)).await.unwrap();
     let mut got = Vec::new();
     let error = loop {
@@ -296,9 +302,9 @@ async fn reading_again_goes_on_where_it_was_cut() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(!got.is_empty() && got.len() < SIZE);
+    assert!(!got.is_empty() && got.len() < FILE_BYTES);
     let rest = sandbox.read(from(got.len() as u64)).await.unwrap();
-    got.extend(rest.read_all(SIZE).await.unwrap());
+    got.extend(rest.read_all(FILE_BYTES).await.unwrap());
     assert!(got == content());
 }
 

@@ -12,7 +12,7 @@ use dray_sandbox::path::SandboxPath;
 use dray_sandbox_conformance::{CASES, Fixture, run};
 use futures_util::StreamExt as _;
 
-use super::{DirectoryFixture, NEW};
+use super::{DirectoryFixture, NEW_KERNEL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReportedLie {
@@ -199,7 +199,7 @@ async fn every_lie_of_a_backend_is_found() {
     ] {
         let place = WrongPlace {
             lie,
-            place: DirectoryFixture::new(NEW),
+            place: DirectoryFixture::new(NEW_KERNEL),
         };
         let cases: Vec<_> = CASES
             .iter()

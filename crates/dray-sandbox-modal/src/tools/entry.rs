@@ -95,13 +95,13 @@ impl ToolEntry {
 mod tests {
     use super::*;
 
-    const LINK: &[u8] = br#"{"name":"l","path":"/w/l","type":"symlink","size":4,"mode":511,"permissions":"rwxrwxrwx",
+    const LINK_ENTRY: &[u8] = br#"{"name":"l","path":"/w/l","type":"symlink","size":4,"mode":511,"permissions":"rwxrwxrwx",
         "owner":"root","group":"root","modified_time":1700000000.5,"symlink_target":"file"}"#;
 
     #[test]
     fn an_entry_is_what_the_tool_says_and_nothing_is_invented() {
         let path = SandboxPath::new("/w/l").unwrap();
-        let link = ToolEntry::parse(LINK)
+        let link = ToolEntry::parse(LINK_ENTRY)
             .unwrap()
             .metadata(&path, path.clone());
         assert_eq!(

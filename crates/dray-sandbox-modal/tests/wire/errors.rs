@@ -14,7 +14,7 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::oneshot;
 use tonic::Code;
 
-use super::fixture::{ModalFixture, SANDBOX, address_of, config};
+use super::fixture::{ModalFixture, SANDBOX_ID, address_of, config};
 
 #[tokio::test]
 async fn every_refusal_has_its_kind() {
@@ -91,7 +91,7 @@ async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
     };
     let mut body = sandbox.read(read).await.unwrap();
     body.next().await.unwrap().unwrap();
-    fixture.server.terminate(SANDBOX);
+    fixture.server.terminate(SANDBOX_ID);
     let mut last = None;
     while let Some(piece) = body.next().await {
         last = piece.err();
@@ -171,7 +171,7 @@ async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls(
     let server = Server::start_tls(folder.path(), &certificate, &key)
         .await
         .unwrap();
-    server.run(SANDBOX);
+    server.run(SANDBOX_ID);
     let ca_file = folder.path().join("ca.pem");
     std::fs::write(&ca_file, &certificate).unwrap();
     let trusting = Config {
@@ -179,13 +179,13 @@ async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls(
         ..config(server.url())
     };
     let backend = ModalBackend::new(&trusting, Clock::system()).unwrap();
-    let handle = backend.resolve(&address_of(SANDBOX)).await.unwrap();
+    let handle = backend.resolve(&address_of(SANDBOX_ID)).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
     let path = SandboxPath::new(ca_file.as_os_str().as_encoded_bytes()).unwrap();
     let found = sandbox.stat(&path, Follow::No).await.unwrap();
     assert_eq!(found.size, certificate.len() as u64);
     let public = ModalBackend::new(&config(server.url()), Clock::system()).unwrap();
-    let refused = public.resolve(&address_of(SANDBOX)).await.unwrap_err();
+    let refused = public.resolve(&address_of(SANDBOX_ID)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     server.arm(Fault::PlainRouter);
     let calls = server.calls("TaskExecStart");

@@ -14,11 +14,16 @@ use dray_types::Sha256Digest;
 use fixture::{ModalFixture, address_of};
 
 /// Parts of the suite, which run side by side.
-const PARTS: usize = 2;
+const PART_COUNT: usize = 2;
 
 async fn suite(part: usize) {
     let fixture = ModalFixture::new().await;
-    let cases: Vec<_> = CASES.iter().skip(part).step_by(PARTS).copied().collect();
+    let cases: Vec<_> = CASES
+        .iter()
+        .skip(part)
+        .step_by(PART_COUNT)
+        .copied()
+        .collect();
     let report = run(&fixture, &cases).await.unwrap();
     let root = rustix::process::geteuid().is_root();
     let skipped: Vec<_> = cases

@@ -5,7 +5,7 @@ use dray_testkit::python;
 use dray_types::Sha256Digest;
 use serde_json::json;
 
-use super::fixture::{ModalFixture, SANDBOX};
+use super::fixture::{ModalFixture, SANDBOX_ID};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_of_the_provider_takes_the_fake_server_for_the_provider() {
@@ -19,7 +19,7 @@ async fn the_client_of_the_provider_takes_the_fake_server_for_the_provider() {
     fixture.server.arm(Fault::CutInput(200_000));
     let mut client = python::script_command("modal_client.py", "modal");
     client
-        .args([SANDBOX, folder.to_str().unwrap()])
+        .args([SANDBOX_ID, folder.to_str().unwrap()])
         .env("HOME", fixture.root())
         .env("MODAL_SERVER_URL", fixture.server.url())
         .env("MODAL_TOKEN_ID", TOKEN_ID)

@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::SshFixture;
 
-const SIZE: usize = 24 << 20;
+const FILE_BYTES: usize = 24 << 20;
 
 fn bytes() -> Vec<u8> {
-    (0..=250).cycle().take(SIZE).collect()
+    (0..=250).cycle().take(FILE_BYTES).collect()
 }
 
 async fn engine(host: &SshFixture) -> Engine {
@@ -112,7 +112,7 @@ async fn r_14_receipts_say_how_it_went() {
         let mut sink = VecSink::default();
         let get = GetOptions {
             policy: &policy,
-            max_bytes: SIZE as u64,
+            max_bytes: FILE_BYTES as u64,
         };
         let got = engine
             .get(&put.path, &get, &mut sink, &(), &cancel)
@@ -136,9 +136,9 @@ async fn r_10_what_was_cut_goes_on_where_it_broke_off() {
     let mut sink = VecSink::default();
     let get = GetOptions {
         policy: &policy,
-        max_bytes: SIZE as u64,
+        max_bytes: FILE_BYTES as u64,
     };
-    let cut = OnceAfter::at(SIZE as u64 / 4, || host.server.cut());
+    let cut = OnceAfter::at(FILE_BYTES as u64 / 4, || host.server.cut());
     let got = engine
         .get(&path, &get, &mut sink, &cut, &cancel)
         .await
@@ -149,7 +149,7 @@ async fn r_10_what_was_cut_goes_on_where_it_broke_off() {
         got.receipt
     );
     assert!(sink.into_bytes().unwrap() == bytes);
-    let cut = OnceAfter::at(SIZE as u64 / 4, || host.server.cut());
+    let cut = OnceAfter::at(FILE_BYTES as u64 / 4, || host.server.cut());
     let source = BytesSource::new(bytes.clone());
     let put = engine
         .put(
@@ -174,7 +174,7 @@ async fn r_13_a_cancelled_put_leaves_nothing() {
         let engine = engine(&host).await;
         let policy = Policy::beneath([host.root()]);
         let cancel = CancellationToken::new();
-        let stop = OnceAfter::at(SIZE as u64 / 4, || cancel.cancel());
+        let stop = OnceAfter::at(FILE_BYTES as u64 / 4, || cancel.cancel());
         let source = BytesSource::new(bytes());
         let failed = engine
             .put(
@@ -211,7 +211,7 @@ async fn r_8_times_prove_what_was_left_alone_and_betray_a_rewrite_that_sets_them
         .await;
         let get = GetOptions {
             policy: &policy,
-            max_bytes: SIZE as u64,
+            max_bytes: FILE_BYTES as u64,
         };
         let mut sink = VecSink::default();
         let got = engine.get(&path, &get, &mut sink, &(), &cancel).await;

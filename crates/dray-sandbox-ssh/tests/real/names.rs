@@ -8,7 +8,7 @@ use dray_testkit::sshd::{Options, Sftp};
 use crate::{SshFixture, read, write};
 
 /// Names of text, one per line.
-const TEXT: &str = r#"plain
+const NAMES_TEXT: &str = r#"plain
 with space
  leading
 -n
@@ -59,7 +59,7 @@ file.tar.gz
 .hidden"#;
 
 fn names() -> Vec<Vec<u8>> {
-    let text = TEXT.lines().map(|name| name.as_bytes().to_vec());
+    let text = NAMES_TEXT.lines().map(|name| name.as_bytes().to_vec());
     let others = [
         &b"trailing "[..],
         b"new\nline",

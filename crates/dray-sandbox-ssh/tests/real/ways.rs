@@ -18,18 +18,21 @@ async fn transports(options: &Options) -> (SshFixture, Vec<Transport>) {
     (host, probe.transports)
 }
 
-const COMMANDS: [Transport; 2] = [Transport::ExecRaw, Transport::ExecBase64];
+const COMMAND_TRANSPORTS: [Transport; 2] = [Transport::ExecRaw, Transport::ExecBase64];
 
 #[tokio::test]
 async fn sftp_comes_first_and_commands_after_it() {
     let (_host, found) = transports(&Options::default()).await;
-    assert_eq!(found, [&[Transport::Sftp], &COMMANDS[..]].concat());
+    assert_eq!(
+        found,
+        [&[Transport::Sftp], &COMMAND_TRANSPORTS[..]].concat()
+    );
 }
 
 #[tokio::test]
 async fn without_sftp_there_are_commands() {
     let (_host, found) = transports(&Options::default().sftp(Sftp::None)).await;
-    assert_eq!(found, COMMANDS);
+    assert_eq!(found, COMMAND_TRANSPORTS);
 }
 
 #[tokio::test]
@@ -44,7 +47,7 @@ async fn where_start_files_print_into_sftp_there_are_commands() {
         .sftp(Sftp::Program)
         .start_file("echo Welcome");
     let (_host, found) = transports(&noisy).await;
-    assert_eq!(found, COMMANDS);
+    assert_eq!(found, COMMAND_TRANSPORTS);
     let quiet = Options::default().sftp(Sftp::Program);
     let (_host, found) = transports(&quiet).await;
     assert_eq!(found[0], Transport::Sftp);

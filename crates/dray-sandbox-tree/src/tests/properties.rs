@@ -36,7 +36,7 @@ async fn checked(bytes: &[u8], limits: Limits) -> Result<Vec<Vec<u8>>, Error> {
     Ok(names)
 }
 
-const SMALL: Limits = Limits {
+const SMALL_LIMITS: Limits = Limits {
     entries: 20,
     total: 10_000,
     file: 4000,
@@ -93,7 +93,7 @@ proptest! {
 
     #[test]
     fn members_keep_their_promises_whatever_the_archive(tar in archive()) {
-        let _ = run(checked(&tar, SMALL));
+        let _ = run(checked(&tar, SMALL_LIMITS));
     }
 
     #[test]
@@ -107,8 +107,8 @@ proptest! {
             let at = at.index(tar.len());
             tar[at] = byte;
         }
-        let _ = run(checked(&tar, SMALL));
-        let _ = run(checked(&tar[..cut.index(tar.len())], SMALL));
+        let _ = run(checked(&tar, SMALL_LIMITS));
+        let _ = run(checked(&tar[..cut.index(tar.len())], SMALL_LIMITS));
     }
 
     #[test]

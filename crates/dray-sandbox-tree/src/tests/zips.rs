@@ -8,7 +8,7 @@ use crate::zip::zip_with;
 use crate::{Limits, Member, Reader, Why, zip};
 
 /// Prints what Python sees: name, mode, time, sizes, flags and content of each member.
-const SHOW: &str = "\
+const LIST_SCRIPT: &str = "\
 import sys, zipfile, zlib
 with zipfile.ZipFile('a.zip') as z:
     assert z.testzip() is None
@@ -26,7 +26,7 @@ fn shown(zip: &[u8]) -> Vec<String> {
     if there("unzip") {
         run("unzip", &["-qt", "a.zip"], place.path());
     }
-    let shown = run("python3", &["-c", SHOW], place.path());
+    let shown = run("python3", &["-c", LIST_SCRIPT], place.path());
     let shown = String::from_utf8(shown).unwrap();
     shown.lines().map(str::to_owned).collect()
 }
@@ -103,7 +103,7 @@ async fn an_empty_tree_is_an_empty_zip() {
     assert_eq!(zip.len(), 22);
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("a.zip"), zip).unwrap();
-    run("python3", &["-c", SHOW], place.path());
+    run("python3", &["-c", LIST_SCRIPT], place.path());
 }
 
 #[tokio::test]

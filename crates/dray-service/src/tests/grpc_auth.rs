@@ -21,7 +21,7 @@ struct SecuredFiles {
     folder: tempfile::TempDir,
 }
 
-const TOKEN: &str = "a-token-of-acme";
+const ACME_TOKEN: &str = "a-token-of-acme";
 
 impl SecuredFiles {
     fn new() -> Self {
@@ -32,7 +32,7 @@ impl SecuredFiles {
         let server = files.authority.issue(&["localhost"], false).unwrap();
         files.write_server(&server);
         std::fs::write(files.path("ca.crt"), files.authority.pem()).unwrap();
-        files.write_identities(TOKEN, "[\"dray.v1.Egress/Fetch\"]");
+        files.write_identities(ACME_TOKEN, "[\"dray.v1.Egress/Fetch\"]");
         files
     }
 
@@ -142,7 +142,7 @@ async fn a_token_is_enough_and_its_tenant_is_used() {
     let files = SecuredFiles::new();
     let fixture = files.start(&[]).await;
     let channel = files.channel(&fixture).await;
-    let authorization = bearer(TOKEN);
+    let authorization = bearer(ACME_TOKEN);
     let tenant = fetch(
         channel.clone(),
         "tenant:",
@@ -168,7 +168,7 @@ async fn requests_without_valid_credentials_never_reach_the_handler() {
     let files = SecuredFiles::new();
     let fixture = files.start(&[]).await;
     let channel = files.channel(&fixture).await;
-    let (right, wrong) = (bearer(TOKEN), bearer("another-token"));
+    let (right, wrong) = (bearer(ACME_TOKEN), bearer("another-token"));
     for (metadata, detail) in [
         (&[][..], "unauthenticated"),
         (&[("authorization", wrong.as_str())], "unauthenticated"),
@@ -216,10 +216,13 @@ async fn requests_without_valid_credentials_never_reach_the_handler() {
 #[tokio::test]
 async fn a_scope_covers_its_methods_and_no_others() {
     let files = SecuredFiles::new();
-    files.write_identities(TOKEN, "[\"dray.v1.Sandboxes\", \"dray.v1.Egress/Explain\"]");
+    files.write_identities(
+        ACME_TOKEN,
+        "[\"dray.v1.Sandboxes\", \"dray.v1.Egress/Explain\"]",
+    );
     let fixture = files.start(&[]).await;
     let channel = files.channel(&fixture).await;
-    let authorization = bearer(TOKEN);
+    let authorization = bearer(ACME_TOKEN);
     let status = fetch(channel, "echo:x", &[("authorization", &authorization)])
         .await
         .unwrap_err();
@@ -272,7 +275,7 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
         );
     }
     // Without a certificate not even a token helps where one is required.
-    let authorization = bearer(TOKEN);
+    let authorization = bearer(ACME_TOKEN);
     let refused = match connect(&fixture, files.trust()).await {
         Ok(channel) => fetch(channel, "echo:x", &[("authorization", &authorization)])
             .await
@@ -339,7 +342,7 @@ async fn a_stalled_handshake_is_ended_and_holds_up_no_other_client() {
         .write_all(&[0x16, 0x03, 0x01, 0x02, 0x00])
         .await
         .unwrap();
-    let authorization = bearer(TOKEN);
+    let authorization = bearer(ACME_TOKEN);
     let channel = files.channel(&fixture).await;
     let served = fetch(channel, "echo:hello", &[("authorization", &authorization)]).await;
     assert_eq!(served.unwrap(), "hello");
@@ -355,7 +358,7 @@ async fn huge_metadata_is_refused_and_the_next_request_is_served() {
     let files = SecuredFiles::new();
     let fixture = files.start(&[]).await;
     let channel = files.channel(&fixture).await;
-    let authorization = bearer(TOKEN);
+    let authorization = bearer(ACME_TOKEN);
     let huge = "x".repeat(200_000);
     let metadata = [
         ("authorization", authorization.as_str()),
@@ -384,7 +387,7 @@ async fn changed_files_are_in_force_without_a_restart() {
     let files = SecuredFiles::new();
     let fixture = files.start(&[]).await;
     let channel = files.channel(&fixture).await;
-    let (old, new) = (bearer(TOKEN), bearer("the-next-token"));
+    let (old, new) = (bearer(ACME_TOKEN), bearer("the-next-token"));
     let works = async |authorization: &str| {
         fetch(
             channel.clone(),
@@ -433,7 +436,7 @@ async fn health_needs_no_credentials_and_reflection_does() {
             .await
     };
     assert_eq!(ask(None).await.unwrap_err().code(), Code::Unauthenticated);
-    assert!(ask(Some(bearer(TOKEN))).await.is_ok());
+    assert!(ask(Some(bearer(ACME_TOKEN))).await.is_ok());
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ fn busybox_applets() -> Vec<String> {
 }
 
 /// When all files of images were written, in seconds since the epoch.
-const MTIME: u64 = 1_610_612_736;
+const FILE_MTIME: u64 = 1_610_612_736;
 
 #[derive(Default)]
 struct TarBytes(Vec<u8>);
@@ -104,7 +104,7 @@ impl TarBytes {
                 uid: owner,
                 gid: owner,
             },
-            mtime: MTIME,
+            mtime: FILE_MTIME,
         };
         self.0.extend_from_slice(&encode(&entry));
         self.0.extend_from_slice(data);

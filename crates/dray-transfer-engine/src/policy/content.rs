@@ -1,7 +1,7 @@
 //! Secrets in the content of files: private keys, and tokens that are recognized by their form.
 
 /// Largest file in bytes that is scanned; larger ones pass unscanned.
-pub const SCANNED: u64 = 1 << 20;
+pub const MAX_SCANNED_BYTES: u64 = 1 << 20;
 
 /// Bytes of one word that are held while it is matched; longer words are matched in overlapping pieces.
 const MAX_WORD_BYTES: usize = 512;

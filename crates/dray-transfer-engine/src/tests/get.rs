@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::receipt::Skipped;
 
-const CHANGED: ErrorKind = ErrorKind::ChangedDuringTransfer;
+const CHANGED_FILE: ErrorKind = ErrorKind::ChangedDuringTransfer;
 
 /// A fixture with `/work/a` of 5000 bytes.
 pub(super) fn fixture() -> EngineFixture {
@@ -62,7 +62,7 @@ async fn a_file_that_never_holds_still_is_given_up_after_three_attempts() {
     let changes = (0..9).map(|n| Fault::Meanwhile(1024, Change::Rewrite(vec![n; 5000].into())));
     fixture.fake.script(Call::Read, changes);
     let (kind, receipt) = fixture.refused("/work/a").await;
-    assert_eq!((kind, receipt.attempts), (CHANGED, 3));
+    assert_eq!((kind, receipt.attempts), (CHANGED_FILE, 3));
     assert_eq!((receipt.sha256, receipt.integrity), (None, None));
 }
 
@@ -95,7 +95,7 @@ async fn r_5_lies_about_the_size_are_noticed_in_both_directions() {
         .fake
         .script(Call::Read, vec![Fault::Endless(1 << 40); 3]);
     let (kind, receipt) = fixture.refused("/work/a").await;
-    assert_eq!((kind, receipt.attempts), (CHANGED, 3));
+    assert_eq!((kind, receipt.attempts), (CHANGED_FILE, 3));
     assert!(receipt.bytes <= 5000);
 }
 

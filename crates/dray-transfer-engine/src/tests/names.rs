@@ -4,7 +4,7 @@ use dray_sandbox::metadata::Integrity;
 use dray_sandbox_conformance::fake::{Call, Change, Fault};
 use futures_util::future::join;
 
-use super::put::{LOST, fixture};
+use super::put::{LOST_CONNECTION, fixture};
 use super::*;
 
 #[tokio::test(start_paused = true)] // paused clock
@@ -170,13 +170,15 @@ async fn a_rename_whose_answer_is_lost_happened_once() {
         fixture.collision = collision;
         fixture
             .fake
-            .script(Call::Rename, [Fault::None, Fault::Lost(LOST)]);
+            .script(Call::Rename, [Fault::None, Fault::Lost(LOST_CONNECTION)]);
         let put = fixture.put("a", "one").await.unwrap();
         assert_eq!(
             (put.path, put.receipt.atomic),
             (path("/work/a"), Some(true))
         );
-        fixture.fake.script(Call::Rename, [Fault::Fail(LOST)]);
+        fixture
+            .fake
+            .script(Call::Rename, [Fault::Fail(LOST_CONNECTION)]);
         fixture.put("b", "two").await.unwrap();
         assert_eq!(fixture.work(), ["a", "b"]);
         assert_eq!(fixture.fake.count(Call::Write), 2);

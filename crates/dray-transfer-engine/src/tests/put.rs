@@ -6,7 +6,7 @@ use futures_util::future::join;
 
 use super::*;
 
-pub(super) const LOST: ErrorKind = ErrorKind::Unavailable;
+pub(super) const LOST_CONNECTION: ErrorKind = ErrorKind::Unavailable;
 
 pub(super) fn fixture() -> EngineFixture {
     EngineFixture::new(Fake::new())
@@ -61,16 +61,21 @@ async fn r_8_damage_on_the_way_in_is_noticed() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_broken_write_begins_anew_or_goes_on() {
     let fixture = fixture();
-    fixture
-        .fake
-        .script(Call::Write, [Fault::Break(3000, LOST), Fault::Stall(100)]);
+    fixture.fake.script(
+        Call::Write,
+        [Fault::Break(3000, LOST_CONNECTION), Fault::Stall(100)],
+    );
     let put = fixture.put("a", pattern(5000)).await.unwrap();
     assert_eq!((put.receipt.attempts, put.receipt.resumed), (3, false));
     fixture.fake.resuming(Transport::Files);
     let content: Vec<u8> = pattern(200_000);
-    fixture
-        .fake
-        .script(Call::Write, [Fault::Break(70_000, LOST), Fault::Lost(LOST)]);
+    fixture.fake.script(
+        Call::Write,
+        [
+            Fault::Break(70_000, LOST_CONNECTION),
+            Fault::Lost(LOST_CONNECTION),
+        ],
+    );
     let put = fixture.put("b", content.clone()).await.unwrap();
     assert_eq!((put.receipt.attempts, put.receipt.resumed), (3, true));
     assert_eq!(fixture.fake.content("/work/b").unwrap(), content);
@@ -326,8 +331,12 @@ async fn too_little_room_is_known_before_anything_is_written() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn control_calls_are_tried_again_and_final_ones_are_not() {
     let fixture = fixture();
-    fixture.fake.script(Call::Stat, vec![Fault::Fail(LOST); 2]);
-    fixture.fake.script(Call::Fingerprint, [Fault::Fail(LOST)]);
+    fixture
+        .fake
+        .script(Call::Stat, vec![Fault::Fail(LOST_CONNECTION); 2]);
+    fixture
+        .fake
+        .script(Call::Fingerprint, [Fault::Fail(LOST_CONNECTION)]);
     let put = fixture.put("a", "abc").await.unwrap();
     assert_eq!(put.receipt.attempts, 1);
     fixture
@@ -335,10 +344,12 @@ async fn control_calls_are_tried_again_and_final_ones_are_not() {
         .script(Call::Stat, [Fault::Fail(ErrorKind::PermissionDenied)]);
     let failed = fixture.put("b", "abc").await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::PermissionDenied);
-    fixture.fake.script(Call::Stat, vec![Fault::Fail(LOST); 9]);
+    fixture
+        .fake
+        .script(Call::Stat, vec![Fault::Fail(LOST_CONNECTION); 9]);
     assert_eq!(
         fixture.put("b", "abc").await.unwrap_err().error.kind(),
-        LOST
+        LOST_CONNECTION
     );
 }
 

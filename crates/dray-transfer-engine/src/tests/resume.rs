@@ -7,7 +7,7 @@ use dray_sandbox_conformance::fake::{Call, Change, Fault};
 
 use super::*;
 
-const LOST: ErrorKind = ErrorKind::Unavailable;
+const LOST_CONNECTION: ErrorKind = ErrorKind::Unavailable;
 
 fn fixture() -> EngineFixture {
     let fake = Fake::new();
@@ -19,9 +19,9 @@ fn fixture() -> EngineFixture {
 
 /// Interrupts the next copy after so many bytes, for good.
 fn interrupt(fixture: &EngineFixture, call: Call, after: u64) {
-    let faults = [Fault::Break(after, LOST)]
+    let faults = [Fault::Break(after, LOST_CONNECTION)]
         .into_iter()
-        .chain(vec![Fault::Fail(LOST); 9]);
+        .chain(vec![Fault::Fail(LOST_CONNECTION); 9]);
     fixture.fake.script(call, faults);
 }
 
@@ -51,7 +51,9 @@ async fn interrupted_get(fixture: &EngineFixture, target: &Path) {
 async fn a_read_that_cannot_resume_continues_over_a_transport_that_can() {
     let fixture = fixture();
     fixture.fake.file("/work/a", pattern(5000));
-    fixture.fake.script(Call::Read, [Fault::Break(3000, LOST)]);
+    fixture
+        .fake
+        .script(Call::Read, [Fault::Break(3000, LOST_CONNECTION)]);
     let (got, sink) = fixture.got("/work/a").await;
     assert_eq!(sink.begun, 1, "the first 3000 bytes are read once");
     assert_eq!(got.receipt.transport, Some(Transport::Files));
@@ -59,7 +61,9 @@ async fn a_read_that_cannot_resume_continues_over_a_transport_that_can() {
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
     // Another file in the same place is read from its start, over the best transport.
     let meanwhile = Fault::Before(Change::Replace(pattern(4000).into()));
-    fixture.fake.script(Call::Read, [Fault::Break(3000, LOST)]);
+    fixture
+        .fake
+        .script(Call::Read, [Fault::Break(3000, LOST_CONNECTION)]);
     fixture.fake.script(Call::Stat, [Fault::None, meanwhile]);
     let (got, sink) = fixture.got("/work/a").await;
     assert_eq!((sink.begun, got.size), (2, 4000));
@@ -198,7 +202,7 @@ async fn a_put_that_is_refused_keeps_nothing() {
     let fixture = fixture();
     fixture.fake.transports(&[Transport::Files]);
     let faults = [
-        Fault::Break(70_000, LOST),
+        Fault::Break(70_000, LOST_CONNECTION),
         Fault::Fail(ErrorKind::PermissionDenied),
     ];
     fixture.fake.script(Call::Write, faults);

@@ -10,7 +10,7 @@ use dray_sandbox_tree::{Kind, Member, Members, Report, Why};
 use tokio::time::timeout;
 
 use super::MemberScreen;
-use crate::policy::{Finding, Policy, SCANNED, Scanner, Verdict};
+use crate::policy::{Finding, MAX_SCANNED_BYTES, Policy, Scanner, Verdict};
 
 /// Counts that are shared by its clones: the archive reads them after the members are used up.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,7 @@ impl ScreenedMembers {
     /// Holds the part of a file that must be seen, and returns whether it may pass and with which warning.
     async fn look(&mut self, member: &Member) -> Result<Result<Option<Finding>, ()>, Error> {
         let path = self.screen.path(&member.name)?;
-        let scanned = member.size <= SCANNED;
+        let scanned = member.size <= MAX_SCANNED_BYTES;
         // A larger file is only checked for a key at its beginning, so memory stays limited.
         let wanted = if scanned { usize::MAX } else { Policy::HEAD };
         let (mut head, mut scanner, mut held) = (Vec::new(), Scanner::new(), 0);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::style::CellText;
 use crate::limits::{Failure, Limit};
-use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span, Style};
+use crate::markdown::{Cell, Inline, MAX_TABLE_ROWS, Markdown, Marker, Span, Style};
 
 /// Empty rows between two used ones that are shown as they are; of more, one.
 const MAX_GAP_ROWS: u64 = 50;
@@ -162,7 +162,7 @@ impl UsedCells {
         let header = self.rows.is_empty();
         let wanted = header || self.window.is_none_or(|w| w.holds(row + 1));
         // The first row is the header, so one more than the rows of a body is kept.
-        self.keeping = wanted && self.rows.len() <= ROWS;
+        self.keeping = wanted && self.rows.len() <= MAX_TABLE_ROWS;
         if wanted {
             out.budget().element()?;
             if self.keeping {
@@ -184,7 +184,7 @@ impl UsedCells {
             _ => Vec::new(),
         };
         for again in 1..=times {
-            if self.rows.len() > ROWS {
+            if self.rows.len() > MAX_TABLE_ROWS {
                 self.beyond += times - again + 1;
                 break;
             }

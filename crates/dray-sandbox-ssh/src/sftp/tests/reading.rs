@@ -7,7 +7,7 @@ use dray_sandbox::{Error, ErrorKind};
 use tokio::io::AsyncWriteExt as _;
 
 use super::server::{
-    IDLE, attributes, connect, content, failed, file, packet, serving, string, told,
+    IDLE_TIMEOUT, attributes, connect, content, failed, file, packet, serving, string, told,
 };
 use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
@@ -221,7 +221,9 @@ async fn text_instead_of_a_greeting_is_a_protocol_error() {
     let (ours, mut theirs) = tokio::io::duplex(1024);
     theirs.write_all(b"Welcome to this host!\n").await.unwrap();
     let (reader, writer) = tokio::io::split(ours);
-    let refused = Channel::open(reader, writer, IDLE).await.unwrap_err();
+    let refused = Channel::open(reader, writer, IDLE_TIMEOUT)
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Protocol);
 }
 
@@ -233,6 +235,8 @@ async fn another_version_is_refused() {
         .await
         .unwrap();
     let (reader, writer) = tokio::io::split(ours);
-    let refused = Channel::open(reader, writer, IDLE).await.unwrap_err();
+    let refused = Channel::open(reader, writer, IDLE_TIMEOUT)
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Protocol);
 }

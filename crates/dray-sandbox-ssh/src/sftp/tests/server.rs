@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
 
-pub(super) const IDLE: Duration = Duration::from_secs(30);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a server does with a request: bytes to send, or nothing to hang up.
 type Answer = Box<dyn FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send>;
@@ -100,7 +100,7 @@ pub(super) async fn connect(
         }),
     ));
     let (reader, writer) = tokio::io::split(ours);
-    let channel = Channel::open(reader, writer, IDLE).await.unwrap();
+    let channel = Channel::open(reader, writer, IDLE_TIMEOUT).await.unwrap();
     (tasks, channel)
 }
 
