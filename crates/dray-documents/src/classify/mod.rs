@@ -4,7 +4,7 @@
 //! Nothing is allocated in proportion to a number in the file.
 
 mod bytes;
-mod magic;
+mod late_pdf;
 mod markup;
 pub mod mime;
 mod office;
@@ -16,6 +16,7 @@ mod zip;
 
 use std::io::{self, Read as _};
 
+use dray_media_type::kind::{ContentKind, ImageKind, Signature, find_signature};
 use serde::{Deserialize, Serialize};
 
 use crate::container::Input;
@@ -139,19 +140,36 @@ fn unpacked_extension(mime: &str, name: &str) -> Option<String> {
 pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
     let extension = file_extension(name);
     let sample = zip::read_sample(input, SAMPLE_BYTES)?;
-    let class = match magic::find_signature(&sample) {
-        Some(magic::Magic::Is(kind, mime)) => Class::new(
-            kind,
-            mime,
-            unpacked_extension(mime, name).unwrap_or(extension),
+    let class = match find_signature(&sample) {
+        // Also where a text may begin so: of two kinds the stricter one wins (read-attachment 5).
+        Some(Signature::Format(format)) => Class::new(
+            kind_of_content(format.kind),
+            format.media_type,
+            unpacked_extension(format.media_type, name).unwrap_or(extension),
         ),
-        Some(magic::Magic::Zip) => classify_container(input, &sample, extension)?,
-        Some(magic::Magic::Ole) => classify_compound(input, extension)?,
+        Some(Signature::Zip) => classify_container(input, &sample, extension)?,
+        Some(Signature::CompoundFile) => classify_compound(input, extension)?,
         None => classify_unsigned(&sample, extension),
     };
     // The caller and the converters read on from this handle and expect its start.
     input.rewind()?;
     Ok(class)
+}
+
+/// The kind by which the policy decides. Raw pictures of cameras are no pictures for it, because only the listed formats
+/// are (read-attachment 5.1).
+fn kind_of_content(content: ContentKind) -> Kind {
+    match content {
+        ContentKind::Image(ImageKind::Other) => Kind::Binary,
+        ContentKind::Image(_) => Kind::Image,
+        ContentKind::Document(_) => Kind::Document,
+        ContentKind::Archive(_) => Kind::Archive,
+        ContentKind::Text | ContentKind::Empty => Kind::Text,
+        ContentKind::Video(_)
+        | ContentKind::Audio(_)
+        | ContentKind::Executable(_)
+        | ContentKind::Binary => Kind::Binary,
+    }
 }
 
 fn classify_container(
@@ -193,7 +211,7 @@ fn classify_compound(input: &mut dyn Input, extension: String) -> io::Result<Cla
 fn classify_unsigned(sample: &[u8], extension: String) -> Class {
     let cut = sample.len() >= SAMPLE_BYTES;
     let text = text::detect_text(sample, cut);
-    if magic::late_pdf(sample, text.is_some()) {
+    if late_pdf::is_late_pdf(sample, text.is_some()) {
         return Class::new(Kind::Document, mime::PDF, extension);
     }
     let Some(text) = text else {

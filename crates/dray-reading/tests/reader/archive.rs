@@ -94,7 +94,7 @@ async fn a_file_that_cannot_be_read_is_refused_with_its_own_message() {
     assert!(
         binary
             .output
-            .starts_with("Error: a.zip!/tool.exe is a binary (application/x-elf);")
+            .starts_with("Error: a.zip!/tool.exe is a binary (application/x-executable);")
     );
     assert_eq!(binary.error_code, Some(Code::KindNotAllowed));
     let empty = read(&reader, &of("empty.txt")).await;
