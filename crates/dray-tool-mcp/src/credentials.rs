@@ -111,7 +111,7 @@ fn bearer_like(scheme: &str, value: &str) -> (String, Secret) {
     )
 }
 
-/// The response of a token endpoint (RFC 6749 section 5.1).
+/// The answer of a token endpoint (RFC 6749 section 5.1).
 #[derive(Deserialize)]
 struct TokenResponse {
     access_token: String,
@@ -127,11 +127,11 @@ async fn request_token(client: &ClientIdSecret, options: &McpOptions) -> Result<
     form.extend(client.scope.as_deref().map(|scope| ("scope", scope)));
     form.extend(client.aud.as_deref().map(|audience| ("audience", audience)));
     let asking = options.client.post(&client.token_url).form(&form);
-    let response = asking.send(&|_| {}).await?;
-    if !response.is_success() {
-        return Err(WireError::Status(response.status()));
+    let answer = asking.send(&|_| {}).await?;
+    if !answer.is_success() {
+        return Err(WireError::Status(answer.status()));
     }
-    let granted: TokenResponse = response
+    let granted: TokenResponse = answer
         .json()
         .await
         .map_err(|_| WireError::Malformed("the token endpoint gave no token"))?;

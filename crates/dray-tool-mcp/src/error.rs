@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dray_http::{Cause, FailureKind, RequestProgress};
 use thiserror::Error;
 
-/// A message that did not make it, or whose response did not. The texts are fit for an agent: no address, no path.
+/// A message that did not make it, or whose answer did not. The texts are fit for an agent: no address, no path.
 #[derive(Debug, Error)]
 pub(crate) enum WireError {
     /// An HTTP status that is not a success. The server did not take the message.
@@ -14,13 +14,13 @@ pub(crate) enum WireError {
     /// The server surely did not get the whole message.
     #[error("the server cannot be reached")]
     NotSent(#[source] Cause),
-    /// The server may have got it; the connection ended before the response.
+    /// The server may have got it; the connection ended before the answer.
     #[error("the connection ended before the answer came")]
     Broken(#[source] Option<Cause>),
     /// Nothing came for too long.
     #[error("the server did not answer in time")]
     Idle,
-    /// A response longer than this many bytes.
+    /// An answer longer than this many bytes.
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
     /// Not what MCP says.
@@ -51,7 +51,7 @@ impl From<dray_http::HttpError> for WireError {
     }
 }
 
-/// Why a connection that carries all responses ended; returned to callers that find it closed.
+/// Why a connection that carries all answers ended; returned to callers that find it closed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CloseReason(Arc<Mutex<Option<WireError>>>);
 

@@ -12,7 +12,7 @@ use dray_types::{Clock, Secret};
 use crate::legacy_servers::LegacyServers;
 use crate::programs::ProgramPool;
 
-/// Most bytes of one response by default.
+/// Most bytes of one answer by default.
 const DEFAULT_MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// Longest set-up of one server by default (quickapps 21).
@@ -58,7 +58,7 @@ pub struct McpOptions {
     pub setup: Duration,
     /// Longest wait for a person who signs in.
     pub login_timeout: Duration,
-    /// Most bytes of one response of a server.
+    /// Most bytes of one answer of a server.
     pub answer_limit: usize,
     /// HTTP client, without redirects and proxies.
     pub client: HttpClient,
@@ -69,7 +69,7 @@ pub struct McpOptions {
 }
 
 impl McpOptions {
-    /// No program, no DIAL, no header; 30 s for set-up, a minute for a sign-in and 16 MiB for a response.
+    /// No program, no DIAL, no header; 30 s for set-up, a minute for a sign-in and 16 MiB for an answer.
     pub fn new(client: HttpClient) -> Self {
         Self {
             forward_headers: Vec::new(),

@@ -58,7 +58,7 @@ impl ProgramSlot {
     }
 }
 
-/// Whether no task starts a program or waits for its response.
+/// Whether no task starts a program or waits for its answer.
 fn is_idle(program: &Arc<ProgramSlot>) -> bool {
     if Arc::strong_count(program) > 1 {
         return false;

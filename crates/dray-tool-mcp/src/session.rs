@@ -32,7 +32,7 @@ pub(crate) const REQUEST_TIMEOUT: i32 = 408;
 /// A failure of a session or of one of its calls.
 #[derive(Debug, Error)]
 pub(crate) enum SessionError {
-    /// The message or its response was lost on the way.
+    /// The message or its answer was lost on the way.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The server answered with an error of JSON-RPC.

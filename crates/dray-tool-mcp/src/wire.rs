@@ -55,7 +55,7 @@ impl ServerAddress {
 pub(crate) struct HttpSettings {
     pub(crate) client: HttpClient,
     pub(crate) headers: Vec<(String, Secret)>,
-    /// Most bytes of one response.
+    /// Most bytes of one answer.
     pub(crate) limit: usize,
 }
 
@@ -84,8 +84,8 @@ fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {
     serde_json::from_slice(bytes).map_err(|_| WireError::Malformed("not JSON"))
 }
 
-fn is_type(response: &dray_http::HttpResponse, wanted: &str) -> bool {
-    let kind = response.header("content-type").unwrap_or_default();
+fn is_type(answer: &dray_http::HttpResponse, wanted: &str) -> bool {
+    let kind = answer.header("content-type").unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case(wanted)
 }

@@ -62,8 +62,8 @@ async fn configured_credentials_are_never_overridden() {
 
 #[tokio::test]
 async fn client_credentials_are_changed_for_a_token() {
-    let response = |shared: Arc<SharedState<Vec<(String, String)>>>,
-                    request: ReceivedRequest|
+    let answer = |shared: Arc<SharedState<Vec<(String, String)>>>,
+                  request: ReceivedRequest|
      -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
         async move {
             let body = request.into_reader().all().await?;
@@ -78,7 +78,7 @@ async fn client_credentials_are_changed_for_a_token() {
         }
         .boxed()
     };
-    let tokens = FakeServer::start(Vec::new(), response).await.unwrap();
+    let tokens = FakeServer::start(Vec::new(), answer).await.unwrap();
     let client = json!({
         "type": "client_id_secret", "client_id": "me", "client_secret": "hush",
         "token_url": tokens.shared().url(), "scope": "tools",

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::support::{MemoryStorage, call, call_as, messages, named, options, streamable};
 use crate::{McpToolset, connect_set};
 
-const PROTOCOL_VERSION: &str = "2026-07-28";
+const VERSION: &str = "2026-07-28";
 
 /// A server without `initialize` and sessions.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ struct ModernServer {
 }
 
 async fn modern_server(result: Option<Value>) -> FakeServer<ModernServer> {
-    let response = |shared: Arc<SharedState<ModernServer>>,
-                    request: ReceivedRequest|
+    let answer = |shared: Arc<SharedState<ModernServer>>,
+                  request: ReceivedRequest|
      -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
         answer(shared, request).boxed()
     };
@@ -37,7 +37,7 @@ async fn modern_server(result: Option<Value>) -> FakeServer<ModernServer> {
         result,
         ..ModernServer::default()
     };
-    FakeServer::start(state, response).await.unwrap()
+    FakeServer::start(state, answer).await.unwrap()
 }
 
 const REQUIRED_HEADERS: [&str; 3] = ["mcp-protocol-version", "mcp-method", "mcp-name"];
@@ -50,8 +50,8 @@ fn has_headers([version, method, name]: &[Option<String>; 3], message: &Value) -
         .get("name")
         .or(params.get("uri"))
         .unwrap_or(&Value::Null);
-    version.as_deref() == Some(PROTOCOL_VERSION)
-        && message.pointer(in_body) == Some(&json!(PROTOCOL_VERSION))
+    version.as_deref() == Some(VERSION)
+        && message.pointer(in_body) == Some(&json!(VERSION))
         && method.as_deref() == message["method"].as_str()
         && name.as_deref() == of.as_str()
 }
@@ -71,7 +71,8 @@ async fn answer(
         is_refused
     };
     if is_refused || method == "initialize" || !has_headers(&headers, &message) {
-        let error = json!({"code": -32022, "message": "unsupported", "data": {"supported": [PROTOCOL_VERSION]}});
+        let error =
+            json!({"code": -32022, "message": "unsupported", "data": {"supported": [VERSION]}});
         let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
         return Ok(fake_server::json_reply(400, &body));
     }
@@ -79,7 +80,7 @@ async fn answer(
     state.methods.push(method.clone());
     let result = match method.as_str() {
         "server/discover" => json!({
-            "resultType": "complete", "supportedVersions": [PROTOCOL_VERSION], "capabilities": {"tools": {}},
+            "resultType": "complete", "supportedVersions": [VERSION], "capabilities": {"tools": {}},
             "ttlMs": 0, "cacheScope": "private",
         }),
         "tools/list" => json!({

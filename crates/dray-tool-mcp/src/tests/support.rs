@@ -175,12 +175,12 @@ const WATCHED_HEADERS: [&str; 7] = [
 ];
 
 pub(super) async fn fake_server(state: FakeMcpServer) -> FakeServer<FakeMcpServer> {
-    let response = |shared: Arc<SharedState<FakeMcpServer>>,
-                    request: ReceivedRequest|
+    let answer = |shared: Arc<SharedState<FakeMcpServer>>,
+                  request: ReceivedRequest|
      -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
         answer(shared, request).boxed()
     };
-    FakeServer::start(state, response).await.unwrap()
+    FakeServer::start(state, answer).await.unwrap()
 }
 
 async fn answer(

@@ -1,4 +1,4 @@
-//! Server-sent events and posts (MCP 2024-11-05, HTTP with SSE): a stream carries all responses and first names the
+//! Server-sent events and posts (MCP 2024-11-05, HTTP with SSE): a stream carries all answers and first names the
 //! endpoint for posts, which must be of the same origin.
 
 use dray_http::HttpResponse;
@@ -38,11 +38,11 @@ pub(crate) async fn open_sse(
         .request(Method::GET, url)
         .header("accept", "text/event-stream")
         .header("cache-control", "no-store");
-    let response = request.send(&|_| {}).await?;
-    if !response.is_success() {
-        return Err(WireError::Status(response.status()));
+    let answer = request.send(&|_| {}).await?;
+    if !answer.is_success() {
+        return Err(WireError::Status(answer.status()));
     }
-    if !is_type(&response, "text/event-stream") {
+    if !is_type(&answer, "text/event-stream") {
         return Err(WireError::Malformed("it sends no events"));
     }
     let (found, endpoint) = oneshot::channel();
@@ -51,7 +51,7 @@ pub(crate) async fn open_sse(
     let mut reading = JoinSet::new();
     reading.spawn(async move {
         let mut found = Some(found);
-        let end = read_stream(response, limit, &mut found, &out).await;
+        let end = read_stream(answer, limit, &mut found, &out).await;
         // Before the sender goes: the task that waits for the endpoint reads the reason when it does.
         reason.set(end);
         drop(found);
@@ -79,14 +79,14 @@ fn same_origin(base: &Url, endpoint: &str) -> Result<Url, WireError> {
 
 /// Reads until the stream ends; why it did.
 async fn read_stream(
-    mut response: HttpResponse,
+    mut answer: HttpResponse,
     limit: usize,
     found: &mut Option<oneshot::Sender<String>>,
     out: &mpsc::Sender<ServerJsonRpcMessage>,
 ) -> WireError {
     let mut events = SseDecoder::new(limit);
     loop {
-        let piece = match response.chunk().await {
+        let piece = match answer.chunk().await {
             Ok(Some(piece)) => piece,
             Ok(None) => return WireError::Broken(None),
             Err(error) => return error.into(),
@@ -134,11 +134,11 @@ impl Transport<RoleClient> for SseTransport {
         let request = self.settings.request(Method::POST, self.endpoint.as_str());
         let request = request.json(&item);
         async move {
-            let response = request.send(&|_| {}).await?;
-            if response.is_success() {
+            let answer = request.send(&|_| {}).await?;
+            if answer.is_success() {
                 Ok(())
             } else {
-                Err(WireError::Status(response.status()))
+                Err(WireError::Status(answer.status()))
             }
         }
     }
