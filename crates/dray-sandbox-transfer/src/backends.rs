@@ -22,12 +22,12 @@ const OPEN_TIMEOUT: Duration = Duration::from_mins(2);
 pub struct Backends {
     kinds: BTreeMap<&'static str, Arc<dyn Backend>>,
     options: EngineOptions,
-    open: Mutex<OpenEngines>,
+    open: Mutex<Open>,
 }
 
 /// The engines of open incarnations, with the number of their last use.
 #[derive(Debug, Default)]
-struct OpenEngines {
+struct Open {
     engines: HashMap<Handle, (Arc<Engine>, u64)>,
     uses: u64,
 }
@@ -134,7 +134,7 @@ impl Backends {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpenEngines> {
+    fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -78,7 +78,7 @@ pub struct Config {
 /// The reason for which a backend cannot be used as configured.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct UnusableBackend(String);
+pub struct Unusable(String);
 
 /// Sandboxes that are directories of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -212,22 +212,18 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`UnusableBackend`] for settings that a backend cannot work with.
-    pub fn backends(&self, clock: &Clock) -> Result<Vec<Arc<dyn Backend>>, UnusableBackend> {
+    /// [`Unusable`] for settings that a backend cannot work with.
+    pub fn backends(&self, clock: &Clock) -> Result<Vec<Arc<dyn Backend>>, Unusable> {
         self.kinds
             .iter()
             .map(|name| match BackendKind::from_name(name) {
                 Some(kind) => self.backend(kind, clock),
-                None => Err(UnusableBackend(format!("there is no backend `{name}`"))),
+                None => Err(Unusable(format!("there is no backend `{name}`"))),
             })
             .collect()
     }
 
-    fn backend(
-        &self,
-        kind: BackendKind,
-        clock: &Clock,
-    ) -> Result<Arc<dyn Backend>, UnusableBackend> {
+    fn backend(&self, kind: BackendKind, clock: &Clock) -> Result<Arc<dyn Backend>, Unusable> {
         Ok(match kind {
             BackendKind::Apptainer => Arc::new(ApptainerBackend::new(self.apptainer.clone())),
             BackendKind::Docker => {
@@ -268,8 +264,8 @@ fn known_kind(name: &str) -> Result<BackendKind, ConfigProblem> {
     })
 }
 
-fn unusable(error: impl std::error::Error) -> UnusableBackend {
-    UnusableBackend(error.to_string())
+fn unusable(error: impl std::error::Error) -> Unusable {
+    Unusable(error.to_string())
 }
 
 #[cfg(test)]

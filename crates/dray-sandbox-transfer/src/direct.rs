@@ -6,7 +6,7 @@ mod copy;
 mod listing;
 mod pipe;
 
-pub use copy::CopiedFile;
+pub use copy::Copied;
 pub use listing::{ListedFile, Tree};
 
 use dray_presentation::name;
@@ -22,7 +22,7 @@ use crate::backends::Backends;
 use crate::config::Config;
 use crate::error::Error;
 use crate::service::trees::{archive_name, lines, tree_format};
-use crate::service::{OpenSandbox, open_address};
+use crate::service::{Opened, open_address};
 use crate::sessions::token;
 use crate::wire;
 
@@ -33,7 +33,7 @@ pub const KEPT_ADVICE: &str =
 /// A sandbox that is opened for one command.
 #[derive(Debug)]
 pub struct DirectSandbox {
-    opened: OpenSandbox,
+    opened: Opened,
     config: Config,
     clock: Clock,
     operation: OperationId,
@@ -41,7 +41,7 @@ pub struct DirectSandbox {
 
 /// The result of a copy into a file of this host.
 #[derive(Clone, Debug)]
-pub struct ReceivedFile {
+pub struct Received {
     /// Size of the file or archive in bytes.
     pub size: u64,
     /// SHA-256 of the content, 32 bytes.
@@ -93,7 +93,7 @@ impl DirectSandbox {
         let backends = Backends::new(backends, config.engine());
         let opened = async {
             let handle = open_address(&config, &backends, tenant, address).await?;
-            OpenSandbox::open(&config, &backends, &handle, v1::Session::default()).await
+            Opened::open(&config, &backends, &handle, v1::Session::default()).await
         };
         let opened = opened.await.map_err(Fault::from)?;
         Ok(Self {
@@ -150,7 +150,7 @@ impl DirectSandbox {
         sink: &mut FileSink,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<ReceivedFile, Fault> {
+    ) -> Result<Received, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let most = self.config.max_file.as_u64();
         let options = GetOptions {
@@ -164,7 +164,7 @@ impl DirectSandbox {
         let engine = &self.opened.engine;
         let got = engine.get(&path, &options, sink, progress, cancel).await;
         let got = got.map_err(|failed| self.fault(failed))?;
-        Ok(ReceivedFile {
+        Ok(Received {
             size: got.size,
             sha256: wire::digest(got.sha256),
             receipt: wire::receipt(&got.receipt, "get", &self.operation, engine.handle()),
@@ -184,7 +184,7 @@ impl DirectSandbox {
         max_bytes: u64,
         sink: &mut FileSink,
         cancel: &CancellationToken,
-    ) -> Result<ReceivedFile, Fault> {
+    ) -> Result<Received, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let format: TreeFormat = tree_format(format).map_err(Fault::from)?;
         let options = GetTreeOptions {
@@ -195,7 +195,7 @@ impl DirectSandbox {
         let engine = &self.opened.engine;
         let got = engine.get_tree(&path, &options, sink, &(), cancel).await;
         let got = got.map_err(|failed| self.opened.transfer_failed(failed))?;
-        Ok(ReceivedFile {
+        Ok(Received {
             size: got.size,
             sha256: wire::digest(got.sha256),
             receipt: wire::receipt(&got.receipt, "get_tree", &self.operation, engine.handle()),

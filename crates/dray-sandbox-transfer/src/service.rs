@@ -21,7 +21,7 @@ use crate::backends::Backends;
 use crate::config::Config;
 use crate::error::Error;
 use crate::sessions::Sessions;
-use crate::turns::KeyLocks;
+use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::wire;
 
@@ -34,7 +34,7 @@ pub struct SandboxTransfer {
     pub(crate) backends: Backends,
     pub(crate) sessions: Sessions,
     pub(crate) uploads: Uploads,
-    pub(crate) turns: KeyLocks,
+    pub(crate) turns: Turns,
 }
 
 impl Service for SandboxTransfer {
@@ -95,7 +95,7 @@ impl SandboxTransfer {
             backends,
             sessions: Sessions::new(&cx.bus),
             uploads: Uploads::new(&cx.bus),
-            turns: KeyLocks::default(),
+            turns: Turns::default(),
         }
     }
 
@@ -104,7 +104,7 @@ impl SandboxTransfer {
         &self,
         meta: &Meta,
         sandbox: Option<v1::SandboxRef>,
-    ) -> Result<OpenSandbox, Error> {
+    ) -> Result<Opened, Error> {
         use v1::sandbox_ref::Sandbox;
         match sandbox.and_then(|sandbox| sandbox.sandbox) {
             None => Err(InvalidMessage::Missing("sandbox").into()),
@@ -120,7 +120,7 @@ impl SandboxTransfer {
     }
 
     /// Opens the sandbox that is bound to a session.
-    pub(crate) async fn open_session(&self, session: v1::Session) -> Result<OpenSandbox, Error> {
+    pub(crate) async fn open_session(&self, session: v1::Session) -> Result<Opened, Error> {
         let handle = session.sandbox.clone().ok_or(Error::NoSandbox)?;
         self.opened(wire::own_handle(handle), session).await
     }
@@ -130,8 +130,8 @@ impl SandboxTransfer {
         resolve(&self.config, &self.backends, tenant, address).await
     }
 
-    async fn opened(&self, handle: Handle, session: v1::Session) -> Result<OpenSandbox, Error> {
-        let opened = OpenSandbox::open(&self.config, &self.backends, &handle, session).await;
+    async fn opened(&self, handle: Handle, session: v1::Session) -> Result<Opened, Error> {
+        let opened = Opened::open(&self.config, &self.backends, &handle, session).await;
         // A sandbox that failed like this is opened again for the next request.
         if let Err(Error::Sandbox(error)) = &opened {
             self.backends.failed(&handle, error.kind());
@@ -140,7 +140,7 @@ impl SandboxTransfer {
     }
 
     /// The error of a failed transfer; files that are left behind are reported to the operator.
-    pub(crate) fn transfer_failed(&self, opened: &OpenSandbox, failed: TransferFailure) -> Error {
+    pub(crate) fn transfer_failed(&self, opened: &Opened, failed: TransferFailure) -> Error {
         self.backends
             .failed(opened.engine.handle(), failed.error.kind());
         opened.transfer_failed(failed)
@@ -184,14 +184,14 @@ fn named(config: &Config, tenant: &TenantId, address: &str) -> Result<Address, E
 
 /// An open sandbox, with the policy and the places that apply to the caller.
 #[derive(Debug)]
-pub(crate) struct OpenSandbox {
+pub(crate) struct Opened {
     pub(crate) engine: Arc<Engine>,
     pub(crate) policy: Policy,
     pub(crate) places: dray_transfer_engine::policy::Places,
     pub(crate) uploads: SandboxPath,
 }
 
-impl OpenSandbox {
+impl Opened {
     /// Opens the incarnation of a handle with the settings of a session.
     pub(crate) async fn open(
         config: &Config,

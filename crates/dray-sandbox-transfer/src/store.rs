@@ -11,7 +11,7 @@ use dray_types::{Claim, Deadline, OperationId, Sha256Digest, TenantId};
 
 /// The tenant and the operation of a transfer.
 #[derive(Clone, Debug)]
-pub struct TransferOwner {
+pub struct Owner {
     /// Tenant to whom the bytes belong.
     pub tenant: TenantId,
     /// Operation for which they are moved.
@@ -25,7 +25,7 @@ pub struct TransferOwner {
 /// Writes a file out of a sandbox into the store's cache, and labels it by its content.
 pub struct StoreSink<'a> {
     store: &'a Store,
-    owner: &'a TransferOwner,
+    owner: &'a Owner,
     /// Name for users; `None` takes that of the file.
     called: Option<String>,
     name: String,
@@ -44,7 +44,7 @@ impl std::fmt::Debug for StoreSink<'_> {
 
 impl<'a> StoreSink<'a> {
     /// Makes a sink for one file of this owner.
-    pub fn new(store: &'a Store, owner: &'a TransferOwner, called: Option<String>) -> Self {
+    pub fn new(store: &'a Store, owner: &'a Owner, called: Option<String>) -> Self {
         Self {
             store,
             owner,

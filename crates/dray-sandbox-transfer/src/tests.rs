@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::SandboxTransfer;
 
-struct TransferFixture {
+struct World {
     bus: Bus,
     store: Store,
     clock: Clock,
@@ -28,7 +28,7 @@ struct TransferFixture {
     s3: EmbeddedS3,
 }
 
-impl TransferFixture {
+impl World {
     async fn new() -> Self {
         Self::with(&[]).await
     }

@@ -8,9 +8,9 @@ use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 
 /// Locks by key. Unused ones are removed.
 #[derive(Debug, Default)]
-pub(crate) struct KeyLocks(Mutex<HashMap<String, Arc<Lock<()>>>>);
+pub(crate) struct Turns(Mutex<HashMap<String, Arc<Lock<()>>>>);
 
-impl KeyLocks {
+impl Turns {
     /// Waits for the turn of `key`; the turn ends when the guard is dropped.
     pub(crate) async fn take(&self, key: String) -> OwnedMutexGuard<()> {
         let lock = {
@@ -31,7 +31,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_waits_for_the_other_of_its_key_alone() {
-        let turns = KeyLocks::default();
+        let turns = Turns::default();
         let first = turns.take("a".to_owned()).await;
         assert!(turns.take("a".to_owned()).now_or_never().is_none());
         assert!(turns.take("b".to_owned()).now_or_never().is_some());
@@ -41,7 +41,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_over_is_forgotten() {
-        let turns = KeyLocks::default();
+        let turns = Turns::default();
         for number in 0..100 {
             drop(turns.take(number.to_string()).await);
         }

@@ -15,7 +15,7 @@ use dray_types::{Claim, Deadline, OperationId, TenantId};
 use prost::Message as _;
 
 use crate::error::Error;
-use crate::service::{OpenSandbox, SandboxTransfer};
+use crate::service::{Opened, SandboxTransfer};
 use crate::sessions::token;
 use crate::store::StoreSource;
 
@@ -299,7 +299,7 @@ impl SandboxTransfer {
     async fn place_one(
         &self,
         meta: &Meta,
-        opened: &OpenSandbox,
+        opened: &Opened,
         mut upload: v1::Upload,
         known: &[v1::Upload],
         deadline: Deadline,

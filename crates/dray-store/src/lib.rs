@@ -5,7 +5,7 @@
 //! endpoint inside this process for the one-machine mode, which the same client uses.
 //!
 //! What it does not do: it takes no decision on access beyond the tenant, keeps no index, and puts a URL only into
-//! the response of the call that asked for it.
+//! the answer of the call that asked for it.
 //!
 //! ```no_run
 //! # async fn example(options: dray_store::StoreOptions) -> Result<(), Box<dyn std::error::Error>> {

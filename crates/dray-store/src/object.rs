@@ -59,8 +59,8 @@ pub(crate) async fn put_object(
         .body(ByteStream::new(pieces::retryable_body(body)))
         .customize()
         .disable_payload_signing();
-    let response = inner.request(deadline, Box::pin(request.send())).await?;
-    Ok(response.version_id().map(str::to_owned))
+    let answer = inner.request(deadline, Box::pin(request.send())).await?;
+    Ok(answer.version_id().map(str::to_owned))
 }
 
 /// A server-side copy inside the bucket.
@@ -109,15 +109,15 @@ pub(crate) async fn copy_object(
     let request = request
         .customize()
         .config_override(client::server_work_overrides());
-    let response = inner
+    let answer = inner
         .request_within(SERVER_WORK_TIMEOUT, deadline, Box::pin(request.send()))
         .await?;
-    let result = response.copy_object_result();
+    let result = answer.copy_object_result();
     Ok(CopyResult {
         sha256: result
             .and_then(|result| result.checksum_sha256())
             .and_then(sha256_from_header),
-        version: response.version_id().map(str::to_owned),
+        version: answer.version_id().map(str::to_owned),
     })
 }
 
@@ -136,30 +136,30 @@ pub(crate) async fn head_object(
         // Checksums are reported only on request.
         .checksum_mode(ChecksumMode::Enabled)
         .send();
-    let response = match inner.request(deadline, Box::pin(request)).await {
-        Ok(response) => response,
+    let answer = match inner.request(deadline, Box::pin(request)).await {
+        Ok(answer) => answer,
         Err(RequestError::Missing) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let modified_ms = response
+    let modified_ms = answer
         .last_modified()
         .and_then(|time| time.to_millis().ok())
         .and_then(|millis| u64::try_from(millis).ok())
         // An unknown time counts as old, so the object is renewed when it is claimed again.
         .unwrap_or_default();
-    let size = response
+    let size = answer
         .content_length()
         .and_then(|length| u64::try_from(length).ok())
         .unwrap_or_default();
     Ok(Some(ObjectHead {
         size,
-        sha256: response.checksum_sha256().and_then(sha256_from_header),
-        crc64: response
+        sha256: answer.checksum_sha256().and_then(sha256_from_header),
+        crc64: answer
             .checksum_crc64_nvme()
             .and_then(|text| Crc64::from_header(text, size)),
         modified_ms,
-        tag: response.e_tag().map(str::to_owned),
-        version: response.version_id().map(str::to_owned),
+        tag: answer.e_tag().map(str::to_owned),
+        version: answer.version_id().map(str::to_owned),
     }))
 }
 

@@ -86,13 +86,13 @@ impl ArtifactReader {
             .bucket(&inner.options.bucket)
             .key(key)
             .send();
-        let response = match inner.request(Some(deadline), Box::pin(request)).await {
-            Ok(response) => response,
+        let answer = match inner.request(Some(deadline), Box::pin(request)).await {
+            Ok(answer) => answer,
             Err(RequestError::Missing) => return Err(ReadError::Missing),
             Err(error) => return Err(error.into()),
         };
         Ok(Self {
-            body: response.body,
+            body: answer.body,
             clock: inner.clock.clone(),
             deadline,
             expected,
@@ -207,10 +207,10 @@ async fn fetch_body(
             .set_version_id(claim.version_id.clone())
             .send();
         match inner.request(Some(deadline), Box::pin(request)).await {
-            Ok(response) => {
-                let length = response.content_length();
+            Ok(answer) => {
+                let length = answer.content_length();
                 let length = length.and_then(|length| u64::try_from(length).ok());
-                return Ok((response.body, length));
+                return Ok((answer.body, length));
             }
             Err(RequestError::Missing) => {
                 let age = inner.clock.now_ms().saturating_sub(claim.created_at_ms);

@@ -54,7 +54,7 @@ pub enum RequestError {
         /// The store's error code.
         code: String,
     },
-    /// The request could not be built or the response not understood.
+    /// The request could not be built or the answer not understood.
     #[error("the object store sent an invalid response: {0}")]
     Garbled(String),
 }
@@ -86,12 +86,12 @@ impl RequestError {
             SdkError::TimeoutError(_) => Self::TimedOut,
             // A connection that timed out is reported as a failed dispatch.
             SdkError::DispatchFailure(failure) if failure.is_timeout() => Self::TimedOut,
-            SdkError::ServiceError(response) => {
-                let status = response.raw().status().as_u16();
-                Self::from_answer(status, response.err().code().unwrap_or_default())
+            SdkError::ServiceError(answer) => {
+                let status = answer.raw().status().as_u16();
+                Self::from_answer(status, answer.err().code().unwrap_or_default())
             }
-            SdkError::ResponseError(response) if response.raw().status().as_u16() >= 400 => {
-                Self::from_answer(response.raw().status().as_u16(), "")
+            SdkError::ResponseError(answer) if answer.raw().status().as_u16() >= 400 => {
+                Self::from_answer(answer.raw().status().as_u16(), "")
             }
             // No connection, or a success whose body broke off.
             error @ (SdkError::DispatchFailure(_) | SdkError::ResponseError(_)) => {
@@ -109,7 +109,7 @@ impl RequestError {
             507 => Self::Full { code: owned() },
             _ if CORRUPTED_BODY_CODES.contains(&code) => Self::Corrupted { code: owned() },
             404 => Self::Missing,
-            // 409 is the response of AWS to two conditional writes that met in flight.
+            // 409 is the answer of AWS to two conditional writes that met in flight.
             412 | 409
                 if matches!(
                     code,

@@ -242,7 +242,7 @@ impl StoreInner {
         // Two attempts and the pause between them; the SDK has limits for an attempt alone.
         let limit = self.left(deadline).min(each * 2 + Duration::from_secs(3));
         match tokio::time::timeout(limit, request).await {
-            Ok(response) => response.map_err(RequestError::from_sdk),
+            Ok(answer) => answer.map_err(RequestError::from_sdk),
             Err(_) => Err(RequestError::TimedOut),
         }
     }

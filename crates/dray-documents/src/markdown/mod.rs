@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub use inline::{Inline, Place, Style};
 pub use part::{Part, Selection, Span, Unit};
 pub use picture::Picture;
-pub use table::{Cell, MAX_TABLE_ROWS, Table};
+pub use table::{Cell, ROWS, Table};
 
 use crate::limits::{Budget, Limit};
 

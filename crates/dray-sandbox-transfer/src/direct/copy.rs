@@ -7,13 +7,13 @@ use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
 
 use super::pipe::pipe;
-use super::{DirectSandbox, PutFile, ReceivedFile};
+use super::{DirectSandbox, PutFile, Received};
 use crate::error::Error;
 use crate::wire;
 
 /// A file that was copied from one sandbox into another.
 #[derive(Clone, Debug)]
-pub struct CopiedFile {
+pub struct Copied {
     /// Path and proof of the file in the other sandbox.
     pub placed: v1::PlacedFile,
     /// Receipt of the reading side; `None` when the same content was there already.
@@ -23,8 +23,8 @@ pub struct CopiedFile {
 }
 
 /// The result of one attempt.
-enum AttemptEnd {
-    Copied(Box<CopiedFile>),
+enum Ended {
+    Copied(Box<Copied>),
     /// One side broke off; a copy through a file may still succeed.
     Broken(Fault),
     Failed(Fault),
@@ -45,13 +45,13 @@ impl DirectSandbox {
         put: PutFile<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<CopiedFile, Fault> {
+    ) -> Result<Copied, Fault> {
         let streamed = self.stream_file(path, size, to, put, progress, cancel);
         match Box::pin(streamed).await? {
-            AttemptEnd::Copied(copied) => return Ok(*copied),
-            AttemptEnd::Failed(fault) => return Err(fault),
-            AttemptEnd::Broken(fault) if cancel.is_cancelled() => return Err(fault),
-            AttemptEnd::Broken(fault) => {
+            Ended::Copied(copied) => return Ok(*copied),
+            Ended::Failed(fault) => return Err(fault),
+            Ended::Broken(fault) if cancel.is_cancelled() => return Err(fault),
+            Ended::Broken(fault) => {
                 tracing::warn!(%fault, "the copy broke off; it is made again through a file");
             }
         }
@@ -67,7 +67,7 @@ impl DirectSandbox {
         put: PutFile<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<AttemptEnd, Fault> {
+    ) -> Result<Ended, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let engine = &self.opened.engine;
         let options = GetOptions {
@@ -110,7 +110,7 @@ impl DirectSandbox {
             _ => None,
         };
         match put.map_err(Fault::from)? {
-            Ok(placed) => Ok(AttemptEnd::Copied(Box::new(CopiedFile {
+            Ok(placed) => Ok(Ended::Copied(Box::new(Copied {
                 placed: to.placed(&placed),
                 read,
                 through_file: false,
@@ -120,13 +120,13 @@ impl DirectSandbox {
     }
 
     /// Classifies the failure of one side.
-    fn ended(&self, failed: TransferFailure) -> AttemptEnd {
+    fn ended(&self, failed: TransferFailure) -> Ended {
         let survives = survives(&failed.error) && !failed.cancelled;
         let fault = self.fault(failed);
         if survives {
-            AttemptEnd::Broken(fault)
+            Ended::Broken(fault)
         } else {
-            AttemptEnd::Failed(fault)
+            Ended::Failed(fault)
         }
     }
 
@@ -137,7 +137,7 @@ impl DirectSandbox {
         put: PutFile<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<CopiedFile, Fault> {
+    ) -> Result<Copied, Fault> {
         let failed = |error: std::io::Error| {
             let what = "a file on this host";
             Fault::from(Error::from(
@@ -148,11 +148,11 @@ impl DirectSandbox {
         let directory = tempfile::tempdir_in(&self.config.spool_folder).map_err(failed)?;
         let file = directory.path().join("content");
         let mut sink = FileSink::create(&file).map_err(failed)?;
-        let received: ReceivedFile = self.get(path, 0, &mut sink, &(), cancel).await?;
+        let received: Received = self.get(path, 0, &mut sink, &(), cancel).await?;
         let source = std::fs::File::open(&file).map_err(failed)?;
         let source = FileSource::new(source, received.size);
         let placed = to.put(put, &source, progress, cancel).await?;
-        Ok(CopiedFile {
+        Ok(Copied {
             placed,
             read: Some(received.receipt),
             through_file: true,

@@ -19,7 +19,7 @@ const MAX_PIECES: usize = 8;
 
 /// State of both sides.
 #[derive(Debug, Default)]
-struct PipeState {
+struct Shared {
     /// Digest of all bytes, once they are proved.
     proved: OnceLock<Sha256Digest>,
 }
@@ -27,7 +27,7 @@ struct PipeState {
 /// The side to which a get writes.
 #[derive(Debug)]
 pub(super) struct PipeSink {
-    shared: Arc<PipeState>,
+    shared: Arc<Shared>,
     /// The channel; `None` when the get is over.
     pieces: Option<mpsc::Sender<Bytes>>,
     last: Option<Bytes>,
@@ -37,16 +37,16 @@ pub(super) struct PipeSink {
 /// The side from which a put reads.
 #[derive(Debug)]
 pub(super) struct PipeSource<'a> {
-    shared: Arc<PipeState>,
+    shared: Arc<Shared>,
     size: u64,
     /// The file in the other sandbox, for a digest before the first of its bytes.
     origin: (&'a Engine, &'a SandboxPath),
     /// Taken by the first reader, who is reported to `opened`.
-    pieces: Mutex<Option<PipeOpening>>,
+    pieces: Mutex<Option<Opening>>,
 }
 
 #[derive(Debug)]
-struct PipeOpening {
+struct Opening {
     pieces: mpsc::Receiver<Bytes>,
     opened: oneshot::Sender<()>,
 }
@@ -57,7 +57,7 @@ pub(super) fn pipe<'a>(
     engine: &'a Engine,
     path: &'a SandboxPath,
 ) -> (PipeSink, PipeSource<'a>, oneshot::Receiver<()>) {
-    let shared = Arc::<PipeState>::default();
+    let shared = Arc::<Shared>::default();
     let (sender, pieces) = mpsc::channel(MAX_PIECES);
     let (opened, wanted) = oneshot::channel();
     let sink = PipeSink {
@@ -70,7 +70,7 @@ pub(super) fn pipe<'a>(
         shared,
         size,
         origin: (engine, path),
-        pieces: Mutex::new(Some(PipeOpening { pieces, opened })),
+        pieces: Mutex::new(Some(Opening { pieces, opened })),
     };
     (sink, source, wanted)
 }

@@ -14,10 +14,10 @@ use dray_types::{Claim, Deadline, Fault};
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
-use super::{OpenSandbox, SandboxTransfer, report};
+use super::{Opened, SandboxTransfer, report};
 use crate::error::Error;
 use crate::sessions::token;
-use crate::store::{StoreSink, StoreSource, TransferOwner};
+use crate::store::{Owner, StoreSink, StoreSource};
 use crate::wire;
 
 /// Entries of a listing, unless the caller asks for another number.
@@ -30,7 +30,7 @@ const MAX_LISTING_BYTES: usize = MESSAGE_LIMIT - 16 * 1024;
 const DEFAULT_MODE: u32 = 0o644;
 
 impl SandboxTransfer {
-    /// Responses with what a sandbox offers.
+    /// Answers with what a sandbox offers.
     pub async fn probe(
         self: Arc<Self>,
         request: Request<v1::ProbeSandboxRequest>,
@@ -44,7 +44,7 @@ impl SandboxTransfer {
         probe.await.map_err(|error| report(&meta, error))
     }
 
-    /// Responses with the metadata of a path.
+    /// Answers with the metadata of a path.
     pub async fn stat(
         self: Arc<Self>,
         request: Request<v1::StatSandboxRequest>,
@@ -60,7 +60,7 @@ impl SandboxTransfer {
         stat.await.map_err(|error| report(&meta, error))
     }
 
-    /// Responses with the entries of a directory, as many as fit into a message.
+    /// Answers with the entries of a directory, as many as fit into a message.
     pub async fn list(
         self: Arc<Self>,
         request: Request<v1::ListSandboxRequest>,
@@ -209,7 +209,7 @@ impl SandboxTransfer {
     /// Puts a stored file into a sandbox, for calls and for uploads.
     pub(crate) async fn put_file(
         &self,
-        opened: &OpenSandbox,
+        opened: &Opened,
         directory: &SandboxPath,
         called: &str,
         source: &StoreSource,
@@ -266,8 +266,8 @@ impl SandboxTransfer {
         if asked == 0 { most } else { asked.min(most) }
     }
 
-    pub(super) fn owner(&self, meta: &Meta, work_until: Deadline) -> TransferOwner {
-        TransferOwner {
+    pub(super) fn owner(&self, meta: &Meta, work_until: Deadline) -> Owner {
+        Owner {
             tenant: meta.tenant.clone(),
             operation: meta.operation.clone(),
             epoch: self.clock.now_ms(),

@@ -82,7 +82,7 @@ impl SandboxTransfer {
             .await
     }
 
-    /// Responses with what is bound to a session.
+    /// Answers with what is bound to a session.
     pub async fn show(
         self: Arc<Self>,
         request: Request<v1::ShowSessionRequest>,

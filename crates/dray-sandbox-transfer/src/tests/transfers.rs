@@ -12,10 +12,10 @@ fn get(sandbox: v1::SandboxRef, path: &str) -> v1::GetSandboxFileRequest {
 
 #[tokio::test]
 async fn a_file_comes_out_with_proof_and_a_label_by_its_bytes() {
-    let fixture = TransferFixture::new().await;
-    let (path, sandbox) = fixture.sandbox("one");
+    let world = World::new().await;
+    let (path, sandbox) = world.sandbox("one");
     std::fs::write(path.join("report.bin"), b"%PDF-1.7 hello").unwrap();
-    let file = fixture
+    let file = world
         .ask(&get(address(&sandbox), "report.bin"))
         .await
         .unwrap();
@@ -25,62 +25,62 @@ async fn a_file_comes_out_with_proof_and_a_label_by_its_bytes() {
         (artifact.name.as_str(), artifact.media_type.as_str()),
         ("report.bin", "application/pdf")
     );
-    assert_eq!(fixture.read(claim).await, b"%PDF-1.7 hello");
+    assert_eq!(world.read(claim).await, b"%PDF-1.7 hello");
     let receipt = file.receipt.unwrap();
     assert_eq!(receipt.integrity, "sha256");
     assert_eq!((receipt.bytes, receipt.attempts), (14, 1));
     assert_eq!(receipt.sha256, artifact.sha256);
     assert_eq!(receipt.handle.unwrap().backend, "local");
-    fixture.end().await;
+    world.end().await;
 }
 
 #[tokio::test]
 async fn a_file_goes_in_once_and_is_found_there_again() {
-    let fixture = TransferFixture::new().await;
-    let (path, sandbox) = fixture.sandbox("one");
+    let world = World::new().await;
+    let (path, sandbox) = world.sandbox("one");
     let request = v1::PutSandboxFileRequest {
         sandbox: Some(address(&sandbox)),
-        claim: Some(fixture.store("data.csv", b"1,2\n").await),
+        claim: Some(world.store("data.csv", b"1,2\n").await),
         ..v1::PutSandboxFileRequest::default()
     };
-    let placed = fixture.ask(&request).await.unwrap();
+    let placed = world.ask(&request).await.unwrap();
     assert_eq!(placed.path, raw(&path.join("uploads/data.csv")));
     assert!(!placed.existed && !placed.renamed && placed.receipt.unwrap().atomic);
-    let again = fixture.ask(&request).await.unwrap();
+    let again = world.ask(&request).await.unwrap();
     assert!(again.existed);
     assert_eq!(again.path, placed.path);
     let other = v1::PutSandboxFileRequest {
-        claim: Some(fixture.store("data.csv", b"3,4\n").await),
+        claim: Some(world.store("data.csv", b"3,4\n").await),
         ..request.clone()
     };
-    let renamed = fixture.ask(&other).await.unwrap();
+    let renamed = world.ask(&other).await.unwrap();
     assert!(renamed.renamed);
     assert_eq!(renamed.path, raw(&path.join("uploads/data_2.csv")));
     let fail = v1::PutSandboxFileRequest {
         collision: "fail".to_owned(),
-        claim: Some(fixture.store("data.csv", b"5,6\n").await),
+        claim: Some(world.store("data.csv", b"5,6\n").await),
         ..request.clone()
     };
-    assert_eq!(fixture.ask(&fail).await.unwrap_err().detail, "exists");
+    assert_eq!(world.ask(&fail).await.unwrap_err().detail, "exists");
     let wrong = v1::PutSandboxFileRequest {
         collision: "guess".to_owned(),
         ..request
     };
     assert_eq!(
-        fixture.ask(&wrong).await.unwrap_err().code,
+        world.ask(&wrong).await.unwrap_err().code,
         dray_types::FaultCode::InvalidArgument
     );
     assert_eq!(
         std::fs::read(path.join("uploads/data.csv")).unwrap(),
         b"1,2\n"
     );
-    fixture.end().await;
+    world.end().await;
 }
 
 #[tokio::test]
 async fn refusals_name_their_kind_and_hide_the_host() {
-    let fixture = TransferFixture::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
-    let (path, sandbox) = fixture.sandbox("one");
+    let world = World::with(&[("sandbox-transfer.max_file", "1KiB")]).await;
+    let (path, sandbox) = world.sandbox("one");
     std::fs::write(path.join("large"), vec![0; 2048]).unwrap();
     std::fs::write(path.join(".env"), "SECRET=1").unwrap();
     std::fs::create_dir(path.join("folder")).unwrap();
@@ -94,15 +94,12 @@ async fn refusals_name_their_kind_and_hide_the_host() {
         ("a\0b", "invalid_name"),
         ("", "invalid_name"),
     ] {
-        let fault = fixture
-            .ask(&get(address(&sandbox), name))
-            .await
-            .unwrap_err();
+        let fault = world.ask(&get(address(&sandbox), name)).await.unwrap_err();
         assert_eq!(fault.detail, detail, "{name:?}: {fault:?}");
         let text = format!("{} {}", fault.message, fault.advice);
         assert!(!text.contains(path.to_str().unwrap()), "{text}");
     }
-    let link = fixture
+    let link = world
         .ask(&get(address(&sandbox), "link"))
         .await
         .unwrap_err();
@@ -110,13 +107,13 @@ async fn refusals_name_their_kind_and_hide_the_host() {
         ["outside_root", "denied_path", "not_found"].contains(&link.detail.as_str()),
         "{link:?}"
     );
-    fixture.end().await;
+    world.end().await;
 }
 
 #[tokio::test]
 async fn listings_and_stats_tell_what_is_there() {
-    let fixture = TransferFixture::new().await;
-    let (path, sandbox) = fixture.sandbox("one");
+    let world = World::new().await;
+    let (path, sandbox) = world.sandbox("one");
     std::fs::write(path.join("a.txt"), "a").unwrap();
     std::fs::create_dir(path.join("d")).unwrap();
     std::fs::write(path.join("d/b.txt"), "bb").unwrap();
@@ -127,16 +124,16 @@ async fn listings_and_stats_tell_what_is_there() {
         depth,
         limit: 0,
     };
-    let shallow = fixture.ask(&list(0)).await.unwrap();
+    let shallow = world.ask(&list(0)).await.unwrap();
     assert_eq!(shallow.entries.len(), 3);
-    let deep = fixture.ask(&list(2)).await.unwrap();
+    let deep = world.ask(&list(2)).await.unwrap();
     assert_eq!(deep.entries.len(), 4);
     let stat = v1::StatSandboxRequest {
         sandbox: Some(address(&sandbox)),
         path: b"l".to_vec(),
         follow: false,
     };
-    let link = fixture.ask(&stat).await.unwrap();
+    let link = world.ask(&stat).await.unwrap();
     assert_eq!(
         (link.entry_kind(), link.link_target),
         (v1::SandboxEntryKind::Symlink, Some(b"a.txt".to_vec()))
@@ -145,70 +142,70 @@ async fn listings_and_stats_tell_what_is_there() {
         follow: true,
         ..stat
     };
-    let followed = fixture.ask(&followed).await.unwrap();
+    let followed = world.ask(&followed).await.unwrap();
     assert_eq!(followed.entry_kind(), v1::SandboxEntryKind::File);
     let remove = v1::RemoveSandboxPathRequest {
         sandbox: Some(address(&sandbox)),
         path: b"d".to_vec(),
         recursive: true,
     };
-    fixture.ask(&remove).await.unwrap();
+    world.ask(&remove).await.unwrap();
     assert!(!path.join("d").exists());
     let probe = v1::ProbeSandboxRequest {
         sandbox: Some(address(&sandbox)),
     };
-    assert!(!fixture.ask(&probe).await.unwrap().transports.is_empty());
-    fixture.end().await;
+    assert!(!world.ask(&probe).await.unwrap().transports.is_empty());
+    world.end().await;
 }
 
 #[tokio::test]
 async fn only_set_up_kinds_and_allowed_tenants_name_sandboxes() {
-    let fixture = TransferFixture::with(&[("sandbox-transfer.address_tenants", "[\"ops\"]")]).await;
-    let (_, sandbox) = fixture.sandbox("one");
+    let world = World::with(&[("sandbox-transfer.address_tenants", "[\"ops\"]")]).await;
+    let (_, sandbox) = world.sandbox("one");
     let probe = |sandbox: &str| v1::ProbeSandboxRequest {
         sandbox: Some(address(sandbox)),
     };
     assert_eq!(
-        fixture.ask(&probe(&sandbox)).await.unwrap_err().detail,
+        world.ask(&probe(&sandbox)).await.unwrap_err().detail,
         "address_denied"
     );
-    assert!(fixture.ask_as("ops", &probe(&sandbox)).await.is_ok());
+    assert!(world.ask_as("ops", &probe(&sandbox)).await.is_ok());
     for (given, detail) in [
         ("nothing:x", "no_backend"),
         ("local:/etc", "denied_path"),
         ("local:/nowhere", "sandbox_gone"),
     ] {
-        let fault = fixture.ask_as("ops", &probe(given)).await.unwrap_err();
+        let fault = world.ask_as("ops", &probe(given)).await.unwrap_err();
         let close = fault.detail == detail
             || ["outside_root", "denied_path", "sandbox_gone"].contains(&fault.detail.as_str());
         assert!(close, "{given}: {fault:?}");
     }
     let none = v1::ProbeSandboxRequest { sandbox: None };
     assert_eq!(
-        fixture.ask(&none).await.unwrap_err().code,
+        world.ask(&none).await.unwrap_err().code,
         dray_types::FaultCode::InvalidArgument
     );
-    fixture.end().await;
+    world.end().await;
 }
 
 #[tokio::test]
 async fn claims_of_another_tenant_are_refused() {
-    let fixture = TransferFixture::new().await;
-    let (path, sandbox) = fixture.sandbox("one");
+    let world = World::new().await;
+    let (path, sandbox) = world.sandbox("one");
     let request = v1::PutSandboxFileRequest {
         sandbox: Some(address(&sandbox)),
-        claim: Some(fixture.store("data.csv", b"1,2\n").await),
+        claim: Some(world.store("data.csv", b"1,2\n").await),
         ..v1::PutSandboxFileRequest::default()
     };
-    let fault = fixture.ask_as("evil", &request).await.unwrap_err();
+    let fault = world.ask_as("evil", &request).await.unwrap_err();
     assert!(!path.join("uploads/data.csv").exists(), "{fault:?}");
-    fixture.end().await;
+    world.end().await;
 }
 
 #[tokio::test]
 async fn a_directory_comes_out_as_a_zip_and_goes_in_as_a_tar() {
-    let fixture = TransferFixture::new().await;
-    let (path, sandbox) = fixture.sandbox("one");
+    let world = World::new().await;
+    let (path, sandbox) = world.sandbox("one");
     std::fs::create_dir_all(path.join("d/inner")).unwrap();
     std::fs::write(path.join("d/a.txt"), "a").unwrap();
     std::fs::write(path.join("d/inner/b.txt"), "bb").unwrap();
@@ -220,23 +217,23 @@ async fn a_directory_comes_out_as_a_zip_and_goes_in_as_a_tar() {
         format: format.to_owned(),
         max_bytes: 0,
     };
-    let zip = fixture.ask(&get("")).await.unwrap();
+    let zip = world.ask(&get("")).await.unwrap();
     assert_eq!((zip.files, zip.skipped.len()), (2, 2), "{:?}", zip.skipped);
     let claim = zip.claim.unwrap();
     assert_eq!(claim.artifact.clone().unwrap().name, "d.zip");
-    assert!(fixture.read(claim).await.starts_with(b"PK\x03\x04"));
-    let tar = fixture.ask(&get("tar")).await.unwrap();
+    assert!(world.read(claim).await.starts_with(b"PK\x03\x04"));
+    let tar = world.ask(&get("tar")).await.unwrap();
     std::fs::create_dir(path.join("copy")).unwrap();
     let put = v1::PutSandboxTreeRequest {
         sandbox: Some(address(&sandbox)),
         claim: tar.claim,
         directory: b"copy".to_vec(),
     };
-    let unpacked = fixture.ask(&put).await.unwrap();
+    let unpacked = world.ask(&put).await.unwrap();
     assert!(unpacked.files >= 2, "{unpacked:?}");
     assert_eq!(std::fs::read(path.join("copy/inner/b.txt")).unwrap(), b"bb");
     assert!(!path.join("copy/.env").exists());
-    let fault = fixture.ask(&get("rar")).await.unwrap_err();
+    let fault = world.ask(&get("rar")).await.unwrap_err();
     assert_eq!(fault.code, dray_types::FaultCode::InvalidArgument);
-    fixture.end().await;
+    world.end().await;
 }

@@ -59,7 +59,7 @@ async fn serve_connection(stream: TcpStream, service: S3Service, stop: Cancellat
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no delay stays on");
     }
-    let response = service_fn(move |request: hyper::Request<Incoming>| {
+    let answer = service_fn(move |request: hyper::Request<Incoming>| {
         let service = service.clone();
         async move { service.call(request.map(s3s::Body::from)).await }
     });
@@ -67,7 +67,7 @@ async fn serve_connection(stream: TcpStream, service: S3Service, stop: Cancellat
         .timer(TokioTimer::new())
         // A client that sends nothing must not hold a place for ever.
         .header_read_timeout(REQUEST_HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), response);
+        .serve_connection(TokioIo::new(stream), answer);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,

@@ -8,53 +8,48 @@ use crate::{MAX_SEGMENT_BYTES, PutError, ReadError};
 
 #[tokio::test]
 async fn segments_come_back_until_they_are_removed() {
-    let fixture = TestStore::new().await;
+    let world = TestStore::new().await;
     let operation = OperationId::mint();
     let bytes = noise(MAX_SEGMENT_BYTES, 1);
-    let segment = fixture
+    let segment = world
         .store
         .stage_segment(&operation, bytes.clone())
         .await
         .unwrap();
-    let reader = fixture
+    let reader = world
         .store
-        .read_segment(&operation, &segment, fixture.deadline())
+        .read_segment(&operation, &segment, world.deadline())
         .await
         .unwrap();
     assert_eq!(reader.read_all(ByteSize::mib(8)).await.unwrap(), bytes);
 
-    fixture
+    world
         .store
         .remove_segment(&operation, &segment)
         .await
         .unwrap();
-    let gone = fixture
+    let gone = world
         .store
-        .read_segment(&operation, &segment, fixture.deadline())
+        .read_segment(&operation, &segment, world.deadline())
         .await;
     assert!(matches!(gone, Err(ReadError::Missing)));
-    assert!(
-        fixture
-            .files()
-            .iter()
-            .all(|file| !file.contains("segments"))
-    );
+    assert!(world.files().iter().all(|file| !file.contains("segments")));
 }
 
 #[tokio::test]
 async fn a_segment_with_other_bytes_is_not_read_to_its_end() {
-    let fixture = TestStore::new().await;
+    let world = TestStore::new().await;
     let operation = OperationId::mint();
-    let segment = fixture
+    let segment = world
         .store
         .stage_segment(&operation, Bytes::from_static(b"abc"))
         .await
         .unwrap();
     let key = format!("stage/{operation}/segments/{}", segment.name);
-    fixture.overwrite(&key, "abd").await;
-    let reader = fixture
+    world.overwrite(&key, "abd").await;
+    let reader = world
         .store
-        .read_segment(&operation, &segment, fixture.deadline())
+        .read_segment(&operation, &segment, world.deadline())
         .await
         .unwrap();
     let read = reader.read_all(ByteSize::mib(1)).await;
@@ -63,8 +58,8 @@ async fn a_segment_with_other_bytes_is_not_read_to_its_end() {
 
 #[tokio::test]
 async fn a_segment_above_the_limit_is_refused() {
-    let fixture = TestStore::new().await;
-    let staged = fixture
+    let world = TestStore::new().await;
+    let staged = world
         .store
         .stage_segment(&OperationId::mint(), noise(MAX_SEGMENT_BYTES + 1, 1))
         .await;

@@ -57,8 +57,8 @@ impl MultipartUpload {
             .checksum_algorithm(algorithm)
             .checksum_type(kind)
             .send();
-        let response = inner.request(deadline, Box::pin(request)).await?;
-        let id = response
+        let answer = inner.request(deadline, Box::pin(request)).await?;
+        let id = answer
             .upload_id()
             .ok_or_else(|| RequestError::Garbled("no upload id".to_owned()))?
             .to_owned();
@@ -116,10 +116,10 @@ impl MultipartUpload {
                 .body(ByteStream::new(pieces::retryable_body(part)))
                 .customize()
                 .disable_payload_signing();
-            let response = inner.request(deadline, Box::pin(request.send())).await?;
+            let answer = inner.request(deadline, Box::pin(request.send())).await?;
             let part = CompletedPart::builder()
                 .part_number(number)
-                .set_e_tag(response.e_tag().map(str::to_owned))
+                .set_e_tag(answer.e_tag().map(str::to_owned))
                 .set_checksum_sha256(sum.sha256())
                 .set_checksum_crc64_nvme(sum.crc64())
                 .build();
@@ -162,15 +162,15 @@ impl MultipartUpload {
             .request_within(SERVER_WORK_TIMEOUT, self.deadline, request)
             .await
         {
-            Ok(response) => {
+            Ok(answer) => {
                 let (composite, crc64) = (self.checksum_of_checksums(), self.crc64());
                 let differs = |actual: Option<&str>, expected: Option<String>| {
                     actual
                         .zip(expected)
                         .is_some_and(|(actual, expected)| actual != expected)
                 };
-                if differs(response.checksum_sha256(), composite)
-                    || differs(response.checksum_crc64_nvme(), crc64.map(Crc64::to_header))
+                if differs(answer.checksum_sha256(), composite)
+                    || differs(answer.checksum_crc64_nvme(), crc64.map(Crc64::to_header))
                 {
                     return Err(PutError::Corrupted);
                 }

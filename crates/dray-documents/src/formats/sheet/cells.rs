@@ -1,8 +1,8 @@
 //! The cells of one worksheet part, one after the other.
 
 use super::strings::{Strings, rich_text, unescape_text};
-use super::style::{CellText, Style};
-use super::used::{Area, UsedCells, parse_reference};
+use super::style::{Shown, Style};
+use super::used::{Area, Used, parse_reference};
 use super::value;
 use crate::formats::office::xml::{Element, Event, Xml};
 use crate::limits::Failure;
@@ -52,7 +52,7 @@ const MAX_LINKS: usize = 10_000;
 pub(super) fn read_cells(
     xml: &mut Xml<'_>,
     context: &Context<'_>,
-    used: &mut UsedCells,
+    used: &mut Used,
     out: &Markdown,
 ) -> Result<Links, Failure> {
     let mut row = 0;
@@ -109,7 +109,7 @@ pub(super) fn read_cells(
 fn read_row(
     xml: &mut Xml<'_>,
     context: &Context<'_>,
-    used: &mut UsedCells,
+    used: &mut Used,
     out: &Markdown,
     row: &mut u64,
 ) -> Result<(), Failure> {
@@ -173,7 +173,7 @@ fn read_cell(
 
 impl Open {
     /// What a person sees.
-    fn shown(mut self, context: &Context<'_>) -> CellText {
+    fn shown(mut self, context: &Context<'_>) -> Shown {
         let Some(value) = self.value.as_deref() else {
             let formula = self.unvalued();
             return self.style.text(self.inline.or(formula).unwrap_or_default());

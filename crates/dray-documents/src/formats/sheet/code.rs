@@ -50,7 +50,7 @@ enum Piece {
 
 /// A number as a person sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FormattedNumber {
+pub(super) enum Seen {
     Text(String),
     /// The code shows nothing.
     Nothing,
@@ -99,7 +99,7 @@ impl Code {
     }
 
     /// A number in this format; nothing when the code holds what is not applied here.
-    pub(super) fn apply(&self, value: f64) -> Option<FormattedNumber> {
+    pub(super) fn apply(&self, value: f64) -> Option<Seen> {
         if !value.is_finite() {
             return None;
         }
@@ -115,24 +115,24 @@ impl Code {
             return None;
         }
         if section.is_general {
-            return Some(FormattedNumber::Text(section.around(&number_text(value))));
+            return Some(Seen::Text(section.around(&number_text(value))));
         }
         if section.pieces.is_empty() {
-            return Some(FormattedNumber::Nothing);
+            return Some(Seen::Nothing);
         }
         let (text, rounded) = section.apply(value.abs());
         // Nothing is less than zero when all its digits are.
         let sign = if rounded == 0.0 { "" } else { sign };
         let text = format!("{sign}{text}").trim().to_owned();
         if text.is_empty() {
-            return Some(FormattedNumber::Nothing);
+            return Some(Seen::Nothing);
         }
         let lost = (rounded - value.abs()).abs() > value.abs() * MAX_LOSS;
         if lost && section.shows_digits() {
             let exact = section.exact(value);
-            return Some(FormattedNumber::Text(format!("{text} ({exact})")));
+            return Some(Seen::Text(format!("{text} ({exact})")));
         }
-        Some(FormattedNumber::Text(text))
+        Some(Seen::Text(text))
     }
 }
 
@@ -351,8 +351,8 @@ mod tests {
 
     fn seen(code: &str, value: f64) -> String {
         match Code::parse(code).unwrap().apply(value) {
-            Some(FormattedNumber::Text(text)) => text,
-            Some(FormattedNumber::Nothing) => "(nothing)".to_owned(),
+            Some(Seen::Text(text)) => text,
+            Some(Seen::Nothing) => "(nothing)".to_owned(),
             None => "(foreign)".to_owned(),
         }
     }

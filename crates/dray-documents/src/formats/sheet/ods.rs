@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::code::{MAX_LOSS, rounded};
 use super::format::Format;
-use super::used::{Area, UsedCells, column_name};
+use super::used::{Area, Used, column_name};
 use super::value;
 use super::xlsx::write_heading;
 use crate::container::Input;
@@ -44,7 +44,7 @@ pub(super) fn convert(
                 let hide = e.attr("style-name").is_some_and(|s| hidden.contains(&s));
                 write_heading(&name, hide, out)?;
                 let mut sheet = Sheet {
-                    used: UsedCells::new(out),
+                    used: Used::new(out),
                     row: 0,
                     column: 0,
                     hidden: false,
@@ -69,7 +69,7 @@ pub(super) fn convert(
 }
 
 struct Sheet {
-    used: UsedCells,
+    used: Used,
     row: u64,
     /// The next column that is declared.
     column: u32,
@@ -195,7 +195,7 @@ struct Cell {
 
 impl Cell {
     fn read(e: &Element<'_>, xml: &mut Xml<'_>) -> Result<Self, Failure> {
-        let typed = TypedValue::of(e);
+        let typed = Typed::of(e);
         let formula = e.attr("formula");
         let depth = xml.depth();
         let mut lines: Vec<String> = Vec::new();
@@ -236,13 +236,13 @@ impl Cell {
 }
 
 /// A value that is not a string.
-enum TypedValue {
+enum Typed {
     Text(String),
     /// A number, what stands behind it, and the factor by which it is shown.
     Number(f64, String, f64),
 }
 
-impl TypedValue {
+impl Typed {
     fn of(e: &Element<'_>) -> Option<Self> {
         let kind = e.attr("value-type")?;
         let value = || e.number::<f64>("value");

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::code::{Code, FormattedNumber};
+use super::code::{Code, Seen};
 use super::color::{Colors, Rgb};
 use super::format::Format;
 use super::value;
@@ -22,7 +22,7 @@ pub(super) struct Style {
 
 /// What a cell shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CellText {
+pub(super) struct Shown {
     pub(super) text: String,
     /// A person does not see it.
     pub(super) is_hidden: bool,
@@ -48,7 +48,7 @@ impl Style {
     }
 
     /// A number as a person sees it.
-    pub(super) fn number(&self, value: f64, epoch_1904: bool) -> CellText {
+    pub(super) fn number(&self, value: f64, epoch_1904: bool) -> Shown {
         let plain = || value::formatted_text(value, self.format, epoch_1904);
         let seen = match (&self.code, self.format) {
             // Dates are written in the order of ISO 8601, so their code decides only that they are dates.
@@ -56,15 +56,15 @@ impl Style {
             _ => None,
         };
         match seen {
-            Some(FormattedNumber::Text(text)) => CellText {
+            Some(Seen::Text(text)) => Shown {
                 text,
                 is_hidden: self.is_invisible,
             },
-            Some(FormattedNumber::Nothing) => CellText {
+            Some(Seen::Nothing) => Shown {
                 text: value::number_text(value),
                 is_hidden: true,
             },
-            None => CellText {
+            None => Shown {
                 text: plain(),
                 is_hidden: self.is_invisible,
             },
@@ -72,9 +72,9 @@ impl Style {
     }
 
     /// Text in a cell that looks so.
-    pub(super) fn text(&self, text: String) -> CellText {
+    pub(super) fn text(&self, text: String) -> Shown {
         let hides = self.code.as_ref().is_some_and(|code| code.hides_text());
-        CellText {
+        Shown {
             text,
             is_hidden: self.is_invisible || hides,
         }

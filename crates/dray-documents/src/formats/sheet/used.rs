@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::style::CellText;
+use super::style::Shown;
 use crate::limits::{Failure, Limit};
-use crate::markdown::{Cell, Inline, MAX_TABLE_ROWS, Markdown, Marker, Span, Style};
+use crate::markdown::{Cell, Inline, Markdown, Marker, ROWS, Span, Style};
 
 /// Empty rows between two used ones that are shown as they are; of more, one.
 const MAX_GAP_ROWS: u64 = 50;
@@ -40,7 +40,7 @@ impl Area {
 
 /// A worksheet while it is read. Rows and columns count from zero.
 #[derive(Debug)]
-pub(super) struct UsedCells {
+pub(super) struct Used {
     rows: Vec<(u64, Vec<(u32, String)>)>,
     window: Option<Span>,
     now: Option<u64>,
@@ -57,7 +57,7 @@ pub(super) struct UsedCells {
     hidden_cells: u64,
 }
 
-impl UsedCells {
+impl Used {
     /// Nothing yet; only the rows that are wanted will be kept.
     pub(super) fn new(out: &Markdown) -> Self {
         Self {
@@ -102,11 +102,11 @@ impl UsedCells {
     ///
     /// # Errors
     ///
-    /// As [`UsedCells::cell`].
+    /// As [`Used::cell`].
     pub(super) fn shown_cell(
         &mut self,
         (row, column): (u64, u32),
-        shown: CellText,
+        shown: Shown,
         out: &Markdown,
     ) -> Result<(), Limit> {
         let is_new = shown.is_hidden && !shown.text.trim().is_empty();
@@ -162,7 +162,7 @@ impl UsedCells {
         let header = self.rows.is_empty();
         let wanted = header || self.window.is_none_or(|w| w.holds(row + 1));
         // The first row is the header, so one more than the rows of a body is kept.
-        self.keeping = wanted && self.rows.len() <= MAX_TABLE_ROWS;
+        self.keeping = wanted && self.rows.len() <= ROWS;
         if wanted {
             out.budget().element()?;
             if self.keeping {
@@ -184,7 +184,7 @@ impl UsedCells {
             _ => Vec::new(),
         };
         for again in 1..=times {
-            if self.rows.len() > MAX_TABLE_ROWS {
+            if self.rows.len() > ROWS {
                 self.beyond += times - again + 1;
                 break;
             }

@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{Data, Reader as _, SheetType, SheetVisible, Xls};
 
-use super::biff::{self, BiffFacts};
+use super::biff::{self, Seen};
 use super::format::Format;
-use super::style::{CellText, Style};
-use super::used::{Area, UsedCells};
+use super::style::{Shown, Style};
+use super::used::{Area, Used};
 use super::value;
 use super::xlsx::write_heading;
 use crate::container::{Container, Input};
@@ -65,7 +65,7 @@ pub(super) fn convert(
 }
 
 /// Looks over the stream of the workbook.
-fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<BiffFacts, Failure> {
+fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<Seen, Failure> {
     let length = bytes.len() as u64;
     let mut file = cfb::CompoundFile::open(Cursor::new(bytes))
         .map_err(|_| Failure::Corrupt(Damage::Structure))?;
@@ -98,10 +98,10 @@ fn write_sheet(
     book: &mut Xls<Cursor<Vec<u8>>>,
     index: usize,
     name: &str,
-    seen: &BiffFacts,
+    seen: &Seen,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let mut used = UsedCells::new(out);
+    let mut used = Used::new(out);
     let (Ok(values), formulas) = (book.worksheet_range(name), book.worksheet_formula(name)) else {
         return used.finish(out);
     };
@@ -139,7 +139,7 @@ fn write_sheet(
 }
 
 /// What a person sees of a value that the library read.
-pub(super) fn value_text(data: &Data, style: &Style) -> CellText {
+pub(super) fn value_text(data: &Data, style: &Style) -> Shown {
     let text = match data {
         Data::Empty => String::new(),
         Data::String(text) => text.clone(),

@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{Data, Reader as _, SheetType, SheetVisible, Xlsb};
 
-use super::used::UsedCells;
+use super::used::Used;
 use super::xls::{value_text, within_limits};
-use super::xlsb_looks::WorkbookStyles;
+use super::xlsb_looks::Looks;
 use super::xlsx::write_heading;
 use crate::container::Input;
 use crate::formats::Hint;
@@ -23,7 +23,7 @@ pub(super) fn convert(
     within_limits(input, out)?;
     let damaged = Failure::Corrupt(Damage::Structure);
     input.rewind().map_err(|_| damaged)?;
-    let looks = WorkbookStyles::read(input, out);
+    let looks = Looks::read(input, out);
     let looks = spare_failure(looks, out, "number formats are")?;
     input.rewind().map_err(|_| damaged)?;
     let mut book = catch_unwind(AssertUnwindSafe(|| Xlsb::new(input)))
@@ -40,7 +40,7 @@ pub(super) fn convert(
             out.note("chart sheet")?;
             continue;
         }
-        let mut used = UsedCells::new(out);
+        let mut used = Used::new(out);
         let read = catch_unwind(AssertUnwindSafe(|| {
             read_sheet(&mut book, (index, &sheet.name), &looks, &mut used, out)
         }))
@@ -63,8 +63,8 @@ pub(super) fn convert(
 fn read_sheet(
     book: &mut Xlsb<&mut dyn Input>,
     (index, name): (usize, &str),
-    looks: &WorkbookStyles,
-    used: &mut UsedCells,
+    looks: &Looks,
+    used: &mut Used,
     out: &Markdown,
 ) -> Result<(), Failure> {
     let damaged = Failure::Corrupt(Damage::Malformed);

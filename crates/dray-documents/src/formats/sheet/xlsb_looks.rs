@@ -30,7 +30,7 @@ const RECORDS_PER_LOOK: usize = 4096;
 
 /// How a workbook looks.
 #[derive(Debug, Default)]
-pub(super) struct WorkbookStyles {
+pub(super) struct Looks {
     /// In the order of the workbook.
     pub(super) sheets: Vec<SheetLooks>,
     styles: Vec<Style>,
@@ -46,7 +46,7 @@ pub(super) struct SheetLooks {
     cells: HashMap<(u32, u32), u32>,
 }
 
-impl WorkbookStyles {
+impl Looks {
     /// Reads the parts of a workbook.
     pub(super) fn read(input: &mut dyn Input, out: &Markdown) -> Result<Self, Failure> {
         let budget = std::rc::Rc::clone(out.budget());

@@ -10,7 +10,7 @@ use super::cells::{self, Context};
 use super::color::Colors;
 use super::strings::{Strings, rich_text};
 use super::style;
-use super::used::{Area, UsedCells};
+use super::used::{Area, Used};
 use super::workbook::{Kind, Sheet, Workbook};
 use crate::container::Input;
 use crate::formats::Hint;
@@ -120,7 +120,7 @@ fn write_sheet(
         .part(&sheet.part)?
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let budget = Rc::clone(package.budget());
-    let mut used = UsedCells::new(out);
+    let mut used = Used::new(out);
     let text = decode_part(&bytes);
     let coloured = coloured(&text, &sheet.part, package);
     let context = &Context {
@@ -192,7 +192,7 @@ fn coloured(text: &str, part: &str, package: &mut Package<'_>) -> Vec<Area> {
 fn sheet_comments(
     relations: &Relations,
     package: &mut Package<'_>,
-    used: &mut UsedCells,
+    used: &mut Used,
 ) -> Result<(), Failure> {
     let mut threaded = HashSet::new();
     for relation in relations.of_kind("threadedComment") {

@@ -11,10 +11,10 @@ use crate::{ArtifactLabel, Store, StoreOptions};
 
 const ONE_HOUR: Duration = Duration::from_hours(1);
 
-async fn put(fixture: &TestStore, media_type: &str, name: &str) -> Claim {
+async fn put(world: &TestStore, media_type: &str, name: &str) -> Claim {
     let label = ArtifactLabel::new(media_type, name);
     let operation = OperationId::mint();
-    fixture
+    world
         .store
         .put(&tenant("acme"), &operation, "<b>hello</b>".into(), label)
         .await
@@ -23,46 +23,46 @@ async fn put(fixture: &TestStore, media_type: &str, name: &str) -> Claim {
 
 #[tokio::test]
 async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
-    let fixture = TestStore::new().await;
-    let to = fixture.endpoint.address();
-    let claim = put(&fixture, "text/html", "naïve.html").await;
-    let link = fixture
+    let world = TestStore::new().await;
+    let to = world.endpoint.address();
+    let claim = put(&world, "text/html", "naïve.html").await;
+    let link = world
         .store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
-    let response = send(to, Method::GET, link.url.expose(), &[], "").await;
-    assert_eq!(response.status, StatusCode::OK);
-    assert_eq!(response.body, "<b>hello</b>");
-    assert_eq!(response.header("content-type"), "application/octet-stream");
+    let answer = send(to, Method::GET, link.url.expose(), &[], "").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.body, "<b>hello</b>");
+    assert_eq!(answer.header("content-type"), "application/octet-stream");
     assert_eq!(
-        response.header("content-disposition"),
+        answer.header("content-disposition"),
         "attachment; filename*=UTF-8''na%C3%AFve.html"
     );
 
-    let claim = put(&fixture, "image/png", "").await;
-    let link = fixture
+    let claim = put(&world, "image/png", "").await;
+    let link = world
         .store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
     let range = [("range", "bytes=3-7")];
-    let response = send(to, Method::GET, link.url.expose(), &range, "").await;
-    assert_eq!(response.status, StatusCode::PARTIAL_CONTENT);
+    let answer = send(to, Method::GET, link.url.expose(), &range, "").await;
+    assert_eq!(answer.status, StatusCode::PARTIAL_CONTENT);
     assert_eq!(
-        (response.body.as_ref(), response.header("content-range")),
+        (answer.body.as_ref(), answer.header("content-range")),
         (&b"hello"[..], "bytes 3-7/12")
     );
-    assert_eq!(response.header("content-type"), "image/png");
+    assert_eq!(answer.header("content-type"), "image/png");
 }
 
 #[tokio::test]
 async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
-    let fixture = TestStore::new().await;
-    let to = fixture.endpoint.address();
-    let claim = put(&fixture, "text/html", "a.html").await;
-    let other = fixture.put(&tenant("rival"), "other").await;
-    let link = fixture
+    let world = TestStore::new().await;
+    let to = world.endpoint.address();
+    let claim = put(&world, "text/html", "a.html").await;
+    let other = world.put(&tenant("rival"), "other").await;
+    let link = world
         .store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
@@ -71,12 +71,12 @@ async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
     let unsigned = url.split('?').next().unwrap();
 
     for method in [Method::HEAD, Method::PUT, Method::DELETE] {
-        let response = send(to, method.clone(), url, &[], "").await;
-        assert_eq!(response.status, StatusCode::FORBIDDEN, "{method}");
+        let answer = send(to, method.clone(), url, &[], "").await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{method}");
     }
     for host in ["localhost", "127.0.0.1:1", "store.example"] {
-        let response = send(to, Method::GET, url, &[("host", host)], "").await;
-        assert_eq!(response.status, StatusCode::FORBIDDEN, "{host}");
+        let answer = send(to, Method::GET, url, &[("host", host)], "").await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{host}");
     }
     let longer = url.replace("X-Amz-Expires=3600", "X-Amz-Expires=604800");
     let inline = url.replace("attachment", "inline");
@@ -85,26 +85,26 @@ async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
     let listing = url.replace(&format!("/{}", claim.artifact.key()), "");
     for bent in [&longer, &inline, &html, &foreign, &listing, unsigned] {
         assert_ne!(bent, url);
-        let response = send(to, Method::GET, bent, &[], "").await;
-        assert_eq!(response.status, StatusCode::FORBIDDEN, "{bent}");
-        assert!(!String::from_utf8_lossy(&response.body).contains("hello"));
+        let answer = send(to, Method::GET, bent, &[], "").await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{bent}");
+        assert!(!String::from_utf8_lossy(&answer.body).contains("hello"));
     }
     assert_eq!(
-        fixture.read(&tenant("acme"), &claim).await.unwrap(),
+        world.read(&tenant("acme"), &claim).await.unwrap(),
         "<b>hello</b>"
     );
 }
 
 #[tokio::test]
 async fn links_carry_the_host_that_clients_use() {
-    let fixture = TestStore::new().await;
-    let to = fixture.endpoint.address();
-    let claim = put(&fixture, "text/plain", "a.txt").await;
+    let world = TestStore::new().await;
+    let to = world.endpoint.address();
+    let claim = put(&world, "text/plain", "a.txt").await;
     let options = StoreOptions {
         public_endpoint: "https://files.example".to_owned(),
-        ..fixture.options.clone()
+        ..world.options.clone()
     };
-    let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
+    let store = Store::open(&options, world.clock.clone()).await.unwrap();
     let link = store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
@@ -115,28 +115,28 @@ async fn links_carry_the_host_that_clients_use() {
         "{url}"
     );
     // As a proxy in front that keeps the host would pass it on.
-    let response = send(to, Method::GET, url, &[], "").await;
-    assert_eq!(response.status, StatusCode::OK);
-    let inside = fixture.endpoint.address().to_string();
-    let response = send(to, Method::GET, url, &[("host", &inside)], "").await;
-    assert_eq!(response.status, StatusCode::FORBIDDEN);
+    let answer = send(to, Method::GET, url, &[], "").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    let inside = world.endpoint.address().to_string();
+    let answer = send(to, Method::GET, url, &[("host", &inside)], "").await;
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
 async fn links_do_not_print() {
-    let fixture = TestStore::new().await;
-    let claim = put(&fixture, "text/plain", "a.txt").await;
-    let link = fixture
+    let world = TestStore::new().await;
+    let claim = put(&world, "text/plain", "a.txt").await;
+    let link = world
         .store
         .presign_get(&tenant("acme"), &claim, ONE_HOUR)
         .await
         .unwrap();
     assert!(link.url.expose().contains("X-Amz-Signature="));
-    let printed = format!("{link:?} {:?} {:?}", fixture.store, fixture.options);
+    let printed = format!("{link:?} {:?} {:?}", world.store, world.options);
     for secret in [
         "X-Amz",
         "http://127.0.0.1:0",
-        fixture.options.secret_key.expose(),
+        world.options.secret_key.expose(),
     ] {
         assert!(!printed.contains(secret), "{printed}");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dray_presentation::name;
 use dray_proto::v1;
 use dray_sandbox_transfer::Config;
-use dray_sandbox_transfer::direct::{DirectSandbox, KEPT_ADVICE, PutFile, ReceivedFile};
+use dray_sandbox_transfer::direct::{DirectSandbox, KEPT_ADVICE, PutFile, Received};
 use dray_sandbox_transfer::files::{FileSink, FileSource, Progress};
 use dray_types::{ByteSize, Clock, Fault, FaultCode, Sha256Digest};
 use indicatif::ProgressBar;
@@ -32,7 +32,7 @@ pub(super) struct FetchedFile {
     /// Where it is; `None` when it went to standard output.
     pub(super) output: Option<PathBuf>,
     /// Its size and digest, and the receipt of the transfer.
-    pub(super) received: ReceivedFile,
+    pub(super) received: Received,
 }
 
 /// Progress of one transfer as a bar.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dray_presentation::name;
 use dray_proto::export::{Export, ExportCalls, TreeFormat};
 use dray_proto::{Call, v1};
-use dray_sandbox_transfer::direct::{DirectSandbox, ReceivedFile};
+use dray_sandbox_transfer::direct::{DirectSandbox, Received};
 use dray_types::{ByteSize, Claim};
 use tokio_util::sync::CancellationToken;
 
@@ -187,7 +187,7 @@ impl GetRun<'_> {
         &self,
         world: &SystemConnection,
         path: &Path,
-    ) -> Result<(Claim, ReceivedFile), CommandFailure> {
+    ) -> Result<(Claim, Received), CommandFailure> {
         let export = Export {
             sandbox: sandbox_ref(&self.command.sandbox),
             path: path_bytes(path),
@@ -203,7 +203,7 @@ impl GetRun<'_> {
             time: Duration::from_secs(self.command.transfer.timeout),
         };
         let (_, exported) = export.run(&calls).await?;
-        let received = ReceivedFile {
+        let received = Received {
             size: exported.claim.artifact.size,
             sha256: exported.claim.artifact.sha256.as_bytes().to_vec(),
             receipt: exported.receipt,
