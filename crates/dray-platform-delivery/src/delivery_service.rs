@@ -63,7 +63,7 @@ impl DeliveryService {
         cx: &ServiceContext,
         retry_unit: Duration,
     ) -> Self {
-        let shared = SharedParts::new(config, accounts, cx);
+        let shared = ServiceParts::new(config, accounts, cx);
         let keys = shared.platform_cache.keys().clone();
         let leases = LeaseStore::new(keys.clone(), cx.clock.clone(), cx.instance.clone());
         let gatherings = GatheringNotes::new(keys, cx.clock.clone());
@@ -116,7 +116,7 @@ impl DeliveryService {
 }
 
 /// What several parts get while they are made. No part keeps it.
-struct SharedParts<'a> {
+struct ServiceParts<'a> {
     cx: &'a ServiceContext,
     config: Arc<Config>,
     accounts: AccountRegistry,
@@ -125,7 +125,7 @@ struct SharedParts<'a> {
     metrics: DeliveryMetrics,
 }
 
-impl<'a> SharedParts<'a> {
+impl<'a> ServiceParts<'a> {
     fn new(config: Config, accounts: AccountRegistry, cx: &'a ServiceContext) -> Self {
         let records = RecordStore::new(&cx.bus);
         let index = Arc::new(DeliveryIndex::new(records.clone()));
