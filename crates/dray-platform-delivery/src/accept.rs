@@ -38,8 +38,9 @@ impl RequestIntake {
         meta: &Meta,
         work: &v1::SendFileRequested,
     ) -> Result<v1::DeliveryAccepted, DeliveryError> {
-        let patience = self.context.config.patience.as_duration();
-        let deadline = Deadline::after(self.context.clock.now_ms(), patience).max(meta.deadline);
+        let delivery_timeout = self.context.config.delivery_timeout.as_duration();
+        let deadline =
+            Deadline::after(self.context.clock.now_ms(), delivery_timeout).max(meta.deadline);
         let envelope = meta.clone().with_deadline(deadline);
         let work = self.claims.with_kept_claims(meta, work).await?;
         // Before the publication: the next request of the same caller gets a later place.

@@ -75,7 +75,7 @@ impl DeliveryService {
             index: Arc::clone(&shared.log.index),
             queue: queue.clone(),
             leases: leases.clone(),
-            patience: retry_unit,
+            turn_wait: retry_unit,
         };
         Self {
             gatherer: Gatherer {

@@ -103,8 +103,8 @@ impl StatusUpdates {
         record.rounds += 1;
         record.due_at_ms = u64::MAX;
         record.waiting = Some(WaitingReason::WindowClosed);
-        let patience = self.config.window_patience.as_millis();
-        record.deadline_ms = self.clock.now_ms().saturating_add(patience);
+        let delivery_timeout = self.config.window_timeout.as_millis();
+        record.deadline_ms = self.clock.now_ms().saturating_add(delivery_timeout);
     }
 }
 

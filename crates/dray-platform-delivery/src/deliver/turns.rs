@@ -33,7 +33,7 @@ pub(crate) struct ChatTurns {
     /// Turns among replicas.
     pub(crate) leases: LeaseStore,
     /// How long a worker waits for an earlier delivery: a second, and less in tests.
-    pub(crate) patience: Duration,
+    pub(crate) turn_wait: Duration,
 }
 
 impl ChatTurns {
@@ -63,7 +63,7 @@ impl ChatTurns {
             if !self.places.is_blocked(chat, place).await? {
                 return Ok(true);
             }
-            if begun.elapsed() >= self.patience {
+            if begun.elapsed() >= self.turn_wait {
                 return Ok(false);
             }
             tokio::select! {

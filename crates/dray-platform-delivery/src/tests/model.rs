@@ -69,8 +69,8 @@ async fn to_the_end(fixture: &mut DeliveryFixture, id: &str) {
 
 async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: usize) {
     let mut fixture = DeliveryFixture::with(ambiguity, |config| {
-        config.patience = dray_types::Period::secs(5 * 86_400);
-        config.window_patience = dray_types::Period::secs(7 * 86_400);
+        config.delivery_timeout = dray_types::Period::secs(5 * 86_400);
+        config.window_timeout = dray_types::Period::secs(7 * 86_400);
     })
     .await;
     fixture.fake.script(script.clone());
