@@ -124,7 +124,7 @@ impl DialClient {
     pub async fn home(&self, caller: &Caller) -> Result<DialFolder, Error> {
         let Bucket { bucket, appdata } = self.bucket(caller).await?;
         DialFolder::parse(appdata.as_deref().unwrap_or(&bucket))
-            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the bucket is no folder"))
+            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the bucket is not a folder"))
     }
 
     /// Metadata of a file.

@@ -189,7 +189,10 @@ pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
     match file.kind {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "it is a directory")),
-        _ => Err(Error::new(ErrorKind::NotRegular, "it is no regular file")),
+        _ => Err(Error::new(
+            ErrorKind::NotRegular,
+            "it is not a regular file",
+        )),
     }
 }
 

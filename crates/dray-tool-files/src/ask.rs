@@ -157,12 +157,13 @@ mod tests {
 
     #[test]
     fn a_refusal_is_passed_on_in_the_words_of_the_service() {
-        let fault = Fault::new(FaultCode::NotFound, "There is no such file.").advice("List first.");
+        let fault =
+            Fault::new(FaultCode::NotFound, "The file does not exist.").advice("List first.");
         let failure = ToolFailure::from(CallFailure::of(
             PeerService::Sandbox,
             CallError::Fault(fault),
         ));
-        assert_eq!(failure.to_string(), "There is no such file. List first.");
+        assert_eq!(failure.to_string(), "The file does not exist. List first.");
     }
 
     #[test]

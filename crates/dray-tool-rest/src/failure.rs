@@ -16,10 +16,7 @@ pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
     let (kind, text) = match &error.failure {
         // Timeouts have rules of their own (quickapps 21).
         Cause::Idle(_) => return ToolFailure::TimedOut,
-        Cause::Connect(_) => (
-            "ConnectionError",
-            format!("There is no connection to the {whom}."),
-        ),
+        Cause::Connect(_) => ("ConnectionError", format!("The {whom} cannot be reached.")),
         Cause::Broken(_) => (
             "ReadError",
             format!("The connection to the {whom} broke before its answer was complete."),

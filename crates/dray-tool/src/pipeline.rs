@@ -135,12 +135,12 @@ pub fn unknown_tool_call(id: &str, name: &str, valid: &[&str]) -> CompletedCall 
     // The name is a model's text: it is put on one line and cut.
     let name = crate::stage::value::value_line(&Value::from(name), 64);
     let known = if valid.is_empty() {
-        "There are no tools.".to_owned()
+        "This agent has no tools.".to_owned()
     } else {
         format!("Valid tools: {}.", valid.join(", "))
     };
     tracing::info!(tool = %name, "the model called an unknown tool");
-    answered_call(id, format!("There is no tool `{name}`. {known}"))
+    answered_call(id, format!("The tool `{name}` does not exist. {known}"))
 }
 
 /// One call while it runs.

@@ -252,7 +252,7 @@ impl GetOperation<'_> {
         match file.kind {
             FileKind::File => {}
             FileKind::Directory => {
-                return Err(Error::new(ErrorKind::IsDirectory, "a directory is no file").into());
+                return Err(Error::new(ErrorKind::IsDirectory, "the path is a directory").into());
             }
             kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str()).into()),
         }

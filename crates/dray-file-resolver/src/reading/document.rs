@@ -328,7 +328,7 @@ async fn spool_source(mut source: FileSource, name: String) -> Result<OpenedDocu
         OpenFailure::Fault(
             Fault::new(
                 FaultCode::Unavailable,
-                "There is no room for the document here.",
+                "This machine has no room for the document.",
             )
             .detail("no_room"),
         )

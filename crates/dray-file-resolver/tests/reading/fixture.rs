@@ -199,7 +199,7 @@ async fn serve<C: Call, T: Clone + Send + 'static>(
 }
 
 fn missing() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no such file.").detail("not_found")
+    Fault::new(FaultCode::NotFound, "The file does not exist.").detail("not_found")
 }
 
 fn fetched(

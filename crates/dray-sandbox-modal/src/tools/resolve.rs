@@ -52,7 +52,7 @@ impl<E: Exec + 'static> Tools<E> {
                 _ => {
                     return Err(Error::new(
                         ErrorKind::NotDirectory,
-                        "a part is no directory",
+                        "a part of the path is not a directory",
                     ));
                 }
             }

@@ -112,7 +112,8 @@ async fn unopened(channel: &mut Channel, path: &SandboxPath, error: Error) -> Er
         return match stat(channel, &path.parent(), Follow::Yes).await {
             Err(parent) => parent,
             Ok(parent) if parent.kind != dray_sandbox::FileKind::Directory => {
-                Error::new(ErrorKind::NotDirectory, "the parent is no directory").caused_by(error)
+                Error::new(ErrorKind::NotDirectory, "the parent is not a directory")
+                    .caused_by(error)
             }
             Ok(_) => error,
         };

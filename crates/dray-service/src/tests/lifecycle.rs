@@ -251,7 +251,7 @@ async fn several_services_share_one_host_and_only_some_may_run() {
     let error = build().only(["third"]).start().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no service `third`; known: file-resolver, second, sweeper"
+        "the service `third` does not exist; known: file-resolver, second, sweeper"
     );
     let error = build().with::<SecondService>().start().await.unwrap_err();
     assert!(matches!(error, HostError::Twice(_)), "{error:?}");

@@ -35,7 +35,7 @@ pub(super) struct DialFileCall<'a> {
 impl<'a> DialFileCall<'a> {
     pub(super) async fn of(files: &'a TurnFiles, call: &'a ToolCall) -> Result<Self, ToolFailure> {
         let Some(drive) = files.scope.services.drive.as_ref() else {
-            return Err(HandledFailure::new("There are no files of DIAL here.").into());
+            return Err(HandledFailure::new("This system has no file storage of DIAL.").into());
         };
         let home = files
             .storage
@@ -404,7 +404,7 @@ impl<'a> DialFileCall<'a> {
 }
 
 /// The response for a folder without files.
-const EMPTY_FOLDER_MESSAGE: &str = "There are no files.";
+const EMPTY_FOLDER_MESSAGE: &str = "The folder is empty.";
 
 fn refused_parameter(parameter: &str) -> ToolFailure {
     ToolFailure::parameter(

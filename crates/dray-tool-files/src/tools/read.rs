@@ -162,7 +162,7 @@ async fn locate_document(
         }
         UrlClass::Unsupported => Err(ToolFailure::parameter(
             "file_path",
-            "There is no such file in this conversation. Pass the id of a file of the conversation, files/… of DIAL, or an \
+            "The file does not exist in this conversation. Pass the id of a file of the conversation, files/… of DIAL, or an \
              http(s) URL.",
         )),
     }

@@ -205,13 +205,13 @@ async fn a_broken_connection_is_reported_without_an_address() {
     set["tools"][0]["rest_api_method_info"]["method_url"] = json!("http://127.0.0.1:1/x?k=secret");
     let ran = fixture.call(set, json!({})).await.unwrap();
     assert!(
-        text(&ran).ends_with("There is no connection to the server."),
+        text(&ran).ends_with("The server cannot be reached."),
         "{ran:?}"
     );
     assert!(
         fixture
             .stage_text()
-            .contains("> ##### Error:\n ConnectionError There is no connection")
+            .contains("> ##### Error:\n ConnectionError The server cannot be reached")
     );
 }
 

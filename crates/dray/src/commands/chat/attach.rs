@@ -23,7 +23,7 @@ pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure>
     // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
-            "{} is no file that could be attached",
+            "{} is not a file that can be attached",
             file.display()
         )));
     }

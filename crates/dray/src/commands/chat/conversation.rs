@@ -66,7 +66,7 @@ impl ConversationFile {
         };
         let kept = parse_conversation(&bytes).map_err(|why| {
             CommandFailure::Usage(format!(
-                "{} is no conversation: {why}. It was left as it is; name another file with --conversation",
+                "{} is not a conversation: {why}. It was not changed; name another file with --conversation",
                 file.display()
             ))
         })?;
@@ -191,7 +191,7 @@ fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure
     // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
-            "{} is no file that could keep a conversation",
+            "{} is not a file that can hold a conversation",
             file.display()
         )));
     }
