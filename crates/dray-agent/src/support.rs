@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nothing_has_are_told_with_their_kind() {
+    fn names_that_nothing_has_are_reported_with_their_kind() {
         assert_eq!(template_body(&layers(), EntryKind::Tool, "none"), None);
         assert_eq!(
             not_found(EntryKind::ToolSet, "x"),

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn r_21_a_failure_is_told_once_in_a_turn() {
+    async fn r_21_a_failure_is_reported_once_in_a_turn() {
         let (bus, clock) = in_process().await;
         let memory = PlatformCache::new(&bus, clock);
         let failures = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();

@@ -108,7 +108,7 @@ impl PlatformFixture for DiscordFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(bot(DiscordOptions {
             base_url: "http://127.0.0.1:1/api/v10".to_owned(),
             ..options(&self.fake)

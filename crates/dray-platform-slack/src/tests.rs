@@ -107,7 +107,7 @@ impl PlatformFixture for SlackFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(app(SlackOptions {
             base_url: "http://127.0.0.1:1/api".to_owned(),
             ..options(&self.fake)

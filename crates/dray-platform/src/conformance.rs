@@ -57,7 +57,7 @@ pub trait PlatformFixture: Debug + Send + Sync {
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>>;
 
     /// The same platform, configured with a loopback port without a listener. `None` when it needs no network.
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>>;
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>>;
 
     /// Bytes that the server has read from all its connections until now.
     fn received(&self) -> u64;
@@ -173,13 +173,13 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     bytes::an_empty_file_is_explained_or_delivered,
     bytes::names_arrive_and_break_nothing,
     bytes::a_large_file_is_not_held_in_memory,
-    bytes::the_bytes_on_the_way_are_told,
+    bytes::the_bytes_on_the_way_are_reported,
     text::a_text_alone_arrives,
     text::a_short_text_comes_with_the_file_or_before_it,
     text::a_long_text_comes_whole_and_before_the_file,
     text::a_text_of_exactly_the_limit_arrives,
     text::text_is_shown_as_it_was_written,
-    text::mass_mentions_call_nobody,
+    text::mass_mentions_notify_no_one,
     links::a_link_arrives_without_its_file,
     links::a_link_to_a_file_above_every_limit_arrives,
     order::every_file_is_planned_once,
@@ -190,13 +190,13 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     places::a_thread_is_kept,
     places::a_reply_is_kept,
     places::a_chat_that_does_not_exist_is_not_found,
-    places::wrong_credentials_are_told,
-    places::nobody_there_is_passing_and_nothing_was_sent,
-    faults::a_rate_limit_is_told_exactly,
+    places::wrong_credentials_are_reported,
+    places::an_unreachable_server_is_transient_and_nothing_was_sent,
+    faults::a_rate_limit_is_reported_exactly,
     faults::a_failure_after_the_body_is_ambiguous,
     faults::a_lost_answer_is_ambiguous_and_never_shown_twice,
     faults::a_connection_closed_in_the_body_sent_nothing,
-    faults::a_refusal_for_size_is_told,
+    faults::a_refusal_for_size_is_reported,
     faults::a_success_without_the_file_is_no_delivery,
     faults::an_answer_that_cannot_be_read_is_no_delivery,
     faults::bytes_that_cannot_be_read_show_nothing,

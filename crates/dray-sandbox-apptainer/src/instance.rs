@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_its_beginning_whatever_its_name() {
+    fn a_process_is_known_by_its_beginning_under_any_name() {
         let rest = "1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
         assert_eq!(started(&format!("7 (a) b) S {rest}")), Some(4711));
         assert_eq!(started(&format!("7 (a) Z {rest}")), None);

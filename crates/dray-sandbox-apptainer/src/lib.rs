@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_own_failures_are_told_from_those_of_commands() {
+    fn its_own_failures_are_distinguished_from_those_of_commands() {
         let kind = |status, stderr: &str| {
             let exit = CommandExit {
                 status,

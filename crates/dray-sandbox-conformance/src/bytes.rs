@@ -230,7 +230,9 @@ fn cksum(bytes: &[u8]) -> u32 {
     !sum
 }
 
-pub(super) async fn eight_transfers_run_at_once(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn eight_transfers_run_concurrently(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
     try_join_all((0..8_usize).map(|index| async move {
         let bytes = random(256 * 1024 + index);
         let path = context.put(format!("parallel-{index}"), &bytes).await?;

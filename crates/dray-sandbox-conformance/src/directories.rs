@@ -169,7 +169,7 @@ pub(super) async fn files_and_links_are_removed(context: &CaseContext<'_>) -> Re
     same_bytes("kept", &context.read(&kept).await?, b"x")
 }
 
-pub(super) async fn directories_are_removed_only_when_told(
+pub(super) async fn directories_are_removed_only_on_request(
     context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
     let full = make(context, "full").await?;

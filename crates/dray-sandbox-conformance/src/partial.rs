@@ -13,7 +13,9 @@ use super::context::{new_file, pieces, random};
 use super::report::same_bytes;
 use super::{CaseContext, Stop};
 
-pub(super) async fn a_read_begins_where_it_is_told(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_read_begins_at_the_given_offset(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
     let bytes = random(300_000);
     let path = context.put("source", &bytes).await?;
     let file = context.sandbox.stat(&path, Follow::Yes).await?;

@@ -51,7 +51,7 @@ pub(super) async fn an_existing_target_is_kept(context: &CaseContext<'_>) -> Res
     Ok(())
 }
 
-pub(super) async fn a_target_is_replaced_when_told(context: &CaseContext<'_>) -> Result<(), Stop> {
+pub(super) async fn a_target_is_replaced_on_request(context: &CaseContext<'_>) -> Result<(), Stop> {
     context.needs(|traits| traits.rename)?;
     let from = context.put("from", b"new").await?;
     let to = context.put("to", b"old and longer").await?;

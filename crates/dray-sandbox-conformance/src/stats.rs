@@ -32,7 +32,7 @@ pub(super) async fn files_and_directories_are_described(
     )
 }
 
-pub(super) async fn links_are_told_apart_and_followed(
+pub(super) async fn links_are_distinguished_and_followed(
     context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
     context.needs(|traits| traits.links)?;

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_of_go_are_told_apart() {
+    fn modes_of_go_are_distinguished() {
         let go = |bits: &[u32]| bits.iter().fold(0, |mode, bit| mode | 1 << bit);
         for (bits, expected) in [
             (&[31_u32][..], FileKind::Directory),

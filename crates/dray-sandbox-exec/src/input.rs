@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_that_fails_is_the_error_that_is_told() {
+    async fn a_source_that_fails_is_the_error_that_is_reported() {
         let broken = Body::new(stream::iter([Err(Error::new(
             ErrorKind::RateLimited,
             "wait",

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_one_whatever_the_tool_says() {
+    fn a_full_disk_is_one_in_any_words_of_the_tool() {
         let full = Err(ErrorKind::NoSpace);
         assert_eq!(kind("gzip: short write", 1, "1000", 0), full);
         assert_eq!(kind("", 0, "1000", 0), full);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_did_not_start_is_told_from_a_container_that_does_not_run() {
+    fn a_command_that_did_not_start_is_distinguished_from_a_container_that_does_not_run() {
         for (message, expected) in [
             (
                 "OCI runtime exec failed: exec failed: unable to start container process: exec: \"sh\": executable file not found in $PATH: unknown",

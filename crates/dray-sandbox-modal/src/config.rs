@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_of_certificates_is_told() {
+    fn a_missing_file_of_certificates_is_reported() {
         let config = Config {
             ca_file: Some("/nowhere/ca.pem".into()),
             ..Config::default()

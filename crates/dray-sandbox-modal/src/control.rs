@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_generations_of_sandboxes_are_told_apart() {
+    fn both_generations_of_sandboxes_are_distinguished() {
         assert!(!is_second("sb-0123456789abcdefghijKL"));
         assert!(is_second("sb-0123456789abcdefghijKLM"));
         assert!(is_second("sb-0123456789abcdefghij-L"));

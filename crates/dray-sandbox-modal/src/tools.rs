@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_missing_or_died_is_told() {
+    fn a_tool_that_is_missing_or_died_is_reported() {
         assert_eq!(refused(127, ""), ErrorKind::ToolMissing);
         assert_eq!(refused(137, ""), ErrorKind::Unavailable);
         assert_eq!(

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_absent_service_is_told_of_in_a_sentence_that_invites_to_try_again() {
+    fn an_absent_service_is_reported_in_a_sentence_that_invites_to_try_again() {
         let away = CallError::NoResponder("dray.egress.v1.fetch".to_owned());
         assert_eq!(
             CallFailure::of(PeerService::Web, away).to_string(),

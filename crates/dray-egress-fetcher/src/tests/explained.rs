@@ -149,7 +149,7 @@ async fn without_names_nothing_is_looked_up_and_addresses_are_judged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_built_in_rule_is_told_from_a_setting() {
+async fn a_built_in_rule_is_distinguished_from_a_setting() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.blocked_hosts = HostPatterns::parse(["files.example.org"]).unwrap();
     for (url, step, owner) in [

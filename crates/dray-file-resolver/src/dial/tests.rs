@@ -178,7 +178,7 @@ async fn credentials_that_break_headers_are_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn what_dial_refuses_is_told_truthfully() {
+async fn what_dial_refuses_is_reported_truthfully() {
     let fixture = DialFixture::new().await;
     for (named, sentence) in [
         (

@@ -268,7 +268,7 @@ async fn submitted_calls_are_work_and_can_be_asked_after() {
 }
 
 #[tokio::test]
-async fn a_rejected_submission_tells_its_rejection() {
+async fn a_rejected_submission_has_its_rejection() {
     let fixture = ResolverFixture::with(TENANT_KEYS).await;
     let meta = fixture.meta();
     fixture

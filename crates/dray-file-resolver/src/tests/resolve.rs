@@ -275,7 +275,7 @@ async fn what_the_model_cannot_correct_is_a_fault() {
 }
 
 #[tokio::test]
-async fn a_tool_that_runs_out_of_time_is_told_so() {
+async fn a_tool_that_runs_out_of_time_is_reported() {
     let fixture = ResolverFixture::new().await;
     fixture.core.put("b/a", "text", "text/plain");
     fixture.core.misbehave("b/a", InjectedFault::Silent);

@@ -219,7 +219,7 @@ fn what_bears_scripts_is_a_document_by_content_and_by_name() {
 }
 
 #[test]
-fn programs_are_flagged_whatever_they_are_called() {
+fn programs_are_flagged_under_any_name() {
     let class = b"\xCA\xFE\xBA\xBE\0\0\0\x34\0".as_slice();
     let fat = b"\xCA\xFE\xBA\xBE\0\0\0\x02\0".as_slice();
     let cases: [(&[u8], ExecutableKind); 9] = [
@@ -245,7 +245,7 @@ fn programs_are_flagged_whatever_they_are_called() {
 }
 
 #[test]
-fn a_class_is_told_from_mach_o_by_the_oldest_class_version() {
+fn a_class_is_distinguished_from_mach_o_by_the_oldest_class_version() {
     for (count, executable) in [
         (1, ExecutableKind::MachO),
         (44, ExecutableKind::MachO),
@@ -310,7 +310,7 @@ fn sounds_are_known() {
 }
 
 #[test]
-fn the_bytes_decide_and_the_name_is_told_to_disagree() {
+fn the_bytes_decide_and_a_name_that_disagrees_is_reported() {
     for (bytes, name, disagrees) in [
         (png(1, 1), "a.png", false),
         (png(1, 1), "a.jpg", true),
@@ -387,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn text_is_text_whatever_it_says(text in "[a-zA-Z0-9 ,.\n]{1,300}") {
+    fn text_is_text_with_any_words(text in "[a-zA-Z0-9 ,.\n]{1,300}") {
         prop_assert!(matches!(kind(text.as_bytes(), "a.txt"), ContentKind::Text));
     }
 }

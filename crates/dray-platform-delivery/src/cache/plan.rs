@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_used_for_its_lifetime_goes() {
+    fn content_unused_for_its_lifetime_goes() {
         let objects = vec![object("old", 60, 1), object("young", 59, 1)];
         let planned = plan_sweep(objects, &Uses::new(), now(100));
         assert_eq!(names(&planned.expired), "old");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_somebody_began_to_gather_stays() {
+    fn what_came_since_a_gathering_began_stays() {
         let objects = vec![object("before", 70, 1), object("since", 60, 1)];
         let gathering = SweepConditions {
             gathering_since_ms: NOW_MS - 65 * MINUTE_MS,

@@ -93,7 +93,7 @@ async fn what_was_delivered_goes_an_hour_after_its_last_use() {
 }
 
 #[tokio::test]
-async fn what_nobody_ever_used_goes_after_an_hour_and_finished_content_never() {
+async fn content_never_used_goes_after_an_hour_and_finished_content_never() {
     let fixture = DeliveryFixture::new().await;
     let kept = fixture.claim("kept.txt", b"kept").await;
     cached(&fixture.store, "a.txt", b"a").await;
@@ -145,7 +145,7 @@ async fn a_link_keeps_its_object_as_long_as_it_lives() {
 }
 
 #[tokio::test]
-async fn above_its_size_the_oldest_that_nobody_needs_goes_first() {
+async fn above_its_size_the_oldest_that_is_not_needed_goes_first() {
     let fixture = DeliveryFixture::new().await;
     let mut claims = Vec::new();
     for (name, act) in [
@@ -221,7 +221,7 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn two_replicas_that_sweep_at_once_do_what_one_does() {
+async fn two_replicas_that_sweep_concurrently_do_what_one_does() {
     let fixture = DeliveryFixture::new().await;
     let old = cached(&fixture.store, "a", b"old").await;
     fixture.clock.advance(ONE_MINUTE * 90);
@@ -397,7 +397,7 @@ async fn r_16_no_name_of_a_sandbox_chooses_a_key() {
 }
 
 #[tokio::test]
-async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
+async fn nothing_is_removed_while_the_needs_are_unknown() {
     let fixture = DeliveryFixture::new().await;
     let claim = cached(&fixture.store, "a.txt", b"a").await;
     fixture.fake.script([FakeAction::Wait(ONE_MINUTE * 600)]);

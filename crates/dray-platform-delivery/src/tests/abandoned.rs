@@ -118,7 +118,7 @@ async fn audited(fixture: &DeliveryFixture) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_dead_letter_ends_its_delivery_at_once_and_truthfully() {
+async fn a_dead_letter_ends_its_delivery_immediately_and_truthfully() {
     let mut fixture = DeliveryFixture::new().await;
     fixture.fake.script([FakeAction::DieAfter]);
     let dying = fixture

@@ -43,7 +43,7 @@ async fn fixture() -> DeliveryFixture {
 }
 
 #[tokio::test]
-async fn r_4_tags_become_files_and_what_is_missing_is_told() {
+async fn r_4_tags_become_files_and_what_is_missing_is_reported() {
     let fixture = fixture().await;
     let said =
         text("Here: MEDIA:/w/a.pdf and MEDIA:/w/b c.pdf, not MEDIA:/w/none.pdf [[as_document]]");

@@ -95,7 +95,7 @@ async fn placed(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
 }
 
 #[tokio::test]
-async fn a_message_told_twice_is_taken_once_and_its_files_are_placed_in_order() {
+async fn a_message_sent_twice_is_taken_once_and_its_files_are_placed_in_order() {
     let fixture = fixture(|_| {}).await;
     fixture.sandbox.bind(chat("42"));
     fixture
@@ -139,7 +139,7 @@ async fn a_message_told_twice_is_taken_once_and_its_files_are_placed_in_order() 
 }
 
 #[tokio::test]
-async fn a_file_is_cut_off_at_the_limit_whatever_length_was_promised() {
+async fn a_file_is_cut_off_at_the_limit_for_any_announced_length() {
     let fixture = fixture(|config| {
         config.max_attachment = ByteSize::bytes(50);
         config.max_message = ByteSize::bytes(60);
@@ -182,7 +182,7 @@ async fn a_file_is_cut_off_at_the_limit_whatever_length_was_promised() {
 }
 
 #[tokio::test]
-async fn silence_ends_a_fetch_and_the_agent_is_told() {
+async fn silence_ends_a_fetch_and_the_agent_is_informed() {
     let fixture = fixture(|config| config.fetch_idle = Period::millis(20)).await;
     fixture.sandbox.bind(chat("42"));
     fixture.fake.attach(
@@ -204,7 +204,7 @@ async fn silence_ends_a_fetch_and_the_agent_is_told() {
 }
 
 #[tokio::test]
-async fn a_chat_without_a_session_is_waited_for_and_then_told() {
+async fn a_chat_without_a_session_is_waited_for_and_then_reported() {
     let fixture = fixture(|_| {}).await;
     let told = message("7", vec![attachment("a", 1)]);
     let failure = receive(&fixture, told.clone(), 1).await.unwrap_err();

@@ -13,7 +13,7 @@ use crate::record::{FileState, WaitingReason};
 const RESEND_WINDOW: DuplicateProtection = DuplicateProtection::Resend(Duration::from_mins(2));
 
 #[tokio::test]
-async fn r_13_a_lost_answer_is_unknown_where_nobody_can_be_asked() {
+async fn r_13_a_lost_answer_is_unknown_where_the_platform_cannot_be_asked() {
     for act in [FakeAction::LoseAnswer, FakeAction::LoseRequest] {
         let fixture = DeliveryFixture::new().await;
         fixture.fake.script([act]);
@@ -55,7 +55,7 @@ async fn a_crash_after_the_request_left_is_unknown_and_never_repeated() {
 }
 
 #[tokio::test]
-async fn r_8_a_platform_with_keys_shows_one_message_whatever_is_lost() {
+async fn r_8_a_platform_with_keys_shows_one_message_when_anything_is_lost() {
     for ambiguity in [
         RESEND_WINDOW,
         DuplicateProtection::ResendAlways,
@@ -90,7 +90,7 @@ async fn r_8_a_platform_with_keys_shows_one_message_whatever_is_lost() {
 }
 
 #[tokio::test]
-async fn after_the_window_of_a_key_nobody_sends_again() {
+async fn after_the_window_of_a_key_no_replica_sends_again() {
     let mut fixture = DeliveryFixture::with(RESEND_WINDOW, |_| {}).await;
     fixture.fake.script([FakeAction::DieAfter]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
@@ -144,7 +144,7 @@ async fn a_refusal_of_a_repeat_does_not_deny_what_may_be_visible() {
 }
 
 #[tokio::test]
-async fn uploads_that_nobody_sees_are_made_once() {
+async fn invisible_uploads_are_made_once() {
     let mut fixture = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
     fixture.fake.prepares();
     fixture.fake.script([FakeAction::DieBefore]);
@@ -262,7 +262,7 @@ async fn r_10_parts_that_were_not_confirmed_are_not_delivered() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_chat_ends_its_siblings_at_once() {
+async fn a_refusal_of_the_chat_ends_its_siblings_immediately() {
     let fixture = DeliveryFixture::new().await;
     fixture
         .fake

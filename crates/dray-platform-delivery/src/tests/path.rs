@@ -199,7 +199,7 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
 }
 
 #[tokio::test]
-async fn a_session_without_a_chat_is_told_so_and_asked_for_later() {
+async fn a_session_without_a_chat_is_reported_and_asked_for_later() {
     let fixture = DeliveryFixture::new().await;
     let _workers = QueueWorkers::start(&fixture);
     let work = request(&["/w/a"]);

@@ -29,7 +29,7 @@ async fn r_6_a_refusal_of_the_size_teaches_and_reroutes() {
 }
 
 #[tokio::test]
-async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
+async fn r_12_a_link_is_true_and_stays_out_of_the_result() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.limit(10);
     let mut work = fixture
@@ -74,7 +74,7 @@ async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
 }
 
 #[tokio::test]
-async fn without_links_both_numbers_are_told() {
+async fn without_links_both_numbers_are_reported() {
     for links in [LinkPolicy::Never, LinkPolicy::Auto] {
         // The store of this fixture is on this machine, where no user can reach it.
         let fixture =
@@ -203,7 +203,7 @@ async fn a_text_that_is_too_long_goes_in_pieces() {
 }
 
 #[tokio::test]
-async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_told() {
+async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_reported() {
     let fixture = DeliveryFixture::new().await;
     fixture
         .fake

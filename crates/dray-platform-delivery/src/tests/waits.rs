@@ -104,7 +104,7 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
 }
 
 #[tokio::test]
-async fn what_nobody_ends_in_time_is_ended_truthfully() {
+async fn what_does_not_end_in_time_is_ended_truthfully() {
     let mut fixture = DeliveryFixture::new().await;
     park(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
     fixture.fake.script([FakeAction::DieAfter]);
@@ -264,7 +264,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
 }
 
 #[tokio::test]
-async fn nobody_sees_the_deliveries_of_another_tenant() {
+async fn no_tenant_sees_the_deliveries_of_another_tenant() {
     let fixture = DeliveryFixture::new().await;
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
     fixture.delivered(&work).await;

@@ -91,7 +91,7 @@ impl PlatformFixture for EmailFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(sender(EmailOptions {
             port: 1,
             ..self.options()
@@ -127,7 +127,7 @@ async fn passes_the_conformance_suite() {
             report.skipped,
             [
                 "a_known_file_id_saves_the_upload",
-                "a_rate_limit_is_told_exactly",
+                "a_rate_limit_is_reported_exactly",
                 "a_success_without_the_file_is_no_delivery"
             ]
         ),

@@ -79,7 +79,7 @@ impl PlatformFixture for MatrixFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(user(MatrixOptions {
             homeserver: "http://127.0.0.1:1".to_owned(),
             ..options(&self.fake)

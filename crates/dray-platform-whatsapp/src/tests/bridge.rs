@@ -93,7 +93,7 @@ impl PlatformFixture for BridgeFixture {
         Some(Arc::new(BridgePlatform::new("", options).unwrap()))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         let options = BridgeOptions {
             base_url: "http://127.0.0.1:1".to_owned(),
             ..self.options()

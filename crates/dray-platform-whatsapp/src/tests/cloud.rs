@@ -78,7 +78,7 @@ impl PlatformFixture for CloudFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(cloud(CloudOptions {
             base_url: "http://127.0.0.1:1/v23.0".to_owned(),
             ..options(&self.fake)

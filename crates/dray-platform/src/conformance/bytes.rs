@@ -250,7 +250,7 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
     )
 }
 
-pub(super) async fn the_bytes_on_the_way_are_told(
+pub(super) async fn the_bytes_on_the_way_are_reported(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     const FILE_BYTES: usize = 900_000;

@@ -35,7 +35,9 @@ async fn then_it_works(
     expect_equal("files seen", context.visible_files().await.len(), 1)
 }
 
-pub(super) async fn a_rate_limit_is_told_exactly(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn a_rate_limit_is_reported_exactly(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     // One delay below and one above the minute from which callers queue the delivery instead of waiting.
     for wait in [Duration::from_secs(7), Duration::from_secs(5821)] {
         let context = context.anew().await;
@@ -129,7 +131,9 @@ pub(super) async fn a_connection_closed_in_the_body_sent_nothing(
     then_it_works(context, &delivery, &step).await
 }
 
-pub(super) async fn a_refusal_for_size_is_told(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn a_refusal_for_size_is_reported(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
         prepare_delivery(context, sample::binary_file("data.bin", 100_000)).await?;
     context.script(PlatformFault::TooLarge).await?;

@@ -83,7 +83,9 @@ pub(super) async fn a_chat_that_does_not_exist_is_not_found(
     expect_refusal(context, &nowhere, ErrorKind::NotFound).await
 }
 
-pub(super) async fn wrong_credentials_are_told(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn wrong_credentials_are_reported(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     // The chat of the right platform, so that only the credentials are wrong.
     let Some(platform) = context.fixture.with_wrong_credentials() else {
         return Err(CaseEnd::Skip("this platform has no credentials"));
@@ -93,10 +95,10 @@ pub(super) async fn wrong_credentials_are_told(context: &CaseContext<'_>) -> Res
     context.nothing_is_seen().await
 }
 
-pub(super) async fn nobody_there_is_passing_and_nothing_was_sent(
+pub(super) async fn an_unreachable_server_is_transient_and_nothing_was_sent(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let Some(platform) = context.fixture.with_nobody_there() else {
+    let Some(platform) = context.fixture.with_unreachable_server() else {
         return Err(CaseEnd::Skip("this platform needs no network"));
     };
     let other = context.with(platform, context.target.clone());

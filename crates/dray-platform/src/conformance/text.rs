@@ -140,7 +140,7 @@ pub(super) async fn text_is_shown_as_it_was_written(
     Ok(())
 }
 
-pub(super) async fn mass_mentions_call_nobody(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn mass_mentions_notify_no_one(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     if !context.traits.people {
         return Err(CaseEnd::Skip("programs read this platform's texts"));
     }

@@ -196,7 +196,7 @@ async fn names_that_no_instance_can_have_are_refused() {
 }
 
 #[tokio::test]
-async fn a_program_that_fails_is_unavailable_and_nonsense_is_told() {
+async fn a_program_that_fails_is_unavailable_and_nonsense_is_reported() {
     for (program, kind) in [
         ("/no/such/apptainer", ErrorKind::Unavailable),
         ("false", ErrorKind::Unavailable),
@@ -215,7 +215,7 @@ async fn a_program_that_fails_is_unavailable_and_nonsense_is_told() {
 }
 
 #[tokio::test]
-async fn commands_run_where_they_are_told() {
+async fn commands_run_in_the_given_directory() {
     let fixture = InstanceFixture::new();
     let probe = fixture.open().await.probe().await.unwrap();
     assert_eq!(probe.working_directory, probe.home);

@@ -72,7 +72,7 @@ async fn r_5_an_answer_that_ends_early_is_truncated_however_politely() {
 }
 
 #[tokio::test]
-async fn compressed_bytes_that_nobody_asked_for_are_refused() {
+async fn compressed_bytes_that_were_not_requested_are_refused() {
     let tar = packed("file", b'0', b"12345");
     for encoding in ["gzip", "deflate", "GZIP"] {
         let error = download(sent(&format!("Content-Encoding: {encoding}\r\n"), &tar)).await;

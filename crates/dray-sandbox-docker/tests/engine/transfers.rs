@@ -277,7 +277,7 @@ fn now() -> Duration {
 }
 
 #[tokio::test]
-async fn a_get_takes_one_command_whatever_the_size() {
+async fn a_get_takes_one_command_for_any_size() {
     let fixture = ContainerFixture::agent().await;
     // The shell of one that is dropped is ended by another command.
     let mut engines = Vec::new();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use tokio::time::Instant;
 
-use super::CommandState::{Ended, RunningCommand, Unknown, Untold};
+use super::CommandState::{Ended, Running, Unknown, Untold};
 use super::*;
 
 /// A system that answers from lists, and counts the kills.
@@ -67,9 +67,9 @@ impl CommandControl for FakeControl {
 #[tokio::test(start_paused = true)]
 async fn a_command_is_killed_until_its_system_says_that_it_has_ended() {
     // paused clock
-    let control = FakeControl::new(&[1, 1, 0], &[RunningCommand, RunningCommand, Ended]);
+    let control = FakeControl::new(&[1, 1, 0], &[Running, Running, Ended]);
     assert_eq!(control.kills_of_a_dropped_command().await, 3);
-    let immortal = FakeControl::new(&[0], &[RunningCommand]);
+    let immortal = FakeControl::new(&[0], &[Running]);
     assert_eq!(immortal.kills_of_a_dropped_command().await, MAX_KILLS);
 }
 
@@ -81,13 +81,13 @@ async fn the_children_of_a_command_that_has_ended_are_killed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_system_that_cannot_tell_is_searched_until_the_command_was_found() {
+async fn a_system_without_process_lists_is_searched_until_the_command_was_found() {
     // paused clock
     let late = FakeControl::new(&[1, 0], &[Untold]);
     assert_eq!(late.kills_of_a_dropped_command().await, 2);
     let never = FakeControl::new(&[1], &[Untold]);
     assert_eq!(never.kills_of_a_dropped_command().await, MAX_LOOKS);
-    let unknown_at_first = FakeControl::new(&[1, 1, 0], &[Unknown, RunningCommand, Ended]);
+    let unknown_at_first = FakeControl::new(&[1, 1, 0], &[Unknown, Running, Ended]);
     assert_eq!(unknown_at_first.kills_of_a_dropped_command().await, 3);
 }
 
@@ -95,7 +95,7 @@ async fn a_system_that_cannot_tell_is_searched_until_the_command_was_found() {
 async fn a_sandbox_without_a_shell_is_tried_once() {
     // paused clock
     for status in [126, 127] {
-        let control = FakeControl::new(&[status], &[RunningCommand]);
+        let control = FakeControl::new(&[status], &[Running]);
         assert_eq!(control.kills_of_a_dropped_command().await, 1);
     }
 }

@@ -85,7 +85,7 @@ async fn nothing_exceeds_what_the_channel_carries() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_too_short_for_anything_are_told() {
+async fn arguments_that_are_too_short_for_anything_are_reported() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow);
     let channel = Channel {
         longest_arguments: 2_000,

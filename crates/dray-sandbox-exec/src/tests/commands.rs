@@ -72,7 +72,7 @@ async fn r_1_only_the_same_incarnation_is_opened() {
 }
 
 #[tokio::test]
-async fn an_incarnation_that_cannot_be_told_is_gone() {
+async fn an_incarnation_that_cannot_be_read_is_gone() {
     for incarnation in [&["false"] as &[&str], &["true"]] {
         let error = backend(config(&["env"], incarnation))
             .resolve(&address())

@@ -192,7 +192,7 @@ async fn an_end_without_an_answer_has_its_kind() {
 }
 
 #[tokio::test]
-async fn a_read_error_in_the_middle_is_told() {
+async fn a_read_error_in_the_middle_is_reported() {
     let exec = ScriptedExec {
         stderr: "head: error reading 'standard input': Input/output error\n",
         ..ScriptedExec::new(|n| {
@@ -251,7 +251,7 @@ async fn r_12_endless_talk_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_channel_that_breaks_is_told_as_it_is() {
+async fn a_channel_that_breaks_is_reported_as_it_is() {
     let broken = |n: &str| {
         vec![
             Ok(format!("\n@@{n} begin raw - 4 3 1:2\nab").into()),
@@ -409,7 +409,7 @@ async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_not_taken_for_success() {
+async fn a_full_disk_is_reported_and_not_taken_for_success() {
     let full =
         "/usr/bin/head -c 1000; echo 'cat: write error: No space left on device' >&2; exit 1";
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("cat", full);

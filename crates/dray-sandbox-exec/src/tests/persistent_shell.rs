@@ -338,7 +338,7 @@ async fn the_digest_of_a_file_comes_with_it() {
 }
 
 #[tokio::test]
-async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
+async fn a_file_that_is_not_read_to_its_end_takes_its_shell_with_it() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe)
         .with_fake("dd", "echo $PPID >../shell; exec /bin/dd \"$@\"");
     let path = fixture.file("f", &random(3 << 20));
@@ -359,7 +359,7 @@ async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_waits_for_takes_its_shell_with_it() {
+async fn a_request_whose_caller_is_gone_takes_its_shell_with_it() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(
         "sha256sum",
         "echo $$ >>../pids; echo $PPID >>../pids; exec sleep 4721",
@@ -390,7 +390,7 @@ async fn a_question_that_nobody_waits_for_takes_its_shell_with_it() {
 }
 
 #[tokio::test]
-async fn a_shell_ends_with_whoever_asked_it() {
+async fn a_shell_ends_with_its_caller() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(
         "readlink",
         "echo $PPID >../shell; exec /bin/readlink \"$@\"",
@@ -472,7 +472,7 @@ async fn a_get_takes_one_shell_and_reads_the_file_twice() {
 }
 
 #[tokio::test]
-async fn a_state_is_told_without_date() {
+async fn a_state_is_reported_without_date() {
     for applets in [&["stat", "date"][..], &["stat"]] {
         let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(applets);
         let path = fixture.file("f", b"abc");

@@ -79,7 +79,7 @@ async fn only_the_end_of_stderr_is_kept() {
 }
 
 #[tokio::test]
-async fn input_and_output_flow_at_once() {
+async fn input_and_output_flow_concurrently() {
     let bytes = random(8 << 20);
     let running = host()
         .run(sh("cat"), Some(Body::from_bytes(bytes.clone())))
@@ -186,7 +186,7 @@ async fn nothing_of_our_environment_is_handed_on() {
 }
 
 #[tokio::test]
-async fn programs_that_are_not_there_are_told_apart() {
+async fn programs_that_are_not_there_are_distinguished() {
     let missing = vec![b"no-such-program".to_vec()];
     let error = host().run(missing.clone(), None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ToolMissing);
@@ -217,7 +217,7 @@ async fn limits_of_the_channel_are_kept() {
 }
 
 #[tokio::test]
-async fn failures_of_the_way_are_told_as_such() {
+async fn failures_of_the_way_are_reported_as_such() {
     let exec = host().with_failure(|exit| {
         (exit.status == 255).then(|| Error::new(ErrorKind::SandboxGone, exit.stderr.clone()))
     });
@@ -231,7 +231,7 @@ async fn failures_of_the_way_are_told_as_such() {
 }
 
 #[tokio::test]
-async fn somebody_who_keeps_stderr_open_is_not_waited_for() {
+async fn a_process_that_keeps_stderr_open_is_not_waited_for() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let exec = host().with_directory(fixture.work());
     let script = "sh -c 'echo $$ > pid; exec sleep 1000 >/dev/null' & echo said >&2";

@@ -11,7 +11,7 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, writ
 const ALL: [ToolSet; 3] = [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox];
 
 #[tokio::test]
-async fn a_probe_tells_who_where_and_with_what() {
+async fn a_probe_reports_who_where_and_with_what() {
     for tools in ALL {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let probe = fixture.files().probe().await.unwrap();
@@ -231,7 +231,7 @@ async fn every_decoder_writes_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn without_hard_links_a_name_is_claimed_and_that_is_told() {
+async fn without_hard_links_a_name_is_claimed_and_that_is_reported() {
     for tools in [ToolSet::Dash, ToolSet::Bare] {
         let refuses = "echo 'ln: not permitted' >&2; exit 1";
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);

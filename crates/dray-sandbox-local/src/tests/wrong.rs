@@ -187,7 +187,7 @@ async fn every_lie_of_a_backend_is_found() {
         (ReportedLie::Replaces, "one_of_two_renames_wins"),
         (
             ReportedLie::FollowsLinks,
-            "links_are_told_apart_and_followed",
+            "links_are_distinguished_and_followed",
         ),
         (
             ReportedLie::FollowsLinks,

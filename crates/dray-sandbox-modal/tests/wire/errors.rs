@@ -59,7 +59,7 @@ async fn every_refusal_has_its_kind() {
 }
 
 #[tokio::test]
-async fn a_short_wait_is_waited_and_a_long_one_is_told() {
+async fn a_short_wait_is_waited_and_a_long_one_is_reported() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), "x").unwrap();
     let sandbox = fixture.open().await;
@@ -121,7 +121,7 @@ async fn a_wrong_token_is_refused_and_never_shown() {
 }
 
 #[tokio::test]
-async fn nobody_who_listens_is_unavailable() {
+async fn a_closed_port_is_unavailable() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::start(root.path()).await.unwrap();
     let url = server.url().to_owned();
@@ -133,7 +133,7 @@ async fn nobody_who_listens_is_unavailable() {
 }
 
 #[tokio::test]
-async fn whoever_drops_a_transfer_ends_its_command() {
+async fn a_dropped_transfer_ends_its_command() {
     let fixture = ModalFixture::new().await;
     let sandbox = fixture.open().await;
     for transport in sandbox.transports(&fixture.path("f")) {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_told_is_never_a_regular_file() {
+    fn a_kind_that_is_not_reported_is_never_a_regular_file() {
         assert_eq!(Attributes::default().kind(), FileKind::Other);
     }
 

@@ -128,7 +128,7 @@ async fn input_that_breaks_is_not_input_that_ends() {
 }
 
 #[tokio::test]
-async fn a_signal_is_told_as_shells_do() {
+async fn a_signal_is_reported_as_shells_do() {
     let host = host(&Options::default()).await;
     let running = sh(&host.shell, "kill -9 $$", None).await.unwrap();
     assert_eq!(running.stdout.read_all(10).await.unwrap(), b"");

@@ -187,7 +187,7 @@ async fn a_body_that_breaks_leaves_a_part_and_no_whole() {
 }
 
 #[tokio::test]
-async fn loops_and_files_on_the_way_are_told_from_what_is_missing() {
+async fn loops_and_files_on_the_way_are_distinguished_from_what_is_missing() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     host.make("file", "text");
@@ -274,7 +274,7 @@ async fn a_host_that_stands_still_is_given_up_and_used_again_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_speaks_ssh_is_unavailable() {
+async fn a_port_without_an_ssh_server_is_unavailable() {
     let host = SshFixture::start(&Options::default());
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let backend = SshBackend::new(Config {

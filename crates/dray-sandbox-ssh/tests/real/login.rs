@@ -32,7 +32,7 @@ async fn a_key_that_the_host_does_not_know_is_auth() {
 }
 
 #[tokio::test]
-async fn who_has_no_key_does_not_ride_on_the_connection_of_somebody_who_has() {
+async fn who_has_no_key_does_not_ride_on_the_connection_of_a_caller_with_one() {
     let host = SshFixture::start(&Options::default());
     let _open = host.open().await;
     let backend = SshBackend::new(Config {

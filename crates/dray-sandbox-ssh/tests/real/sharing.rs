@@ -46,7 +46,7 @@ fn kill_masters(host: &SshFixture) {
 }
 
 #[tokio::test]
-async fn everybody_shares_one_connection() {
+async fn all_callers_share_one_connection() {
     let host = SshFixture::start(&Options::default());
     let path = host.make("file", "text");
     for _ in 0..2 {
@@ -69,7 +69,7 @@ async fn everybody_shares_one_connection() {
 }
 
 #[tokio::test]
-async fn two_that_connect_at_once_make_one_connection() {
+async fn two_that_connect_concurrently_make_one_connection() {
     let host = SshFixture::start(&Options::default());
     let (one, other) = (host.backend(), host.backend());
     let address = host.address();
@@ -115,7 +115,7 @@ async fn a_stale_socket_is_removed() {
 }
 
 #[tokio::test]
-async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects_anew() {
+async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects_again() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let bytes = vec![7; 64 << 20];

@@ -43,7 +43,7 @@ async fn put(sandbox: &dyn Sandbox, path: &SandboxPath, bytes: &[u8]) -> ErrorKi
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_before_and_while_writing() {
+async fn a_full_disk_is_reported_before_and_while_writing() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let small = host.session().join("small");
@@ -78,7 +78,7 @@ async fn a_full_disk_is_told_before_and_while_writing() {
 }
 
 #[tokio::test]
-async fn a_read_only_file_system_is_told() {
+async fn a_read_only_file_system_is_reported() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let Some(_mount) = MemoryMount::new(&host.session().join("fixed"), "ro") else {

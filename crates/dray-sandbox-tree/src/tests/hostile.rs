@@ -355,7 +355,7 @@ async fn the_filter_is_asked_with_the_name_in_the_archive() {
 }
 
 #[tokio::test]
-async fn a_report_is_text_whatever_the_names_are() {
+async fn a_report_is_text_for_any_names() {
     let mut tar = ScriptedTar::default().member(b'2', b"a\n\x1b[31m\xff\xe2\x80\xae", b"");
     for index in 0..1200 {
         tar = tar.member(b'2', format!("link-{index}").as_bytes(), b"");

@@ -19,7 +19,7 @@ async fn too_large(limits: Limits, tar: ScriptedTar) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn entries_are_counted_whatever_they_are() {
+async fn entries_are_counted_of_any_kind() {
     let limits = Limits {
         entries: 3,
         ..Limits::default()

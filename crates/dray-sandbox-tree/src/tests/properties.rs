@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn members_keep_their_promises_whatever_the_archive(tar in archive()) {
+    fn members_keep_their_promises_for_any_archive(tar in archive()) {
         let _ = run(checked(&tar, SMALL_LIMITS));
     }
 

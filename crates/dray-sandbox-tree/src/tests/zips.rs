@@ -162,7 +162,7 @@ async fn a_zip_of_a_broken_tree_is_broken() {
 }
 
 #[tokio::test]
-async fn r_12_no_piece_is_large_whatever_the_file_is() {
+async fn r_12_no_piece_is_large_for_any_file() {
     let tar = ScriptedTar::default()
         .file("large", &noise(20 << 20))
         .ended();

@@ -99,7 +99,7 @@ async fn the_session_of_the_history_comes_before_the_configured_one() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_not_valid_any_more_is_opened_anew() {
+async fn a_session_that_is_not_valid_any_more_is_opened_again() {
     let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("default".to_owned()),
@@ -114,7 +114,7 @@ async fn a_session_that_is_not_valid_any_more_is_opened_anew() {
 }
 
 #[tokio::test]
-async fn a_session_that_closes_under_the_code_is_opened_anew_once_with_its_files() {
+async fn a_session_that_closes_under_the_code_is_opened_once_more_with_its_files() {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
     for id in ["s1", "s2"] {
@@ -218,7 +218,7 @@ async fn files_that_the_session_has_already_are_not_transferred() {
 }
 
 #[tokio::test]
-async fn all_files_that_nothing_matches_are_named_at_once() {
+async fn all_files_that_nothing_matches_are_named_together() {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
     let turn = turn(talk(&["files/b/data.csv"]), &Arc::default());
@@ -287,7 +287,7 @@ async fn a_full_storage_costs_the_file_and_not_the_result() {
 }
 
 #[tokio::test]
-async fn long_values_are_told_page_by_page() {
+async fn long_values_are_reported_page_by_page() {
     let long = json!({ "stdout": format!("{}{}{}", "a".repeat(3000), "é".repeat(3000), "c") });
     let output = shaped(long.clone(), json!({}), &Arc::default()).await;
     assert!(

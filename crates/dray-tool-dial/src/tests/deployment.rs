@@ -234,7 +234,7 @@ async fn the_four_branches_of_a_file_keep_the_order_of_the_arguments() {
 }
 
 #[tokio::test]
-async fn all_files_are_looked_at_before_the_first_failure_in_order_is_told() {
+async fn all_files_are_looked_at_before_the_first_failure_in_order_is_reported() {
     let fixture = fixture(DeploymentFacts::default());
     let urls = [
         "files/b/a",

@@ -11,7 +11,7 @@ use super::fixture::{FilesFixture, lock, object};
 use crate::{Config, TurnStart};
 
 #[tokio::test]
-async fn arguments_without_references_ask_nobody() {
+async fn arguments_without_references_ask_no_service() {
     let fixture = FilesFixture::new().await;
     let arguments = object(json!({"a": "see file:text::x", "b": [1, {"c": "file:text::x"}]}));
     let resolved = fixture
@@ -129,7 +129,7 @@ async fn what_the_model_can_mend_is_an_invalid_parameter() {
 }
 
 #[tokio::test]
-async fn a_resolver_that_is_down_is_told_of_in_a_sentence() {
+async fn a_resolver_that_is_down_is_reported_in_a_sentence() {
     let fixture = FilesFixture::with(Config {
         transfer_timeout: Period::millis(300),
         ..Config::default()
@@ -304,7 +304,7 @@ async fn without_dial_a_kept_file_is_a_link_and_a_key_that_lasts() {
 }
 
 #[tokio::test]
-async fn inline_data_is_kept_once_and_its_limit_is_told_to_the_letter() {
+async fn inline_data_is_kept_once_and_its_limit_is_exact() {
     let mut fixture = FilesFixture::with(Config {
         size_limit: dray_types::ByteSize::bytes(3),
         ..Config::default()

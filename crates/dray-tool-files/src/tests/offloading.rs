@@ -26,7 +26,7 @@ fn offloading(enabled: Option<bool>) -> TurnStart {
 }
 
 #[tokio::test]
-async fn a_large_result_goes_into_a_file_and_the_model_is_told_where() {
+async fn a_large_result_goes_into_a_file_and_the_model_is_informed_where() {
     let mut fixture = FilesFixture::new().await;
     let drive = fixture.drive();
     let files = fixture.opened(offloading(None));

@@ -42,7 +42,7 @@ async fn contexts(fixture: &mut FilesFixture) -> super::fixture::Asked<v1::Build
 }
 
 #[tokio::test]
-async fn a_conversation_without_files_asks_nobody_and_offers_no_reader() {
+async fn a_conversation_without_files_asks_no_service_and_offers_no_reader() {
     let fixture = FilesFixture::new().await;
     let files = fixture.turn();
     let messages = vec![message("hello", Vec::new())];
@@ -52,7 +52,7 @@ async fn a_conversation_without_files_asks_nobody_and_offers_no_reader() {
 }
 
 #[tokio::test]
-async fn files_of_a_conversation_get_ids_the_model_is_told_and_readers_are_offered() {
+async fn files_of_a_conversation_get_ids_that_the_model_reads_and_readers_are_offered() {
     let mut fixture = FilesFixture::new().await;
     fixture.drive();
     contexts(&mut fixture).await;
@@ -181,7 +181,7 @@ async fn a_reader_that_is_down_leaves_the_messages_as_they_are() {
 }
 
 #[tokio::test]
-async fn ids_in_arguments_become_urls_and_other_arguments_ask_nobody() {
+async fn ids_in_arguments_become_urls_and_other_arguments_ask_no_service() {
     let mut fixture = FilesFixture::new().await;
     contexts(&mut fixture).await;
     let asked = fixture

@@ -223,7 +223,7 @@ async fn a_directory_is_listed_in_lines() {
 }
 
 #[tokio::test]
-async fn a_turn_goes_on_without_the_sandbox_service_and_does_not_ask_at_once_again() {
+async fn a_turn_goes_on_without_the_sandbox_service_and_does_not_ask_again_immediately() {
     let fixture = FilesFixture::with(Config {
         call_timeout: Period::millis(300),
         ..Config::default()
@@ -248,7 +248,7 @@ async fn a_damaged_record_of_one_session_leaves_those_of_others() {
 }
 
 #[tokio::test]
-async fn a_fault_of_the_sandbox_is_told_in_its_own_words() {
+async fn a_fault_of_the_sandbox_is_reported_in_its_own_words() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
     fixture
@@ -335,7 +335,7 @@ async fn uploads_are_in_the_sandbox_before_the_turn_goes_on() {
 }
 
 #[tokio::test]
-async fn an_upload_that_takes_too_long_is_told_of() {
+async fn an_upload_that_takes_too_long_is_reported() {
     let mut fixture = FilesFixture::with(Config {
         upload_wait: Period::millis(200),
         ..Config::default()

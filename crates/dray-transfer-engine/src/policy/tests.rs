@@ -72,7 +72,7 @@ fn by_default_files_come_from_the_places_of_a_session() {
 }
 
 #[test]
-fn system_directories_are_refused_whatever_the_roots() {
+fn system_directories_are_refused_for_any_roots() {
     let policy = Policy::beneath([SandboxPath::root()]);
     check(
         &policy,

@@ -157,7 +157,7 @@ async fn r_10_a_stream_that_broke_after_its_last_byte_is_not_read_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_10_a_file_that_changed_since_the_break_begins_anew() {
+async fn r_10_a_file_that_changed_since_the_break_starts_again() {
     let fixture = fixture();
     fixture.fake.resuming(Transport::Files);
     fixture
@@ -172,7 +172,7 @@ async fn r_10_a_file_that_changed_since_the_break_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn without_offsets_a_broken_stream_begins_anew() {
+async fn without_offsets_a_broken_stream_starts_again() {
     let fixture = fixture();
     fixture
         .fake
@@ -223,7 +223,7 @@ async fn without_another_transport_damage_is_final() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_transport_without_its_tool_or_sense_is_left_at_once() {
+async fn a_transport_without_its_tool_or_sense_is_left_immediately() {
     for reason in [ErrorKind::ToolMissing, ErrorKind::Protocol] {
         let fixture = fixture();
         fixture

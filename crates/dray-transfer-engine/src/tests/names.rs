@@ -82,7 +82,7 @@ async fn a_name_that_is_taken_in_between_is_left_to_its_owner() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn two_uploads_of_one_name_at_once_both_arrive() {
+async fn two_uploads_of_one_name_concurrently_both_arrive() {
     let fixture = fixture();
     let (one, two) = (pattern(3000), pattern(4000));
     let (first, second) = join(fixture.put("a.csv", one.clone()), async {

@@ -59,7 +59,7 @@ async fn r_8_damage_on_the_way_in_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_broken_write_begins_anew_or_goes_on() {
+async fn a_broken_write_starts_again_or_continues() {
     let fixture = fixture();
     fixture.fake.script(
         Call::Write,

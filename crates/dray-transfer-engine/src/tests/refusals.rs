@@ -136,7 +136,7 @@ async fn cancelling_closes_the_stream_and_aborts_the_sink() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn only_so_many_transfers_run_at_once() {
+async fn only_so_many_transfers_run_concurrently() {
     let fake = Fake::new();
     fake.parallel(1);
     fake.file("/work/a", pattern(5000));
@@ -200,7 +200,7 @@ async fn refuses_a_bundle_whose_private_key_stands_behind_a_certificate() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn content_that_looks_like_a_secret_is_told_or_refused() {
+async fn content_that_looks_like_a_secret_is_reported_or_refused() {
     let mut fixture = fixture();
     fixture
         .fake

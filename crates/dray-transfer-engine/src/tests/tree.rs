@@ -145,7 +145,7 @@ async fn only_a_permitted_directory_is_a_tree() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_tar_that_breaks_begins_anew_and_one_without_sense_is_walked() {
+async fn a_tar_that_breaks_starts_again_and_one_without_sense_is_walked() {
     let fixture = fixture();
     fixture.fake.script(
         Call::ReadTree,

@@ -114,7 +114,7 @@ async fn a_digest_beside_the_write_saves_the_one_afterwards() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn small_files_and_whoever_wants_it_get_digests() {
+async fn small_files_get_digests_and_so_do_others_on_request() {
     let fixture = settled(Transport::Archive);
     fixture.fake.file("/work/small", pattern(4000));
     fixture.fake.settle();
@@ -135,7 +135,7 @@ async fn a_file_written_just_now_gets_digests() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn where_times_are_not_told_or_text_is_decoded_there_are_digests() {
+async fn where_times_are_not_reported_or_text_is_decoded_there_are_digests() {
     for transport in [Transport::Files, Transport::ExecBase64] {
         let fixture = settled(transport);
         let (got, _) = fixture.got("/work/a").await;
@@ -266,7 +266,7 @@ async fn r_10_a_written_file_that_went_on_is_digested() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn the_very_same_file_is_told_by_its_digest() {
+async fn the_very_same_file_is_recognised_by_its_digest() {
     let fixture = settled(Transport::Archive);
     let put = fixture.put("a", pattern(5000)).await.unwrap();
     assert!(put.existed);

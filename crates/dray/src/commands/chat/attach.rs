@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_tell_what_a_file_is() {
+    fn the_content_decides_the_media_type() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("note.bin");
         std::fs::write(&file, b"%PDF-1.7\n%more").unwrap();

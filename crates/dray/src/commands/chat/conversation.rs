@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_is_not_overwritten() {
+    fn a_file_of_another_writer_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         let mut book = ConversationFile::open(Some(&file)).unwrap();
