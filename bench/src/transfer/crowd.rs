@@ -15,7 +15,7 @@ const FILE_BYTES: u64 = 4 << 20;
 /// Containers beside the host.
 const CONTAINER_COUNT: usize = 4;
 
-/// Measures: a fifth each out of the host and into the containers, the rest out of the containers.
+/// Runs a fifth of the transfers out of the host, a fifth into the containers, and the rest out of the containers.
 pub(super) async fn run(fixture: &TransferFixture<'_>) -> anyhow::Result<()> {
     let containers: Vec<Container> = (0..CONTAINER_COUNT)
         .map(|_| fixture.engine.container(ContainerOptions::default()))
@@ -73,7 +73,7 @@ pub(super) async fn run(fixture: &TransferFixture<'_>) -> anyhow::Result<()> {
 
 fn print_report(fixture: &TransferFixture<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
     print_line(&format!(
-        "(h) {TRANSFER_COUNT} transfers of {} MiB at once, out of and into {CONTAINER_COUNT} containers and a host, {}",
+        "(h) {TRANSFER_COUNT} transfers of {} MiB, started together, out of and into {CONTAINER_COUNT} containers and a host, {}",
         FILE_BYTES >> 20,
         fixture.proof.words()
     ));

@@ -1,4 +1,5 @@
-//! Requests become work: with claims that last, and with a place in their chat.
+//! Accepts requests: keeps their claims until the delivery ends, gives them a place in the order of their chat, and
+//! publishes them as work.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ struct ChatPlace {
     is_new: bool,
 }
 
-/// Accepts requests to send files.
+/// Accepts requests to send files, before any worker has them.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestIntake {
     pub(crate) context: RequestContext,

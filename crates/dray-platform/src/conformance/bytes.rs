@@ -1,4 +1,4 @@
-//! Cases about bytes: what leaves is what users get.
+//! Cases about bytes: users get exactly the bytes that were sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ async fn send_alone(
     file: OutgoingFile,
     flags: SendFlags,
 ) -> Result<(), CaseEnd> {
-    let context = context.anew().await;
+    let context = context.with_new_chat().await;
     let name = file.name.clone();
     let delivery = OutgoingDelivery {
         flags,
@@ -132,16 +132,16 @@ pub(super) async fn a_known_file_id_saves_the_upload(
     let Some(id) = id.filter(|id| !id.is_empty()) else {
         return Err(CaseEnd::Skip("this platform gives no file ids"));
     };
-    let context = context.anew().await;
+    let context = context.with_new_chat().await;
     let (mut again, read) = metered_file(sample::binary_file("data.bin", 70_000));
     again.file_id = Some(id);
     context.arrives(&context.delivery("", vec![again])).await?;
     expect_equal("bytes read again", read.load(Ordering::SeqCst), 0)?;
 
     // A new chat, because the first one shows the file already.
-    let context = context.anew().await;
+    let context = context.with_new_chat().await;
     let mut stale = sample::binary_file("data.bin", 70_000);
-    stale.file_id = Some("nobody-knows-this".to_owned());
+    stale.file_id = Some("unknown-id".to_owned());
     let delivery = context.delivery("", vec![stale]);
     let step = context.only_step(&delivery).await?;
     let result = context.attempt(&delivery, &step, &context.key()).await?;
@@ -179,7 +179,7 @@ pub(super) async fn names_arrive_and_break_nothing(
         "line\r\nContent-Type: text/html\r\n\r\nbreak.bin",
         "no-extension",
     ] {
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         let delivery = context.delivery("", vec![sample::binary_file(name, 300)]);
         context
             .arrives(&delivery)
@@ -264,6 +264,6 @@ pub(super) async fn the_bytes_on_the_way_are_reported(
     // Form fields and headers may be counted too, and so may the base64 of mail.
     expect_true(
         (FILE_BYTES..FILE_BYTES * 3 / 2).contains(&total),
-        format_args!("{total} bytes were told for {FILE_BYTES}"),
+        format_args!("{total} bytes were reported for {FILE_BYTES}"),
     )
 }

@@ -40,7 +40,7 @@ pub(super) async fn a_rate_limit_is_reported_exactly(
 ) -> Result<(), CaseEnd> {
     // One delay below and one above the minute from which callers queue the delivery instead of waiting.
     for wait in [Duration::from_secs(7), Duration::from_secs(5821)] {
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         let (delivery, step, key) =
             prepare_delivery(&context, sample::binary_file("data.bin", 100)).await?;
         context.script(PlatformFault::RateLimit(wait)).await?;

@@ -89,7 +89,7 @@ pub(super) async fn more_pictures_than_one_message_takes_arrive(
 ) -> Result<(), CaseEnd> {
     // The smallest album, the largest of most platforms, one above it, and more than two of them.
     for count in [2, 10, 11, 23] {
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         let pictures = picture_files(count);
         let delivery = context.delivery("words", pictures.clone());
         context.arrives(&delivery).await?;

@@ -47,7 +47,7 @@ pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for file in sample::every_kind() {
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         let delivery = context.delivery("Here it is.", vec![file]);
         context.arrives(&delivery).await?;
         let visible = context.visible_messages().await;
@@ -67,7 +67,7 @@ pub(super) async fn a_long_text_comes_whole_and_before_the_file(
     let longest = limits.text.min(60_000);
     // Just above a caption, just above a message, and more than two messages.
     for length in [limits.caption.min(60_000) + 1, longest + 1, longest * 2 + 7] {
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         let text = sample_text(length);
         let delivery = context.delivery(&text, vec![sample::binary_file("data.bin", 100)]);
         context.arrives(&delivery).await?;
@@ -103,7 +103,7 @@ pub(super) async fn a_text_of_exactly_the_limit_arrives(
         limits.caption.clamp(1, 60_000),
         limits.text.clamp(1, 60_000),
     ] {
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         let text = sample_text(length);
         let delivery = context.delivery(&text, vec![sample::binary_file("data.bin", 100)]);
         context.arrives(&delivery).await?;
@@ -126,12 +126,12 @@ pub(super) async fn text_is_shown_as_it_was_written(
         "first line\nsecond line\n\nanother paragraph",
         "a = 'b'; -- {\"c\": [1, 2]}",
     ] {
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         context.deliver(&context.delivery(text, Vec::new())).await?;
         let text_shown = joined_text(&context.visible_messages().await);
         expect_equal("text", text_shown.as_str(), text)?;
         // The second pass is about captions, which often have a grammar of their own.
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         let delivery = context.delivery(text, vec![sample::binary_file("data.bin", 100)]);
         context.arrives(&delivery).await?;
         let text_shown = joined_text(&context.visible_messages().await);
@@ -147,7 +147,7 @@ pub(super) async fn mass_mentions_notify_no_one(context: &CaseContext<'_>) -> Re
     // The words that call all members of a chat on one platform or another.
     let text = "Dear @everyone, @here, @channel and @room: <!channel> <!here>";
     for files in [Vec::new(), vec![sample::binary_file("data.bin", 100)]] {
-        let context = context.anew().await;
+        let context = context.with_new_chat().await;
         context.deliver(&context.delivery(text, files)).await?;
         let text_shown = joined_text(&context.visible_messages().await);
         expect_equal(

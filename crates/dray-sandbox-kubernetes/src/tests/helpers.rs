@@ -83,7 +83,7 @@ async fn r_9_a_helper_has_the_user_of_its_container_and_nothing_more() {
             json!({"runAsUser": 1000, "allowPrivilegeEscalation": false})
         );
     });
-    // The next one to open it uses the same.
+    // A second open uses the same helper.
     open(&fixture).await.unwrap();
     fixture
         .server
@@ -92,14 +92,14 @@ async fn r_9_a_helper_has_the_user_of_its_container_and_nothing_more() {
 }
 
 #[tokio::test]
-async fn r_9_without_a_policy_nothing_is_added() {
+async fn r_9_without_a_helper_image_no_helper_is_added() {
     let fixture = bare(false).await;
     assert_eq!(kind(open(&fixture).await), ErrorKind::ToolMissing);
     assert_eq!(fixture.asked("PATCH "), 0);
 }
 
 #[tokio::test]
-async fn r_9_processes_that_are_shared_hide_the_root() {
+async fn r_9_shared_process_namespaces_get_no_helper() {
     let fixture = bare(true).await;
     fixture
         .server
@@ -109,7 +109,7 @@ async fn r_9_processes_that_are_shared_hide_the_root() {
 }
 
 #[tokio::test]
-async fn r_9_a_helper_that_does_not_start_is_not_waited_for_for_ever() {
+async fn r_9_opening_ends_when_a_helper_does_not_start() {
     for (state, expected) in [
         (
             json!({"waiting": {"reason": "ContainerCreating"}}),
@@ -134,7 +134,7 @@ async fn r_9_a_helper_that_does_not_start_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn r_9_a_missing_right_to_add_one_is_named() {
+async fn r_9_the_error_names_the_missing_right_to_add_a_helper() {
     let fixture = bare(true).await;
     let text = "pods \"bare\" is forbidden: User \"u\" cannot patch resource \"pods/ephemeralcontainers\" in API group \"\"";
     fixture

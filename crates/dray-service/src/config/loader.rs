@@ -160,7 +160,7 @@ fn origin_of(source: &str) -> &str {
     }
 }
 
-/// A configuration that was read and found right, with the source of every value.
+/// A configuration that passed all checks, with the source of every value.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig {
     sections: Vec<SectionSpec>,
@@ -214,7 +214,7 @@ impl LoadedConfig {
         ConfigReport::new(&self.sections, &self.merged, &self.checked)
     }
 
-    /// Remarks for the log on what was odd but not wrong.
+    /// Warnings for the log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

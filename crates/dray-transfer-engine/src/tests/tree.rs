@@ -67,7 +67,7 @@ fn expected() -> Vec<(String, Vec<u8>)> {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_directory_comes_out_with_a_tar_of_the_sandbox_and_without() {
+async fn a_directory_is_exported_with_and_without_a_tar_of_the_sandbox() {
     for tars in [true, false] {
         let fixture = fixture();
         fixture.fake.tars(tars);
@@ -145,7 +145,7 @@ async fn only_a_permitted_directory_is_a_tree() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_tar_that_breaks_starts_again_and_one_without_sense_is_walked() {
+async fn a_broken_tar_is_read_again_and_a_malformed_one_is_replaced_by_a_walk() {
     let fixture = fixture();
     fixture.fake.script(
         Call::ReadTree,
@@ -169,7 +169,7 @@ async fn a_tar_that_breaks_starts_again_and_one_without_sense_is_walked() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn limits_of_the_whole_refuse_the_whole() {
+async fn a_tree_above_the_total_limit_is_refused() {
     let fixture = fixture();
     let options = GetTreeOptions {
         policy: &fixture.policy,

@@ -13,7 +13,7 @@ use dray_types::FaultCode;
 use super::chat_failure;
 use crate::outcome::CommandFailure;
 
-/// Largest file, in bytes: it travels in the message, a third larger as base64.
+/// Most bytes of an attached file. The message carries it as base64, which is a third larger.
 pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 /// Reads a file of at most [`MAX_FILE_BYTES`] into an attachment.
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_no_file_or_not_there_is_refused() {
+    fn refuses_a_large_file_a_directory_and_a_missing_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("large");
         let large = std::fs::File::create(&file).unwrap();

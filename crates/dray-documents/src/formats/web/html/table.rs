@@ -59,7 +59,7 @@ impl Open {
         }
     }
 
-    /// Begins a row. Answers whether its text is wanted.
+    /// Begins a row. Returns whether its text is wanted.
     pub(super) fn begin_row(&mut self) -> bool {
         self.rows += 1;
         self.layout || self.nested || self.table.wants(self.rows)
