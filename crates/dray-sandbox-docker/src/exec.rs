@@ -132,7 +132,7 @@ async fn create(client: &Client, container: &str, config: ExecConfig) -> Result<
 
 type Output = std::pin::Pin<
     Box<
-        dyn futures_util::EngineStream<
+        dyn futures_util::Stream<
                 Item = Result<bollard::container::LogOutput, bollard::errors::Error>,
             > + Send,
     >,

@@ -6,8 +6,8 @@ use dray_sandbox::path::SandboxPath;
 
 use crate::fake::{Change, FakeState};
 
-/// Links that are followed before the path counts as a loop, as in the kernel of Linux.
-const MOST_LINKS: u32 = 40;
+/// Most links that are followed before the path counts as a loop, as in the kernel of Linux.
+const MAX_LINKS: u32 = 40;
 
 /// A file, a directory or another entry.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl FakeState {
             match node.map(|node| node.kind) {
                 Some(FileKind::Symlink) if last || !todo.is_empty() => {
                     links += 1;
-                    if links > MOST_LINKS {
+                    if links > MAX_LINKS {
                         return Err(Error::new(ErrorKind::Loop, "too many links"));
                     }
                     let target = node.map(|node| node.content.clone()).unwrap_or_default();

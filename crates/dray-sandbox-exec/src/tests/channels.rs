@@ -1,4 +1,4 @@
-//! Channels that carry little: what goes over them stays within their limits, and what is lost is sent again.
+//! Channels with small limits: requests stay within them, and lost ones are sent again.
 
 use std::sync::atomic::Ordering;
 

@@ -141,7 +141,7 @@ fn spawn(command: &FakeCommand) -> std::io::Result<Child> {
         None => word.clone(),
     }));
     let mut words = words.into_iter().map(OsString::from_vec);
-    let mut process = tokio::process::FakeCommand::new(words.next().unwrap_or_default());
+    let mut process = tokio::process::Command::new(words.next().unwrap_or_default());
     process
         .args(words)
         .env_clear()

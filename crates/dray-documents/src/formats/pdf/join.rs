@@ -1,14 +1,14 @@
-//! Lines joined into paragraphs, and hyphens at line ends undone (read-attachment 7.9).
+//! Joins lines into paragraphs and removes hyphens at line ends (read-attachment 7.9).
 //!
-//! A line continues on the next one when the next word found no room. Where there was room the line was
-//! ended on purpose: a new paragraph when the next line stands lower or further in than usual or the line ends a
-//! sentence and the next one begins another, else a line break.
+//! A line continues on the next one when the first word of the next did not fit. Where it fitted, the author ended the
+//! line: a new paragraph begins when the next line stands lower or further in than usual, or when the line ends a
+//! sentence and the next one begins another; otherwise it is a line break.
 
 use super::characters;
 use super::engine::{Block, Line, Run};
 use super::spans;
 
-/// A step between lines of more than this many usual ones begins a paragraph.
+/// Steps between lines above this multiple of the usual step begin a paragraph.
 const PARAGRAPH_GAP: f32 = 1.35;
 /// The same after a line that was ended on purpose.
 const GAP_AFTER_SHORT: f32 = 1.12;
@@ -16,11 +16,11 @@ const GAP_AFTER_SHORT: f32 = 1.12;
 const FEW_LINES: usize = 4;
 /// Room, in sizes of letters, that a line may leave besides the next word without having been ended on purpose.
 const LINE_SLACK: f32 = 1.0;
-/// A step of more than so many sizes of letters is none between lines of one paragraph, however they are spaced.
+/// Largest step between lines of one paragraph, in sizes of letters, for any spacing.
 pub(super) const FAR_STEP: f32 = 2.6;
 /// A line of fewer characters was ended on purpose: prose is not set that narrow.
 const NARROW_CHARACTERS: usize = 26;
-/// What is left of the last line of a paragraph, as a share of the column, so that it differs from any other line.
+/// Least free space at the end of the last line of a paragraph, as a share of the column.
 const LAST_LINE: f32 = 0.1;
 /// How much full lines of ragged text differ, as a share of the column.
 const MAX_RAGGEDNESS: f32 = 0.15;
@@ -43,7 +43,7 @@ pub(super) struct Column {
 pub(super) struct ColumnEdges(Vec<Column>);
 
 impl ColumnEdges {
-    /// Looks at all blocks of a page of this width.
+    /// Finds the columns from all blocks of a page of this width.
     pub(super) fn of(blocks: &[Block], width: f32) -> Self {
         let own: Vec<Option<(f32, f32)>> = blocks.iter().map(own_edges).collect();
         let left = own
@@ -84,7 +84,7 @@ impl ColumnEdges {
         Self(edges.collect())
     }
 
-    /// That of one block.
+    /// The column of one block.
     pub(super) fn at(&self, block: usize) -> Column {
         self.0.get(block).copied().unwrap_or_default()
     }
@@ -103,7 +103,7 @@ fn own_edges(block: &Block) -> Option<(f32, f32)> {
 /// What stands between two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineJoin {
-    /// They are one line of thought.
+    /// The second continues the first.
     Nothing,
     /// The line was ended on purpose.
     Break,
@@ -145,7 +145,7 @@ struct OpenParagraph {
 }
 
 impl Flow {
-    /// Takes the lines of the next block; gives the paragraphs that are whole.
+    /// Adds the lines of the next block, and returns the paragraphs that are complete.
     pub(super) fn take(&mut self, lines: &[Line], column: Column) -> Vec<Vec<Run>> {
         let mut whole = Vec::new();
         let mut new = join_paragraphs(lines, column);
@@ -174,7 +174,7 @@ impl Flow {
         whole
     }
 
-    /// The paragraph that was left; nothing goes on after it.
+    /// The paragraph that is still open at the end of the page.
     pub(super) fn end(&mut self) -> Option<Vec<Run>> {
         self.last.take().map(|open| open.runs)
     }
