@@ -13,7 +13,7 @@ const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest text that is kept of one, in characters.
-const LONGEST_TEXT: usize = 500;
+const MAX_TEXT_CHARACTERS: usize = 500;
 
 /// The kind of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl From<dray_http::HttpError> for Error {
 /// Trimmed and cut to 500 characters with `…` (quickapps 41).
 pub(crate) fn cut_text(text: &str) -> String {
     let text = text.trim();
-    match text.char_indices().nth(LONGEST_TEXT) {
+    match text.char_indices().nth(MAX_TEXT_CHARACTERS) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
     }

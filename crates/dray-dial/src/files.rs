@@ -17,7 +17,7 @@ use crate::origin::{DialFolder, FileUrl};
 const MAX_FOLDER_PAGES: usize = 20;
 
 /// Most names that are tried for one new file.
-const MOST_NAMES: u32 = 100;
+const MAX_NAMES: u32 = 100;
 
 /// The folders of a caller's files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -251,7 +251,7 @@ impl DialClient {
         body: &(dyn Fn() -> ByteStream + Sync),
     ) -> Result<FileMetadata, Error> {
         let name = folder.file(name).title();
-        for number in 0..MOST_NAMES {
+        for number in 0..MAX_NAMES {
             let file = folder.file(&numbered_name(&name, number));
             let stored = self.upload(
                 caller,

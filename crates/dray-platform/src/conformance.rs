@@ -204,7 +204,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
 ];
 
 /// Timeout of one case: a platform that hangs must fail the suite, not stop it.
-const LONGEST_CASE: Duration = Duration::from_mins(2);
+const MAX_CASE: Duration = Duration::from_mins(2);
 
 /// Runs every case, one after the other.
 ///
@@ -233,7 +233,7 @@ pub async fn run_cases(
             let context = CaseContext::open(fixture).await;
             case(&context).await
         };
-        match tokio::time::timeout(LONGEST_CASE, running).await {
+        match tokio::time::timeout(MAX_CASE, running).await {
             Ok(Ok(())) => report.passed.push(name),
             Ok(Err(CaseEnd::Skip(_))) => report.skipped.push(name),
             Ok(Err(CaseEnd::Fail(why))) => failures.0.push((name, why)),

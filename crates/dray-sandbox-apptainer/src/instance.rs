@@ -6,7 +6,7 @@ use dray_sandbox_exec::{Exec as _, IncarnationGuard, LocalExec};
 use serde::Deserialize;
 
 /// Most bytes of a list of instances.
-const LONGEST_LIST: usize = 4 << 20;
+const MAX_LIST_BYTES: usize = 4 << 20;
 
 /// A running instance, as `instance list --json` prints it; other fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -45,7 +45,7 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
     let running = exec.run(argv, None).await.map_err(unavailable)?;
     let said = running
         .stdout
-        .read_all(LONGEST_LIST)
+        .read_all(MAX_LIST_BYTES)
         .await
         .map_err(unavailable)?;
     let exit = running.end.await.map_err(unavailable)?;

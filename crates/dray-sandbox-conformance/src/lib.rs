@@ -188,7 +188,7 @@ pub const CASES: &[(&str, Case)] = cases![
 ];
 
 /// Time limit for one case. A backend that hangs must fail and not stop the suite.
-const LONGEST_CASE: Duration = Duration::from_mins(2);
+const MAX_CASE: Duration = Duration::from_mins(2);
 
 /// Runs all cases.
 ///
@@ -216,7 +216,7 @@ pub async fn run(
             let context = CaseContext::open(fixture, name).await?;
             case(&context).await
         };
-        match tokio::time::timeout(LONGEST_CASE, asked).await {
+        match tokio::time::timeout(MAX_CASE, asked).await {
             Ok(Ok(())) => report.passed.push(name),
             Ok(Err(Stop::Skip(_))) => report.skipped.push(name),
             Ok(Err(Stop::Fail(why))) => failures.0.push((name, why)),

@@ -13,9 +13,9 @@ use serde_json::json;
 use crate::link::Link;
 
 /// Most bytes of a command: it becomes one argument of a shell.
-const LONGEST_COMMAND: usize = 131_071;
+const MAX_COMMAND_BYTES: usize = 131_071;
 /// Most bytes of output of one command.
-const LONGEST_OUTPUT: usize = 2 << 20;
+const MAX_OUTPUT_BYTES: usize = 2 << 20;
 /// Added to the time of a command for the response to come.
 const RESPONSE_GRACE: Duration = Duration::from_secs(10);
 
@@ -50,9 +50,9 @@ impl Exec for Processes {
             binary_input: false,
             input: false,
             input_end: false,
-            longest_arguments: LONGEST_COMMAND,
+            longest_arguments: MAX_COMMAND_BYTES,
             // Output comes as one JSON text at the end, so all of it is held in memory.
-            longest_output: Some(LONGEST_OUTPUT),
+            longest_output: Some(MAX_OUTPUT_BYTES),
         }
     }
 
@@ -67,7 +67,7 @@ impl Exec for Processes {
             .json(&json!({ "command": command, "timeout": longest.as_secs() }));
         let response = self.link.send(request).await?;
         // JSON may write one byte as six characters (`\u0000`).
-        let told = response.bytes(6 * LONGEST_OUTPUT).await;
+        let told = response.bytes(6 * MAX_OUTPUT_BYTES).await;
         let told = match told.map_err(unanswered) {
             Ok(told) => told,
             Err(error) => return Err(self.link.explained(error).await),
@@ -76,7 +76,7 @@ impl Exec for Processes {
             Error::new(ErrorKind::Protocol, "an answer that is none").caused_by(error)
         })?;
         let mut output = executed.result.into_bytes();
-        output.truncate(LONGEST_OUTPUT);
+        output.truncate(MAX_OUTPUT_BYTES);
         let exit = Exit {
             status: executed.exit_code,
             // Both outputs came as one text, so errors are in stdout.
@@ -95,7 +95,7 @@ fn command(argv: &[Vec<u8>]) -> Result<String, Error> {
     let words: Vec<_> = argv.iter().map(|word| quote(word)).collect();
     let command = String::from_utf8(words.join(&b' '))
         .map_err(|_| Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only"))?;
-    if command.len() > LONGEST_COMMAND {
+    if command.len() > MAX_COMMAND_BYTES {
         return Err(Error::new(
             ErrorKind::ToolMissing,
             "the command is too long",
@@ -119,6 +119,6 @@ mod tests {
     fn what_the_wire_cannot_carry_is_refused() {
         let kind = |word: Vec<u8>| command(&[word]).unwrap_err().kind();
         assert_eq!(kind(b"\xff".to_vec()), ErrorKind::InvalidName);
-        assert_eq!(kind(vec![b'a'; LONGEST_COMMAND]), ErrorKind::ToolMissing);
+        assert_eq!(kind(vec![b'a'; MAX_COMMAND_BYTES]), ErrorKind::ToolMissing);
     }
 }

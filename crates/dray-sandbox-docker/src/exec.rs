@@ -28,7 +28,7 @@ const PIPE_CAPACITY_BYTES: usize = 256 * 1024;
 /// First pause between two questions whether a command has ended; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// What the operator reads when the engine cannot even start a shell.
 pub(crate) const NOT_STARTED: &str = "a program cannot be started";
@@ -160,7 +160,7 @@ async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
             return Err(Error::new(ErrorKind::Timeout, still));
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_DELAY);
     }
 }
 

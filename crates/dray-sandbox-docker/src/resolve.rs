@@ -16,7 +16,7 @@ use crate::mounts::Mounts;
 use crate::wire::Connection;
 
 /// Links that are followed for one path, as in the kernel of Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The end of a resolved path.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl PathWalk<'_> {
     /// Continues where a link leads.
     fn turn(&mut self, target: &[u8]) -> Result<(), Error> {
         self.links += 1;
-        if self.links > MOST_LINKS {
+        if self.links > MAX_LINKS {
             return Err(Error::new(ErrorKind::Loop, "too many links"));
         }
         if target.first() == Some(&b'/') {

@@ -30,7 +30,7 @@ use crate::fault;
 /// Bytes that are gathered before they are passed on.
 const CHUNK_BYTES: usize = 256 * 1024;
 /// Longest text of a refusal in bytes.
-const LONGEST_REFUSAL: usize = 64 * 1024;
+const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 
 /// The address on which the engine listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,7 +193,7 @@ impl EngineResponse {
         let mut reply = self;
         while let Some(piece) = poll_fn(|context| reply.poll_piece(context)).await {
             all.extend_from_slice(&piece?);
-            if all.len() > LONGEST_REFUSAL {
+            if all.len() > MAX_REFUSAL_BYTES {
                 return Err(Error::new(ErrorKind::Protocol, "an endless refusal"));
             }
         }

@@ -22,7 +22,7 @@ use crate::link::Link;
 /// Seconds after which the daemon says that a silent command still runs.
 const KEEPALIVE_SECONDS: &str = "10";
 /// Most bytes of one argument.
-const LONGEST_ARGUMENTS: usize = 131_071;
+const MAX_ARGUMENT_BYTES: usize = 131_071;
 
 /// Runs commands by the daemon. They have no stdin: nothing that we run needs one.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl Exec for Processes {
             binary_input: false,
             input: false,
             input_end: false,
-            longest_arguments: LONGEST_ARGUMENTS,
+            longest_arguments: MAX_ARGUMENT_BYTES,
             longest_output: None,
         }
     }
@@ -158,7 +158,7 @@ fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
     if words
         .iter()
         .map(String::len)
-        .any(|length| length > LONGEST_ARGUMENTS)
+        .any(|length| length > MAX_ARGUMENT_BYTES)
     {
         return Err(Error::new(
             ErrorKind::ToolMissing,

@@ -16,7 +16,7 @@ use super::channel::{Channel, Exec};
 use super::list::LIST_SCRIPT;
 use super::metadata::{PathFacts, is_pseudo, keeps_times, state_of};
 use super::persistent_shell::{PersistentShell, RetrySafety};
-use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, one_line};
+use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, one_line};
 
 const STAT_SCRIPT: &str = include_str!("script/stat.sh");
 const STATE_SCRIPT: &str = include_str!("script/state.sh");
@@ -100,7 +100,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         arguments: &[&[u8]],
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
-        let reply = self.ask_up_to(LONGEST_ANSWER, script, arguments, stdin);
+        let reply = self.ask_up_to(MAX_RESPONSE_BYTES, script, arguments, stdin);
         let reply = reply.await?;
         if reply.cut {
             return Err(Error::new(ErrorKind::Protocol, "an answer without an end"));
@@ -197,7 +197,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             exec.run(argv, None).await?
         };
         Ok(async move {
-            let reply = Reply::collect(running, &nonce, LONGEST_ANSWER).await?;
+            let reply = Reply::collect(running, &nonce, MAX_RESPONSE_BYTES).await?;
             fingerprint_of(&reply)
         }
         .boxed())

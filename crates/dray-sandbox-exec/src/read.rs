@@ -28,7 +28,7 @@ const READ_SCRIPT: &str = concat!(
 /// byte, without a sign of life.
 const MAX_BESIDE_BYTES: u64 = 1 << 30;
 /// Longest output of one range, also where the channel would take more: 4 MiB as base64.
-const LONGEST_RANGE: usize = 6 << 20;
+const MAX_RANGE: usize = 6 << 20;
 /// Output that is not content: marks, and the messages of shells around them.
 const MARK_BYTES: usize = 2048;
 
@@ -129,7 +129,7 @@ impl<E: Exec> ScriptRead<E> {
         let most = remaining + 1;
         let longest = self.exec.channel().longest_output;
         let room = longest.map_or(0, |longest| {
-            longest.saturating_sub(MARK_BYTES).clamp(256, LONGEST_RANGE)
+            longest.saturating_sub(MARK_BYTES).clamp(256, MAX_RANGE)
         });
         let arguments: [&[u8]; 6] = [
             self.path.as_bytes(),

@@ -12,7 +12,7 @@ use super::failure::{kind_of_text, unanswered};
 /// The beginning of every script: functions that all of them use.
 const SCRIPT_PRELUDE: &str = include_str!("script/prelude.sh");
 /// Limit in bytes for noise before a response, and for a response without files in it.
-pub(super) const LONGEST_ANSWER: usize = 1 << 20;
+pub(super) const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// 128 random bits that mark the output of one script, so that a file or a banner cannot pose as it.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use super::channel::{CommandExit, Exec, RunningCommand};
 use super::decode::{GzipExpander, TextDecoder};
 use super::failure::{kind_of_text, unanswered};
-use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, find, find_last};
+use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, find, find_last};
 
 /// Longest trailer, with the messages of a shell after it. So many bytes are held back until they are known to be
 /// content.
@@ -114,7 +114,7 @@ impl Stream {
                 self.incoming = rest.freeze();
                 return self.header(&String::from_utf8_lossy(&header));
             }
-            if noise.len() > LONGEST_ANSWER {
+            if noise.len() > MAX_RESPONSE_BYTES {
                 return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
             }
             match self.stdout.next().await {
@@ -214,7 +214,7 @@ impl Stream {
         };
         let (content, after) = (piece.slice(..content), piece.slice(content..));
         self.held.extend_from_slice(&after);
-        if self.held.len() > LONGEST_ANSWER {
+        if self.held.len() > MAX_RESPONSE_BYTES {
             return Err(Error::new(ErrorKind::Protocol, "a trailer without an end"));
         }
         match &mut self.coding {

@@ -14,7 +14,7 @@ use super::files::{ExecFiles, yes_or_no};
 use super::input::{Input, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks};
 use super::probe::free;
 use super::read::is_text;
-use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, weight};
+use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, weight};
 
 const WRITE_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
@@ -23,7 +23,7 @@ const WRITE_SCRIPT: &str = concat!(
 const CHUNK_SCRIPT: &str = include_str!("script/chunk.sh");
 const ROOM_SCRIPT: &str = include_str!("script/room.sh");
 /// Longest piece as an argument: 60 000 characters of base64, well under the limit for one argument.
-const LONGEST_CHUNK: usize = 45_000;
+const MAX_CHUNK_CHARACTERS: usize = 45_000;
 /// Attempts for a piece whose response is lost.
 const MAX_ATTEMPTS: u32 = 3;
 /// How long to search for the reason of a failure that gave none.
@@ -145,7 +145,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             (Some(persistent_shell), Some(stdin)) if coding == WriteCoding::Raw => {
                 let exec = self.exec.as_ref();
                 persistent_shell
-                    .ask_with_input(exec, WRITE_SCRIPT, &arguments, stdin, LONGEST_ANSWER)
+                    .ask_with_input(exec, WRITE_SCRIPT, &arguments, stdin, MAX_RESPONSE_BYTES)
                     .await
             }
             (_, stdin) => self.ask(WRITE_SCRIPT, &arguments, stdin).await,
@@ -259,7 +259,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .longest_arguments
             .saturating_sub(weight(&channel, &bare) + 16);
         // 57 bytes become a line of 77 characters, its break included.
-        let most = (room / 77 * 57).min(LONGEST_CHUNK);
+        let most = (room / 77 * 57).min(MAX_CHUNK_CHARACTERS);
         if most == 0 {
             return Err(Error::new(
                 ErrorKind::ToolMissing,

@@ -24,11 +24,11 @@ use crate::pod::Pod;
 use crate::target::Target;
 
 /// Longest response of the API server in bytes.
-const LONGEST_ANSWER: usize = 4 << 20;
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// Longest URI in bytes: `http` accepts less than 64 KiB.
-const LONGEST_URI: usize = 60 << 10;
+const MAX_URI_BYTES: usize = 60 << 10;
 /// Longest message of a stream in bytes.
-const LONGEST_MESSAGE: usize = 1 << 20;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Bytes that a connection buffers in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Versions of the exec protocol that this crate speaks, best first.
@@ -149,8 +149,8 @@ impl Cluster {
         let limits = WebSocketConfig::default()
             .read_buffer_size(BUFFER_BYTES)
             .write_buffer_size(BUFFER_BYTES)
-            .max_message_size(Some(LONGEST_MESSAGE))
-            .max_frame_size(Some(LONGEST_MESSAGE));
+            .max_message_size(Some(MAX_MESSAGE_BYTES))
+            .max_frame_size(Some(MAX_MESSAGE_BYTES));
         let io = TokioIo::new(upgraded);
         let socket = WebSocketStream::from_raw_socket(io, Role::Client, Some(limits)).await;
         Ok(AcceptedStream { socket, half_close })
@@ -201,7 +201,7 @@ impl Cluster {
     }
 
     async fn read(&self, doing: &str, response: Response<Body>) -> Result<Bytes, Error> {
-        let body = Limited::new(response.into_body(), LONGEST_ANSWER);
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES);
         match timeout(self.config.answer_timeout.as_duration(), body.collect()).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) => Err(Error::new(ErrorKind::Unavailable, doing).caused_by(error)),
@@ -291,7 +291,7 @@ fn exec_uri(
         // Escapes more than a URL needs, so that no byte can end the parameter.
         uri.extend(utf8_percent_encode(word, NON_ALPHANUMERIC));
     }
-    if uri.len() > LONGEST_URI {
+    if uri.len() > MAX_URI_BYTES {
         return Err(Error::new(
             ErrorKind::ToolMissing,
             "the command is too long for the channel",
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_command_that_fits_no_request_is_refused() {
-        let argv = ["/".repeat(LONGEST_URI / 3)];
+        let argv = ["/".repeat(MAX_URI_BYTES / 3)];
         let error = exec_uri(&target(), "c", &argv, false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ToolMissing);
     }

@@ -23,7 +23,7 @@ use crate::target::Target;
 use streams::CommandStreams;
 
 /// Most bytes of all arguments: they are part of a request line that takes 64 KiB, and a byte may need three there.
-const LONGEST_ARGUMENTS: usize = 19 << 10;
+const MAX_ARGUMENT_BYTES: usize = 19 << 10;
 
 /// Status of a command that was killed.
 const KILLED_STATUS: i32 = 137;
@@ -110,7 +110,7 @@ impl Exec for PodExec {
     fn channel(&self) -> Channel {
         Channel {
             input_end: self.half_close.load(Ordering::SeqCst),
-            longest_arguments: LONGEST_ARGUMENTS,
+            longest_arguments: MAX_ARGUMENT_BYTES,
             ..Channel::PIPE_CAPABILITIES
         }
     }

@@ -17,7 +17,7 @@ use dray_sandbox_exec::{Channel, Exec, ExecFiles, RunningCommand};
 pub(crate) const PROCESS_ROOT: &str = "/proc/1/root";
 
 /// Links that are followed for one path, as in the kernel of Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Commands get resolved paths, and `readlink -f` would take the root itself for a link and resolve it to the
 /// helper's.
@@ -114,7 +114,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
             if found.kind == FileKind::Symlink && (!last || follow == Follow::Yes) {
                 links += 1;
                 let target = found.link_target.unwrap_or_default();
-                if links > MOST_LINKS || target.is_empty() {
+                if links > MAX_LINKS || target.is_empty() {
                     return Err(Error::new(ErrorKind::Loop, "too many links"));
                 }
                 // The container's root, not that of the helper in which the command runs.

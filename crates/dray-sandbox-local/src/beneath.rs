@@ -20,7 +20,7 @@ use super::root::{Root, parts};
 use super::seen::FileStat;
 
 /// Links that are followed before the path counts as a loop, as in the kernel.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 
 /// The end of a path, held open.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Root {
             let kind = FileStat::of(&next).map_err(failed("look at a path"))?.kind;
             if kind == FileKind::Symlink && (follow == Follow::Yes || !pending.is_empty()) {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(Error::new(ErrorKind::Loop, "too many links"));
                 }
                 let target = link_target(&next)?;

@@ -14,7 +14,7 @@ use crate::sandbox::ModalSandbox;
 /// The word before the colon of an address.
 const BACKEND_NAME: &str = "modal";
 /// Longest id of a sandbox in bytes.
-const LONGEST_ID: usize = 128;
+const MAX_ID_BYTES: usize = 128;
 
 /// Sandboxes of one account. Addresses are `modal:sb-…`; the incarnation is the id of the sandbox and that of the task
 /// that runs it.
@@ -79,7 +79,7 @@ impl Backend for ModalBackend {
 /// Checks that an id is one word, before it is sent anywhere.
 fn check(id: &str) -> Result<(), Error> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !id.is_empty() && id.len() <= LONGEST_ID && id.bytes().all(fine) {
+    if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(fine) {
         return Ok(());
     }
     Err(Error::new(

@@ -30,7 +30,7 @@ use end::RouterCommand;
 use output::CommandOutput;
 
 /// Most bytes of all arguments of a command.
-const LONGEST_ARGUMENTS: usize = 65_536;
+const MAX_ARGUMENT_BYTES: usize = 65_536;
 /// How long standard error may stay open in other hands once a command has ended.
 const STDERR_LINGER: Duration = Duration::from_secs(2);
 
@@ -72,7 +72,7 @@ fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest 
 /// The wire carries text only.
 fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
     let weight: usize = argv.iter().map(|word| word.len() + 1).sum();
-    if weight > LONGEST_ARGUMENTS {
+    if weight > MAX_ARGUMENT_BYTES {
         let long = "the command is too long for the wire";
         return Err(Error::new(ErrorKind::ToolMissing, long));
     }
@@ -111,7 +111,7 @@ impl InputFailure {
 impl Exec for ModalExec {
     fn channel(&self) -> Channel {
         Channel {
-            longest_arguments: LONGEST_ARGUMENTS,
+            longest_arguments: MAX_ARGUMENT_BYTES,
             ..Channel::PIPE_CAPABILITIES
         }
     }
@@ -254,8 +254,8 @@ mod tests {
 
     #[test]
     fn arguments_beyond_the_limit_are_never_sent() {
-        assert!(text(vec![vec![b'x'; LONGEST_ARGUMENTS - 1]]).is_ok());
-        let refused = text(vec![vec![b'x'; LONGEST_ARGUMENTS]]);
+        assert!(text(vec![vec![b'x'; MAX_ARGUMENT_BYTES - 1]]).is_ok());
+        let refused = text(vec![vec![b'x'; MAX_ARGUMENT_BYTES]]);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ToolMissing);
     }
 }

@@ -14,7 +14,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Repetitions after the provider asked to wait.
 const MAX_THROTTLES: u32 = 3;
 /// Longest wait here; the caller decides about a longer one.
-const LONGEST_THROTTLE: Duration = Duration::from_secs(5);
+const MAX_THROTTLE: Duration = Duration::from_secs(5);
 
 /// State of the repetitions of one request.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl RequestRetries {
     pub(crate) async fn again(&mut self, status: &Status) -> bool {
         if let Some(wait) = fault::wait(status) {
             // A longer wait is left to the caller, who can report it.
-            if self.throttles == MAX_THROTTLES || wait > LONGEST_THROTTLE {
+            if self.throttles == MAX_THROTTLES || wait > MAX_THROTTLE {
                 return false;
             }
             self.throttles += 1;

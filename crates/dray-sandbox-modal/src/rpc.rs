@@ -13,7 +13,7 @@ use tonic_prost::ProstCodec;
 use crate::config::{Settings, scheme};
 
 /// Longest message in bytes that is received.
-const LONGEST_MESSAGE: usize = 32 << 20;
+const MAX_MESSAGE_BYTES: usize = 32 << 20;
 /// Interval of pings on a silent connection, and the time for their response.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Flow control window of one stream, in bytes; the one below is that of a connection.
@@ -45,7 +45,7 @@ pub(crate) fn endpoint(settings: &Settings, url: &str) -> Result<Endpoint, Error
 }
 
 async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
-    let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(LONGEST_MESSAGE);
+    let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
     grpc.ready()
         .await
         .map_err(|error| Status::unavailable(format!("no connection: {error}")))?;

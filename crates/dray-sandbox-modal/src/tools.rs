@@ -17,7 +17,7 @@ use entry::ToolEntry;
 /// Path of the tool in every sandbox.
 const PROGRAM_PATH: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
 /// Longest response in bytes that is not a file.
-const LONGEST_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// The argument of the tool.
 #[derive(Debug, Serialize)]
@@ -63,7 +63,7 @@ impl<E: Exec + 'static> Tools<E> {
 
     async fn ask(&self, command: ToolCommand<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {
         let running = self.run(&command, stdin).await?;
-        let response = running.stdout.read_all(LONGEST_ANSWER).await?;
+        let response = running.stdout.read_all(MAX_RESPONSE_BYTES).await?;
         done(&command, &running.end.await?)?;
         Ok(response)
     }

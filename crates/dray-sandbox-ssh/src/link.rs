@@ -16,7 +16,7 @@ use crate::master::{Master, SocketId};
 /// First pause before another attempt to open a channel; it doubles.
 const CHANNEL_RETRY_DELAYS: Duration = Duration::from_millis(50);
 /// Last pause; after it the host counts as full. All pauses together take about a second and a half.
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+const MAX_DELAY: Duration = Duration::from_millis(800);
 
 /// A kind of channel that can be opened on a shared connection.
 pub(crate) trait ChannelKind: Sync {
@@ -113,7 +113,7 @@ impl HostLink {
                 Ok(channel) => return Ok(channel),
                 Err(full) => full,
             };
-            if pause > LONGEST_PAUSE {
+            if pause > MAX_DELAY {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     "every connection carries as many channels as the host allows",

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 
 use dray_archive::name::{UnsafeName, safe_parts};
-use dray_sandbox::path::LONGEST_NAME;
+use dray_sandbox::path::MAX_NAME_BYTES;
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
 use sha2::{Digest as _, Sha256};
 
@@ -131,10 +131,10 @@ fn numbered(part: &[u8], number: u32) -> Vec<u8> {
         .split_at_checked(dot.unwrap_or(part.len()))
         .unwrap_or((part, b""));
     let suffix = format!("_{number}");
-    let room = LONGEST_NAME.saturating_sub(suffix.len() + extension.len());
+    let room = MAX_NAME_BYTES.saturating_sub(suffix.len() + extension.len());
     let stem = stem.get(..room).unwrap_or(stem);
     let mut name = [stem, suffix.as_bytes(), extension].concat();
-    name.truncate(LONGEST_NAME);
+    name.truncate(MAX_NAME_BYTES);
     name
 }
 

@@ -13,7 +13,7 @@ use super::names::{self, UniqueNames};
 use super::{Filter, Kind, Limits, Member, Members, Report, Why};
 
 /// Bytes read after the end of the archive, so that its producer can end too.
-const LONGEST_END: u64 = 1 << 20;
+const MAX_END_BYTES: u64 = 1 << 20;
 
 /// Members of a hostile tar.
 pub struct Reader {
@@ -204,7 +204,7 @@ impl Reader {
         while let Some(piece) = self.tar.after_end().await? {
             zeros &= piece.iter().all(|byte| *byte == 0);
             seen += piece.len() as u64;
-            if seen > LONGEST_END {
+            if seen > MAX_END_BYTES {
                 zeros = false;
                 break;
             }

@@ -12,9 +12,9 @@ use crate::policy::{Refusal, TransferDirection};
 use crate::receipt::{Receipt, Skipped};
 
 /// Largest back-off between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Longest wait that is accepted from a provider.
-const LONGEST_WAIT: Duration = Duration::from_mins(10);
+const MAX_WAIT: Duration = Duration::from_mins(10);
 /// Progress in bytes after which an interruption no longer counts.
 const MIN_PROGRESS_BYTES: u64 = 16 << 20;
 
@@ -181,10 +181,10 @@ impl<'a> Schedule<'a> {
             .backoff
             // The shift must not overflow; the back-off reached its maximum long before.
             .saturating_mul(1 << self.pauses.min(16))
-            .min(LONGEST_PAUSE);
+            .min(MAX_DELAY);
         self.pauses += 1;
         let pause = rand::random_range(Duration::ZERO..=longest);
-        let asked = error.retry_after().unwrap_or_default().min(LONGEST_WAIT);
+        let asked = error.retry_after().unwrap_or_default().min(MAX_WAIT);
         tracing::debug!(%error, "trying again");
         sleep(pause.max(asked)).await;
     }

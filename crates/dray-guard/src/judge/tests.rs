@@ -90,7 +90,7 @@ fn d_4_addresses_are_judged_before_any_is_dropped() {
         decide(&judged, &answer(&texts), HopContext::default())
             .unwrap()
             .len(),
-        MOST_PINNED
+        MAX_PINNED
     );
     texts.push("127.0.0.1");
     check(JudgeConfig::default(), &texts, Err(Code::SsrfBlocked));

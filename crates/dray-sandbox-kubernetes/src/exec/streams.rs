@@ -30,7 +30,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// How long output may still come after the status, when the server does not close the stream.
 const OUTPUT_LINGER: Duration = Duration::from_secs(5);
 /// Longest status.
-const LONGEST_STATUS: usize = 64 << 10;
+const MAX_STATUS: usize = 64 << 10;
 
 /// A stream that was accepted, and how long it may be silent.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl CommandStreams {
 
     fn hear(&mut self, data: &[u8]) -> Result<(), Error> {
         self.said.extend_from_slice(data);
-        if self.said.len() > LONGEST_STATUS {
+        if self.said.len() > MAX_STATUS {
             return Err(Error::new(ErrorKind::Protocol, "a status without an end"));
         }
         if let Ok(status) = serde_json::from_slice(&self.said) {

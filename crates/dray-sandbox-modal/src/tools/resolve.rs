@@ -7,7 +7,7 @@ use super::Tools;
 use super::entry::ToolEntry;
 
 /// Links that are followed for one path, as in the kernel of Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 impl<E: Exec + 'static> Tools<E> {
     /// The path without links, and the entry there.
@@ -34,7 +34,7 @@ impl<E: Exec + 'static> Tools<E> {
             match (here.kind(), here.target()) {
                 (FileKind::Symlink, Some(target)) if !last || follow == Follow::Yes => {
                     links += 1;
-                    if links > MOST_LINKS {
+                    if links > MAX_LINKS {
                         return Err(Error::new(ErrorKind::Loop, "too many links"));
                     }
                     if target.starts_with('/') {

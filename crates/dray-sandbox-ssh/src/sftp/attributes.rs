@@ -11,7 +11,7 @@ const ATTR_ACMODTIME: u32 = 8;
 const ATTR_EXTENDED: u32 = 0x8000_0000;
 
 /// Most extended attributes that are passed over.
-const MOST_EXTENDED: u32 = 64;
+const MAX_EXTENDED: u32 = 64;
 
 /// Attributes of version 3; what the server leaves out is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Attributes {
         }
         if flags & ATTR_EXTENDED != 0 {
             let count = fields.u32()?;
-            if count > MOST_EXTENDED {
+            if count > MAX_EXTENDED {
                 return Err(nonsense("too many extended attributes"));
             }
             // Pairs of a type and its data; no extension of OpenSSH is among them.

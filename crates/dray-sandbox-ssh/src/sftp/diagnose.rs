@@ -7,7 +7,7 @@ use super::attributes::Attributes;
 use super::channel::Channel;
 use super::files::{lstat, read_link};
 use super::reply::Reply;
-use super::resolve::MOST_LINKS;
+use super::resolve::MAX_LINKS;
 use super::wire::{FieldReader, kind};
 
 /// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in a response to `statvfs@openssh.com`.
@@ -64,7 +64,7 @@ async fn chase(channel: &mut Channel, link: &SandboxPath) -> Result<Attributes, 
         return Ok(found);
     }
     let mut here = link.clone();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let target = read_link(channel, &here)
             .await
             .map_err(|error| error.kind())?;

@@ -18,7 +18,7 @@ use crate::link::{ChannelKind, HostLink};
 use crate::session::Session;
 
 /// Channels that wait at most; each is a server process on the host.
-const MOST_WAITING: usize = 3;
+const MAX_WAITING: usize = 3;
 /// How long they wait.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Age above which a waiting channel is checked before its use: it may have lost its host.
@@ -203,7 +203,7 @@ impl Drop for ChannelLease {
             channel.is_free_again();
             if let Some(waiting) = self.waiting.upgrade() {
                 let mut waiting = lock(&waiting);
-                if waiting.len() < MOST_WAITING {
+                if waiting.len() < MAX_WAITING {
                     waiting.push((Instant::now(), channel));
                 }
             }

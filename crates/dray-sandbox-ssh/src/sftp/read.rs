@@ -18,9 +18,9 @@ use super::reply::Reply;
 use super::wire::{kind, nonsense, open, status};
 
 /// Requests under way at most.
-const MOST_REQUESTS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 /// Bytes under way at most; the window of an SSH channel is 2 MiB, so more would only take memory.
-const MOST_BYTES: u64 = 4 * 1024 * 1024;
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// Time for opening a file. A FIFO that took its place would hold up the channel for ever.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -217,7 +217,7 @@ impl FileRead {
         let limit = u64::from(self.lease.read_limit());
         let mut packets = BytesMut::new();
         let mut count = 0;
-        while self.pieces.len() < MOST_REQUESTS && self.bytes < MOST_BYTES {
+        while self.pieces.len() < MAX_REQUESTS && self.bytes < MAX_BYTES {
             let beyond = self.next >= self.size;
             if beyond && self.pieces.iter().any(|piece| piece.offset >= self.size) {
                 break;

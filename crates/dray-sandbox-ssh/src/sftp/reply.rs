@@ -7,7 +7,7 @@ use super::attributes::Attributes;
 use super::wire::{FieldReader, kind, nonsense, status};
 
 /// Longest handle (draft-ietf-secsh-filexfer-02, 6.2).
-const LONGEST_HANDLE: usize = 256;
+const MAX_HANDLE: usize = 256;
 
 /// A name with its attributes.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Reply {
             }
             kind::HANDLE => {
                 let handle = fields.string()?;
-                if handle.len() > LONGEST_HANDLE {
+                if handle.len() > MAX_HANDLE {
                     return Err(nonsense("a handle over 256 bytes"));
                 }
                 Reply::Handle(handle)

@@ -14,9 +14,9 @@ use super::reply::Reply;
 use super::wire::{kind, nonsense, open};
 
 /// Requests under way at most.
-const MOST_REQUESTS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 /// Bytes under way at most.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Time for flushing a file to the disk of the host.
 const FSYNC_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for opening a file.
@@ -213,7 +213,7 @@ impl FileWrite<'_> {
     }
 
     async fn send(&mut self) -> Result<(), Error> {
-        while self.under_way.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES {
+        while self.under_way.len() >= MAX_REQUESTS || self.bytes >= MAX_BYTES {
             self.answer().await?;
         }
         let (id, packet) = self.channel.request(kind::WRITE);

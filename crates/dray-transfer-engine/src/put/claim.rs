@@ -11,7 +11,7 @@ use crate::place::numbered;
 use crate::schedule::TransferError;
 
 /// Names that are tried before a collision is an error.
-const MOST_NAMES: u32 = 1000;
+const MAX_NAMES: u32 = 1000;
 
 impl PutOperation<'_> {
     /// The path of the name that is tried now.
@@ -53,7 +53,7 @@ impl PutOperation<'_> {
 
     fn next_name(&mut self) -> Result<(), TransferError> {
         self.number += 1;
-        if self.number > MOST_NAMES {
+        if self.number > MAX_NAMES {
             return Err(exists().into());
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::options::Collision;
 use crate::schedule::TransferError;
 
 /// Number of times that a name which looked free may turn out to be taken.
-const MOST_RACES: u32 = 16;
+const MAX_RACES: u32 = 16;
 
 impl PutOperation<'_> {
     /// Whether files can be renamed here now: remembered, or tried with a file that does not exist, before anything
@@ -58,7 +58,7 @@ impl PutOperation<'_> {
                 Err(error) => error,
             };
             match error.kind() {
-                ErrorKind::Exists if !replace && races < MOST_RACES => {
+                ErrorKind::Exists if !replace && races < MAX_RACES => {
                     races += 1;
                     let number = self.number;
                     if let Some(placed) = self.find_name(directory).await? {
