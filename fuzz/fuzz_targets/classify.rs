@@ -1,4 +1,4 @@
-//! What a file is: no bytes make it fail, the same bytes are the same thing whatever their name, and little is read.
+//! What a file is: no bytes make it fail, the same bytes have the same type under any name, and little is read.
 //!
 //! The first byte chooses a name; the rest is the file.
 

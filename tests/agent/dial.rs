@@ -103,7 +103,7 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_
     world.stop().await;
 }
 
-/// What the model was told at the end of a request's messages about the files of the manifest.
+/// What the model got at the end of a request's messages about the files of the manifest.
 fn news(world: &AgentFixture) -> Value {
     let messages = world.messages(world.model.asked().len() - 1);
     let message_found = messages.iter().rfind(|message| {

@@ -1,4 +1,4 @@
-//! Services that are not there, or go away in the middle: the model is told to try again later, and the chat goes on.
+//! Services that are missing or end in the middle: the model gets the advice to try again, and the chat continues.
 
 use dray_testkit::dial::InjectedFault;
 use dray_testkit::eventually;

@@ -27,7 +27,7 @@ pub(super) fn agent(shop: &FakeEndpoint, arguments: Value) -> AgentSetup {
         .feature("external_url_fetch", json!({"enabled": true}))
 }
 
-/// Everything that the model was told, in one text.
+/// Everything that the model got, in one text.
 pub(super) fn last_result(world: &AgentFixture) -> String {
     let last = world.model.asked().len() - 1;
     Value::from(world.messages(last)).to_string()

@@ -232,7 +232,7 @@ impl AgentFixture {
         self.ask_in(None, messages).await
     }
 
-    /// Asks the agent in a session that somebody bound.
+    /// Asks the agent in a bound session.
     pub(crate) async fn ask_in(&self, session: Option<&str>, messages: Value) -> AgentAnswer {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
         let mut request = if self.is_dial {
@@ -270,7 +270,7 @@ impl AgentFixture {
             .clone()
     }
 
-    /// The newest result of a tool that the model was told.
+    /// The newest result of a tool that the model got.
     pub(crate) fn result(&self) -> String {
         let messages = self.messages(self.model.asked().len() - 1);
         let tool_message = messages.iter().rfind(|message| message["role"] == "tool");

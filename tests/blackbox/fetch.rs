@@ -1,4 +1,4 @@
-//! One run of `dray fetch`: what it is told, and what it says.
+//! One run of `dray fetch`: its options and its output.
 
 use std::fs::{self, File};
 use std::path::Path;

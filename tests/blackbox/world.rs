@@ -24,7 +24,7 @@ use crate::machine;
 use crate::namespace::{self, NetworkNamespace};
 use crate::range::{BLOCKED_RANGES, ON_THIS_HOST, UNANSWERED_RANGES};
 
-/// Runs at once; each is a whole process with a store of its own.
+/// Concurrent runs; each is a whole process with a store of its own.
 const AT_ONCE: usize = 4;
 
 const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
@@ -42,7 +42,7 @@ pub(crate) struct StorySetup {
 #[derive(Debug)]
 pub(crate) struct StoryNetwork {
     binary: PathBuf,
-    /// Everybody else.
+    /// All others.
     pub(crate) internet: FakeInternet,
     bait: FakeInternet,
     near: NetworkNamespace,
@@ -53,7 +53,7 @@ pub(crate) struct StoryNetwork {
     folder: TempDir,
 }
 
-/// Makes a world, proves that its counters count, tells the story, and demands that nothing forbidden was sent.
+/// Makes a world, proves that its counters count, runs the story, and demands that nothing forbidden was sent.
 pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwork)) {
     let wrong = findings(name, plan, story);
     assert!(
@@ -194,7 +194,7 @@ impl StoryNetwork {
         outcome
     }
 
-    /// Sends to every watched range by hand: every counter moves, and whoever can be reached answers. Then back to
+    /// Sends to every watched range by hand: every counter moves, and every reachable server answers. Then back to
     /// zero.
     fn prove(&self) {
         let mut probes: Vec<Value> = BLOCKED_RANGES

@@ -48,7 +48,7 @@ pub fn clock_pair(iso: &str) -> CallPair {
     }
 }
 
-/// Appends the time to tool messages that have it noted; for the copies that go to the model. Pairs that tell the time
+/// Appends the time to tool messages that have it noted; for the copies that go to the model. Pairs that have the time
 /// themselves, and content that is not text, stay as they are.
 pub fn annotate_times(messages: &mut [Message]) {
     let former: HashSet<_> = messages

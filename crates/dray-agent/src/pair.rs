@@ -112,7 +112,7 @@ pub fn is_synthetic(id: &str, tool: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// Whether an id is of a pair as they were made before ids followed from content: it does not tell the tool.
+/// Whether an id is of a pair as they were made before ids followed from content: such an id does not name the tool.
 pub fn is_former(id: &str) -> bool {
     id.strip_prefix("synthetic_")
         .is_some_and(|hex| is_hex(hex, 12))

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::layer::{EntryKind, LayerSet, apply_patch};
 
-/// Replaces the secrets of an operator's template: editors show templates to everybody.
+/// Replaces the secrets of an operator's template: editors show templates to all users.
 const HIDDEN_SECRET: &str = "********";
 
 /// Deepest chain of templates that is followed.

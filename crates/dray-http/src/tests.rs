@@ -1,4 +1,4 @@
-//! Against a server that does what it is told.
+//! Against a scripted server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -227,7 +227,7 @@ impl Platform for CloudPlatform {
             file_id: send.prepared.to_owned(),
             size: None,
             route: send.step.route(),
-            // Acceptance: a status may still tell of a failure.
+            // Acceptance: a status may still report a failure.
             provisional: true,
         }])
     }

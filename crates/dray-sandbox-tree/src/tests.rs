@@ -14,7 +14,7 @@ use futures_util::stream;
 
 use super::{Kind, Limits, Member, Members, Reader, Report, Why};
 
-/// A tar that says whatever a test wants.
+/// A tar with any header that a test needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScriptedTar(pub(super) Vec<u8>);
 

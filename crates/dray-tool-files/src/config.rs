@@ -43,7 +43,7 @@ pub struct Config {
     pub offload_threshold: ByteSize,
     /// Tools whose results stay in the conversation however large they are.
     pub offload_excluded: Vec<String>,
-    /// Whether messages tell the model about the files of a conversation. Default `true`.
+    /// Whether messages describe to the model the files of a conversation. Default `true`.
     pub reminder: bool,
     /// Language of that: `en`, or `zh` for the wording of FastGPT. Default `en`.
     pub reminder_language: ReminderLanguage,

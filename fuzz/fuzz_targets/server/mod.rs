@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const PINNED_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 215, 14));
 
-/// Every name has the pinned address; whoever is dialled sends the answer.
+/// Every name has the pinned address; every dialled address sends the answer.
 struct FakeNetwork {
     answer: Vec<u8>,
     dialled: Mutex<Vec<IpAddr>>,
@@ -112,7 +112,7 @@ fn fetcher(fake_network: &Arc<FakeNetwork>) -> Fetcher {
     )
 }
 
-/// Fetches `answer` and checks what must hold whatever it is.
+/// Fetches `answer` and checks what must hold for any of them.
 pub fn check(answer: Vec<u8>, request: &FetchJob) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

@@ -68,7 +68,7 @@ fn expect_lookups(world: &StoryNetwork, name: &str, lookups: usize) {
 
 #[test]
 fn a_connection_that_fails_does_not_use_another_answer() {
-    // Nobody listens at port 8000 outside; inside somebody does. A caller may repeat the whole fetch; then the answer
+    // Port 8000 has a listener inside and none outside. A caller may repeat the whole fetch; then the answer
     // is judged again, and no connection is tried without an answer of its own (D-6).
     let turning = json!([{"A": [PUBLIC_ADDRESSES]}, {"A": ["127.0.0.1"]}]);
     let zone =

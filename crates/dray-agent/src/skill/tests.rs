@@ -1,4 +1,4 @@
-//! Skills: how they are read, listed and told.
+//! Skills: how they are read, listed and described to a model.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! How fetches end: what the breaker, the sink and the record are told of it.
+//! How fetches end: what the breaker, the sink and the record get.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -189,7 +189,7 @@ async fn section_18_a_failed_connection_records_the_dialled_addresses() {
     assert_eq!(hop.peer, None);
 }
 
-/// Answers one request with `head`; once that was `read`, breaks the TLS session with a record that nobody can decrypt.
+/// Answers one request with `head`; once that was `read`, breaks the TLS session with a record that cannot be decrypted.
 async fn garble(
     far: DuplexStream,
     acceptor: TlsAcceptor,

@@ -48,7 +48,7 @@ pub(crate) enum FakePeer {
     Hangs,
     /// Accepts and never says a word.
     Mute,
-    /// The kernel says that somebody else is at the other end.
+    /// The kernel reports another peer than the one that was dialled.
     Impostor(SocketAddr),
     /// The address is one of this machine: the kernel connects to it from itself.
     Itself(ScriptedResponder),

@@ -1,4 +1,4 @@
-//! Redirect chains (section 12), every hop judged anew.
+//! Redirect chains (section 12), every hop judged again.
 
 use dray_guard::{HostPatterns, MaxRedirects, PrivateRanges};
 use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};

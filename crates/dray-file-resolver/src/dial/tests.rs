@@ -62,7 +62,7 @@ async fn read(
     Ok(content)
 }
 
-/// What the agent is told when `b/a.txt` misbehaves: code, whether the model can correct it, whether it may be
+/// What the agent gets when `b/a.txt` misbehaves: code, whether the model can correct it, whether it may be
 /// repeated, and the sentence.
 async fn check(
     trouble: InjectedFault,

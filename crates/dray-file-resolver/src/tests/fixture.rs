@@ -1,5 +1,5 @@
 //! One resolver with everything around it: a bus and a store of its own, a DIAL Core, and a fetcher that answers
-//! what a test tells it.
+//! what a test sets.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -194,7 +194,7 @@ impl ResolverFixture {
             .unwrap()
     }
 
-    /// What a link opens for somebody without credentials.
+    /// What a link opens without credentials.
     pub(super) async fn download(&self, url: &str) -> Bytes {
         let client = dray_http::HttpClient::new(dray_http::HttpTimeouts::default(), None).unwrap();
         let response = client.get(url).send(&|_| ()).await.unwrap();

@@ -353,7 +353,7 @@ fn the_peer_is_checked_against_the_pin() {
     }
 }
 
-// I-9: whatever is configured, these stay closed.
+// I-9: these stay closed under any configuration.
 #[test]
 fn i_9_no_configuration_opens_loopback_link_local_metadata_shared_or_reserved_space() {
     let config = JudgeConfig {

@@ -1,4 +1,4 @@
-//! The order in which kinds are tried: signatures, then text, then formats that are rarer or harder to tell.
+//! The order in which kinds are tried: signatures, then text, then formats that are rarer or harder to recognise.
 
 use infer::MatcherType;
 

@@ -62,7 +62,7 @@ impl ZipNames {
             return SniffResult::of(ContentKind::Archive(ArchiveKind::Apk));
         }
         if self.content_types {
-            // The telling part may stand behind the head; then the name may choose among the three.
+            // The part that names the format may stand behind the head; then the name may choose among the three.
             let named = match extension {
                 "docx" | "docm" | "dotx" => Some(DocumentKind::Docx),
                 "xlsx" | "xlsm" | "xltx" => Some(DocumentKind::Xlsx),

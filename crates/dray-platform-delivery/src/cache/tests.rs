@@ -197,7 +197,7 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
     };
     let store = Store::open(&behind, fixture.clock.clone()).await.unwrap();
     let cut = desk(&fixture.bus, store, &fixture.clock);
-    // The store dies over the third object, whatever is asked then.
+    // The store dies over the third object, and fails every later request.
     let deletes = std::sync::atomic::AtomicU32::new(0);
     proxy.add(FaultRule::new(S3Fault::Down, move |parts| {
         let order = std::sync::atomic::Ordering::SeqCst;

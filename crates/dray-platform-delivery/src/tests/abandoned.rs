@@ -15,7 +15,7 @@ use crate::deliver::WorkEnd;
 use crate::reconciler::{round_meta, round_work};
 use crate::record::{DeliveryRecord, FileState};
 
-/// Ends every piece of work as it is told.
+/// Ends every piece of work in the given way.
 #[derive(Clone, Copy)]
 enum ScriptedWorker {
     /// It fails, again and again.

@@ -1,5 +1,5 @@
 //! One delivery service with everything around it: a bus and a store of its own, a scripted platform, and a sandbox and
-//! sessions that answer what a test tells them.
+//! sessions that answer what a test sets.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -389,7 +389,7 @@ impl FakeSandbox {
             .insert(path.as_bytes().to_vec(), entry);
     }
 
-    /// Whoever asks for this path gets this fault.
+    /// Every request for this path gets this fault.
     pub(crate) fn refuse(&self, path: &str, fault: Fault) {
         lock(&self.told)
             .files

@@ -1,4 +1,4 @@
-//! Messages of users: told twice and taken once, fetched within limits, put on their way.
+//! Messages of users: taken once when sent twice, fetched within limits, passed on.
 
 use std::sync::Arc;
 
@@ -432,7 +432,7 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     );
 }
 
-/// PUTs bytes as a browser does with what it was told.
+/// PUTs bytes as a browser does with the grant.
 #[expect(
     clippy::disallowed_methods,
     reason = "the test is the browser, the address is the test's own store"

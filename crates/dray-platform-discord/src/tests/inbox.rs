@@ -50,7 +50,7 @@ impl InboxFixture {
     }
 }
 
-/// Receives while `test` looks; what the receiver ended with, and what came that nobody looked at.
+/// Receives while `test` looks; what the receiver ended with, and the messages that it did not take.
 pub(super) async fn receive<F>(
     bot: &DiscordPlatform,
     refuses: u32,

@@ -9,7 +9,7 @@ use futures_util::TryStreamExt as _;
 use super::BotFixture;
 use crate::fake_server::{BOT_TOKEN, FakeTelegram, InjectedFault, UserFile};
 
-/// A user's file as the inbox tells it.
+/// A user's file as the inbox reports it.
 fn attachment(fixture: &BotFixture, file: UserFile) -> InboundAttachment {
     let update = fixture.fake.user_writes(fixture.chat, "", Some(file));
     let message = crate::update::inbound_message("", &update, Some(20 << 20));

@@ -79,7 +79,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// When the system does not tell which executable that is.
+    /// The system does not report which executable that is.
     pub fn this_executable() -> io::Result<Self> {
         Ok(Self::at(std::env::current_exe()?))
     }

@@ -34,7 +34,7 @@ async fn open(
 /// Reads `/file` of 5 bytes from an engine that answers the download like this.
 async fn download(answer_to_get: Vec<u8>) -> Result<Vec<u8>, Error> {
     let looked = answer("200 OK", &described(5, 0o644), b"");
-    // What answers HEAD has no body, whatever its length says.
+    // A response to HEAD has no body, with any length.
     let rules = vec![("HEAD ", looked), ("archive?path=/file", answer_to_get)];
     let (_engine, sandbox) = open("1.41", rules).await;
     let sandbox = sandbox?;

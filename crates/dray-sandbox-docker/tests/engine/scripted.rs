@@ -1,4 +1,4 @@
-//! An engine that answers what it is told to.
+//! A scripted engine.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Files that were left alone leave by their times, and the shell that tells them.
+//! Files that were not changed are proved by their times, which a shell reports.
 
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::FileExt as _;

@@ -1,4 +1,4 @@
-//! Channels that break once a command has failed, under input that nobody takes any more (sandbox-transfer 11.5).
+//! Channels that break once a command has failed, under input that is no longer read (sandbox-transfer 11.5).
 
 use async_trait::async_trait;
 use bytes::Bytes;

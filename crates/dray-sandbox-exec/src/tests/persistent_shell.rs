@@ -24,7 +24,7 @@ use crate::{Channel, Exec, ExecFiles, ExecSandbox, LocalExec, RunningCommand};
 pub(super) struct CountedExec {
     exec: LocalExec,
     runs: Arc<AtomicUsize>,
-    /// Pieces of output after which a shell is gone: at once, or when it is asked the next time.
+    /// Pieces of output after which a shell is gone: immediately, or when it is asked the next time.
     gone_after: Option<(usize, bool)>,
     ready: Arc<Mutex<ReadyScript>>,
     /// Whether questions that change nothing are asked beside.
@@ -70,7 +70,7 @@ impl Exec for CountedExec {
                 let ends = seen.windows(6).filter(|window| *window == b" over ");
                 if ends.count() >= after {
                     if !at_once {
-                        // Whoever looks once sees nothing; whoever waits sees the end.
+                        // One look sees nothing; a wait sees the end.
                         tokio::task::yield_now().await;
                     }
                     return None;
@@ -446,7 +446,7 @@ async fn a_get_takes_one_shell_and_reads_the_file_twice() {
         incarnation: "1".to_owned(),
     };
     let sandbox = ExecSandbox::new(handle, exec).with_persistent_shell();
-    // Its time of change cannot be set, and must lie two seconds back. Elsewhere than on a local disk no state is told.
+    // Its time of change cannot be set, and must lie two seconds back. Only a local disk reports a state.
     let told = loop {
         match sandbox.files().state(&path).await {
             Ok(state) if !state.is_settled() => {}

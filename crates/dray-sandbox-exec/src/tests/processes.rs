@@ -1,4 +1,4 @@
-//! Processes on this host: fed, heard, and dead when nobody wants them any more.
+//! Processes on this host: their input, their output, and their end when the caller is gone.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

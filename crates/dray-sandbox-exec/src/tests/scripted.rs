@@ -1,4 +1,4 @@
-//! A channel that answers as a test tells it to, with the marks that it was given.
+//! A channel that answers from a script, with the marks that it was given.
 
 use std::fmt;
 use std::sync::Mutex;

@@ -7,7 +7,7 @@ use dray_sandbox_exec::CommandControl;
 use super::PodExec;
 use super::streams::CommandStreams;
 
-/// Runs the command that kills. Nothing tells whether the other one runs: the API knows no commands.
+/// Runs the command that kills. Nothing reports whether the other one runs: the API knows no commands.
 #[async_trait]
 impl CommandControl for PodExec {
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error> {

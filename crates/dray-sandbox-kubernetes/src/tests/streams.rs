@@ -29,7 +29,7 @@ async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>)
     let path = fixture.file("a", &content());
     fixture.server.fail("send()", 1, fault);
     let got = read(sandbox.as_ref(), &path).await;
-    // Whatever happened, the next one is whole.
+    // The next one is whole in every case.
     assert!(read(sandbox.as_ref(), &path).await.unwrap() == content());
     (fixture, got)
 }
@@ -140,7 +140,7 @@ async fn stdin_ends_in_both_versions() {
             .await
             .unwrap();
         assert!(std::fs::read(fixture.work().join("a")).unwrap() == content());
-        // Under v4 the command is told the length; under v5 it reads to the end.
+        // Under v4 the command gets the length; under v5 it reads to the end.
         let counted = fixture.asked(&format!("command=raw&command={FILE_BYTES}"));
         assert_eq!(counted, usize::from(version.starts_with("v4")), "{version}");
     }

@@ -1,4 +1,4 @@
-//! Nothing outside of the directory is reached, whatever the path, the links and the moment.
+//! Nothing outside of the directory is reached, for any path, links and moment.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
@@ -245,7 +245,7 @@ async fn r_1_a_directory_made_anew_is_another_sandbox() {
     let backend = place.backend();
     let before = backend.resolve(&place.address()).await.unwrap();
     let old = backend.open(&before).await.unwrap();
-    // Some file systems hand out the same inode number at once.
+    // Some file systems reuse an inode number immediately.
     assert!(place.replace().await);
     let after = backend.resolve(&place.address()).await.unwrap();
     assert_ne!(before.incarnation, after.incarnation);

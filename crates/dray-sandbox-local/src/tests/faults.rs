@@ -48,7 +48,7 @@ async fn r_4_hard_links_to_files_of_others_are_refused() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // Only root can make a file of somebody else.
+    // Only root can make a file of another user.
     std::os::unix::fs::chown(root.join("link"), Some(65_534), Some(65_534)).unwrap();
     let theirs = sandbox
         .stat(&place.path("link"), Follow::Yes)

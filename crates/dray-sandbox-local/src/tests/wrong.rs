@@ -1,4 +1,4 @@
-//! The suite finds backends that are wrong: each lie here is one that a real wire has told.
+//! The suite finds backends that are wrong: each lie here occurred on a real wire.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{DirectoryFixture, NEW_KERNEL};
 enum ReportedLie {
     /// A stream that ends early is called whole.
     ShortRead,
-    /// A write takes what comes, whatever the size.
+    /// A write takes any number of bytes.
     AnySize,
     /// A name that is taken is taken again.
     Replaces,
@@ -28,7 +28,7 @@ enum ReportedLie {
     Unordered,
     /// A digest of something else.
     OtherDigest,
-    /// A handle that means whatever has the name now.
+    /// A handle that means the entry that has the name now.
     AnyIncarnation,
 }
 

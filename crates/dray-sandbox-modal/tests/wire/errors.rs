@@ -157,7 +157,7 @@ async fn a_dropped_transfer_ends_its_command() {
             _ = waiting => {}
         }
         assert!(fixture.server.running() > 0, "{transport:?}");
-        // Whatever comes next waits until what was dropped has been ended.
+        // The next command waits until what was dropped has been ended.
         assert!(sandbox.probe().await.is_ok());
         assert_eq!(fixture.server.running(), 0, "{transport:?}");
     }

@@ -1,4 +1,4 @@
-//! The provider's own client against the fake server: what it understands, ours may rely on.
+//! Runs the provider's own client against the fake server, to prove that the fake server is faithful.
 
 use dray_sandbox_modal::fake_server::{Fault, TOKEN_ID, TOKEN_SECRET};
 use dray_testkit::python;
@@ -8,13 +8,13 @@ use serde_json::json;
 use super::fixture::{ModalFixture, SANDBOX_ID};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_of_the_provider_takes_the_fake_server_for_the_provider() {
+async fn the_client_of_the_provider_accepts_the_fake_server() {
     let fixture = ModalFixture::new().await;
     let folder = fixture.root().join("folder");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("ours.bin"), vec![9; 300_000]).unwrap();
     std::os::unix::fs::symlink("ours.bin", folder.join("link")).unwrap();
-    // It resumes like ours does.
+    // It resumes as our client does.
     fixture.server.arm(Fault::CutOutput(123_456));
     fixture.server.arm(Fault::CutInput(200_000));
     let mut client = python::script_command("modal_client.py", "modal");

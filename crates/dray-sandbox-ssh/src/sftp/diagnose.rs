@@ -106,7 +106,7 @@ pub(super) async fn unwritable(
     }
 }
 
-/// Bytes that the user may still write below a directory, when the server can tell.
+/// Bytes that the user may still write below a directory, when the server reports it.
 pub(crate) async fn free(channel: &mut Channel, path: &SandboxPath) -> Result<Option<u64>, Error> {
     Ok(space(channel, path).await?.map(|space| space.free))
 }

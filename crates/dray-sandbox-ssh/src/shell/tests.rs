@@ -227,7 +227,7 @@ async fn a_connection_that_breaks_is_never_a_clean_end() {
         running.end.await.unwrap_err().kind(),
         ErrorKind::Unavailable
     );
-    // The next one connects anew.
+    // The next one connects again.
     let (exit, _) = host.shell.output(argv(&[b"true"]), 10).await.unwrap();
     assert_eq!(exit.status, 0);
 }

@@ -72,14 +72,14 @@ impl Fixture for HostCases {
     fn traits(&self) -> Traits {
         Traits {
             // The server runs as the user of the tests, and nothing stops the superuser.
-            // Version 3 of SFTP tells no inode, so a file of the same size, owner, mode and second is the same.
+            // Version 3 of SFTP reports no inode, so a file of the same size, owner, mode and second is the same.
             identity: false,
             permissions: !rustix::process::geteuid().is_root(),
             ..Traits::default()
         }
     }
 
-    /// Another host at the same port, whose key somebody has made known, with an empty directory.
+    /// Another host at the same port, whose key was made known, with an empty directory.
     async fn replace(&self) -> bool {
         let mut host = self.host.lock().unwrap();
         host.server.change_host_key();

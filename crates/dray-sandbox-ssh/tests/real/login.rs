@@ -94,7 +94,7 @@ async fn r_1_a_rebuilt_host_is_another_incarnation() {
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
     host.server.change_host_key();
-    // Somebody made the new key known on purpose.
+    // The new key was made known on purpose.
     std::fs::remove_file(host.control().join("known_hosts")).unwrap();
     assert_eq!(kind(backend.open(&handle).await), ErrorKind::SandboxGone);
     let new = backend.resolve(&host.address()).await.unwrap();

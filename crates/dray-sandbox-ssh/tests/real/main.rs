@@ -87,7 +87,7 @@ impl SshFixture {
         open(&self.backend(), &self.address()).await
     }
 
-    /// How often somebody logged in.
+    /// Number of logins.
     fn logins(&self) -> usize {
         self.server.log().matches("Accepted publickey").count()
     }

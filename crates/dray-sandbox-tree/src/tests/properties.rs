@@ -1,4 +1,4 @@
-//! What holds for every tar, also for those that nobody would write.
+//! What holds for every tar, also for those that no tool would write.
 
 use dray_sandbox::error::Error;
 use proptest::prelude::*;

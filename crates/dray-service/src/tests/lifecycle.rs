@@ -97,7 +97,7 @@ async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
     let (bus, probe) = (fixture.bus(), fixture.probe.clone());
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
-        // One try: a second one would meet nobody.
+        // One try: a second one would find no server.
         let meta = super::service::meta_for("acme", Duration::from_secs(5));
         call(&bus, &meta, "forever:").await
     });

@@ -1,4 +1,4 @@
-//! Applications by whatever they speak (quickapps 26).
+//! Applications by any protocol that they speak (quickapps 26).
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! A DIAL that answers as told and remembers what it was asked, and a storage that knows some files.
+//! A DIAL that answers from a script and records requests, and a storage that knows some files.
 
 use std::sync::{Arc, Mutex};
 

@@ -101,7 +101,7 @@ impl FilesFixture {
         asked
     }
 
-    /// The session `s` has a sandbox, and a chat when told so.
+    /// The session `s` has a sandbox, and optionally a chat.
     pub(super) async fn bind(&mut self, chat: bool) -> Asked<v1::ShowSessionRequest> {
         self.serve(move |request: &v1::ShowSessionRequest| {
             Ok(v1::Session {
@@ -200,7 +200,7 @@ impl FilesFixture {
         self.opened(TurnStart::default())
     }
 
-    /// A turn of the session `s` of somebody with a key.
+    /// A turn of the session `s` of a user with a key.
     pub(super) fn opened(&self, opening: TurnStart) -> Arc<TurnFiles> {
         let opening = TurnStart {
             session: "s".to_owned(),

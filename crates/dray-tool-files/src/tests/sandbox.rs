@@ -268,7 +268,7 @@ async fn a_fault_of_the_sandbox_is_reported_in_its_own_words() {
     );
 }
 
-/// Tells of uploads once their operation is among `ids`, which `Settle` hears of late.
+/// Reports uploads once their operation is among `ids`, which `Settle` hears of late.
 async fn settles(fixture: &mut FilesFixture, ids: Vec<(String, &'static str)>) {
     let waits = std::sync::atomic::AtomicU32::new(2);
     fixture

@@ -155,7 +155,7 @@ async fn r_8_a_file_touched_meanwhile_is_read_again_and_digested() {
         Change::Rewrite(other(5000)),
         Change::Rewrite(other(9000)),
         Change::Replace(other(5000)),
-        // The same bytes written again: nobody can tell that from others by the times.
+        // The same bytes written again: the times do not show it.
         Change::Rewrite(pattern(5000).into()),
     ] {
         let fixture = settled(Transport::Archive);

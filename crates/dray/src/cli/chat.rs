@@ -87,7 +87,10 @@ pub(crate) struct ChatArgs {
     pub(crate) timeout: u64,
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "what clap wants of a parser")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "clap requires this type of a parser"
+)]
 fn parse_secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     // The parsed arguments derive `Debug`; this type does not show its content there.
     Ok(Secret::new(text))
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_way_of_asking_is_refused() {
+    fn refuses_options_that_do_not_fit_together() {
         for words in [
             &["--deployment", "a"][..],
             &["--api-key", "k"],
