@@ -38,7 +38,7 @@ pub(crate) struct FetchOutcome {
 }
 
 impl FetchCommand {
-    /// Of this URL, with the environment of the world.
+    /// Of this URL, with the environment of the network.
     pub(crate) fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -56,7 +56,7 @@ impl FetchCommand {
         self
     }
 
-    /// Without a variable that the world sets.
+    /// Without a variable that the network sets.
     pub(crate) fn unset(mut self, variable: &str) -> Self {
         self.environment.push((variable.to_owned(), None));
         self

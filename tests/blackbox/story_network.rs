@@ -1,4 +1,4 @@
-//! A world of its own for each story: two namespaces and a cable, servers on both ends, counters that were seen to
+//! A network of its own for each story: two namespaces and a cable, servers on both ends, counters that were seen to
 //! count, and the verdict when the story is over.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const AT_ONCE: usize = 4;
 
 const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
 
-/// What is special about the world of a story.
+/// Settings of the network of a story.
 #[derive(Debug, Default)]
 pub(crate) struct StorySetup {
     /// Names that the name servers know; see `internet.py`.
@@ -38,7 +38,7 @@ pub(crate) struct StorySetup {
     pub(crate) openings: AllowedTraffic,
 }
 
-/// The running world.
+/// The running network.
 #[derive(Debug)]
 pub(crate) struct StoryNetwork {
     binary: PathBuf,
@@ -53,7 +53,7 @@ pub(crate) struct StoryNetwork {
     folder: TempDir,
 }
 
-/// Makes a world, proves that its counters count, runs the story, and demands that nothing forbidden was sent.
+/// Makes a network, proves that its counters count, runs the story, and demands that nothing forbidden was sent.
 pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwork)) {
     let wrong = findings(name, plan, story);
     assert!(
@@ -72,12 +72,12 @@ pub(crate) fn findings(
 ) -> Vec<String> {
     let binary = machine::require();
     namespace::sweep();
-    let world = StoryNetwork::new(binary, name, plan);
-    world.prove();
-    story(&world);
-    world.demand_silence();
-    let wrong = world.wrong.lock().unwrap().clone();
-    drop(world);
+    let story_network = StoryNetwork::new(binary, name, plan);
+    story_network.prove();
+    story(&story_network);
+    story_network.demand_silence();
+    let wrong = story_network.wrong.lock().unwrap().clone();
+    drop(story_network);
     wrong
 }
 
