@@ -22,7 +22,7 @@ pub struct HttpTimeouts {
     /// Longest silence inside a body, in either direction.
     pub idle: Duration,
     /// Longest wait from the last byte of a request to the head of the response.
-    pub response: Duration,
+    pub answer: Duration,
 }
 
 impl Default for HttpTimeouts {
@@ -30,7 +30,7 @@ impl Default for HttpTimeouts {
         Self {
             connect: Duration::from_secs(10),
             idle: Duration::from_secs(30),
-            response: Duration::from_mins(2),
+            answer: Duration::from_mins(2),
         }
     }
 }
@@ -135,7 +135,7 @@ impl HttpClient {
     #[must_use]
     pub const fn patient(mut self, idle: Duration, response: Duration) -> Self {
         self.limits.idle = idle;
-        self.limits.response = response;
+        self.limits.answer = response;
         self
     }
 

@@ -54,7 +54,7 @@ struct RequestBody {
 
 impl RequestBuilder {
     pub(crate) fn new(client: HttpClient, method: Method, url: &str) -> Self {
-        let answer_within = client.limits.response;
+        let answer_within = client.limits.answer;
         Self {
             client,
             method,

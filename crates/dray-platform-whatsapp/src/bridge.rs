@@ -108,7 +108,7 @@ impl BridgePlatform {
             return Err(wrong("base_url must be http on loopback"));
         }
         let limits = dray_http::HttpTimeouts {
-            response: options.answer_timeout.as_duration(),
+            answer: options.answer_timeout.as_duration(),
             ..dray_http::HttpTimeouts::default()
         };
         Ok(Self {

@@ -225,7 +225,7 @@ impl Engine {
         &self,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        timeout(self.options.response, asked)
+        timeout(self.options.answer, asked)
             .await
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no answer in time")))
     }

@@ -113,7 +113,7 @@ impl Engine {
             None => (cancelled(), true),
         };
         // The result is the failure above; a sink that cannot clean up in time reports that itself.
-        let _ = timeout(self.options.response, getting.sink.abort()).await;
+        let _ = timeout(self.options.answer, getting.sink.abort()).await;
         Err(TransferFailure {
             error,
             cancelled,
