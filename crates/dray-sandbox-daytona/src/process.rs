@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, quote};
+use dray_sandbox_exec::{Arguments, Channel, Exec, CommandExit, RunningCommand, quote};
 use dray_sandbox_hosted::{Provider as _, unanswered};
 use serde::Deserialize;
 use serde_json::json;
@@ -56,7 +56,7 @@ impl Exec for Processes {
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let command = command(&argv)?;
         let longest = self.link.control.config.command_timeout.as_duration();
         let request = self
@@ -77,12 +77,12 @@ impl Exec for Processes {
         })?;
         let mut output = executed.result.into_bytes();
         output.truncate(MAX_OUTPUT_BYTES);
-        let exit = Exit {
+        let exit = CommandExit {
             status: executed.exit_code,
             // Both outputs came as one text, so errors are in stdout.
             stderr: String::new(),
         };
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: Body::from_bytes(output),
             end: Box::pin(async { Ok(exit) }),
         })

@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 use crate::client::Client;
 use crate::fault;
 
-use end::{End, EngineCommand};
-use output::Streams;
+use end::{EngineCommand, SupervisedEnd};
+use output::CommandStreams;
 
 /// Bytes that are read concurrently.
 const PIPE_CAPACITY_BYTES: usize = 256 * 1024;
@@ -106,10 +106,10 @@ impl Exec for DockerExec {
             id: id.clone(),
         };
         let command = self.supervisor.watch(&mark, control);
-        let end = End::new(Arc::clone(&self.client), id.clone(), command);
+        let end = SupervisedEnd::new(Arc::clone(&self.client), id.clone(), command);
         let guard = end.guard();
         let (output, input) = start(&self.client, &id).await?;
-        let streams = Streams::new(output, input, stdin, end.clone());
+        let streams = CommandStreams::new(output, input, stdin, end.clone());
         let stderr = streams.stderr();
         let stdout = streams.into_body(end.guard());
         Ok(RunningCommand {

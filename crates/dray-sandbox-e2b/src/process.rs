@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dray_http::HttpResponse;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, StderrTail};
+use dray_sandbox_exec::{Arguments, Channel, Exec, CommandExit, RunningCommand, StderrTail};
 use dray_sandbox_hosted::{Provider as _, Refusal as _, unanswered};
 use futures_util::stream;
 use serde::Deserialize;
@@ -93,7 +93,7 @@ impl Exec for Processes {
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let start = start(argv)?;
         let request = self
             .link
@@ -136,7 +136,7 @@ impl Exec for Processes {
             }
         });
         let first = stream::iter(first.filter(|piece| !piece.is_empty()).map(Ok));
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: Body::new(futures_util::StreamExt::chain(first, rest)),
             end: Box::pin(async {
                 ended.await.map_err(|_| {
@@ -211,7 +211,7 @@ struct ProcessOutput {
     frames: Frames,
     stderr: StderrTail,
     process: RunningProcess,
-    told: Option<oneshot::Sender<Exit>>,
+    told: Option<oneshot::Sender<CommandExit>>,
 }
 
 impl ProcessOutput {
@@ -268,7 +268,7 @@ impl ProcessOutput {
 }
 
 impl EndEvent {
-    fn into_exit(self, mut stderr: String) -> Exit {
+    fn into_exit(self, mut stderr: String) -> CommandExit {
         if !self.error.is_empty() {
             stderr.push('\n');
             stderr.push_str(&self.error);
@@ -276,7 +276,7 @@ impl EndEvent {
         // A killed command has the signal in words and no exit code, or -1; 137 is what a shell gives for it.
         let killed = self.exit_code < 0 || self.status.starts_with("signal:");
         let status = if killed { 137 } else { self.exit_code };
-        Exit { status, stderr }
+        CommandExit { status, stderr }
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::channel::{Arguments, Channel, CommandExit, Exec, RunningCommand};
-use super::pipes::{Group, Killer, ProcessPipes};
+use super::pipes::{GroupKiller, ProcessGroup, ProcessPipes};
 
 /// Directories in which programs are searched unless the environment of the command sets others.
 pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -113,7 +113,7 @@ impl LocalExec {
             .envs(&self.environment)
             // A group of its own can be killed with all that the command started (sandbox-transfer 1.6).
             .process_group(0)
-            // Only the leader; `Killer` covers the rest of the group.
+            // Only the leader; `GroupKiller` covers the rest of the group.
             .kill_on_drop(true)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -138,8 +138,8 @@ impl Exec for LocalExec {
             None => Stdio::null(),
         });
         let mut child = command.spawn().map_err(|error| self.not_started(error))?;
-        let group = Arc::new(Group::of(&child));
-        let killer = Killer::new(Arc::clone(&group));
+        let group = Arc::new(ProcessGroup::of(&child));
+        let killer = GroupKiller::new(Arc::clone(&group));
         let pipes = ProcessPipes::start(&mut child, stdin, self.channel.input_end, &group);
         let stdout = child
             .stdout
@@ -147,7 +147,7 @@ impl Exec for LocalExec {
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "no stdout"))?;
         let failure = self.failure;
         Ok(RunningCommand {
-            stdout: output(stdout, Killer::new(group), self.channel.longest_output),
+            stdout: output(stdout, GroupKiller::new(group), self.channel.longest_output),
             end: Box::pin(ended(child, killer, pipes, failure)),
         })
     }
@@ -168,7 +168,7 @@ impl LocalExec {
 }
 
 /// Output up to its end, or up to the limit of the channel.
-fn output(stdout: ChildStdout, killer: Killer, longest: Option<usize>) -> Body {
+fn output(stdout: ChildStdout, killer: GroupKiller, longest: Option<usize>) -> Body {
     let state = (stdout, killer, BytesMut::new(), longest);
     Body::new(stream::try_unfold(
         state,
@@ -199,7 +199,7 @@ fn output(stdout: ChildStdout, killer: Killer, longest: Option<usize>) -> Body {
 
 async fn ended(
     mut child: Child,
-    mut killer: Killer,
+    mut killer: GroupKiller,
     mut pipes: ProcessPipes,
     failure: Option<Failure>,
 ) -> Result<CommandExit, Error> {

@@ -8,7 +8,7 @@ use futures_util::stream;
 
 use super::channel::Exec;
 use super::files::ExecFiles;
-use super::input::{Input, base64_lines};
+use super::input::{WatchedInput, base64_lines};
 use super::stream::{Stream, StreamEvent};
 
 impl<E: Exec + 'static> ExecFiles<E> {
@@ -45,7 +45,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 "the channel takes no stream",
             ));
         }
-        let (input, body) = Input::watch(tar);
+        let (input, body) = WatchedInput::watch(tar);
         let (coding, body): (&[u8], Body) = if channel.binary_input {
             (b"raw", body)
         } else {

@@ -11,7 +11,9 @@ use dray_sandbox::metadata::Fingerprint;
 
 use super::channel::Exec;
 use super::files::{ExecFiles, yes_or_no};
-use super::input::{Input, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks};
+use super::input::{
+    WatchedInput, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks,
+};
 use super::probe::free;
 use super::read::is_text;
 use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, weight};
@@ -96,7 +98,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         if !channel.input {
             return self.write_arguments(write, body).await.map(|()| None);
         }
-        let (input, body) = Input::watch(body);
+        let (input, body) = WatchedInput::watch(body);
         let (coding, length, body) = if text {
             let (helps, body) = match input.guard(sample(body)).await? {
                 // Without an end of input the length must be known, and that of gzip is not.

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::identity::{self, HostLookup};
 use crate::link::HostLink;
-use crate::sftp::{self, Lease, Pool};
+use crate::sftp::{self, ChannelLease, Pool};
 use crate::shell::Shell;
 
 /// Files of one host, over SFTP where it is offered, else over commands.
@@ -68,7 +68,7 @@ impl SshSandbox {
     }
 
     /// A channel to the incarnation that was opened, which is checked again after every new connection.
-    async fn sftp(&self) -> Result<Lease, Error> {
+    async fn sftp(&self) -> Result<ChannelLease, Error> {
         // First the lease, which may connect and so raise the generation that the check looks at.
         let lease = self.pool.lease().await?;
         self.check().await?;
@@ -190,7 +190,7 @@ impl Sandbox for SshSandbox {
         // A dropped upload may still be writing on the host, and would write over what comes now.
         self.link.aftermath().settle().await;
         if write.transport == Transport::Sftp {
-            let upload = sftp::Upload {
+            let upload = sftp::UploadTarget {
                 path: write.path,
                 size: write.size,
                 offset: write.offset,

@@ -221,7 +221,7 @@ impl Engine {
     }
 
     /// Limits the wait for a response that is not a stream.
-    pub(super) async fn response<T>(
+    pub(super) async fn answer<T>(
         &self,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {

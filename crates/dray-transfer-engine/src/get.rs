@@ -322,7 +322,9 @@ impl GetOperation<'_> {
         } = &partial;
         let (engine, path) = (self.engine, self.path);
         // The state is read before any digest is compared: a file that was touched is changed, not damaged.
-        if let IntegrityBaseline::Settled(state) | IntegrityBaseline::Watched(state, _) = before {
+        if let IntegrityBaseline::Unchanged(state)
+        | IntegrityBaseline::UnchangedWithDigest(state, _) = before
+        {
             let unchanged = self
                 .with_retries(|| engine.unchanged(&file.real_path, state))
                 .await?;
@@ -330,7 +332,7 @@ impl GetOperation<'_> {
                 return Err(changed("the file was touched while it was read").into());
             }
             let digest = match before {
-                IntegrityBaseline::Watched(_, digest) => digest.as_ref(),
+                IntegrityBaseline::UnchangedWithDigest(_, digest) => digest.as_ref(),
                 _ => None,
             };
             return match prove::judge_watched(digest, seen) {

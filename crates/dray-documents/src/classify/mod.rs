@@ -160,15 +160,15 @@ pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
 /// are (read-attachment 5.1).
 fn kind_of_content(content: ContentKind) -> Kind {
     match content {
-        ContentKind::Image(ImageKind::Other) => Kind::Binary,
+        ContentKind::Image(ImageKind::Other)
+        | ContentKind::Video(_)
+        | ContentKind::Audio(_)
+        | ContentKind::Executable(_)
+        | ContentKind::Binary => Kind::Binary,
         ContentKind::Image(_) => Kind::Image,
         ContentKind::Document(_) => Kind::Document,
         ContentKind::Archive(_) => Kind::Archive,
         ContentKind::Text | ContentKind::Empty => Kind::Text,
-        ContentKind::Video(_)
-        | ContentKind::Audio(_)
-        | ContentKind::Executable(_)
-        | ContentKind::Binary => Kind::Binary,
     }
 }
 

@@ -9,7 +9,7 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::handle::Handle;
 use dray_sandbox::metadata::{
-    Entry, FakeState, FileKind, Fingerprint, Listing, Metadata, Probe, Transport,
+    Entry, FileKind, Fingerprint, Listing, Metadata, Probe, State, Transport,
 };
 use dray_sandbox::path::SandboxPath;
 use dray_sandbox_tree::{self as tree, Kind, Limits, Members as _, Owner, Reader, Walk};
@@ -177,7 +177,7 @@ impl Sandbox for Fake {
         }
     }
 
-    async fn state(&self, path: &SandboxPath) -> Result<FakeState, Error> {
+    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
         let fault = self.call(Call::State, Some(path)).await?;
         let state = self.state();
         let Some(settled) = state.settled else {
@@ -193,7 +193,7 @@ impl Sandbox for Fake {
             Fault::Size(size) => size,
             _ => node.content.len() as u64,
         };
-        Ok(FakeState {
+        Ok(State {
             kind: node.kind,
             identity: (1, node.inode),
             size,

@@ -13,7 +13,9 @@ use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
-use super::{CommandExit, Exec, Nonce, PersistentShell, Reply, Shell, answer, find, last_line};
+use super::{
+    CommandExit, Exec, Nonce, PersistentShell, Reply, ShellProcess, answer, find, last_line,
+};
 
 impl PersistentShell {
     /// Sends a request whose script reads all of `input` and no byte more to the waiting shell, or to a new one. A
@@ -31,7 +33,7 @@ impl PersistentShell {
         limit: usize,
     ) -> Result<Reply, Error> {
         let nonce = Nonce::new();
-        let line = |shell: &mut Shell| shell.line_with_input(script, &nonce, arguments);
+        let line = |shell: &mut ShellProcess| shell.line_with_input(script, &nonce, arguments);
         let mut shell = self.begin(exec, line).await?;
         let mut output = Vec::new();
         let mut feeding = pin!(feed(shell.input.clone(), input));
@@ -77,7 +79,7 @@ impl PersistentShell {
     }
 }
 
-impl Shell {
+impl ShellProcess {
     /// The line whose script reads the shell's input, with the loop that discards the rest of it.
     fn line_with_input(
         &mut self,

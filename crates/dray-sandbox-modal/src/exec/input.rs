@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use crate::fault;
 use crate::retry::RequestRetries;
-use crate::router::{Access, Router};
+use crate::router::{Router, RouterAccess};
 use crate::wire::{
     EmptyMessage, ExecWaitResponse, StdinPiece, StdinStart, StdinStatus, StdinWrite, StreamPayload,
 };
@@ -137,7 +137,7 @@ impl CommandInput {
     /// One stream, from an offset on.
     async fn stream(
         &mut self,
-        access: &Access,
+        access: &RouterAccess,
         offset: u64,
         throttles: u32,
     ) -> Result<InputEnd, Error> {

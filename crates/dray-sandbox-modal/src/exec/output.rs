@@ -9,7 +9,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::fault;
 use crate::retry::RequestRetries;
-use crate::router::{Access, Router};
+use crate::router::{Router, RouterAccess};
 use crate::wire::{StdioPiece, StdioRead};
 
 const OUTPUT_CONTEXT: &str = "reading the output of a command";
@@ -21,7 +21,7 @@ pub(super) struct CommandOutput {
     descriptor: i32,
     /// Bytes that were handed on.
     offset: u64,
-    open: Option<(Streaming<StdioPiece>, Arc<Access>)>,
+    open: Option<(Streaming<StdioPiece>, Arc<RouterAccess>)>,
     retry: RequestRetries,
     renewed: bool,
 }
@@ -64,7 +64,7 @@ impl CommandOutput {
         }
     }
 
-    async fn piece(&mut self, access: &Arc<Access>) -> Result<Option<Bytes>, Status> {
+    async fn piece(&mut self, access: &Arc<RouterAccess>) -> Result<Option<Bytes>, Status> {
         if self.open.is_none() {
             let read = StdioRead {
                 task_id: self.router.task_id().to_owned(),
@@ -83,7 +83,7 @@ impl CommandOutput {
     }
 
     /// Makes ready for another try, or fails.
-    async fn recover(&mut self, access: &Access, status: Status) -> Result<(), Error> {
+    async fn recover(&mut self, access: &RouterAccess, status: Status) -> Result<(), Error> {
         self.open = None;
         if status.code() == Code::Unauthenticated && !self.renewed {
             self.renewed = true;
