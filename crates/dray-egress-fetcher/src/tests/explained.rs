@@ -237,7 +237,7 @@ async fn the_reply_names_the_setting_and_its_origin_but_no_address_and_no_query(
         (scheme.setting.as_str(), scheme.origin.as_str()),
         ("egress-fetcher.https_only", "option")
     );
-    let fault: Fault = reply.fault.clone().unwrap().try_into().unwrap();
+    let fault: Fault = reply.fault.clone().unwrap().into();
     let fetched = service
         .call(&fetch_request("http://inside.example.org/a?token=hunter2"))
         .await;

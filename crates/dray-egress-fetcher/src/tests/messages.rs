@@ -160,10 +160,9 @@ async fn section_17_redirect_sentences() {
 #[tokio::test(start_paused = true)]
 async fn section_17_network_sentences() {
     let fixture = FetcherFixture::default();
+    let network = &fixture.fake_network;
     let say = |error| {
-        fixture
-            .fake_network
-            .set_dns_answers("files.example.org", vec![Err(error)]);
+        network.set_dns_answers("files.example.org", vec![Err(error)]);
     };
     say(DnsError::NotFound);
     check(
@@ -177,20 +176,14 @@ async fn section_17_network_sentences() {
         "dns_failure",
         &format!("{FAILURE_PREFIX} Its host could not be resolved at the moment."),
     );
-    fixture
-        .fake_network
-        .name("files.example.org", &[PUBLIC_ADDRESS]);
-    fixture
-        .fake_network
-        .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    network.name("files.example.org", &[PUBLIC_ADDRESS]);
+    network.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     check(
         &fixture.fetch(SECRET_URL).await,
         "connect_failed",
         &format!("{FAILURE_PREFIX} The server could not be reached."),
     );
-    fixture
-        .fake_network
-        .peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    network.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     check(
         &fixture.fetch(SECRET_URL).await,
         "timeout",
@@ -205,11 +198,9 @@ async fn section_17_network_sentences() {
         "deadline_expired",
         "External URL http://files.example.org/a.txt timed out. It was not fetched before its deadline.",
     );
-    fixture
-        .fake_network
-        .peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
+    network.peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
     check(&fixture.fetch(SECRET_URL).await, "internal", FAILURE_PREFIX);
-    fixture.fake_network.peer(
+    network.peer(
         PUBLIC_ADDRESS,
         443,
         FakePeer::Tls(
