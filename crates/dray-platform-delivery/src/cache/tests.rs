@@ -68,10 +68,10 @@ async fn replica(
     let mut options = dray_store::embedded::serving_options(folder).unwrap();
     change(&mut options);
     let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
-    desk(&fixture.bus, store, &fixture.clock)
+    replica_over(&fixture.bus, store, &fixture.clock)
 }
 
-fn desk(bus: &Bus, store: Store, clock: &Clock) -> DeliveryService {
+fn replica_over(bus: &Bus, store: Store, clock: &Clock) -> DeliveryService {
     let cx = ServiceContext::new(bus.clone(), store, clock.clone());
     DeliveryService::new(Config::default(), AccountRegistry::new([]), &cx)
 }
@@ -84,10 +84,10 @@ async fn what_was_delivered_goes_an_hour_after_its_last_use() {
     let report = fixture.delivered(&work("d", &[&claim])).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     fixture.clock.advance(ONE_MINUTE * 59);
-    let swept = fixture.desk.sweeper.sweep_cache().await.unwrap();
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.bytes), (0, 1, 1));
     fixture.clock.advance(ONE_MINUTE);
-    let swept = fixture.desk.sweeper.sweep_cache().await.unwrap();
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.freed), (1, 0, 1));
     assert_eq!(left(&fixture).await, Vec::<String>::new());
 }
@@ -98,11 +98,17 @@ async fn content_never_used_goes_after_an_hour_and_finished_content_never() {
     let kept = fixture.claim("kept.txt", b"kept").await;
     cached(&fixture.store, "a.txt", b"a").await;
     fixture.clock.advance(ONE_MINUTE * 64);
-    assert_eq!(fixture.desk.sweeper.sweep_cache().await.unwrap().objects, 1);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().objects,
+        1
+    );
     fixture.clock.advance(ONE_MINUTE);
-    assert_eq!(fixture.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
     fixture.clock.advance(ONE_MINUTE * 60 * 24 * 10);
-    fixture.desk.sweeper.sweep_cache().await.unwrap();
+    fixture.replica.sweeper.sweep_cache().await.unwrap();
     let found = fixture.store.find(&tenant(), kept.artifact.sha256).await;
     assert_eq!(found.unwrap(), Some(4));
 }
@@ -117,12 +123,15 @@ async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
     fixture.deliver(&work("d", &[&claim])).await.unwrap();
     fixture.clock.advance(ONE_MINUTE * 60 * 20);
     fixture.restart();
-    let swept = fixture.desk.sweeper.sweep_cache().await.unwrap();
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (0, 1), "the record says so");
     fixture.go_on("d").await.unwrap();
     assert_eq!(states(&fixture.record("d").await), [FileState::Delivered]);
     fixture.clock.advance(ONE_MINUTE * 60);
-    assert_eq!(fixture.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
 }
 
 #[tokio::test]
@@ -138,10 +147,13 @@ async fn a_link_keeps_its_object_as_long_as_it_lives() {
         "the link promises a day, not the hour of the cache"
     );
     fixture.clock.advance(ONE_MINUTE * (60 * 24 - 1));
-    let swept = fixture.desk.sweeper.sweep_cache().await.unwrap();
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.objects, swept.held), (1, 5));
     fixture.clock.advance(ONE_MINUTE);
-    assert_eq!(fixture.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
 }
 
 #[tokio::test]
@@ -196,7 +208,7 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
         ..options
     };
     let store = Store::open(&behind, fixture.clock.clone()).await.unwrap();
-    let cut = desk(&fixture.bus, store, &fixture.clock);
+    let cut = replica_over(&fixture.bus, store, &fixture.clock);
     // The store dies over the third object, and fails every later request.
     let deletes = std::sync::atomic::AtomicU32::new(0);
     proxy.add(FaultRule::new(S3Fault::Down, move |parts| {
@@ -229,7 +241,7 @@ async fn two_replicas_that_sweep_concurrently_do_what_one_does() {
     let folder = fixture.folder().join("s3");
     let other = replica(&fixture, &folder, |_| {}).await;
     let (one, two) = tokio::join!(
-        fixture.desk.sweeper.sweep_cache(),
+        fixture.replica.sweeper.sweep_cache(),
         other.sweeper.sweep_cache()
     );
     for swept in [one.unwrap(), two.unwrap()] {
@@ -252,10 +264,10 @@ async fn one_replica_at_a_time_takes_its_turn() {
         .await
         .unwrap()
         .unwrap();
-    fixture.desk.sweeper.take_turn().await;
+    fixture.replica.sweeper.take_turn().await;
     assert_eq!(left(&fixture).await.len(), 1, "another one has the turn");
     held.release().await;
-    fixture.desk.sweeper.take_turn().await;
+    fixture.replica.sweeper.take_turn().await;
     assert_eq!(left(&fixture).await.len(), 0);
 }
 
@@ -265,7 +277,7 @@ async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
     let early = cached(&fixture.store, "early", b"e").await;
     fixture.clock.advance(ONE_MINUTE * 6);
     fixture
-        .desk
+        .replica
         .sweeper
         .gatherings
         .begin("acme.d", ONE_MINUTE * 600)
@@ -273,12 +285,15 @@ async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
         .unwrap();
     let first = cached(&fixture.store, "first", b"first").await;
     fixture.clock.advance(ONE_MINUTE * 120);
-    let swept = fixture.desk.sweeper.sweep_cache().await.unwrap();
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (1, 5), "{swept:?}");
     assert_eq!(left(&fixture).await, keys(&[&first]));
     assert_ne!(keys(&[&early]), keys(&[&first]));
-    fixture.desk.sweeper.gatherings.end("acme.d").await;
-    assert_eq!(fixture.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
+    fixture.replica.sweeper.gatherings.end("acme.d").await;
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
 }
 
 #[tokio::test]
@@ -297,17 +312,17 @@ async fn gathering_several_paths_is_noted_and_over_with_the_record() {
     let meta = fixture.meta("d");
     let cancel = CancellationToken::new();
     fixture
-        .desk
+        .replica
         .gatherer
         .send(&meta, &request, 1, 1, &cancel)
         .await
         .unwrap();
     assert_eq!(
-        fixture.desk.sweeper.gatherings.since_ms().await.unwrap(),
+        fixture.replica.sweeper.gatherings.since_ms().await.unwrap(),
         u64::MAX
     );
     fixture.clock.advance(ONE_MINUTE * 600);
-    let swept = fixture.desk.sweeper.sweep_cache().await.unwrap();
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.objects, swept.held), (2, 2), "the record needs them");
 }
 
@@ -321,7 +336,7 @@ async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
         ..v1::SendFileRequested::default()
     };
     let kept = fixture
-        .desk
+        .replica
         .intake
         .claims
         .with_kept_claims(&fixture.meta("d"), &request)
@@ -333,7 +348,10 @@ async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
         (claim.artifact, None)
     );
     fixture.clock.advance(ONE_MINUTE * 60 * 20);
-    assert_eq!(fixture.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
     let report = fixture.delivered(&work("d", &[&kept])).await;
     assert_eq!(states(&report), [FileState::Delivered]);
 }
@@ -354,7 +372,7 @@ async fn resent(fixture: &DeliveryFixture) -> Result<v1::DeliveryAccepted, Deliv
         ..v1::ResendRequest::default()
     };
     fixture
-        .desk
+        .replica
         .receipts
         .resend(&fixture.meta("again"), &request)
         .await
@@ -369,7 +387,7 @@ async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() 
         .await;
         failed(&fixture, path).await;
         fixture.clock.advance(ONE_MINUTE * minutes);
-        fixture.desk.sweeper.sweep_cache().await.unwrap();
+        fixture.replica.sweeper.sweep_cache().await.unwrap();
         let accepted = resent(&fixture).await;
         if known {
             assert_eq!(accepted.unwrap().delivery_id, "again");
@@ -409,11 +427,11 @@ async fn nothing_is_removed_while_the_needs_are_unknown() {
         "test",
     );
     let empty = Bus::in_process(fixture.clock.clone(), &meter);
-    let blind = desk(&empty, fixture.store.clone(), &fixture.clock);
+    let blind = replica_over(&empty, fixture.store.clone(), &fixture.clock);
     let swept = blind.sweeper.sweep_cache().await;
     assert!(matches!(swept, Err(SweepError::Records(_))), "{swept:?}");
     assert_eq!(left(&fixture).await, keys(&[&claim]));
-    let seeing = fixture.desk.sweeper.sweep_cache().await.unwrap();
+    let seeing = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!(
         seeing,
         SweepReport {
@@ -426,7 +444,7 @@ async fn nothing_is_removed_while_the_needs_are_unknown() {
     let key = records::record_key(&tenant(), &OperationId::new("d").unwrap());
     assert!(
         fixture
-            .desk
+            .replica
             .receipts
             .log
             .records

@@ -196,7 +196,7 @@ async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
     let report = DeliveryRecord::begin(&meta, deliver, begun_at_ms, 86_400_000);
     let key = crate::records::record_key(&tenant(), &meta.operation);
     fixture
-        .desk
+        .replica
         .receipts
         .log
         .records

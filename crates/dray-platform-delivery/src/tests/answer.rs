@@ -48,7 +48,7 @@ async fn r_4_tags_become_files_and_what_is_missing_is_reported() {
     let said =
         text("Here: MEDIA:/w/a.pdf and MEDIA:/w/b c.pdf, not MEDIA:/w/none.pdf [[as_document]]");
     let reply = fixture
-        .desk
+        .replica
         .texts
         .send_text(&fixture.meta("d1"), &said)
         .await
@@ -73,7 +73,7 @@ async fn r_4_tags_become_files_and_what_is_missing_is_reported() {
 async fn a_text_without_tags_sends_nothing() {
     let fixture = fixture().await;
     let reply = fixture
-        .desk
+        .replica
         .texts
         .send_text(&fixture.meta("d1"), &text("Done."))
         .await
@@ -95,11 +95,11 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
         ..v1::SendFileRequested::default()
     };
     let meta = fixture.meta("d1");
-    fixture.desk.intake.accept(&meta, &tool).await.unwrap();
-    fixture.desk.texts.note_turn(&meta, &tool).await;
+    fixture.replica.intake.accept(&meta, &tool).await.unwrap();
+    fixture.replica.texts.note_turn(&meta, &tool).await;
     let said = text("MEDIA:/w/a.pdf");
     let reply = fixture
-        .desk
+        .replica
         .texts
         .send_text(&fixture.meta("d2"), &said)
         .await
@@ -110,7 +110,7 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
         ..said.clone()
     };
     let reply = fixture
-        .desk
+        .replica
         .texts
         .send_text(&fixture.meta("d3"), &other_turn)
         .await
@@ -122,7 +122,7 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
     let _workers = QueueWorkers::start(&fixture);
     over(&fixture, "d1").await;
     let reply = fixture
-        .desk
+        .replica
         .texts
         .send_text(&fixture.meta("d4"), &said)
         .await
@@ -136,7 +136,12 @@ async fn a_long_text_is_read_from_the_store_and_returned_through_it() {
     let long = long_text();
     let request = stored_text(&fixture, long.as_bytes()).await;
     let meta = fixture.meta("d1");
-    let reply = fixture.desk.texts.send_text(&meta, &request).await.unwrap();
+    let reply = fixture
+        .replica
+        .texts
+        .send_text(&meta, &request)
+        .await
+        .unwrap();
     assert_eq!(
         (reply.text.as_str(), reply.delivery_id.as_str()),
         ("", "d1")
@@ -159,7 +164,7 @@ async fn a_short_stored_text_is_returned_in_the_message() {
     let fixture = fixture().await;
     let request = stored_text(&fixture, b"Done.").await;
     let reply = fixture
-        .desk
+        .replica
         .texts
         .send_text(&fixture.meta("d1"), &request)
         .await;
@@ -183,7 +188,7 @@ async fn a_text_that_breaks_the_contract_is_refused() {
     ];
     for (request, field) in requests {
         let failure = fixture
-            .desk
+            .replica
             .texts
             .send_text(&fixture.meta("d1"), &request)
             .await;
@@ -201,7 +206,7 @@ async fn a_stored_text_of_another_tenant_is_refused() {
     let artifact = request.text_claim.as_mut().unwrap().artifact.as_mut();
     artifact.unwrap().tenant = "other".to_owned();
     let failure = fixture
-        .desk
+        .replica
         .texts
         .send_text(&fixture.meta("d1"), &request)
         .await;

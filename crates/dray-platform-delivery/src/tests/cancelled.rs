@@ -22,16 +22,16 @@ async fn cancel(
         delivery_id: id.to_owned(),
         session: session.to_owned(),
     };
-    let context = &fixture.desk.intake.context;
+    let context = &fixture.replica.intake.context;
     let meta = fixture.meta("cancel");
     fixture
-        .desk
+        .replica
         .reconciler
         .cancel(context, &meta, &request)
         .await
 }
 
-fn is_not_found(result: Result<v1::DeliveryReport, DeliveryError>) -> bool {
+fn is_not_found(result: &Result<v1::DeliveryReport, DeliveryError>) -> bool {
     matches!(result, Err(DeliveryError::NotFound(_)))
 }
 
@@ -46,8 +46,8 @@ async fn a_waiting_delivery_that_is_cancelled_is_never_sent() {
         .await;
     let waiting = fixture.deliver(&work).await.unwrap();
     assert!(matches!(waiting, WorkEnd::Waiting(_)));
-    assert!(is_not_found(cancel(&fixture, "d1", "another").await));
-    assert!(is_not_found(cancel(&fixture, "d2", "s").await));
+    assert!(is_not_found(&cancel(&fixture, "d1", "another").await));
+    assert!(is_not_found(&cancel(&fixture, "d2", "s").await));
     let report = cancel(&fixture, "d1", "s").await.unwrap();
     assert!(report.finished && report.cancelled && !report.success);
     let record = fixture.record("d1").await;
@@ -105,7 +105,12 @@ async fn a_delivery_is_cancelled_while_its_files_are_not_stored() {
         ..v1::SendFileRequested::default()
     };
     let meta = fixture.meta("d1");
-    fixture.desk.intake.accept(&meta, &request).await.unwrap();
+    fixture
+        .replica
+        .intake
+        .accept(&meta, &request)
+        .await
+        .unwrap();
     let report = eventually("the work to begin", async || {
         cancel(&fixture, "d1", "s").await.ok()
     })

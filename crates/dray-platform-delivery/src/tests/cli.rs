@@ -22,8 +22,8 @@ fn with_cli(fixture: &mut DeliveryFixture, fallbacks: Vec<std::path::PathBuf>) {
         "cli",
         Arc::new(CliAccount::new(fallbacks)),
     )]);
-    fixture.desk = Arc::new(DeliveryService::new(
-        fixture.desk.inbound.config.as_ref().clone(),
+    fixture.replica = Arc::new(DeliveryService::new(
+        fixture.replica.inbound.config.as_ref().clone(),
         accounts,
         &cx,
     ));
@@ -130,7 +130,7 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
     let meta = fixture.meta("d");
     let key = crate::records::record_key(&meta.tenant, &meta.operation);
     let mut held = fixture
-        .desk
+        .replica
         .receipts
         .log
         .records
@@ -147,7 +147,7 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
         .steps
         .insert(0, step.deny().begin(fixture.clock.now_ms()).into());
     fixture
-        .desk
+        .replica
         .receipts
         .log
         .records

@@ -54,7 +54,7 @@ pub(crate) async fn provisioned(clock: &Clock) -> Bus {
 }
 
 pub(crate) struct DeliveryFixture {
-    pub(crate) desk: Arc<DeliveryService>,
+    pub(crate) replica: Arc<DeliveryService>,
     pub(crate) fake: Arc<FakePlatform>,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
@@ -107,7 +107,7 @@ impl DeliveryFixture {
         let cx = context(&bus, &store, &clock);
         let accounts = accounts(&fake);
         Self {
-            desk: quick(config, accounts, &cx),
+            replica: quick(config, accounts, &cx),
             sandbox: FakeSandbox::start(&bus).await,
             fake,
             bus,
@@ -122,7 +122,7 @@ impl DeliveryFixture {
     pub(crate) fn restart(&mut self) {
         let cx = context(&self.bus, &self.store, &self.clock);
         let accounts = accounts(&self.fake);
-        self.desk = quick(self.desk.inbound.config.as_ref().clone(), accounts, &cx);
+        self.replica = quick(self.replica.inbound.config.as_ref().clone(), accounts, &cx);
     }
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {
@@ -163,7 +163,7 @@ impl DeliveryFixture {
     /// Does this work once.
     pub(crate) async fn deliver(&self, start: &DeliveryStart) -> Result<WorkEnd, DeliveryError> {
         let cancel = CancellationToken::new();
-        self.desk
+        self.replica
             .sender
             .deliver(&self.meta(&start.delivery_id), &start_work(start), &cancel)
             .await
@@ -192,8 +192,8 @@ impl DeliveryFixture {
 
     /// What the reconciler publishes now.
     pub(crate) async fn sweep(&self) {
-        self.desk.receipts.log.index.refresh().await.unwrap();
-        self.desk
+        self.replica.receipts.log.index.refresh().await.unwrap();
+        self.replica
             .reconciler
             .sweep(&mut RecentPublishes::new())
             .await;
@@ -201,7 +201,7 @@ impl DeliveryFixture {
 
     pub(crate) async fn record(&self, id: &str) -> DeliveryRecord {
         let key = crate::records::record_key(&tenant(), &OperationId::new(id).unwrap());
-        self.desk
+        self.replica
             .receipts
             .log
             .records
@@ -218,7 +218,7 @@ impl DeliveryFixture {
         let meta = crate::reconciler::round_meta(&report).unwrap();
         let work = crate::reconciler::round_work(&report);
         let cancel = CancellationToken::new();
-        self.desk.sender.deliver(&meta, &work, &cancel).await
+        self.replica.sender.deliver(&meta, &work, &cancel).await
     }
 
     /// Operations of the work in the stream, of all queues.

@@ -45,8 +45,8 @@ async fn fixture(change: impl FnOnce(&mut Config)) -> DeliveryFixture {
 
 fn door(fixture: &DeliveryFixture) -> DurableInboundSink {
     DurableInboundSink {
-        service: Arc::clone(&fixture.desk.inbound),
-        account: fixture.desk.inbound.accounts.named("bot").unwrap(),
+        service: Arc::clone(&fixture.replica.inbound),
+        account: fixture.replica.inbound.accounts.named("bot").unwrap(),
     }
 }
 
@@ -78,7 +78,7 @@ async fn receive(
         .unwrap();
     let cancel = CancellationToken::new();
     fixture
-        .desk
+        .replica
         .inbound
         .receiver
         .receive(&meta, &work, (1, attempt), &cancel)
@@ -217,7 +217,7 @@ async fn a_chat_without_a_session_is_waited_for_and_then_reported() {
     let (meta, notice) = &notices[0];
     let cancel = CancellationToken::new();
     fixture
-        .desk
+        .replica
         .sender
         .deliver(meta, notice, &cancel)
         .await
@@ -258,7 +258,7 @@ fn post(path: &str, body: &str) -> axum::http::request::Builder {
 }
 
 async fn ask(fixture: &DeliveryFixture, request: Request<Body>) -> (StatusCode, serde_json::Value) {
-    let answer = listener::inbound_router(Arc::clone(&fixture.desk.inbound))
+    let answer = listener::inbound_router(Arc::clone(&fixture.replica.inbound))
         .oneshot(request)
         .await
         .unwrap();
@@ -312,7 +312,7 @@ async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
     let fixture =
         fixture(|config| config.upload_origins = vec!["https://app.example".to_owned()]).await;
     let headers = |request: Request<Body>| async {
-        let router = listener::inbound_router(Arc::clone(&fixture.desk.inbound));
+        let router = listener::inbound_router(Arc::clone(&fixture.replica.inbound));
         let answer = router.oneshot(request).await.unwrap();
         let of = |name: &str| Some(answer.headers().get(name)?.to_str().unwrap().to_owned());
         (

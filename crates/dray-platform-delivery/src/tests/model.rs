@@ -55,10 +55,10 @@ async fn to_the_end(fixture: &mut DeliveryFixture, id: &str) {
             continue;
         }
         fixture.clock.advance(Duration::from_mins(100));
-        let account = fixture.desk.inbound.accounts.named("bot").unwrap();
-        fixture.desk.receipts.log.index.refresh().await.unwrap();
+        let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+        fixture.replica.receipts.log.index.refresh().await.unwrap();
         fixture
-            .desk
+            .replica
             .inbound
             .statuses
             .window_opened(&account, "42")
@@ -85,7 +85,7 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
     let begun_at_ms = fixture.clock.now_ms();
     let record = DeliveryRecord::begin(&meta, work, begun_at_ms, 5 * 86_400_000);
     fixture
-        .desk
+        .replica
         .receipts
         .log
         .records

@@ -34,7 +34,7 @@ fn work(id: &str) -> v1::SendFileRequested {
 
 async fn accept(fixture: &DeliveryFixture, id: &str) {
     let accepted = fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta(id), &work(id))
         .await;
@@ -46,7 +46,7 @@ async fn gather(fixture: &DeliveryFixture, id: &str) {
     let cancel = CancellationToken::new();
     let (meta, work) = (fixture.meta(id), work(id));
     let sent = fixture
-        .desk
+        .replica
         .gatherer
         .send(&meta, &work, 1, 1, &cancel)
         .await;
@@ -95,11 +95,12 @@ async fn eight_arrive_in_order(fixture: &DeliveryFixture, replicas: &[Arc<Delive
     let stop = CancellationToken::new();
     let workers: Vec<_> = replicas.iter().map(QueueWorkers::of).collect();
     let mut reconcilers = JoinSet::new();
-    for desk in replicas {
-        reconcilers.spawn(Arc::clone(&desk.reconciler).keep(stop.clone()));
+    for replica in replicas {
+        reconcilers.spawn(Arc::clone(&replica.reconciler).keep(stop.clone()));
     }
-    for (id, desk) in DELIVERY_IDS.iter().zip(replicas.iter().cycle()) {
-        desk.intake
+    for (id, replica) in DELIVERY_IDS.iter().zip(replicas.iter().cycle()) {
+        replica
+            .intake
             .accept(&fixture.meta(id), &work(id))
             .await
             .unwrap();
@@ -118,13 +119,13 @@ async fn eight_arrive_in_order(fixture: &DeliveryFixture, replicas: &[Arc<Delive
 #[tokio::test]
 async fn eight_deliveries_asked_for_in_sequence_are_shown_in_that_order() {
     let fixture = fixture_with_files(&DELIVERY_IDS).await;
-    eight_arrive_in_order(&fixture, &[Arc::clone(&fixture.desk)]).await;
+    eight_arrive_in_order(&fixture, &[Arc::clone(&fixture.replica)]).await;
 }
 
 #[tokio::test]
 async fn two_replicas_show_deliveries_in_the_order_in_which_they_were_asked_for() {
     let fixture = fixture_with_files(&DELIVERY_IDS).await;
-    let replicas = [Arc::clone(&fixture.desk), other(&fixture)];
+    let replicas = [Arc::clone(&fixture.replica), other(&fixture)];
     eight_arrive_in_order(&fixture, &replicas).await;
 }
 
@@ -175,7 +176,7 @@ async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
         WorkEnd::Finished(_)
     ));
     let again = fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d1"), &work("d1"))
         .await;
@@ -185,7 +186,7 @@ async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
         ..work("d1")
     };
     let refused = fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d2"), &elsewhere)
         .await;
@@ -193,7 +194,7 @@ async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
     for chat_id in ["42", "666"] {
         let target = chat(chat_id);
         let (_, chat) = fixture
-            .desk
+            .replica
             .reconciler
             .places
             .chat_of(&super::fixture::tenant(), &target)
@@ -201,7 +202,7 @@ async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
             .unwrap();
         assert_eq!(
             fixture
-                .desk
+                .replica
                 .reconciler
                 .places
                 .order

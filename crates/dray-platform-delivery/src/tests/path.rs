@@ -42,16 +42,16 @@ impl dray_bus::WorkHandler<v1::DeliverFiles> for DeliverWorker {
 
 impl QueueWorkers {
     pub(super) fn start(fixture: &DeliveryFixture) -> Self {
-        Self::of(&fixture.desk)
+        Self::of(&fixture.replica)
     }
 
     /// The workers of one replica.
-    pub(super) fn of(desk: &Arc<DeliveryService>) -> Self {
+    pub(super) fn of(replica: &Arc<DeliveryService>) -> Self {
         let service = Arc::new(PlatformDelivery {
-            deliveries: Arc::clone(desk),
+            deliveries: Arc::clone(replica),
         });
         let mut tasks = JoinSet::new();
-        let bus = desk.inbound.bus.clone();
+        let bus = replica.inbound.bus.clone();
         let handler = SendFileWorker(Arc::clone(&service));
         tasks.spawn(async move {
             let stop = CancellationToken::new();
@@ -60,7 +60,7 @@ impl QueueWorkers {
                 .await
                 .unwrap();
         });
-        let bus = desk.inbound.bus.clone();
+        let bus = replica.inbound.bus.clone();
         let handler = DeliverWorker(service);
         tasks.spawn(async move {
             let stop = CancellationToken::new();
@@ -78,7 +78,7 @@ pub(super) async fn over(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord 
     let key = crate::records::record_key(&tenant(), &dray_types::OperationId::new(id).unwrap());
     eventually("the end of the delivery", async || {
         let held = fixture
-            .desk
+            .replica
             .receipts
             .log
             .records
@@ -111,7 +111,7 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
         ..request(&["/w/report.csv"])
     };
     let accepted = fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d1"), &work)
         .await
@@ -132,14 +132,14 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
     assert_eq!(json["files"][0]["state"], "delivered");
 
     let again = fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
     assert!(again.duplicate, "the same operation is the same delivery");
     fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d2"), &work)
         .await
@@ -162,7 +162,7 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
     let _workers = QueueWorkers::start(&fixture);
     let work = request(&["/w/none", "/w/ok.txt", "/w/.env", "/w/out", "/w/pipe"]);
     fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d1"), &work)
         .await
@@ -204,7 +204,7 @@ async fn a_session_without_a_chat_is_reported_and_asked_for_later() {
     let _workers = QueueWorkers::start(&fixture);
     let work = request(&["/w/a"]);
     fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d1"), &work)
         .await
@@ -240,7 +240,7 @@ async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
         ..request(&[])
     };
     fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d1"), &work)
         .await
@@ -274,7 +274,7 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
     };
     for (id, work) in [("d1", elsewhere), ("d2", other_sandbox)] {
         fixture
-            .desk
+            .replica
             .intake
             .accept(&fixture.meta(id), &work)
             .await
@@ -292,7 +292,7 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
         ..request(&["/w/a"])
     };
     fixture
-        .desk
+        .replica
         .intake
         .accept(&fixture.meta("d3"), &own)
         .await
@@ -319,14 +319,14 @@ async fn a_sandbox_that_cannot_be_asked_is_waited_for_as_long_as_work_can_wait()
     let last = WorkSettings::default().attempts;
     for attempt in 1..last {
         let failed = fixture
-            .desk
+            .replica
             .gatherer
             .send(&meta, &request, 1, attempt, &cancel)
             .await;
         assert!(failed.unwrap_err().fault().is_retryable(), "{attempt}");
     }
     let sent = fixture
-        .desk
+        .replica
         .gatherer
         .send(&meta, &request, 1, last, &cancel)
         .await;

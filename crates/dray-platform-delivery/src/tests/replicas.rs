@@ -20,13 +20,13 @@ pub(super) fn other(fixture: &DeliveryFixture) -> Arc<DeliveryService> {
         fixture.store.clone(),
         fixture.clock.clone(),
     );
-    let config = fixture.desk.inbound.config.as_ref().clone();
+    let config = fixture.replica.inbound.config.as_ref().clone();
     Arc::new(DeliveryService::new(config, accounts(&fixture.fake), &cx))
 }
 
 /// What the lease of the chat `42` is called.
 fn lease_name(fixture: &DeliveryFixture) -> String {
-    let account = fixture.desk.inbound.accounts.named("bot").unwrap();
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     let chat = chat_of(&account.id(), &super::fixture::chat("42"));
     format!("chat\0{chat}")
 }
@@ -107,7 +107,7 @@ async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
     let record = DeliveryRecord::begin(&meta, first.clone(), begun_at_ms, 86_400_000);
     let key = crate::records::record_key(&tenant(), &meta.operation);
     fixture
-        .desk
+        .replica
         .receipts
         .log
         .records
@@ -116,7 +116,7 @@ async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
         .unwrap();
     fixture.clock.advance(Duration::from_secs(1));
     let second = fixture.files("d2", &[("second.txt", b"2")]).await;
-    fixture.desk.receipts.log.index.refresh().await.unwrap();
+    fixture.replica.receipts.log.index.refresh().await.unwrap();
     let cancel = CancellationToken::new();
     // The later one is in hand before the earlier one.
     let first = start_work(&first);

@@ -76,7 +76,7 @@ pub(super) async fn fixture_on(server: &NatsServer) -> DeliveryFixture {
 /// Puts the record into the bucket as the version before did.
 async fn put_record(fixture: &DeliveryFixture, id: &str) {
     let key = record_key(&tenant(), &OperationId::new(id).unwrap());
-    let keys = fixture.desk.receipts.log.records.keys();
+    let keys = fixture.replica.receipts.log.records.keys();
     keys.create(&key, captured("records", id).into())
         .await
         .unwrap();
@@ -163,11 +163,11 @@ async fn a_record_of_a_newer_worker_is_left_to_it_and_never_read_as_a_success() 
     let fixture = DeliveryFixture::new().await;
     newer.steps[1].route_code = 99;
     let key = record_key(&tenant(), &OperationId::new("sending").unwrap());
-    let keys = fixture.desk.receipts.log.records.keys();
+    let keys = fixture.replica.receipts.log.records.keys();
     keys.create(&key, newer.encode_to_vec().into())
         .await
         .unwrap();
-    let held = fixture.desk.receipts.log.records.read(&key).await;
+    let held = fixture.replica.receipts.log.records.read(&key).await;
     assert!(matches!(held, Err(RecordError::Newer(_))), "{held:?}");
     let work = v1::DeliverFiles {
         delivery_id: "sending".to_owned(),
@@ -175,7 +175,7 @@ async fn a_record_of_a_newer_worker_is_left_to_it_and_never_read_as_a_success() 
     };
     let cancel = CancellationToken::new();
     let meta = fixture.meta("sending");
-    let ended = fixture.desk.sender.deliver(&meta, &work, &cancel).await;
+    let ended = fixture.replica.sender.deliver(&meta, &work, &cancel).await;
     assert!(ended.is_err(), "another worker may know how");
     assert_eq!(fixture.fake.requests(), 0);
 }
@@ -227,7 +227,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
         wait_ms: 0,
     };
     let report = fixture
-        .desk
+        .replica
         .receipts
         .outcome(&fixture.meta("q"), &outcome)
         .await;
@@ -278,10 +278,10 @@ async fn deliveries_that_wait_go_on_after_an_upgrade() {
         );
     }
     put_record(&fixture, "reopened").await;
-    let account = fixture.desk.inbound.accounts.named("bot").unwrap();
-    fixture.desk.receipts.log.index.refresh().await.unwrap();
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    fixture.replica.receipts.log.index.refresh().await.unwrap();
     fixture
-        .desk
+        .replica
         .inbound
         .statuses
         .window_opened(&account, "42")

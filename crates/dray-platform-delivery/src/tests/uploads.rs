@@ -14,7 +14,7 @@ async fn an_upload_without_a_session_stays_in_the_store() {
     // The store checks the time of signatures by the clock of the machine.
     let clock = Clock::system();
     let fixture = DeliveryFixture::at(clock, DuplicateProtection::Unknown, |_| ()).await;
-    let uploads = &fixture.desk.inbound.uploads;
+    let uploads = &fixture.replica.inbound.uploads;
     let content = b"12345";
     // Bytes that are stored already have the digest that the upload announces.
     let stored = fixture.claim("a.txt", content).await;
@@ -61,7 +61,7 @@ async fn an_upload_is_not_called_unknown_while_the_bus_is_away() {
     let request = v1::FinishUploadRequest {
         upload_id: "u1".to_owned(),
     };
-    let uploads = &fixture.desk.inbound.uploads;
+    let uploads = &fixture.replica.inbound.uploads;
     let failed = uploads.finish_upload(&fixture.meta("f1"), &request).await;
     let fault = Fault::from(failed.unwrap_err());
     assert_eq!(fault.code, FaultCode::NotFound, "the bus knows no upload");

@@ -78,9 +78,9 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
         fixture.record("d1").await.waiting,
         Some(WaitingReason::WindowClosed)
     );
-    let account = fixture.desk.inbound.accounts.named("bot").unwrap();
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     fixture
-        .desk
+        .replica
         .inbound
         .statuses
         .window_opened(&account, "other")
@@ -90,7 +90,7 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
         WorkEnd::Waiting(_)
     ));
     fixture
-        .desk
+        .replica
         .inbound
         .statuses
         .window_opened(&account, "42")
@@ -129,7 +129,7 @@ async fn what_does_not_end_in_time_is_ended_truthfully() {
 #[tokio::test]
 async fn later_news_correct_a_receipt_whenever_they_come() {
     let fixture = DeliveryFixture::new().await;
-    let account = fixture.desk.inbound.accounts.named("bot").unwrap();
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     let failed = |message: &str, code: &str| StatusUpdate {
         message_id: message.to_owned(),
         status: "failed".to_owned(),
@@ -141,7 +141,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
     assert!(fixture.delivered(&work).await.success);
     fixture
-        .desk
+        .replica
         .inbound
         .statuses
         .status(&account, &failed("m1", "131026"))
@@ -152,7 +152,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
     assert!(!report.success && report.result_json.contains("forbidden"));
     // Faster than our own record.
     fixture
-        .desk
+        .replica
         .inbound
         .statuses
         .status(&account, &failed("m2", "131000"))
@@ -165,7 +165,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
     fixture.delivered(&work).await;
     let id = fixture.fake.seen().pop().unwrap().id;
     fixture
-        .desk
+        .replica
         .inbound
         .statuses
         .status(&account, &failed(&id, "131026"))
@@ -177,7 +177,7 @@ async fn later_news_correct_a_receipt_whenever_they_come() {
 #[tokio::test]
 async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
     let fixture = DeliveryFixture::new().await;
-    let account = fixture.desk.inbound.accounts.named("bot").unwrap();
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     fixture.fake.script([FakeAction::Accept]);
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
     fixture.delivered(&work).await;
@@ -187,7 +187,7 @@ async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
         code: "131047".to_owned(),
     };
     fixture
-        .desk
+        .replica
         .inbound
         .statuses
         .status(&account, &update)
@@ -195,7 +195,7 @@ async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
         .unwrap();
     assert!(!fixture.record("d1").await.finished);
     fixture
-        .desk
+        .replica
         .inbound
         .statuses
         .window_opened(&account, "42")
@@ -221,7 +221,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
     }
     let list = async |request: v1::ListReceiptsRequest| {
         let reply = fixture
-            .desk
+            .replica
             .receipts
             .receipts(&fixture.meta("q"), &request)
             .await
@@ -255,7 +255,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
         wait_ms: 0,
     };
     let found = fixture
-        .desk
+        .replica
         .receipts
         .outcome(&fixture.meta("q"), &outcome)
         .await
@@ -275,7 +275,7 @@ async fn no_tenant_sees_the_deliveries_of_another_tenant() {
     };
     assert!(
         fixture
-            .desk
+            .replica
             .receipts
             .receipts(&other, &all)
             .await
@@ -287,13 +287,13 @@ async fn no_tenant_sees_the_deliveries_of_another_tenant() {
         delivery_id: "d1".to_owned(),
         wait_ms: 0,
     };
-    let foreign = fixture.desk.receipts.outcome(&other, &outcome).await;
+    let foreign = fixture.replica.receipts.outcome(&other, &outcome).await;
     assert!(matches!(foreign, Err(DeliveryError::NotFound("delivery"))));
     let resend = v1::ResendRequest {
         delivery_id: "d1".to_owned(),
         all: true,
     };
-    let foreign = fixture.desk.receipts.resend(&other, &resend).await;
+    let foreign = fixture.replica.receipts.resend(&other, &resend).await;
     assert!(matches!(foreign, Err(DeliveryError::NotFound("delivery"))));
 }
 
@@ -314,7 +314,7 @@ async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
         all,
     };
     let accepted = fixture
-        .desk
+        .replica
         .receipts
         .resend(&fixture.meta("d2"), &resend("d1", false))
         .await
@@ -328,20 +328,20 @@ async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
         "a refusal for good is not repeated"
     );
     let nothing = fixture
-        .desk
+        .replica
         .receipts
         .resend(&fixture.meta("d3"), &resend("d2", false))
         .await;
     assert!(matches!(nothing, Err(DeliveryError::NothingToResend)));
     fixture
-        .desk
+        .replica
         .receipts
         .resend(&fixture.meta("d4"), &resend("d2", true))
         .await
         .unwrap();
     assert!(super::path::over(&fixture, "d4").await.success);
     let nobody = fixture
-        .desk
+        .replica
         .receipts
         .resend(&fixture.meta("d5"), &resend("none", true))
         .await;
