@@ -134,7 +134,10 @@ impl AgentSetup {
         self.on_nats()
     }
 
-    #[expect(clippy::too_many_lines, reason = "one line for each part of the fixture")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one line for each part of the fixture"
+    )]
     pub(crate) async fn start(self) -> AgentFixture {
         let folder = tempfile::tempdir().unwrap();
         let dial = DialCore::start().await.unwrap();

@@ -79,15 +79,15 @@ impl PythonFixture {
         let core = DialCore::start().await.unwrap();
         core.add_key("key", "b");
         let bus = connect(&nats, "file-resolver").await;
-        let mut fixture = Self {
+        let mut world = Self {
             nats,
             core,
             bus,
             folder: tempfile::tempdir().unwrap(),
             running: None,
         };
-        fixture.start_resolver().await;
-        fixture
+        world.start_resolver().await;
+        world
     }
 
     async fn start_resolver(&mut self) {
@@ -137,11 +137,11 @@ fn check(output: &Output, code: i32, out: &str, error: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_example_resolves_tool_calls_over_nats() {
-    let fixture = PythonFixture::start().await;
-    fixture.core.put("b/note.txt", "Grüße", "text/plain");
-    fixture.core.put("b/large", vec![b'x'; 120_000], "image/x");
+    let world = PythonFixture::start().await;
+    world.core.put("b/note.txt", "Grüße", "text/plain");
+    world.core.put("b/large", vec![b'x'; 120_000], "image/x");
     check(
-        &fixture
+        &world
             .publish(r#"{"note": "file:text::files/b/note.txt", "n": 1e400}"#)
             .await,
         0,
@@ -149,7 +149,7 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
         "/note: text of files/b/note.txt, 7 bytes",
     );
     check(
-        &fixture
+        &world
             .publish(r#"{"note": "file:text::files/b/none.txt"}"#)
             .await,
         1,
@@ -157,7 +157,7 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
         "Parameter note is invalid, try to call the tool again with fixed exception: \
          File files/b/none.txt could not be loaded: it does not exist.\nCheck the path of the file.",
     );
-    let output = fixture
+    let output = world
         .publish(r#"{"f": "file:base64::files/b/large"}"#)
         .await;
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -169,10 +169,10 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
-    let fixture = PythonFixture::start().await;
-    fixture.core.put("b/note.txt", "Grüße", "text/plain");
+    let world = PythonFixture::start().await;
+    world.core.put("b/note.txt", "Grüße", "text/plain");
     let story = serde_json::json!({
-        "servers": fixture.nats.url(),
+        "servers": world.nats.url(),
         "tenant": "acme",
         "password": TEST_PASSWORD,
         "note": "file:text::files/b/note.txt",
@@ -194,35 +194,35 @@ const OPERATION_ID: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
-    let mut fixture = PythonFixture::start().await;
-    fixture.core.put("b/note.txt", "hello", "text/plain");
+    let mut world = PythonFixture::start().await;
+    world.core.put("b/note.txt", "hello", "text/plain");
     // No resolver is there, so the publisher gives up before the event comes.
-    fixture.running.take().unwrap().stop().await;
+    world.running.take().unwrap().stop().await;
     let deadline = ["--operation", OPERATION_ID, "--timeout", "1"];
-    let given_up = fixture
+    let given_up = world
         .run(&[&deadline[..], &["--arguments", NOTE_ARGUMENTS]].concat())
         .await;
     assert_eq!(given_up.status.code(), Some(2), "{given_up:?}");
     assert!(String::from_utf8_lossy(&given_up.stderr).contains(OPERATION_ID));
-    fixture.bus = connect(&fixture.nats, "file-resolver").await;
-    fixture.start_resolver().await;
+    world.bus = connect(&world.nats, "file-resolver").await;
+    world.start_resolver().await;
 
-    let asked = fixture.run(&["--operation", OPERATION_ID]).await;
+    let asked = world.run(&["--operation", OPERATION_ID]).await;
     assert_eq!(asked.status.code(), Some(1), "{asked:?}");
     let message = String::from_utf8_lossy(&asked.stderr).into_owned();
     assert!(message.contains("did not finish in time"), "{message}");
-    let again = fixture
+    let again = world
         .run(&["--operation", OPERATION_ID, "--arguments", NOTE_ARGUMENTS])
         .await;
     assert_eq!(again.stderr, asked.stderr, "the same work, the same end");
 
-    let missed = fixture.run(&["--missed"]).await;
+    let missed = world.run(&["--missed"]).await;
     let line: serde_json::Value = serde_json::from_slice(&missed.stdout).unwrap();
     assert_eq!(
         (&line["operation"], &line["resolved"]),
         (&OPERATION_ID.into(), &false.into())
     );
-    let nothing_more = fixture.run(&["--missed"]).await;
+    let nothing_more = world.run(&["--missed"]).await;
     assert_eq!(
         (nothing_more.status.code(), nothing_more.stdout.len()),
         (Some(0), 0),
@@ -231,7 +231,7 @@ async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
 
     // Another tenant's outcome is refused by the server, before any service sees the question.
     let foreign = ["--operation", OPERATION_ID, "--timeout", "1"];
-    let foreign = fixture.run_as("publisher-acme", "other", &foreign).await;
+    let foreign = world.run_as("publisher-acme", "other", &foreign).await;
     assert_ne!(foreign.status.code(), Some(1), "{foreign:?}");
     assert!(foreign.stdout.is_empty(), "{foreign:?}");
 }

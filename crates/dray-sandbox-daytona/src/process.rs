@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Arguments, Channel, Exec, CommandExit, RunningCommand, quote};
+use dray_sandbox_exec::{Arguments, Channel, CommandExit, Exec, RunningCommand, quote};
 use dray_sandbox_hosted::{Provider as _, unanswered};
 use serde::Deserialize;
 use serde_json::json;

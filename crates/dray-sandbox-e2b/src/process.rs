@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dray_http::HttpResponse;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Arguments, Channel, Exec, CommandExit, RunningCommand, StderrTail};
+use dray_sandbox_exec::{Arguments, Channel, CommandExit, Exec, RunningCommand, StderrTail};
 use dray_sandbox_hosted::{Provider as _, Refusal as _, unanswered};
 use futures_util::stream;
 use serde::Deserialize;

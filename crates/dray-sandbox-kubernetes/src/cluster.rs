@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn only_an_agreed_protocol_is_spoken() {
         let key = generate_key();
-        let response = |protocol: &str, accept: &str| {
+        let answer = |protocol: &str, accept: &str| {
             let response = Response::builder()
                 .status(101)
                 .header("upgrade", "WebSocket")

@@ -86,7 +86,7 @@ impl ApiServer {
             tasks: Arc::clone(&tasks),
         };
         Ok(Self {
-            server: FakeServer::start(state, serve::response).await?,
+            server: FakeServer::start(state, serve::answer).await?,
             folder: tempfile::tempdir()?,
             tasks,
         })

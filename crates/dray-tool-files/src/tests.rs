@@ -1,10 +1,10 @@
-//! What a turn does with files, over a bus inside the process, a real store, and services that answer as a test sets them.
+//! What a turn does with files, over a bus inside the process, a real store, and services that answer as told.
 
 mod dial_files;
-mod fixture;
 mod keeping;
 mod names;
 mod offloading;
 mod outgoing;
 mod reading;
 mod sandbox;
+mod world;

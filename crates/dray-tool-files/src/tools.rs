@@ -31,7 +31,7 @@ enum FileToolKind {
     Get,
 }
 
-/// One of the tools, for one turn.
+/// One of them, for one turn.
 #[derive(Debug)]
 struct FileTool {
     kind: FileToolKind,
@@ -40,8 +40,8 @@ struct FileTool {
     files: Arc<TurnFiles>,
 }
 
-/// The tools that this turn can use: those of sandboxes when the session has one, those that read when the conversation
-/// has files, and the web when the manifest or the operator allows it.
+/// The tools that make sense in this turn: those of sandboxes where there is one, those that read where there is
+/// something to read, and the web where manifest or operator say so.
 pub async fn offered_tools(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
     let sandbox = files.session.has_sandbox().await;
     let has_files = files.catalog.has_files();
@@ -161,7 +161,7 @@ pub(super) fn tool_declaration(
     }
 }
 
-/// A required argument of text.
+/// An argument that must be there.
 pub(super) fn required_argument<'a>(
     call: &'a ToolCall,
     name: &str,
@@ -185,7 +185,7 @@ fn text_list(call: &ToolCall, name: &str) -> Result<Vec<String>, ToolFailure> {
     }
 }
 
-/// A boolean argument. Models also write it as text, such as `"true"`.
+/// A switch; models write it as text as well.
 pub(super) fn is_on(call: &ToolCall, name: &str) -> bool {
     match call.arguments.get(name) {
         Some(Value::Bool(on)) => *on,

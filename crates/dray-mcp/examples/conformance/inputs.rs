@@ -65,7 +65,11 @@ pub(crate) async fn call(
             let declared = json!(context.client_capabilities());
             let known = [NAME_INPUT, GREETING_INPUT, ROOTS].into_iter();
             let asked: Vec<_> = known
-                .filter(|input| declared.get(input.capability).is_some_and(|it| !it.is_null()))
+                .filter(|input| {
+                    declared
+                        .get(input.capability)
+                        .is_some_and(|it| !it.is_null())
+                })
                 .collect();
             all_of(server, request, &asked)?
         }

@@ -97,7 +97,7 @@ const EXIT_CODES: [(&str, &str); 9] = [
     ("denied", "A policy or a permission refuses it."),
     ("too_large", "A size limit was passed."),
     ("unsupported", "The kind of thing asked for is not offered."),
-    ("rate_limited", "Too many requests; a later one may succeed."),
+    ("rate_limited", "Too much at once; later is fine."),
     ("timeout", "The deadline or a phase limit passed."),
     ("unavailable", "A dependency did not do its part."),
     (

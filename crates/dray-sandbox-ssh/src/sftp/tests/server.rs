@@ -75,7 +75,7 @@ async fn serve(mut io: DuplexStream, mut response: Answer) {
         let size = buffer.get_u32() as usize;
         let mut request = buffer.split_to(size).freeze();
         let (kind, id) = (request.get_u8(), request.get_u32());
-        let Some(bytes) = answer(kind, id, request) else {
+        let Some(bytes) = response(kind, id, request) else {
             return;
         };
         if io.write_all(&bytes).await.is_err() {
@@ -96,7 +96,7 @@ pub(super) async fn connect(
             if kind == kind::INIT {
                 return Some(packet(kind::VERSION, 3, &[]));
             }
-            answer(kind, id, rest)
+            response(kind, id, rest)
         }),
     ));
     let (reader, writer) = tokio::io::split(ours);

@@ -1,4 +1,4 @@
-//! A bus, a store, services that answer as a test sets them, and a DIAL that keeps files in memory.
+//! A bus, a store, services that answer as they are told, and a DIAL that keeps files in memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -73,10 +73,10 @@ impl FilesFixture {
         dial
     }
 
-    /// Answers one call with the given reply until the fixture is dropped.
+    /// Answers one call as told, for as long as the world is there.
     pub(super) async fn serve<C>(
         &mut self,
-        response: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,
+        answer: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,
     ) -> Asked<C>
     where
         C: Call + Clone,
@@ -101,7 +101,7 @@ impl FilesFixture {
         asked
     }
 
-    /// The session `s` has a sandbox, and optionally a chat.
+    /// The session `s` has a sandbox, and a chat when told so.
     pub(super) async fn bind(&mut self, chat: bool) -> Asked<v1::ShowSessionRequest> {
         self.serve(move |request: &v1::ShowSessionRequest| {
             Ok(v1::Session {
@@ -200,7 +200,7 @@ impl FilesFixture {
         self.opened(TurnStart::default())
     }
 
-    /// A turn of the session `s` of a user with a key.
+    /// A turn of the session `s` of somebody with a key.
     pub(super) fn opened(&self, opening: TurnStart) -> Arc<TurnFiles> {
         let opening = TurnStart {
             session: "s".to_owned(),
