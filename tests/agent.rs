@@ -3,10 +3,10 @@
 mod chat;
 mod dial;
 mod faults;
+mod fixture;
 mod outside;
 mod process;
 mod references;
 pub(crate) mod seen;
 mod shop;
 mod story;
-mod world;

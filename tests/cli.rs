@@ -456,7 +456,7 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
     check(&missing, 1, "");
     let reason = String::from_utf8_lossy(&missing.stderr);
     assert!(
-        reason.contains("There is no file missing.pdf.") && reason.contains("not_found"),
+        reason.contains("The file missing.pdf does not exist.") && reason.contains("not_found"),
         "{reason}"
     );
     let record = home.run(&["read", "--json", "missing.pdf"]);

@@ -1,7 +1,7 @@
-//! System tests: one binary, a module per story that a user would tell.
+//! System tests: one binary, a module for each story of a user.
 //!
 //! `cargo xtask test` prepares what they need and runs them with everything else; single ones run with
-//! `cargo xtask test -- deploy::`. Helpers of several stories are in `support`. (`cfg(test)` tells Clippy that
+//! `cargo xtask test -- deploy::`. Helpers of several stories are in `support`. (`cfg(test)` makes Clippy see that
 //! helpers are tests too.)
 
 #[cfg(test)]

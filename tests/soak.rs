@@ -22,7 +22,7 @@ mod skeletons;
 #[expect(dead_code, reason = "other stories use more of it")]
 mod support;
 
-/// How often each service is killed unless told otherwise.
+/// How often each service is killed by default.
 #[cfg(test)]
 const DEFAULT_ROUNDS: u64 = 200;
 

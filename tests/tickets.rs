@@ -210,7 +210,7 @@ fn an_upload_goes_on_after_the_system_was_killed() {
         fixture.curl(server, &upload, &options)
     };
     patch(&server, "0", &first).check_status(204);
-    // As `kill -9`: nothing is told to the process.
+    // As `kill -9`: the process gets no signal that it can handle.
     drop(server);
 
     let server = fixture.start();

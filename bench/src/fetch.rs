@@ -2,28 +2,28 @@
 
 use anyhow::Context as _;
 
+use crate::fixture::BenchFixture;
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::print_line;
-use crate::world::BenchFixture;
 
 /// Measures 1 KiB, 1 MiB and 100 MiB.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let world = BenchFixture::start().await?;
+    let fixture = BenchFixture::start().await?;
     for (size, rounds) in [(1 << 10, 41), (1 << 20, 21), (100 << 20, 7)] {
-        print_line(&compare_sizes(&world, size, rounds).await?.to_string());
+        print_line(&compare_sizes(&fixture, size, rounds).await?.to_string());
     }
-    world.running.stop().await;
+    fixture.running.stop().await;
     Ok(())
 }
 
 async fn compare_sizes(
-    world: &BenchFixture,
+    fixture: &BenchFixture,
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<BenchComparison> {
     let folder = tempfile::tempdir()?;
     let target = folder.path().join("curl");
-    let url = format!("http://{}/{size}", world.server.address());
+    let url = format!("http://{}/{size}", fixture.server.address());
     let (baseline, ours) = side_by_side(
         rounds,
         || async {
@@ -40,8 +40,8 @@ async fn compare_sizes(
         },
         || async {
             // Fresh content each time: an object that is there already would not be written again.
-            let url = format!("{}?{}", BenchFixture::url(size), world.server.fresh());
-            world.fetch(url, size).await
+            let url = format!("{}?{}", BenchFixture::url(size), fixture.server.fresh());
+            fixture.fetch(url, size).await
         },
     )
     .await?;

@@ -3,8 +3,8 @@
 use anyhow::Context as _;
 use dray_types::ByteSize;
 
+use crate::fixture::BenchFixture;
 use crate::print_line;
-use crate::world::BenchFixture;
 
 const FILE_BYTES: u64 = 1 << 30;
 /// Most memory above idle that the aim allows.
@@ -22,12 +22,12 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 
 /// Fetches one small file to be warm, then one of `size` bytes, and reports how far the peak rose above idle.
 pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
-    let world = BenchFixture::start().await?;
+    let fixture = BenchFixture::start().await?;
     // Buffers, pools and the connection to the store are made by the first fetch and do not count.
-    world.fetch(BenchFixture::url(1 << 20), 1 << 20).await?;
+    fixture.fetch(BenchFixture::url(1 << 20), 1 << 20).await?;
     // The resident size now, and below the highest one that the kernel has seen (`proc(5)`).
     let idle = process_status("VmRSS:")?;
-    world.fetch(BenchFixture::url(size), size).await?;
+    fixture.fetch(BenchFixture::url(size), size).await?;
     let peak = process_status("VmHWM:")?;
     let above = peak.saturating_sub(idle);
     print_line(&format!(
@@ -49,7 +49,7 @@ pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
         "  server, fetcher and embedded S3 in one process, aim at most {} above idle: {verdict}",
         ByteSize::bytes(MAX_MEMORY_BYTES)
     ));
-    world.running.stop().await;
+    fixture.running.stop().await;
     Ok(())
 }
 

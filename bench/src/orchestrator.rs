@@ -6,23 +6,23 @@
 //! process.
 
 mod crowd;
+mod fixture;
 mod latency;
 mod memory;
 mod relay;
-mod world;
 
 use std::time::Duration;
 
-use world::OrchestratorFixture;
+use fixture::OrchestratorFixture;
 
 /// Measures memory, latency and crowds, in this order.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let world = OrchestratorFixture::start().await?;
+    let fixture = OrchestratorFixture::start().await?;
     // Memory comes first: what a crowd leaves in the heap would hide what a chat takes.
-    memory::run(&world).await?;
-    latency::run(&world).await?;
-    crowd::run(&world).await?;
-    world.stop();
+    memory::run(&fixture).await?;
+    latency::run(&fixture).await?;
+    crowd::run(&fixture).await?;
+    fixture.stop();
     Ok(())
 }
 

@@ -7,27 +7,27 @@ use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use sha2::{Digest as _, Sha256};
 
+use crate::fixture::BenchFixture;
 use crate::harness::{BenchComparison, RatioTarget, SampleSet, side_by_side};
 use crate::print_line;
-use crate::world::BenchFixture;
 
 const FILE_BYTES: u64 = 10 << 20;
 const ROUND_COUNT: usize = 7;
 
 /// Measures one and 32 concurrently.
 pub(crate) async fn run() -> anyhow::Result<()> {
-    let world = BenchFixture::start().await?;
+    let fixture = BenchFixture::start().await?;
     for source in [FileOrigin::Dial, FileOrigin::Outside] {
         for count in [1, 32] {
-            print_line(&compare_counts(&world, source, count).await?.to_string());
+            print_line(&compare_counts(&fixture, source, count).await?.to_string());
         }
     }
-    world.running.stop().await;
+    fixture.running.stop().await;
     Ok(())
 }
 
 async fn compare_counts(
-    world: &BenchFixture,
+    fixture: &BenchFixture,
     source: FileOrigin,
     count: usize,
 ) -> anyhow::Result<BenchComparison> {
@@ -48,7 +48,7 @@ async fn compare_counts(
             Ok(())
         },
         || async {
-            let calls = (0..count).map(|_| resolve_file(world, source));
+            let calls = (0..count).map(|_| resolve_file(fixture, source));
             futures_util::future::try_join_all(calls).await?;
             Ok(())
         },
@@ -103,9 +103,9 @@ impl FileOrigin {
     }
 }
 
-async fn resolve_file(world: &BenchFixture, source: FileOrigin) -> anyhow::Result<()> {
+async fn resolve_file(fixture: &BenchFixture, source: FileOrigin) -> anyhow::Result<()> {
     // A fresh number makes a fresh result: one that is stored already would not be written again.
-    let fresh = world.server.fresh();
+    let fresh = fixture.server.fresh();
     let arguments = serde_json::json!({ "n": fresh, "file": source.reference(fresh) }).to_string();
     let request = v1::ResolveRequest {
         arguments: Some(ContentSource::Inline(Bytes::from(arguments)).into()),
@@ -119,8 +119,8 @@ async fn resolve_file(world: &BenchFixture, source: FileOrigin) -> anyhow::Resul
         }),
         ..v1::ResolveRequest::default()
     };
-    let bus = &world.running.context().bus;
-    let reply = bus.call(&world.meta(), &request).await?;
+    let bus = &fixture.running.context().bus;
+    let reply = bus.call(&fixture.meta(), &request).await?;
     let resolved = matches!(reply.outcome, Some(v1::resolve_reply::Outcome::Resolved(_)));
     anyhow::ensure!(resolved, "not resolved: {:?}", reply.outcome);
     Ok(())

@@ -8,15 +8,15 @@
 mod crowd;
 mod delivery;
 mod docker;
+mod fixture;
 pub(crate) mod memory;
 mod ssh;
-mod world;
 
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use dray_testkit::sshd::{Options, Sshd};
 
-pub(crate) use world::write_random_file;
-use world::{IntegrityCheck, TransferFixture};
+pub(crate) use fixture::write_random_file;
+use fixture::{IntegrityCheck, TransferFixture};
 
 /// Sizes in bytes, and rounds that count.
 const SIZES_AND_ROUNDS: [(u64, usize); 4] = [
@@ -37,9 +37,9 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
     let sshd = Sshd::start(&Options::default());
     for proof in [IntegrityCheck::Digest, IntegrityCheck::State] {
         // A system for each kind of proof, as it is a setting of the service.
-        let world = TransferFixture::start(&engine, &sshd, proof).await?;
-        measure_parts(&world, &wanted).await?;
-        world.stop().await;
+        let fixture = TransferFixture::start(&engine, &sshd, proof).await?;
+        measure_parts(&fixture, &wanted).await?;
+        fixture.stop().await;
     }
     if wanted("memory") {
         let container = engine.container(ContainerOptions::default());
@@ -50,25 +50,25 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
 
 /// The parts that go through one system.
 async fn measure_parts(
-    world: &TransferFixture<'_>,
+    fixture: &TransferFixture<'_>,
     wanted: &dyn Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
     for (size, rounds) in SIZES_AND_ROUNDS.into_iter().filter(|_| wanted("docker")) {
-        docker::measure_get(world, size, rounds).await?;
-        docker::measure_put(world, size, rounds).await?;
+        docker::measure_get(fixture, size, rounds).await?;
+        docker::measure_put(fixture, size, rounds).await?;
     }
     for (size, rounds) in SSH_SIZES.into_iter().filter(|_| wanted("ssh")) {
-        ssh::measure_get(world, size, rounds).await?;
-        ssh::measure_put(world, size, rounds).await?;
+        ssh::measure_get(fixture, size, rounds).await?;
+        ssh::measure_put(fixture, size, rounds).await?;
     }
     if wanted("exec") {
-        docker::measure_exec(world, 25 << 20, 9).await?;
+        docker::measure_exec(fixture, 25 << 20, 9).await?;
     }
     if wanted("delivery") {
-        delivery::run(world, 25 << 20, 9).await?;
+        delivery::run(fixture, 25 << 20, 9).await?;
     }
     if wanted("crowd") {
-        crowd::run(world).await?;
+        crowd::run(fixture).await?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a file is: no bytes make it fail, the same bytes are the same thing whatever their name, and little is read.
+//! What a file is: no bytes make it fail, the same bytes have the same type under any name, and little is read.
 //!
 //! The first byte chooses a name; the rest is the file.
 
@@ -9,7 +9,7 @@ use std::io::{Cursor, Read, Seek, SeekFrom};
 use dray_documents::classify::{Kind, classify, is_blank};
 use libfuzzer_sys::fuzz_target;
 
-const NAMES: [&str; 8] = [
+const FILE_NAMES: [&str; 8] = [
     "a", "a.docx", "a.eml", "a.ipynb", "a.json", "a.pdf", "a.xml", "Makefile",
 ];
 
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     let [choice, file @ ..] = bytes else {
         return;
     };
-    let name = NAMES[usize::from(*choice) % NAMES.len()];
+    let name = FILE_NAMES[usize::from(*choice) % FILE_NAMES.len()];
     let mut input = Counted(Cursor::new(file), 0);
     let named = classify(&mut input, name).expect("memory does not fail");
     let unnamed = classify(&mut Cursor::new(file), "").expect("memory does not fail");

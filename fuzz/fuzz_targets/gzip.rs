@@ -9,7 +9,7 @@ use dray_egress_fetcher::coding::{BodyDecoder, ContentCoding, DecodeError};
 use libfuzzer_sys::fuzz_target;
 
 /// Output after which a stream is given up, as a size limit would.
-const LIMIT: usize = 4 << 20;
+const MAX_OUTPUT_BYTES: usize = 4 << 20;
 
 fn decode(
     coding: ContentCoding,
@@ -39,7 +39,7 @@ fn decode(
                 );
                 break;
             }
-            if decoded.len() > LIMIT {
+            if decoded.len() > MAX_OUTPUT_BYTES {
                 return Ok(decoded);
             }
         }
@@ -58,7 +58,10 @@ fuzz_target!(|bytes: &[u8]| {
         ContentCoding::Deflate
     };
     let whole = decode(coding, stream, usize::MAX >> 1, 64 * 1024);
-    if whole.as_ref().is_ok_and(|decoded| decoded.len() > LIMIT) {
+    if whole
+        .as_ref()
+        .is_ok_and(|decoded| decoded.len() > MAX_OUTPUT_BYTES)
+    {
         return;
     }
     let pieces = decode(

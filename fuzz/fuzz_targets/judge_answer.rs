@@ -1,4 +1,4 @@
-//! DNS answers: no answer makes the judge pin an address that the standard library alone can tell to be inside.
+//! DNS answers: no answer makes the judge pin an address that the standard library alone shows to be internal.
 //!
 //! The first byte is the configuration, then records follow: `4` and four bytes, `6` and sixteen, anything else is
 //! the length of a CNAME target.

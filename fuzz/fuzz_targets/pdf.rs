@@ -1,4 +1,4 @@
-//! PDF files: the converter neither panics nor stalls and keeps to its limits, whatever its engine is given.
+//! PDF files: the converter neither panics nor stalls and keeps to its limits, for any input.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bodies: whatever follows a good head, no panic, never more stored than the limit, the counts agree with what was
+//! Bodies: for any bytes after a good head, no panic, never more stored than the limit, the counts agree with what was
 //! stored, and it ends in time (the clock is paused).
 //!
 //! The first byte chooses framing and coding, the second the limit; the rest is the body as it comes.

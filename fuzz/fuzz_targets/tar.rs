@@ -14,7 +14,7 @@ use dray_sandbox::{Body, Error};
 use dray_sandbox_tree::{self as tree, Kind, Limits, Member, Members as _, Owner, Reader};
 use libfuzzer_sys::fuzz_target;
 
-const LIMITS: Limits = Limits {
+const TREE_LIMITS: Limits = Limits {
     entries: 50,
     total: 1 << 20,
     file: 1 << 18,
@@ -33,20 +33,20 @@ fn body(tar: &[u8], piece: usize) -> Body {
 type Found = Vec<(Member, Vec<u8>)>;
 
 async fn read(tar: &[u8], piece: usize) -> Result<Found, Error> {
-    let mut reader = Reader::new(body(tar, piece), LIMITS);
+    let mut reader = Reader::new(body(tar, piece), TREE_LIMITS);
     let (mut found, mut seen, mut total) = (Found::new(), BTreeSet::new(), 0);
     while let Some(member) = reader.next().await? {
         let parts: Vec<_> = member.name.split(|byte| *byte == b'/').collect();
-        assert!(parts.len() <= LIMITS.depth);
+        assert!(parts.len() <= TREE_LIMITS.depth);
         for part in parts {
             assert!(!part.is_empty() && part != b"." && part != b".." && part.len() <= 255);
             assert!(!part.contains(&0));
         }
         assert!(seen.insert(member.name.to_ascii_lowercase()));
-        assert!(member.mode <= 0o777 && member.size <= LIMITS.file);
+        assert!(member.mode <= 0o777 && member.size <= TREE_LIMITS.file);
         assert!(member.kind == Kind::File || member.size == 0);
         total += member.size;
-        assert!(total <= LIMITS.total && found.len() < LIMITS.entries);
+        assert!(total <= TREE_LIMITS.total && found.len() < TREE_LIMITS.entries);
         let mut content = Vec::new();
         while let Some(piece) = reader.piece().await? {
             assert!(!piece.is_empty());
@@ -135,7 +135,7 @@ async fn check(tar: &[u8], piece: usize) {
         }
         (whole, pieces) => panic!("{whole:?} {pieces:?}"),
     };
-    let ours = tree::tar(Reader::new(body(tar, piece), LIMITS), Owner::default());
+    let ours = tree::tar(Reader::new(body(tar, piece), TREE_LIMITS), Owner::default());
     let ours = ours
         .read_all(8 << 20)
         .await
@@ -146,7 +146,7 @@ async fn check(tar: &[u8], piece: usize) {
         found.into_iter().map(one).collect()
     };
     assert_eq!(plain(again), plain(whole));
-    let zip = tree::zip(Reader::new(body(tar, piece), LIMITS));
+    let zip = tree::zip(Reader::new(body(tar, piece), TREE_LIMITS));
     let zip = zip.read_all(8 << 20).await.expect("and zipped");
     assert!(zip.windows(4).any(|window| window == b"PK\x05\x06"));
 }

@@ -1,4 +1,4 @@
-//! Raw URL text: whatever is accepted is canonical, and every parser sees the same host in it.
+//! Raw URL text: an accepted text is canonical, and every parser sees the same host in it.
 
 #![no_main]
 

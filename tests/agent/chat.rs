@@ -3,18 +3,18 @@
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
-use super::world::{AgentFixture, AgentSetup, user};
+use super::fixture::{AgentFixture, AgentSetup, user};
 
 const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
 const SESSION_NAME: &str = "crane";
 
 /// A file in the sandbox and a session that is bound to a chat.
 async fn bound(rules: Value) -> (AgentFixture, i64) {
-    let world = AgentSetup::new(json!([]), rules).start().await;
-    std::fs::write(world.sandbox.join("report.pdf"), PDF_BYTES).unwrap();
-    let chat = world.telegram.chat();
-    world.bind(SESSION_NAME, chat).await;
-    (world, chat)
+    let fixture = AgentSetup::new(json!([]), rules).start().await;
+    std::fs::write(fixture.sandbox.join("report.pdf"), PDF_BYTES).unwrap();
+    let chat = fixture.telegram.chat();
+    fixture.bind(SESSION_NAME, chat).await;
+    (fixture, chat)
 }
 
 fn sending() -> Value {
@@ -26,46 +26,46 @@ fn sending() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_delivered_to_the_chat_with_a_receipt_and_only_once() {
-    let (world, chat) = bound(sending()).await;
+    let (fixture, chat) = bound(sending()).await;
     let question = json!([user("Send me the report.")]);
-    let answer = world.ask_in(Some(SESSION_NAME), question.clone()).await;
+    let answer = fixture.ask_in(Some(SESSION_NAME), question.clone()).await;
     assert!(answer.text().ends_with("Done."), "{answer:?}");
     assert_eq!(answer.attachments(), [] as [Value; 0], "it is in the chat");
-    let receipt: Value = serde_json::from_str(&world.result()).unwrap();
+    let receipt: Value = serde_json::from_str(&fixture.result()).unwrap();
     assert_eq!(receipt["files"][0]["state"], "delivered", "{receipt}");
     assert_eq!(
         receipt["files"][0]["sha256"],
         Sha256Digest::of(PDF_BYTES).to_hex()
     );
-    let messages = world.telegram.seen(chat);
+    let messages = fixture.telegram.seen(chat);
     assert_eq!(messages.len(), 1, "{messages:?}");
     assert_eq!(messages[0].text, "The report");
     let file = messages[0].file.as_ref().unwrap();
     assert_eq!(file.sha256, Sha256Digest::of(PDF_BYTES));
 
-    world.ask_in(Some(SESSION_NAME), question).await;
-    let again: Value = serde_json::from_str(&world.result()).unwrap();
+    fixture.ask_in(Some(SESSION_NAME), question).await;
+    let again: Value = serde_json::from_str(&fixture.result()).unwrap();
     assert_eq!(again, receipt, "the same delivery, not another one");
-    assert_eq!(world.telegram.seen(chat).len(), 1);
+    assert_eq!(fixture.telegram.seen(chat).len(), 1);
     let other = json!([user("Send me the report."), {"role": "assistant", "content": "Done."}, user("Once more.")]);
-    world.ask_in(Some(SESSION_NAME), other).await;
+    fixture.ask_in(Some(SESSION_NAME), other).await;
     assert_eq!(
-        world.telegram.seen(chat).len(),
+        fixture.telegram.seen(chat).len(),
         2,
         "another turn is another delivery"
     );
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
-    let (world, chat) = bound(json!([])).await;
-    let path = world.sandbox.join("report.pdf");
+    let (fixture, chat) = bound(json!([])).await;
+    let path = fixture.sandbox.join("report.pdf");
     let say = format!("Here it is.\nMEDIA:{}\nBye.", path.display());
     let rules = json!({"rules": [{"reply": {"say": say, "piece": 3}}]});
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
-    world.model.follow(script);
-    let answer = world
+    fixture.model.follow(script);
+    let answer = fixture
         .ask_in(Some(SESSION_NAME), json!([user("The report?")]))
         .await;
     let text = answer.text();
@@ -83,48 +83,48 @@ async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
             "half a tag never shows: {chunk}"
         );
     }
-    let messages = world.telegram.seen(chat);
+    let messages = fixture.telegram.seen(chat);
     let files: Vec<_> = messages
         .iter()
         .filter_map(|message| message.file.as_ref())
         .collect();
     assert_eq!(files.len(), 1, "{messages:?}");
     assert_eq!(files[0].sha256, Sha256Digest::of(PDF_BYTES));
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_sent_by_the_tool_is_not_sent_again_by_a_tag() {
-    let (world, chat) = bound(json!([])).await;
-    let path = world.sandbox.join("report.pdf");
+    let (fixture, chat) = bound(json!([])).await;
+    let path = fixture.sandbox.join("report.pdf");
     let rules = json!({"rules": [
         {"when": {"tool_result_of": "send_file"}, "reply": {"say": format!("MEDIA:{}", path.display())}},
         {"reply": {"call": [{"name": "send_file", "arguments": {"paths": ["report.pdf"]}}]}},
     ]});
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
-    world.model.follow(script);
-    world
+    fixture.model.follow(script);
+    fixture
         .ask_in(Some(SESSION_NAME), json!([user("The report?")]))
         .await;
-    assert_eq!(world.telegram.seen(chat).len(), 1);
-    world.stop().await;
+    assert_eq!(fixture.telegram.seen(chat).len(), 1);
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_outside_of_the_sandbox_is_not_sent() {
-    let (world, chat) = bound(json!([])).await;
-    let secret = world.folder().join("secret.txt");
+    let (fixture, chat) = bound(json!([])).await;
+    let secret = fixture.folder().join("secret.txt");
     std::fs::write(&secret, "s3cret").unwrap();
     let rules = json!({"rules": [
         {"when": {"tool_result_of": "send_file"}, "reply": {"say": format!("MEDIA:{}", secret.display())}},
         {"reply": {"call": [{"name": "send_file", "arguments": {"paths": [secret.to_str().unwrap()]}}]}},
     ]});
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
-    world.model.follow(script);
-    let answer = world
+    fixture.model.follow(script);
+    let answer = fixture
         .ask_in(Some(SESSION_NAME), json!([user("The secret?")]))
         .await;
-    let result = world.result();
+    let result = fixture.result();
     assert!(
         result.contains("\"success\":false") && !result.contains("s3cret"),
         "{result}"
@@ -134,12 +134,12 @@ async fn a_file_outside_of_the_sandbox_is_not_sent() {
         "{}",
         answer.text()
     );
-    let files = world
+    let files = fixture
         .telegram
         .seen(chat)
         .into_iter()
         .filter_map(|message| message.file);
     assert_eq!(files.count(), 0);
     assert_eq!(answer.attachments(), [] as [Value; 0]);
-    world.stop().await;
+    fixture.stop().await;
 }

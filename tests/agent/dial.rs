@@ -6,8 +6,8 @@ use dray_testkit::python;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
+use super::fixture::{AgentFixture, AgentSetup, user};
 use super::outside::{CSV_BYTES, HOST_NAME};
-use super::world::{AgentFixture, AgentSetup, user};
 use crate::support;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +32,7 @@ async fn r_7_a_real_mcp_server_is_called_over_http_and_by_standard_input() {
         {"reply": {"call": [{"name": "web_add", "arguments": {"a": 2, "b": 3}}]}},
     ]);
     let script = support::root().join("tests/python/mcp_server.py");
-    let world = AgentSetup::new(sets, rules)
+    let fixture = AgentSetup::new(sets, rules)
         .set(
             "orchestrator.mcp_servers.proof.command",
             python::interpreter("mcp").to_str().unwrap(),
@@ -43,11 +43,11 @@ async fn r_7_a_real_mcp_server_is_called_over_http_and_by_standard_input() {
         )
         .start()
         .await;
-    let answer = world.say("Add.").await;
+    let answer = fixture.say("Add.").await;
     assert!(answer.text().ends_with("It is 42."), "{answer:?}");
     assert!(answer.text().contains('5'), "{answer:?}");
     assert_eq!(answer.error(), Value::Null);
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,16 +61,16 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_
         {"reply": {"call": [{"name": "experts_lawyer_tool", "arguments": arguments}]}},
     ]);
     let setup = AgentSetup::new(sets, rules).on_dial();
-    let world = setup
+    let fixture = setup
         .feature("external_url_fetch", json!({"enabled": true}))
         .start()
         .await;
-    world.dial.document(
+    fixture.dial.document(
         "/openai/deployments/lawyer",
         json!({"display_name": "Lawyer", "description": "Knows law.", "input_attachment_types": ["*/*"]}),
     );
     let chunk = |delta: Value, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]});
-    world.dial.chat(
+    fixture.dial.chat(
         "lawyer",
         vec![
             chunk(
@@ -80,12 +80,12 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_
             chunk(json!({}), json!("stop")),
         ],
     );
-    let answer = world.say("Legal?").await;
+    let answer = fixture.say("Legal?").await;
     assert!(
         answer.text().ends_with("The lawyer says: It is."),
         "{answer:?}"
     );
-    let bodies = world.dial.bodies();
+    let bodies = fixture.dial.bodies();
     let (_, body) = bodies
         .iter()
         .find(|(target, _)| target.contains("/lawyer/"))
@@ -98,14 +98,14 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_
         .strip_prefix("files/")
         .unwrap_or_else(|| panic!("{attachment_url} is not of DIAL"));
     assert!(path.starts_with("acme/"), "{path}");
-    assert_eq!(world.dial.file(path).unwrap(), CSV_BYTES.as_bytes());
-    assert_eq!(world.outside.asked(), 1);
-    world.stop().await;
+    assert_eq!(fixture.dial.file(path).unwrap(), CSV_BYTES.as_bytes());
+    assert_eq!(fixture.outside.asked(), 1);
+    fixture.stop().await;
 }
 
-/// What the model was told at the end of a request's messages about the files of the manifest.
-fn news(world: &AgentFixture) -> Value {
-    let messages = world.messages(world.model.asked().len() - 1);
+/// What the model got at the end of a request's messages about the files of the manifest.
+fn news(fixture: &AgentFixture) -> Value {
+    let messages = fixture.messages(fixture.model.asked().len() - 1);
     let message_found = messages.iter().rfind(|message| {
         let content = message["content"].as_str().unwrap_or_default();
         message["role"] == "tool" && content.contains("entries")
@@ -121,28 +121,28 @@ async fn files_of_the_manifest_are_news_once_and_again_when_they_change() {
     let setup = AgentSetup::new(json!([]), rules)
         .on_dial()
         .part("contexts", file("All prices"));
-    let world = setup.start().await;
-    let first = world.say("Hi.").await;
+    let fixture = setup.start().await;
+    let first = fixture.say("Hi.").await;
     assert_eq!(
-        news(&world)["entries"][0]["status"],
+        news(&fixture)["entries"][0]["status"],
         "new",
         "{}",
-        news(&world)
+        news(&fixture)
     );
-    let path = world.folder().join("manifests/agent.json");
+    let path = fixture.folder().join("manifests/agent.json");
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     manifest["contexts"] = file("All prices of this year");
     std::fs::write(path, manifest.to_string()).unwrap();
-    world
+    fixture
         .ask(json!([user("Hi."), first.message(), user("And now?")]))
         .await;
-    let file_news = news(&world);
+    let file_news = news(&fixture);
     assert_eq!(file_news["entries"][0]["status"], "updated", "{file_news}");
     assert_eq!(
         file_news["entries"][0]["description"],
         "All prices of this year"
     );
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,18 +152,21 @@ async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
         {"reply": {"call": [{"name": "internal_skills_read_skill", "arguments": {"skill_name": "tone"}}]}},
     ]);
     let skills = json!([{"type": "dial-prompt", "url": "prompts/acme/tone"}]);
-    let world = AgentSetup::new(json!([]), rules)
+    let fixture = AgentSetup::new(json!([]), rules)
         .on_dial()
         .part("skills", skills)
         .start()
         .await;
     let content = "---\nname: tone\ndescription: How to speak.\n---\nBe kind to sailors.\n";
-    world.dial.document(
+    fixture.dial.document(
         "/v1/prompts/acme/tone",
         json!({"name": "tone", "content": content}),
     );
-    let answer = world.say("Speak.").await;
-    let system = world.messages(0)[0]["content"].as_str().unwrap().to_owned();
+    let answer = fixture.say("Speak.").await;
+    let system = fixture.messages(0)[0]["content"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(
         system.contains("<name>tone</name>") && system.contains("How to speak."),
         "{system}"
@@ -173,5 +176,5 @@ async fn a_prompt_of_dial_is_a_skill_that_is_listed_and_read() {
         "only its description: {system}"
     );
     assert!(answer.text().contains("Be kind to sailors."), "{answer:?}");
-    world.stop().await;
+    fixture.stop().await;
 }

@@ -1,14 +1,14 @@
-//! Services that are not there, or go away in the middle: the model is told to try again later, and the chat goes on.
+//! Services that are missing or end in the middle: the model gets the advice to try again, and the chat continues.
 
 use dray_testkit::dial::InjectedFault;
 use dray_testkit::eventually;
 use dray_testkit::s3::{FaultRule, S3Fault as StoreTrouble};
 use serde_json::{Value, json};
 
+use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
 use super::process::ServiceProcess;
 use super::references::{agent, last_result};
 use super::shop::FakeEndpoint;
-use super::world::{AgentFixture, AgentSetup, DIAL_KEY, user};
 
 const NOTE_REFERENCE: &str = "file:text::files/acme/note.txt";
 
@@ -25,50 +25,52 @@ fn calling(tool: &str, arguments: Value) -> Value {
 async fn without_the_sandbox_service_a_turn_continues_without_its_tools() {
     let rules = json!([{"reply": {"say": "Hello."}}]);
     let setup = AgentSetup::new(json!([]), rules).without("sandbox-transfer");
-    let world = setup.start().await;
+    let fixture = setup.start().await;
     let note =
         json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});
     let question =
         json!({"role": "user", "content": "Hi.", "custom_content": {"attachments": [note]}});
-    let answer = world.ask(json!([question])).await;
+    let answer = fixture.ask(json!([question])).await;
     assert_eq!(
         (answer.text().trim(), answer.error()),
         ("Hello.", Value::Null)
     );
-    let tools = world.model.asked()[0].body["tools"].to_string();
+    let tools = fixture.model.asked()[0].body["tools"].to_string();
     assert!(tools.contains("read_files"), "{tools}");
     assert!(!tools.contains("sandbox_list"), "{tools}");
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_file_resolver_the_tool_reports_it() {
     let shop = FakeEndpoint::start().await;
-    let world = agent(&shop, json!({ "doc": NOTE_REFERENCE }))
+    let fixture = agent(&shop, json!({ "doc": NOTE_REFERENCE }))
         .without("file-resolver")
         .start()
         .await;
-    let answer = world.say("Order.").await;
-    let result = world.result();
+    let answer = fixture.say("Order.").await;
+    let result = fixture.result();
     let sentence = "The service that reads files is not reachable at the moment; try again later.";
     assert!(result.contains(sentence), "{result}");
     assert!(answer.text().contains("try again later"), "{answer:?}");
     assert_eq!((shop.bodies(), answer.error()), (Vec::new(), Value::Null));
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_delivery_service_no_file_is_reported_as_delivered() {
     let rules = calling("send_file", json!({"paths": ["report.txt"]}));
-    let world = AgentSetup::new(json!([]), rules)
+    let fixture = AgentSetup::new(json!([]), rules)
         .without("platform-delivery")
         .start()
         .await;
-    std::fs::write(world.sandbox.join("report.txt"), "words").unwrap();
-    let chat = world.telegram.chat();
-    world.bind("crane", chat).await;
-    let answer = world.ask_in(Some("crane"), json!([user("Send it.")])).await;
-    let result = world.result();
+    std::fs::write(fixture.sandbox.join("report.txt"), "words").unwrap();
+    let chat = fixture.telegram.chat();
+    fixture.bind("crane", chat).await;
+    let answer = fixture
+        .ask_in(Some("crane"), json!([user("Send it.")]))
+        .await;
+    let result = fixture.result();
     assert!(
         result.contains("not reachable at the moment; try again later."),
         "{result}"
@@ -78,23 +80,23 @@ async fn without_the_delivery_service_no_file_is_reported_as_delivered() {
         (answer.attachments(), answer.error()),
         (Vec::new(), Value::Null)
     );
-    world.stop().await;
+    fixture.stop().await;
 }
 
-/// The file-resolver of a world, in a process of its own.
-async fn resolver(world: &AgentFixture) -> ServiceProcess {
+/// The file-resolver of a fixture, in a process of its own.
+async fn resolver(fixture: &AgentFixture) -> ServiceProcess {
     let settings = [
-        ("file-resolver.dial_url", world.dial.url()),
+        ("file-resolver.dial_url", fixture.dial.url()),
         ("file-resolver.dial_read_timeout", "5s".to_owned()),
     ];
-    let (store, options) = world.store.as_ref().unwrap();
-    let nats = world.nats.as_ref().unwrap();
+    let (store, options) = fixture.store.as_ref().unwrap();
+    let nats = fixture.nats.as_ref().unwrap();
     ServiceProcess::start("file-resolver", nats, (store, options), &settings).await
 }
 
-async fn until_asked(world: &AgentFixture) {
+async fn until_asked(fixture: &AgentFixture) {
     eventually("a question to DIAL Core", async || {
-        let asked = world.dial.requests();
+        let asked = fixture.dial.requests();
         asked
             .iter()
             .any(|request| request.contains("note.txt"))
@@ -103,88 +105,90 @@ async fn until_asked(world: &AgentFixture) {
     .await;
 }
 
-/// A world whose file-resolver is elsewhere and waits for DIAL Core.
+/// A fixture whose file-resolver is elsewhere and waits for DIAL Core.
 async fn waiting(shop: &FakeEndpoint) -> AgentFixture {
     let setup = agent(shop, json!({ "doc": NOTE_REFERENCE }))
         .distributed()
         .without("file-resolver");
-    let world = setup.start().await;
-    world.dial.put("acme/note.txt", "hello", "text/plain");
-    world.dial.misbehave("acme/note.txt", InjectedFault::Silent);
-    world
+    let fixture = setup.start().await;
+    fixture.dial.put("acme/note.txt", "hello", "text/plain");
+    fixture
+        .dial
+        .misbehave("acme/note.txt", InjectedFault::Silent);
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers() {
     let shop = FakeEndpoint::start().await;
-    let world = waiting(&shop).await;
-    let process = resolver(&world).await;
+    let fixture = waiting(&shop).await;
+    let process = resolver(&fixture).await;
     let kill = async {
-        until_asked(&world).await;
+        until_asked(&fixture).await;
         process.kill9();
     };
-    let (answer, ()) = tokio::join!(world.say("Order."), kill);
+    let (answer, ()) = tokio::join!(fixture.say("Order."), kill);
     assert!(
-        world.result().contains("try again later"),
+        fixture.result().contains("try again later"),
         "{}",
-        world.result()
+        fixture.result()
     );
     assert_eq!((shop.bodies(), answer.error()), (Vec::new(), Value::Null));
 
-    world.dial.behave("acme/note.txt");
-    let _next = resolver(&world).await;
-    world.say("Order.").await;
+    fixture.dial.behave("acme/note.txt");
+    let _next = resolver(&fixture).await;
+    fixture.say("Order.").await;
     assert_eq!(
         shop.bodies(),
         [json!({"doc": "hello"})],
         "{}",
-        last_result(&world)
+        last_result(&fixture)
     );
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_nats_in_a_turn_is_reported_and_the_next_turn_is_complete() {
     let shop = FakeEndpoint::start().await;
-    let mut world = waiting(&shop).await;
-    let _process = resolver(&world).await;
-    let mut nats = world.nats.take().unwrap();
+    let mut fixture = waiting(&shop).await;
+    let _process = resolver(&fixture).await;
+    let mut nats = fixture.nats.take().unwrap();
     let restart = async {
-        until_asked(&world).await;
-        world.dial.behave("acme/note.txt");
+        until_asked(&fixture).await;
+        fixture.dial.behave("acme/note.txt");
         nats.restart();
     };
-    let (answer, ()) = tokio::join!(world.say("Order."), restart);
+    let (answer, ()) = tokio::join!(fixture.say("Order."), restart);
     assert_eq!(answer.error(), Value::Null);
     let came = shop.bodies();
     if came.is_empty() {
-        let result = world.result().to_lowercase();
+        let result = fixture.result().to_lowercase();
         assert!(result.contains("try again"), "{result}");
     } else {
         assert_eq!(came, [json!({"doc": "hello"})]);
     }
     eventually("a whole turn", async || {
         let before = shop.bodies().len();
-        world.say("Order.").await;
+        fixture.say("Order.").await;
         (shop.bodies().len() == before + 1).then_some(())
     })
     .await;
     assert_eq!(shop.bodies().pop(), Some(json!({"doc": "hello"})));
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_sent_only_after_the_store_is_back() {
     let rules = calling("send_file", json!({"paths": ["report.txt"]}));
-    let world = AgentSetup::new(json!([]), rules)
+    let fixture = AgentSetup::new(json!([]), rules)
         .distributed()
         .start()
         .await;
-    std::fs::write(world.sandbox.join("report.txt"), "words").unwrap();
-    let store = &world.store.as_ref().unwrap().0;
+    std::fs::write(fixture.sandbox.join("report.txt"), "words").unwrap();
+    let store = &fixture.store.as_ref().unwrap().0;
     store.add(FaultRule::all(StoreTrouble::Down));
-    let answer = world.say("Send it.").await;
-    let result = world.result();
+    let answer = fixture.say("Send it.").await;
+    let result = fixture.result();
     assert!(result.contains("\"success\":false"), "{result}");
     for secret in ["127.0.0.1", "http", DIAL_KEY] {
         assert!(!result.contains(secret), "{result}");
@@ -195,9 +199,9 @@ async fn files_are_sent_only_after_the_store_is_back() {
     );
     store.heal();
     let sent = eventually("a file", async || {
-        world.say("Send it again.").await.attachments().pop()
+        fixture.say("Send it again.").await.attachments().pop()
     })
     .await;
-    assert_eq!(world.fetch(sent["url"].as_str().unwrap()).await, b"words");
-    world.stop().await;
+    assert_eq!(fixture.fetch(sent["url"].as_str().unwrap()).await, b"words");
+    fixture.stop().await;
 }

@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::fixture::{AgentFixture, AgentSetup};
 use super::outside::{CSV_BYTES, HOST_NAME};
 use super::shop::FakeEndpoint;
-use super::world::{AgentFixture, AgentSetup};
 
 /// Base64 makes 12 MiB of it: more than a message of the bus holds, less than the limit of one file.
 const LARGE_FILE_BYTES: usize = 9 << 20;
@@ -27,76 +27,76 @@ pub(super) fn agent(shop: &FakeEndpoint, arguments: Value) -> AgentSetup {
         .feature("external_url_fetch", json!({"enabled": true}))
 }
 
-/// Everything that the model was told, in one text.
-pub(super) fn last_result(world: &AgentFixture) -> String {
-    let last = world.model.asked().len() - 1;
-    Value::from(world.messages(last)).to_string()
+/// Everything that the model got, in one text.
+pub(super) fn last_result(fixture: &AgentFixture) -> String {
+    let last = fixture.model.asked().len() - 1;
+    Value::from(fixture.messages(last)).to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_a_file_of_dial_arrives_as_text_and_the_model_sees_the_reference_alone() {
     let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:text::files/acme/note.txt"});
-    let world = agent(&shop, arguments).start().await;
-    world
+    let fixture = agent(&shop, arguments).start().await;
+    fixture
         .dial
         .put("acme/note.txt", "Grüße aus dem Hafen\n", "text/plain");
-    let answer = world.say("Order.").await;
+    let answer = fixture.say("Order.").await;
     assert_eq!(shop.bodies(), [json!({"doc": "Grüße aus dem Hafen\n"})]);
     assert!(answer.text().contains("taken"), "{answer:?}");
     assert!(
-        !last_result(&world).contains("Hafen"),
+        !last_result(&fixture).contains("Hafen"),
         "{}",
-        last_result(&world)
+        last_result(&fixture)
     );
     assert!(!Value::from(answer.chunks).to_string().contains("Hafen"));
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_a_file_of_the_web_comes_through_the_fetcher() {
     let shop = FakeEndpoint::start().await;
     let reference = format!("file:base64::http://{HOST_NAME}/prices.csv");
-    let world = agent(&shop, json!({ "doc": reference })).start().await;
-    world.say("Order.").await;
+    let fixture = agent(&shop, json!({ "doc": reference })).start().await;
+    fixture.say("Order.").await;
     assert_eq!(
         shop.bodies(),
         [json!({"doc": STANDARD.encode(CSV_BYTES)})],
         "{}",
-        last_result(&world)
+        last_result(&fixture)
     );
-    assert_eq!(world.outside.asked(), 1);
-    world.stop().await;
+    assert_eq!(fixture.outside.asked(), 1);
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_an_address_within_the_network_is_an_invalid_parameter() {
     let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:text::http://169.254.169.254/latest/meta-data/"});
-    let world = agent(&shop, arguments).start().await;
-    let answer = world.say("Order.").await;
+    let fixture = agent(&shop, arguments).start().await;
+    let answer = fixture.say("Order.").await;
     assert!(
-        world.result().contains("Parameter doc is invalid"),
+        fixture.result().contains("Parameter doc is invalid"),
         "{}",
-        world.result()
+        fixture.result()
     );
     assert_eq!(shop.bodies(), [] as [Value; 0]);
-    assert_eq!((world.outside.asked(), answer.error()), (0, Value::Null));
-    world.stop().await;
+    assert_eq!((fixture.outside.asked(), answer.error()), (0, Value::Null));
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
     let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:base64::files/acme/large.bin"});
-    let world = agent(&shop, arguments).on_nats().start().await;
+    let fixture = agent(&shop, arguments).on_nats().start().await;
     let bytes: Vec<u8> = (0..LARGE_FILE_BYTES)
         .map(|at| u8::try_from(at % 251).unwrap())
         .collect();
-    world
+    fixture
         .dial
         .put("acme/large.bin", bytes.clone(), "application/octet-stream");
-    let answer = world.say("Order.").await;
+    let answer = fixture.say("Order.").await;
     let bodies = shop.bodies();
     assert_eq!(bodies.len(), 1, "{answer:?}");
     let came = bodies[0]["doc"].as_str().unwrap();
@@ -106,10 +106,10 @@ async fn r_5_twelve_mebibytes_arrive_whole_and_pass_by_the_bus() {
         "every byte is the same"
     );
     assert!(
-        last_result(&world).len() < 100_000,
+        last_result(&fixture).len() < 100_000,
         "the model is not told of it"
     );
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,44 +117,44 @@ async fn r_5_a_file_beyond_the_manifest_s_limit_is_an_invalid_parameter() {
     let shop = FakeEndpoint::start().await;
     let arguments = json!({"doc": "file:text::files/acme/big.txt"});
     let setup = agent(&shop, arguments).feature("file_loading", json!({"size_limit": 1000}));
-    let world = setup.start().await;
-    world
+    let fixture = setup.start().await;
+    fixture
         .dial
         .put("acme/big.txt", vec![b'x'; 1001], "text/plain");
-    let answer = world.say("Order.").await;
+    let answer = fixture.say("Order.").await;
     let start = "Parameter doc is invalid, try to call the tool again with fixed exception: ";
-    let result = world.result();
+    let result = fixture.result();
     assert!(result.contains(start), "{result}");
     assert_eq!(result.matches("is invalid").count(), 1, "{result}");
     assert_eq!(shop.bodies(), [] as [Value; 0]);
     assert_eq!(answer.error(), Value::Null);
-    world
+    fixture
         .dial
         .put("acme/big.txt", vec![b'x'; 1000], "text/plain");
-    world.say("Again.").await;
+    fixture.say("Again.").await;
     assert_eq!(shop.bodies()[0]["doc"].as_str().unwrap().len(), 1000);
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
     let nested = json!({"more": {"a": {"b": ["file:text::files/acme/note.txt"]}}});
     let shop = FakeEndpoint::start().await;
-    let world = agent(&shop, nested.clone()).start().await;
-    world.dial.put("acme/note.txt", "deep", "text/plain");
-    world.say("Order.").await;
+    let fixture = agent(&shop, nested.clone()).start().await;
+    fixture.dial.put("acme/note.txt", "deep", "text/plain");
+    fixture.say("Order.").await;
     assert_eq!(
         shop.bodies(),
         std::slice::from_ref(&nested),
         "as it was written"
     );
-    world.stop().await;
+    fixture.stop().await;
 
     let shop = FakeEndpoint::start().await;
     let setup = agent(&shop, nested).set("orchestrator.files.nested", "true");
-    let world = setup.start().await;
-    world.dial.put("acme/note.txt", "deep", "text/plain");
-    world.say("Order.").await;
+    let fixture = setup.start().await;
+    fixture.dial.put("acme/note.txt", "deep", "text/plain");
+    fixture.say("Order.").await;
     assert_eq!(shop.bodies(), [json!({"more": {"a": {"b": ["deep"]}}})]);
-    world.stop().await;
+    fixture.stop().await;
 }

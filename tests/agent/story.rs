@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
+use super::fixture::{AgentSetup, user};
 use super::shop::{FakeEndpoint, LONG_TEXT_END};
-use super::world::{AgentSetup, user};
 
 const WORKBOOK_BYTES: &[u8] = include_bytes!("../../crates/dray/assets/prices.xlsx");
 const XLSX_MEDIA_TYPE: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
@@ -41,20 +41,20 @@ fn rules(path: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
-    let world = AgentSetup::new(json!([]), rules("a1-0")).start().await;
-    let answer = world.ask(json!([question()])).await;
+    let fixture = AgentSetup::new(json!([]), rules("a1-0")).start().await;
+    let answer = fixture.ask(json!([question()])).await;
     assert!(answer.text().ends_with("Sent."), "{answer:?}");
     assert_eq!(answer.error(), Value::Null);
 
-    let uploaded = world.sandbox.join("uploads/prices.xlsx");
+    let uploaded = fixture.sandbox.join("uploads/prices.xlsx");
     assert_eq!(std::fs::read(uploaded).unwrap(), WORKBOOK_BYTES);
-    let first = Value::from(world.messages(0)).to_string();
+    let first = Value::from(fixture.messages(0)).to_string();
     assert!(first.contains("[User uploaded: prices.xlsx"), "{first}");
     assert!(
         first.contains("<id>a1-0</id>") && !first.contains("unavailable"),
         "{first}"
     );
-    let read = Value::from(world.messages(1)).to_string();
+    let read = Value::from(fixture.messages(1)).to_string();
     assert!(
         read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "{read}"
@@ -69,9 +69,9 @@ async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
         .iter()
         .find(|sent| sent["title"] == "crane.md")
         .unwrap();
-    let bytes = world.fetch(sent["url"].as_str().unwrap()).await;
+    let bytes = fixture.fetch(sent["url"].as_str().unwrap()).await;
     assert_eq!(bytes, SUMMARY_TEXT.as_bytes());
-    let receipt: Value = serde_json::from_str(world.result().lines().next().unwrap()).unwrap();
+    let receipt: Value = serde_json::from_str(fixture.result().lines().next().unwrap()).unwrap();
     assert_eq!(receipt["success"], true, "{receipt}");
     assert_eq!(
         receipt["files"][0]["sha256"],
@@ -81,35 +81,35 @@ async fn a_workbook_comes_in_and_a_summary_goes_out_with_its_bytes() {
         !receipt.to_string().contains("http"),
         "the model never sees the link: {receipt}"
     );
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workbook_is_read_in_the_sandbox_too() {
-    let world = AgentSetup::new(json!([]), rules("uploads/prices.xlsx"))
+    let fixture = AgentSetup::new(json!([]), rules("uploads/prices.xlsx"))
         .start()
         .await;
-    world.ask(json!([question()])).await;
-    let read = Value::from(world.messages(1)).to_string();
+    fixture.ask(json!([question()])).await;
+    let read = Value::from(fixture.messages(1)).to_string();
     assert!(
         read.contains("| Crane 4 | 2026-02-14 | 20.0% | 980.5 |"),
         "{read}"
     );
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
-    let world = AgentSetup::new(json!([]), rules("a1-0")).start().await;
-    let first = world.ask(json!([question()])).await;
+    let fixture = AgentSetup::new(json!([]), rules("a1-0")).start().await;
+    let first = fixture.ask(json!([question()])).await;
     let session = first.state()["dray_session"].clone();
     assert!(session.as_str().unwrap().starts_with("c-"), "{session}");
-    let before = world.model.asked().len();
+    let before = fixture.model.asked().len();
     let messages = json!([question(), first.message(), user("Is it there?")]);
-    let second = world.ask(messages).await;
+    let second = fixture.ask(messages).await;
     assert!(second.text().contains("crane.md"), "{}", second.text());
     assert_eq!(second.state()["dray_session"], session);
-    let resumed = Value::from(world.messages(before));
+    let resumed = Value::from(fixture.messages(before));
     let names: Vec<_> = resumed
         .as_array()
         .unwrap()
@@ -123,9 +123,9 @@ async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
         "{resumed}"
     );
     assert!(!resumed.to_string().contains("tool_execution_history"));
-    let uploads = std::fs::read_dir(world.sandbox.join("uploads")).unwrap();
+    let uploads = std::fs::read_dir(fixture.sandbox.join("uploads")).unwrap();
     assert_eq!(uploads.count(), 1, "the workbook is not put there again");
-    world.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,14 +136,14 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
         {"reply": {"call": [{"name": "shop_long", "arguments": {}}]}},
     ]);
     let setup = AgentSetup::new(json!([shop.tools()]), rules);
-    let world = setup
+    let fixture = setup
         .set("orchestrator.files.offload", "true")
         .start()
         .await;
-    world.model.follow(reading_back(None));
-    let answer = world.say("Look.").await;
+    fixture.model.follow(reading_back(None));
+    let answer = fixture.say("Look.").await;
     assert_eq!(answer.error(), Value::Null);
-    let notice = world.result();
+    let notice = fixture.result();
     assert!(
         notice.len() < 5000 && !notice.contains(LONG_TEXT_END),
         "{notice}"
@@ -153,8 +153,8 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
         .nth(1)
         .and_then(|rest| rest.split(';').next())
         .unwrap();
-    world.model.follow(reading_back(Some(name)));
-    let second = world
+    fixture.model.follow(reading_back(Some(name)));
+    let second = fixture
         .ask(json!([
             user("Look."),
             answer.message(),
@@ -162,8 +162,12 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
         ]))
         .await;
     assert_eq!(second.text().trim(), "Read.", "{second:?}");
-    assert!(world.result().contains(LONG_TEXT_END), "{}", world.result());
-    world.stop().await;
+    assert!(
+        fixture.result().contains(LONG_TEXT_END),
+        "{}",
+        fixture.result()
+    );
+    fixture.stop().await;
 }
 
 /// A model that calls the long tool, or reads a file from near its end.
@@ -191,12 +195,12 @@ async fn a_file_that_came_with_the_question_is_read_and_copied_by_its_id() {
          "reply": {"call": [{"name": "sandbox_fetch_user_file", "arguments": copy}]}},
         {"reply": {"call": [{"name": "read_files", "arguments": {"ids": ["a1-0"]}}]}},
     ]);
-    let world = AgentSetup::new(json!([]), rules).start().await;
-    let answer = world.ask(json!([question()])).await;
+    let fixture = AgentSetup::new(json!([]), rules).start().await;
+    let answer = fixture.ask(json!([question()])).await;
     assert!(answer.text().ends_with("Copied."), "{answer:?}");
-    let read = Value::from(world.messages(1)).to_string();
+    let read = Value::from(fixture.messages(1)).to_string();
     assert!(read.contains("Crane 4") && read.contains("980.5"), "{read}");
-    let copied = std::fs::read(world.sandbox.join("copy.xlsx")).unwrap();
+    let copied = std::fs::read(fixture.sandbox.join("copy.xlsx")).unwrap();
     assert_eq!(copied, WORKBOOK_BYTES);
-    world.stop().await;
+    fixture.stop().await;
 }

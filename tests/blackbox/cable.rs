@@ -7,7 +7,7 @@ use crate::namespace::NetworkNamespace;
 pub(crate) const PUBLIC_ADDRESSES: &str = "93.184.216.34";
 /// The same over IPv6.
 pub(crate) const PUBLIC_6: &str = "2606:2800:220:1::1";
-/// The name server that the binary is told to use.
+/// The name server of the binary.
 pub(crate) const NAME_SERVER: &str = "9.9.9.9";
 /// The same over IPv6.
 pub(crate) const NAME_SERVER_6: &str = "2620:fe::fe";

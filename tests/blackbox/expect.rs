@@ -20,7 +20,7 @@ pub(crate) enum FetchExpectation {
     Denied(&'static str),
     /// Refused or failed with this code; the sentence is not looked at.
     Coded(&'static str),
-    /// Refused or failed, with whatever code.
+    /// Refused or failed, with any code.
     Refused,
     /// `dray resolve`: prints the arguments, with this text in place of the reference.
     Resolved(&'static str),
@@ -205,7 +205,7 @@ fn keeps_the_query(fetch: &FetchCommand, outcome: &FetchOutcome) -> Result<(), S
     })
 }
 
-/// I-8: a refusal tells no address but what the URL itself says.
+/// I-8: a refusal names no address that the URL does not name.
 fn discloses_nothing(line: &Value, url: &str) -> Result<(), String> {
     let text = line.to_string();
     let words =

@@ -1,4 +1,4 @@
-//! One run of `dray fetch`: what it is told, and what it says.
+//! One run of `dray fetch`: its options and its output.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(crate) struct FetchOutcome {
 }
 
 impl FetchCommand {
-    /// Of this URL, with the environment of the world.
+    /// Of this URL, with the environment of the network.
     pub(crate) fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -56,7 +56,7 @@ impl FetchCommand {
         self
     }
 
-    /// Without a variable that the world sets.
+    /// Without a variable that the network sets.
     pub(crate) fn unset(mut self, variable: &str) -> Self {
         self.environment.push((variable.to_owned(), None));
         self

@@ -25,4 +25,4 @@ mod range;
 #[cfg(test)]
 mod story;
 #[cfg(test)]
-mod world;
+mod story_network;

@@ -76,7 +76,7 @@ pub(crate) fn sweep() {
         let owner = name
             .strip_prefix(NAME_PREFIX)
             .and_then(|rest| rest.split('-').next());
-        // A process that ended has no program, also while nobody has asked how it ended.
+        // A process that ended has no program, also before its status is read.
         let ended = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_err();
         if owner.is_some_and(ended) {
             drop(NetworkNamespace {

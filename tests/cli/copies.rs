@@ -103,15 +103,15 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// A tree with everything that may get lost.
-fn fill(world: &CopyFixture, root: &str) {
-    world.write(&format!("{root}/-dash.txt"), "dash");
-    world.write(&format!("{root}/a b: c.txt"), "colon");
-    world.write(&format!("{root}/deep/er/run.sh"), "#!/bin/sh\n");
-    world.write(&format!("{root}/empty.txt"), "");
-    std::fs::create_dir_all(world.path(root).join("nothing/in here")).unwrap();
-    let script = world.path(root).join("deep/er/run.sh");
+fn fill(fixture: &CopyFixture, root: &str) {
+    fixture.write(&format!("{root}/-dash.txt"), "dash");
+    fixture.write(&format!("{root}/a b: c.txt"), "colon");
+    fixture.write(&format!("{root}/deep/er/run.sh"), "#!/bin/sh\n");
+    fixture.write(&format!("{root}/empty.txt"), "");
+    std::fs::create_dir_all(fixture.path(root).join("nothing/in here")).unwrap();
+    let script = fixture.path(root).join("deep/er/run.sh");
     std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o750)).unwrap();
-    std::os::unix::fs::symlink("empty.txt", world.path(root).join("link")).unwrap();
+    std::os::unix::fs::symlink("empty.txt", fixture.path(root).join("link")).unwrap();
 }
 
 #[track_caller]
@@ -131,16 +131,16 @@ fn check_tree(root: &Path) {
 
 #[test]
 fn a_directory_and_several_files_are_put_and_skipped_when_unchanged() {
-    let world = CopyFixture::new();
-    fill(&world, "here/tree");
-    world.write("here/-x.txt", "x");
+    let fixture = CopyFixture::new();
+    fill(&fixture, "here/tree");
+    fixture.write("here/-x.txt", "x");
     let put = ["put", "--", "tree", "-x.txt", "local:../a", "in/to"];
     let run = |expected: bool| {
-        let output = world
+        let output = fixture
             .home
             .dray(&["sandbox", "--json"])
             .args(put)
-            .current_dir(&world.here)
+            .current_dir(&fixture.here)
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -155,17 +155,17 @@ fn a_directory_and_several_files_are_put_and_skipped_when_unchanged() {
     };
     run(false);
     run(true);
-    check_tree(&world.path("a/in/to/tree"));
-    assert_eq!(world.read("a/in/to/-x.txt"), "x");
+    check_tree(&fixture.path("a/in/to/tree"));
+    assert_eq!(fixture.read("a/in/to/-x.txt"), "x");
 }
 
 #[test]
 fn files_that_cannot_be_copied_are_named_and_the_rest_arrives() {
-    let world = CopyFixture::new();
-    world.write("here/one.txt", "one");
-    world.write("here/two.txt", "two");
-    world.write("a/two.txt", "another");
-    let put = world.run(&[
+    let fixture = CopyFixture::new();
+    fixture.write("here/one.txt", "one");
+    fixture.write("here/two.txt", "two");
+    fixture.write("a/two.txt", "another");
+    let put = fixture.run(&[
         "put",
         "one.txt",
         "none.txt",
@@ -188,20 +188,20 @@ fn files_that_cannot_be_copied_are_named_and_the_rest_arrives() {
         reasons,
         expected.map(|(from, why)| (from.into(), why.into()))
     );
-    assert_eq!(world.names("a"), ["one.txt", "two.txt"]);
-    assert_eq!(world.read("a/two.txt"), "another");
+    assert_eq!(fixture.names("a"), ["one.txt", "two.txt"]);
+    assert_eq!(fixture.read("a/two.txt"), "another");
 }
 
 #[test]
 fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
-    let world = CopyFixture::new();
-    fill(&world, "a/tree");
-    let (a, b) = (world.path("a"), world.path("b"));
+    let fixture = CopyFixture::new();
+    fill(&fixture, "a/tree");
+    let (a, b) = (fixture.path("a"), fixture.path("b"));
     let at = |sandbox: &Path, path: &str| {
         let whole = sandbox.display();
         format!("local:{whole}:{whole}/{path}")
     };
-    let copied = world.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
+    let copied = fixture.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
     assert_eq!(copied["files"].as_array().unwrap().len(), 4, "{copied}");
     for file in copied["files"].as_array().unwrap() {
         assert!(
@@ -210,28 +210,28 @@ fn cp_follows_the_rules_of_cp_between_sandboxes_and_this_machine() {
         );
     }
     check_tree(&b.join("new"));
-    world.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
+    fixture.copy(&["cp", &at(&a, "tree"), &at(&b, "new")]);
     check_tree(&b.join("new/tree"));
-    world.copy(&["cp", &at(&a, "tree/."), &at(&b, "flat/")]);
+    fixture.copy(&["cp", &at(&a, "tree/."), &at(&b, "flat/")]);
     check_tree(&b.join("flat"));
-    world.copy(&["cp", &at(&a, "tree/."), "out"]);
-    check_tree(&world.path("here/out"));
-    world.copy(&["cp", "out/a b: c.txt", &at(&b, "renamed:.txt")]);
-    assert_eq!(world.read("b/renamed:.txt"), "colon");
-    world.write("here/renamed:.txt", "mine");
-    world.copy(&["cp", &at(&b, "renamed:.txt"), ".", "--collision", "rename"]);
-    assert_eq!(world.read("here/renamed: (2).txt"), "colon");
-    let refused = world.run(&["cp", &at(&b, "renamed:.txt"), ".", "--collision", "fail"]);
+    fixture.copy(&["cp", &at(&a, "tree/."), "out"]);
+    check_tree(&fixture.path("here/out"));
+    fixture.copy(&["cp", "out/a b: c.txt", &at(&b, "renamed:.txt")]);
+    assert_eq!(fixture.read("b/renamed:.txt"), "colon");
+    fixture.write("here/renamed:.txt", "mine");
+    fixture.copy(&["cp", &at(&b, "renamed:.txt"), ".", "--collision", "rename"]);
+    assert_eq!(fixture.read("here/renamed: (2).txt"), "colon");
+    let refused = fixture.run(&["cp", &at(&b, "renamed:.txt"), ".", "--collision", "fail"]);
     assert_eq!(line(&refused)["failed"][0]["fault"]["detail"], "exists");
-    assert_eq!(world.read("here/renamed:.txt"), "mine");
-    world.copy(&["cp", &at(&b, "renamed:.txt"), "."]);
-    assert_eq!(world.read("here/renamed:.txt"), "colon");
+    assert_eq!(fixture.read("here/renamed:.txt"), "mine");
+    fixture.copy(&["cp", &at(&b, "renamed:.txt"), "."]);
+    assert_eq!(fixture.read("here/renamed:.txt"), "colon");
 }
 
 #[test]
 fn an_invalid_copy_is_a_wrong_command_line() {
-    let world = CopyFixture::new();
-    world.write("here/x", "x");
+    let fixture = CopyFixture::new();
+    fixture.write("here/x", "x");
     for arguments in [
         &["cp", "x", "y"][..],
         &["cp", "-", "local:../a:/x"],
@@ -241,18 +241,18 @@ fn an_invalid_copy_is_a_wrong_command_line() {
         &["get", "local:../a", "x", "y", "-o", "no-directory"],
         &["cp", "local:../a:./x", "local:../b:./x", "--resume"],
     ] {
-        let refused = world.run(arguments);
+        let refused = fixture.run(arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {refused:?}");
     }
 }
 
 #[test]
 fn several_paths_are_fetched_into_one_directory() {
-    let world = CopyFixture::new();
-    world.write("a/x/same.txt", "1");
-    world.write("a/y/same.txt", "2");
-    std::fs::create_dir(world.path("here/out")).unwrap();
-    let fetched = world.run(&[
+    let fixture = CopyFixture::new();
+    fixture.write("a/x/same.txt", "1");
+    fixture.write("a/y/same.txt", "2");
+    std::fs::create_dir(fixture.path("here/out")).unwrap();
+    let fetched = fixture.run(&[
         "get",
         "local:../a",
         "x/same.txt",
@@ -264,8 +264,8 @@ fn several_paths_are_fetched_into_one_directory() {
     assert_eq!(fetched.status.code(), Some(1), "{fetched:?}");
     let report = line(&fetched);
     assert_eq!(report["failed"][0]["fault"]["detail"], "not_found");
-    assert_eq!(world.names("here/out"), ["same (2).txt", "same.txt"]);
-    assert_eq!(world.read("here/out/same (2).txt"), "2");
+    assert_eq!(fixture.names("here/out"), ["same (2).txt", "same.txt"]);
+    assert_eq!(fixture.read("here/out/same (2).txt"), "2");
 }
 
 fn large() -> Vec<u8> {
@@ -274,12 +274,12 @@ fn large() -> Vec<u8> {
 
 #[test]
 fn a_killed_get_is_resumed_and_restarts_when_the_file_changed() {
-    let world = CopyFixture::new();
-    world.write("a/big", large());
+    let fixture = CopyFixture::new();
+    fixture.write("a/big", large());
     let get = ["get", "local:../a", "big", "--resume"];
-    world.kill(&get);
-    assert_eq!(world.names("here").len(), 1, "the partial file stays");
-    let resumed = world.copy(&get);
+    fixture.kill(&get);
+    assert_eq!(fixture.names("here").len(), 1, "the partial file stays");
+    let resumed = fixture.copy(&get);
     assert_eq!(resumed["receipt"]["resumed"], true, "{resumed}");
     assert!(
         resumed["receipt"]["integrity"]
@@ -287,29 +287,29 @@ fn a_killed_get_is_resumed_and_restarts_when_the_file_changed() {
             .unwrap()
             .starts_with("sha256")
     );
-    assert!(std::fs::read(world.path("here/big")).unwrap() == large());
-    assert_eq!(world.names("here"), ["big"]);
-    std::fs::remove_file(world.path("here/big")).unwrap();
-    world.kill(&get);
-    world.write("a/big", [large(), b"more".to_vec()].concat());
-    let output = world.run(&get);
+    assert!(std::fs::read(fixture.path("here/big")).unwrap() == large());
+    assert_eq!(fixture.names("here"), ["big"]);
+    std::fs::remove_file(fixture.path("here/big")).unwrap();
+    fixture.kill(&get);
+    fixture.write("a/big", [large(), b"more".to_vec()].concat());
+    let output = fixture.run(&get);
     assert_eq!(line(&output)["receipt"]["resumed"], false, "{output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("copied from its beginning"), "{stderr}");
-    assert_eq!(world.names("here"), ["big"]);
+    assert_eq!(fixture.names("here"), ["big"]);
 }
 
 #[test]
 fn a_killed_put_is_resumed_and_leaves_no_temporary_file() {
-    let world = CopyFixture::new();
-    world.write("here/big", large());
+    let fixture = CopyFixture::new();
+    fixture.write("here/big", large());
     let put = ["put", "big", "local:../a", "--resume"];
-    world.kill(&put);
-    assert_eq!(world.names("a").len(), 1, "the partial file stays");
-    let placed = world.copy(&put);
+    fixture.kill(&put);
+    assert_eq!(fixture.names("a").len(), 1, "the partial file stays");
+    let placed = fixture.copy(&put);
     assert_eq!(placed["receipt"]["resumed"], true, "{placed}");
-    assert!(std::fs::read(world.path("a/big")).unwrap() == large());
-    assert_eq!(world.names("a"), ["big"]);
+    assert!(std::fs::read(fixture.path("a/big")).unwrap() == large());
+    assert_eq!(fixture.names("a"), ["big"]);
 }
 
 #[test]
@@ -320,13 +320,13 @@ fn cp_between_two_containers_streams_and_the_engine_is_named_by_docker_host() {
         engine.container(ContainerOptions::default()),
     );
     one.sh("mkdir -p '/tmp/t/e mpty' && head -c 3000000 /dev/urandom > '/tmp/t/b:ig' && printf x > /tmp/t/-x");
-    let world = CopyFixture::new();
+    let fixture = CopyFixture::new();
     let host = format!("unix://{}", engine.socket().display());
     let (from, to) = (
         format!("docker:{}:/tmp/t", one.name()),
         format!("docker:{}:/tmp/copy", two.name()),
     );
-    let copied = world
+    let copied = fixture
         .home
         .dray(&["sandbox", "cp", "--json", &from, &to])
         .env("DOCKER_HOST", host)

@@ -1,4 +1,4 @@
-//! `docker compose up`, as far as it can be told without a Docker daemon.
+//! `docker compose up`, as far as it can be checked without a Docker daemon.
 
 use std::collections::BTreeMap;
 use std::process::Command;

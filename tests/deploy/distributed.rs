@@ -149,7 +149,7 @@ impl DistributedSystem {
             .unwrap()
     }
 
-    /// Runs the binary as somebody at a terminal would, with the identity for that.
+    /// Runs the binary as a person at a terminal would, with the identity for that.
     pub(super) fn ask(&self, arguments: &[&str]) -> Output {
         self.ask_as("command-line", arguments)
     }
@@ -277,7 +277,7 @@ impl ServiceProcess {
         self.page(probe).starts_with("HTTP/1.1 200")
     }
 
-    /// A page of the health endpoint; empty when nobody answers.
+    /// A page of the health endpoint; empty without a response.
     pub(super) fn page(&self, path: &str) -> String {
         let mut answer = String::new();
         let Ok(mut stream) = TcpStream::connect(self.health) else {

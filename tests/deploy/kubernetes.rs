@@ -1,4 +1,4 @@
-//! `kubectl apply -k deploy/kubernetes`, as far as it can be told without a cluster: rendered by kubectl, checked
+//! `kubectl apply -k deploy/kubernetes`, as far as it can be checked without a cluster: rendered by kubectl, checked
 //! against the schemas of Kubernetes, and compared with what the product relies on.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -291,7 +291,7 @@ fn environment(pod: &Value) -> BTreeMap<String, String> {
 #[test]
 fn every_pod_has_a_valid_configuration() {
     for (name, pod) in pods() {
-        // As a cluster does it, whatever the pod says.
+        // As a cluster does it for every pod.
         let mut environment = environment(&pod);
         environment.insert("KUBERNETES_SERVICE_HOST".to_owned(), "10.0.0.1".to_owned());
         let checked = command(&environment).args(["config", "check"]).output();

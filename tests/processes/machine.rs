@@ -249,7 +249,7 @@ impl ProcessFixture {
         self.bus.events(filter).await.unwrap()
     }
 
-    /// How many terminal events the operation has. A marker published behind them tells where the stream ends.
+    /// How many terminal events the operation has. A marker published behind them shows where the stream ends.
     pub(crate) async fn events_of(&self, operation: &str) -> usize {
         let marker = meta(WAIT_TIMEOUT);
         let end = v1::ToolCallResolved {

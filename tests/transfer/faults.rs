@@ -108,7 +108,7 @@ async fn an_interrupted_copy_out_of_the_sandbox_is_repeated_and_sent_once() {
     assert_eq!(rig.shown_in(chat, digest), 1);
 }
 
-/// A directory may take ten minutes to copy; whoever died over it is noticed long before.
+/// A directory may take ten minutes to copy; a dead worker is noticed long before.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_copy_of_a_directory_is_repeated_within_minutes() {
     let rig = TransferFixture::start().await;

@@ -2,7 +2,7 @@
 //! times in the default suite, hundreds of times in the soak. Half of the moments are random; the others are steps of a
 //! delivery: its files are stored, a visible request begins, it is over.
 //!
-//! What must hold of every delivery: it ends; it is told as delivered only if it is shown; it is shown at most once.
+//! What must hold of every delivery: it ends; it is reported as delivered only if it is shown; it is shown at most once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) struct KillRun {
     pub(crate) rounds: usize,
     /// What all choices follow from.
     pub(crate) seed: u64,
-    /// Lets the leases of the dead run out at once after the last kill; otherwise they take as long as they take.
+    /// Lets the leases of the dead end immediately after the last kill; otherwise they take as long as they take.
     pub(crate) hurry: bool,
 }
 

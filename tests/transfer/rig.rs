@@ -40,7 +40,7 @@ pub(crate) struct TransferFixture {
 pub(crate) struct ServiceProcess(Child);
 
 impl ServiceProcess {
-    /// Kills it without a chance to do anything about it.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill9(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -49,7 +49,7 @@ impl ServiceProcess {
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
-        // Already ended is fine.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -117,7 +117,7 @@ impl TransferFixture {
         )
     }
 
-    /// Applies the standard topology, with another time until unacknowledged work is handed out again when told so.
+    /// Applies the standard topology, with another time until unacknowledged work is handed out again.
     async fn provision(&self, ack_wait: Option<Duration>) {
         let mut topology = Topology::new(1, 512 << 20);
         if let Some(ack_wait) = ack_wait {
@@ -139,7 +139,7 @@ impl TransferFixture {
             if record.lease_until_ms > 0 {
                 record.lease_until_ms = 1;
                 let value = record.encode_to_vec().into();
-                // Whoever is alive and was faster keeps its lease.
+                // A live worker that was faster keeps its lease.
                 let _ = keys.update(&key, value, entry.revision).await;
             }
         }
@@ -284,7 +284,7 @@ impl TransferFixture {
         running
     }
 
-    /// Publishes work to send a file of the sandbox, as whoever accepts it does.
+    /// Publishes work to send a file of the sandbox, as the service that accepts it does.
     pub(crate) async fn submit(&self, id: &str, path: &str, target: v1::ChatTarget) {
         let work = v1::SendFileRequested {
             paths: vec![path.as_bytes().to_vec()],
@@ -297,7 +297,7 @@ impl TransferFixture {
         assert!(!published.duplicate, "{id}");
     }
 
-    /// What became of a delivery, once it is over; `None` while it is not, or while nobody can be asked.
+    /// What became of a delivery, once it is over; `None` while it is not, or while the service cannot be asked.
     pub(crate) async fn outcome(&self, id: &str) -> Option<v1::DeliveryReport> {
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: id.to_owned(),

@@ -58,12 +58,12 @@ async fn a_file_is_sent_from_the_sandbox_to_the_chat_and_an_attachment_arrives()
     );
     assert_eq!(rig.shown_in(chat, digest), 1);
 
-    one_line_tells_it(&rig, sent["delivery_id"].as_str().unwrap());
+    one_line_reports_it(&rig, sent["delivery_id"].as_str().unwrap());
     attachment_comes_back(&rig, chat).await;
 }
 
-/// Receipts tell the same, as a document and as one line.
-fn one_line_tells_it(rig: &TransferFixture, id: &str) {
+/// Receipts report the same, as a document and as one line.
+fn one_line_reports_it(rig: &TransferFixture, id: &str) {
     let receipt = rig.ask(&["receipts", "--session", "crane"]);
     assert_eq!(receipt["delivery_id"], id);
     assert_eq!(

@@ -27,17 +27,18 @@ mod step;
 mod suite;
 mod tidy;
 
-/// Checks, tests, measures and generates.
+/// Check, test, measure and generate.
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
     arg_required_else_help = true,
     after_help = "Most used:\n  \
-        cargo xtask test                  everything a change must pass, installing what it needs when it may\n  \
+        cargo xtask test                  all tests; installs missing programs where it may\n  \
         cargo xtask test -- redirect      only tests whose name contains `redirect`\n  \
-        cargo xtask check                 the same and formatting, lints, documentation\n  \
-        cargo xtask bench                 how fast, against the plain way of doing the same\n\n\
-        Installs happen only when run as root on Debian or a relative of it; otherwise the command says what to\n\
+        cargo xtask lint                  formatting, lints, documentation: no warning in any target\n  \
+        cargo xtask check                 both: before you send a change\n  \
+        cargo xtask bench                 speed, compared with the plain method for the same task\n\n\
+        Programs are installed only as root on Debian or a relative of it; otherwise the command prints what to\n\
         install and stops."
 )]
 struct XtaskArgs {
@@ -47,61 +48,63 @@ struct XtaskArgs {
 
 #[derive(Subcommand)]
 enum XtaskCommand {
-    /// Formatting, lints, tests, documentation, generated files and the source rules: the whole of CI.
+    /// Check formatting, Clippy's lints and the documentation; refuse every warning, in tests and examples too.
+    Lint,
+    /// Run `lint`, then `test`: everything that a change must pass.
     Check,
-    /// The test command: prepares the machine, then runs all tests, generated files and source rules included.
+    /// Prepare the machine, then run all tests, with the checks of generated files and source rules.
     Test {
-        /// Prepares the machine and stops.
+        /// Prepare the machine and stop.
         #[arg(long)]
         prepare: bool,
-        /// Only tests whose name contains this; what follows goes to the test runner as it is.
+        /// Run only tests whose name contains this; all words after `--` go to the test runner unchanged.
         #[arg(last = true)]
         filter: Vec<String>,
     },
-    /// Measures against the plain way of doing the same, in a release build.
+    /// Compare the speed with the plain method for the same task, in a release build.
     Bench {
-        /// Names of measurements and switches of the bench binary; everything without one.
+        /// Names of measurements and switches of the bench binary; without one, all measurements run.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         names: Vec<String>,
     },
-    /// Fault tests that need minutes: restarts, clocks, hundreds of kills.
+    /// Run the fault tests that take minutes: restarts, clock changes, hundreds of kills.
     Soak {
-        /// How often each service is killed in the round of deliveries; 200 without it.
+        /// Kills of each service in the round of deliveries; 200 by default.
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         rounds: Option<u64>,
-        /// Repeats the choices of a run that printed this.
+        /// Repeat the random choices of the run that printed this seed.
         #[arg(long)]
         seed: Option<u64>,
-        /// Only tests whose name contains this.
+        /// Run only tests whose name contains this.
         #[arg(last = true)]
         filter: Vec<String>,
     },
-    /// The release binary in network namespaces with packet counters. Needs root.
+    /// Test the release binary in network namespaces with packet counters. Needs root.
     Blackbox {
-        /// Only tests whose name contains this.
+        /// Run only tests whose name contains this.
         #[arg(last = true)]
         filter: Vec<String>,
     },
-    /// Feeds parsers of untrusted bytes with mutated input until a finding or the time is up.
+    /// Feed parsers of untrusted bytes with mutated input until one fails or the time is up.
     Fuzz {
         /// Minutes for each target.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
         minutes: u64,
-        /// The target; all of them, one after another, without it.
+        /// The target; without it, all targets run one after another.
         target: Option<String>,
     },
-    /// The official conformance suite of MCP against our server and our client. Needs npm and its registry.
+    /// Run the official conformance suite of MCP against our server and our client. Needs npm and its registry.
     Conformance {
-        /// Prints all results as JSON on standard output.
+        /// Print all results as JSON on standard output.
         #[arg(long)]
         json: bool,
     },
-    /// What a first build spends its time on, as a tree. Builds from nothing: takes minutes.
+    /// Show where a first build spends its time, as a tree. Builds from nothing, which takes minutes.
     Heavy {
-        /// Reads the report of a `cargo build --timings` instead.
+        /// Read this report of `cargo build --timings` instead of building.
         #[arg(long, value_name = "HTML")]
         report: Option<PathBuf>,
-        /// Puts the tree into CONTRIBUTING.md.
+        /// Write the tree into CONTRIBUTING.md.
         #[arg(long)]
         write: bool,
     },
@@ -122,13 +125,13 @@ enum XtaskCommand {
         /// Its name, as it will stand in configuration, addresses and crates.
         name: String,
     },
-    /// Writes every generated file again.
+    /// Write every generated file again.
     Generate {
-        /// Changes nothing; fails when a file would change.
+        /// Change nothing; fail when a file would change.
         #[arg(long)]
         check: bool,
     },
-    /// Rules about the source that no compiler knows: who may depend on whom, licences, coverage of the security rules.
+    /// Check the rules about the source that no compiler knows: dependencies, licences, words, coverage of security rules.
     Tidy,
 }
 
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
 fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
     let root = workspace_root()?;
     match command {
+        XtaskCommand::Lint => check::run_lints(&root),
         XtaskCommand::Check => check::run_checks(&root),
         // The variables are for the tests that would follow.
         XtaskCommand::Test { prepare: true, .. } => suite::prepare_environment(&root).map(drop),
@@ -176,7 +180,7 @@ fn run_benchmarks(root: &Path, names: &[String]) -> anyhow::Result<()> {
         .run()
 }
 
-/// The folder of the workspace manifest.
+/// The directory of the workspace manifest.
 fn workspace_root() -> anyhow::Result<PathBuf> {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     Ok(manifest

@@ -22,24 +22,24 @@ struct DockerFixture<'a> {
 /// Measures all sizes and proofs.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let engine = DockerEngine::start();
-    let world = DockerFixture {
+    let fixture = DockerFixture {
         dray: path_text(dray)?,
         engine: format!("unix://{}", engine.socket().display()),
         container: engine.container(ContainerOptions::default()),
         folder: tempfile::tempdir()?,
     };
     for (size, rounds) in SIZES_AND_ROUNDS {
-        write_random_file(&world.local("in"), size)?;
+        write_random_file(&fixture.local("in"), size)?;
         let file = format!("{CONTAINER_DIRECTORY}/out");
-        world
+        fixture
             .container
             .sh(&format!("head -c {size} /dev/urandom >{file}"));
         wait_until_settled();
         for proof in IntegrityCheck::ALL_CHECKS {
-            world.pair(size, rounds, proof, "get")?.run()?;
-            world.pair(size, rounds, proof, "put")?.run()?;
+            fixture.pair(size, rounds, proof, "get")?.run()?;
+            fixture.pair(size, rounds, proof, "put")?.run()?;
             // Both sides leave a file per round; without this the disk of the engine fills up.
-            world.container.sh(&format!(
+            fixture.container.sh(&format!(
                 "rm -f {CONTAINER_DIRECTORY}/cp-* {CONTAINER_DIRECTORY}/dray-*"
             ));
         }

@@ -34,14 +34,14 @@ struct SshFixture<'a> {
 
 /// Measures all sizes, connections and proofs.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
-    let world = SshFixture {
+    let fixture = SshFixture {
         dray: path_text(dray)?,
         sshd: Sshd::start(&Options::default()),
         folder: tempfile::tempdir()?,
     };
     for (size, rounds) in SIZES_AND_ROUNDS {
-        write_random_file(&world.local("in"), size)?;
-        write_random_file(&world.sshd.home().join("out"), size)?;
+        write_random_file(&fixture.local("in"), size)?;
+        write_random_file(&fixture.sshd.home().join("out"), size)?;
         wait_until_settled();
         for connection in [ConnectionState::New, ConnectionState::Shared] {
             for proof in IntegrityCheck::ALL_CHECKS {
@@ -52,13 +52,13 @@ pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
                         connection,
                         get: direction == "get",
                     };
-                    world.pair(row, rounds)?.run()?;
-                    world.clear()?;
+                    fixture.pair(row, rounds)?.run()?;
+                    fixture.clear()?;
                 }
             }
         }
         // The next size begins without connections, like the first.
-        world.disconnect();
+        fixture.disconnect();
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use serde_json::Value;
 
+use super::fixture::{OrchestratorFixture, question_body};
 use super::relay::RelayProcess;
-use super::world::{OrchestratorFixture, question_body};
 use super::{percentile_of, signed_millis, verdict_text};
 use crate::print_line;
 
@@ -14,8 +14,8 @@ use crate::print_line;
 const CHATS_AND_TURNS: [(usize, usize); 3] = [(1, 200), (50, 20), (200, 5)];
 
 /// Measures every crowd at every side.
-pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
-    let relay = match RelayProcess::start(&world.model.url()).await {
+pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
+    let relay = match RelayProcess::start(&fixture.model.url()).await {
         Ok(relay) => Some(relay),
         Err(error) => {
             print_line(&format!("(l) the relay in Python is left out: {error:#}"));
@@ -25,11 +25,19 @@ pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
     print_line("(l) chats at once, aim 0 failed");
     for (chats, turns) in CHATS_AND_TURNS {
         let plain = question_body("lead", "hello");
-        measure_side(world, "model", &world.direct(), &plain, chats, turns).await;
+        measure_side(fixture, "model", &fixture.direct(), &plain, chats, turns).await;
         let through = question_body("agent", "hello");
-        measure_side(world, "orchestrator", &world.ours(), &through, chats, turns).await;
+        measure_side(
+            fixture,
+            "orchestrator",
+            &fixture.ours(),
+            &through,
+            chats,
+            turns,
+        )
+        .await;
         if let Some(relay) = &relay {
-            measure_side(world, "openai relay", relay.url(), &plain, chats, turns).await;
+            measure_side(fixture, "openai relay", relay.url(), &plain, chats, turns).await;
         }
     }
     print_line("");
@@ -37,7 +45,7 @@ pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
 }
 
 async fn measure_side(
-    world: &OrchestratorFixture,
+    fixture: &OrchestratorFixture,
     name: &str,
     url: &str,
     body: &Value,
@@ -45,19 +53,19 @@ async fn measure_side(
     turns: usize,
 ) {
     // One uncounted round of all chats opens the connections.
-    join_all((0..chats).map(|_| world.ask(url, body))).await;
+    join_all((0..chats).map(|_| fixture.ask(url, body))).await;
     let start = Instant::now();
     let all = join_all((0..chats).map(|_| async {
         let mut timings = Vec::with_capacity(turns);
         for _ in 0..turns {
-            timings.push(world.ask(url, body).await);
+            timings.push(fixture.ask(url, body).await);
         }
         timings
     }))
     .await;
     let took = start.elapsed();
     // The model remembers requests; over thousands of turns that would be the memory and time of the fake server.
-    world.model.forget();
+    fixture.model.forget();
     // Failures count apart: they are often faster than answers and would improve the percentiles.
     let (good, bad): (Vec<_>, Vec<_>) = all.into_iter().flatten().partition(Result::is_ok);
     let mut times: Vec<f64> = good

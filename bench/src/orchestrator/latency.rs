@@ -1,6 +1,6 @@
 //! (k) What we add to the first token, to a turn, and to a call of a tool; one chat after the other.
 
-use super::world::{OrchestratorFixture, TurnTiming, answered_body, question_body};
+use super::fixture::{OrchestratorFixture, TurnTiming, answered_body, question_body};
 use super::{percentile_of, signed_millis, verdict_text};
 use crate::print_line;
 
@@ -12,13 +12,13 @@ const FIRST_AIM: f64 = 2.0;
 const TOOL_AIM: f64 = 3.0;
 
 /// Measures plain turns and turns with one call of a tool.
-pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
-    measure_turns(world).await?;
-    measure_tools(world).await
+pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
+    measure_turns(fixture).await?;
+    measure_tools(fixture).await
 }
 
-async fn measure_turns(world: &OrchestratorFixture) -> anyhow::Result<()> {
-    let (direct, ours) = (world.direct(), world.ours());
+async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
+    let (direct, ours) = (fixture.direct(), fixture.ours());
     let (plain, through) = (
         question_body("lead", "hello"),
         question_body("agent", "hello"),
@@ -27,17 +27,17 @@ async fn measure_turns(world: &OrchestratorFixture) -> anyhow::Result<()> {
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // Who goes first changes, so that neither always finds the caches that the other warmed.
         let pair = if round % 2 == 0 {
-            let model = world.ask(&direct, &plain).await?;
-            (model, world.ask(&ours, &through).await?)
+            let model = fixture.ask(&direct, &plain).await?;
+            (model, fixture.ask(&ours, &through).await?)
         } else {
-            let us = world.ask(&ours, &through).await?;
-            (world.ask(&direct, &plain).await?, us)
+            let us = fixture.ask(&ours, &through).await?;
+            (fixture.ask(&direct, &plain).await?, us)
         };
         if round >= WARM_UP_ROUNDS {
             timings.push(pair);
         }
     }
-    world.model.forget();
+    fixture.model.forget();
     print_line(&format!(
         "(k) what the orchestrator adds, over {ROUND_COUNT} chats one after the other"
     ));
@@ -75,22 +75,22 @@ fn print_row(
     middle
 }
 
-async fn measure_tools(world: &OrchestratorFixture) -> anyhow::Result<()> {
-    let (direct, ours) = (world.direct(), world.ours());
+async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
+    let (direct, ours) = (fixture.direct(), fixture.ours());
     let (question, after) = (question_body("lead", "find it"), answered_body());
     let through = question_body("agent", "find it");
     let mut added = Vec::with_capacity(ROUND_COUNT);
     for round in 0..WARM_UP_ROUNDS + ROUND_COUNT {
         // The three steps that the orchestrator takes, one after the other without it.
-        let calls = world.ask(&direct, &question).await?.whole;
-        let tool = world.call().await?;
-        let ends = world.ask(&direct, &after).await?.whole;
-        let turn = world.ask(&ours, &through).await?.whole;
+        let calls = fixture.ask(&direct, &question).await?.whole;
+        let tool = fixture.call().await?;
+        let ends = fixture.ask(&direct, &after).await?.whole;
+        let turn = fixture.ask(&ours, &through).await?.whole;
         if round >= WARM_UP_ROUNDS {
             added.push(signed_millis(turn) - signed_millis(calls + tool + ends));
         }
     }
-    world.model.forget();
+    fixture.model.forget();
     let middle = percentile_of(&mut added, 50);
     print_line(&format!(
         "  {:<12} beside two calls of the model and one of the tool: added p50 {middle:>7.3} ms, p99 {:>7.3} ms",

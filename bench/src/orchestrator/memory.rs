@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use super::fixture::{OrchestratorFixture, model_script, question_body};
 use super::verdict_text;
-use super::world::{OrchestratorFixture, model_script, question_body};
 use crate::memory::process_status;
 use crate::print_line;
 
@@ -26,19 +26,19 @@ const MIDDLE_DELAY: Duration = Duration::from_millis(700);
 const MAX_GROWTH_BYTES: u64 = 4 << 20;
 
 /// Measures idle connections and active chats.
-pub(super) async fn run(world: &OrchestratorFixture) -> anyhow::Result<()> {
+pub(super) async fn run(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     print_line(&format!("(m) memory, {CLIENT_COUNT} at once"));
-    measure_idle_clients(world).await?;
-    measure_active_chats(world).await
+    measure_idle_clients(fixture).await?;
+    measure_active_chats(fixture).await
 }
 
-async fn measure_idle_clients(world: &OrchestratorFixture) -> anyhow::Result<()> {
+async fn measure_idle_clients(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     for _ in 0..WARM_UP_CHATS {
-        world
-            .ask(&world.ours(), &question_body("agent", "hello"))
+        fixture
+            .ask(&fixture.ours(), &question_body("agent", "hello"))
             .await?;
     }
-    world.model.forget();
+    fixture.model.forget();
     let before = process_status("VmRSS:")?;
     let mut clients = Vec::with_capacity(CLIENT_COUNT);
     for _ in 0..CLIENT_COUNT {
@@ -46,7 +46,7 @@ async fn measure_idle_clients(world: &OrchestratorFixture) -> anyhow::Result<()>
             clippy::disallowed_methods,
             reason = "the listener is ours, on loopback"
         )]
-        let mut client = TcpStream::connect(world.address()).await?;
+        let mut client = TcpStream::connect(fixture.address()).await?;
         client
             .write_all(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
             .await?;
@@ -63,13 +63,13 @@ async fn measure_idle_clients(world: &OrchestratorFixture) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn measure_active_chats(world: &OrchestratorFixture) -> anyhow::Result<()> {
-    world.model.follow(model_script(CHUNK_DELAY_MS)?);
-    let (url, body) = (world.ours(), question_body("agent", "hello"));
+async fn measure_active_chats(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
+    fixture.model.follow(model_script(CHUNK_DELAY_MS)?);
+    let (url, body) = (fixture.ours(), question_body("agent", "hello"));
     let before = process_status("VmRSS:")?;
     let mut after = Vec::with_capacity(ROUND_COUNT);
     for round in 1..=ROUND_COUNT {
-        let chats = join_all((0..CLIENT_COUNT).map(|_| world.ask(&url, &body)));
+        let chats = join_all((0..CLIENT_COUNT).map(|_| fixture.ask(&url, &body)));
         let watch = async {
             tokio::time::sleep(MIDDLE_DELAY).await;
             process_status("VmRSS:")
@@ -77,7 +77,7 @@ async fn measure_active_chats(world: &OrchestratorFixture) -> anyhow::Result<()>
         // Memory is read while all chats are in the middle of their answers.
         let (answers, middle) = tokio::join!(chats, watch);
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
-        world.model.forget();
+        fixture.model.forget();
         let (middle, now) = (middle?, process_status("VmRSS:")?);
         let per = middle.saturating_sub(before) / CLIENT_COUNT as u64;
         print_line(&format!(
@@ -87,7 +87,7 @@ async fn measure_active_chats(world: &OrchestratorFixture) -> anyhow::Result<()>
         ));
         after.push(now);
     }
-    world.model.follow(model_script(0)?);
+    fixture.model.follow(model_script(0)?);
     let (first, last) = (after.get(ROUND_COUNT / 2).copied(), after.last().copied());
     let grown = last
         .unwrap_or_default()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dray_testkit::docker::{Container, ContainerOptions};
 use futures_util::future::join_all;
 
-use super::world::{TransferFixture, path_text, write_random_file};
+use super::fixture::{TransferFixture, path_text, write_random_file};
 use crate::print_line;
 
 /// Transfers that are started together, from one task.
@@ -15,12 +15,12 @@ const FILE_BYTES: u64 = 4 << 20;
 /// Containers beside the host.
 const CONTAINER_COUNT: usize = 4;
 
-/// Measures: a fifth each out of the host and into the containers, the rest out of the containers.
-pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
+/// Runs a fifth of the transfers out of the host, a fifth into the containers, and the rest out of the containers.
+pub(super) async fn run(fixture: &TransferFixture<'_>) -> anyhow::Result<()> {
     let containers: Vec<Container> = (0..CONTAINER_COUNT)
-        .map(|_| world.engine.container(ContainerOptions::default()))
+        .map(|_| fixture.engine.container(ContainerOptions::default()))
         .collect();
-    let host = world.sshd.home().join("crowd");
+    let host = fixture.sshd.home().join("crowd");
     std::fs::create_dir_all(&host)?;
     let host = path_text(&host)?;
     for number in 0..TRANSFER_COUNT {
@@ -34,12 +34,12 @@ pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
         }
     }
     // One content for all puts: the store is only read for them.
-    let claim = world.store(&world.make("crowd", FILE_BYTES)?).await?;
+    let claim = fixture.store(&fixture.make("crowd", FILE_BYTES)?).await?;
     let ssh = format!(
         "ssh:{}@127.0.0.1:{}{}",
-        world.sshd.user(),
-        world.sshd.port(),
-        path_text(&world.sshd.home())?
+        fixture.sshd.user(),
+        fixture.sshd.port(),
+        path_text(&fixture.sshd.home())?
     );
     TransferFixture::settle().await;
     let start = Instant::now();
@@ -52,14 +52,14 @@ pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
         async move {
             match number % 5 {
                 0 => {
-                    world
+                    fixture
                         .get(ssh, &format!("{host}/{number}"), FILE_BYTES)
                         .await
                 }
-                1 => world.put(&docker, "/workspace/in", claim).await,
+                1 => fixture.put(&docker, "/workspace/in", claim).await,
                 _ => {
                     let path = format!("/workspace/{number}");
-                    world.get(&docker, &path, FILE_BYTES).await
+                    fixture.get(&docker, &path, FILE_BYTES).await
                 }
             }
         }
@@ -67,15 +67,15 @@ pub(super) async fn run(world: &TransferFixture<'_>) -> anyhow::Result<()> {
     let outcomes = join_all(transfers).await;
     let took = start.elapsed();
     std::fs::remove_dir_all(&host)?;
-    print_report(world, outcomes, took);
+    print_report(fixture, outcomes, took);
     Ok(())
 }
 
-fn print_report(world: &TransferFixture<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
+fn print_report(fixture: &TransferFixture<'_>, outcomes: Vec<anyhow::Result<()>>, took: Duration) {
     print_line(&format!(
-        "(h) {TRANSFER_COUNT} transfers of {} MiB at once, out of and into {CONTAINER_COUNT} containers and a host, {}",
+        "(h) {TRANSFER_COUNT} transfers of {} MiB, started together, out of and into {CONTAINER_COUNT} containers and a host, {}",
         FILE_BYTES >> 20,
-        world.proof.words()
+        fixture.proof.words()
     ));
     let failed: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     for error in failed.iter().take(3) {

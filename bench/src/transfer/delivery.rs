@@ -5,7 +5,7 @@ use dray_proto::v1;
 use tokio::process::Command;
 
 use super::docker::{RoundCounter, fill_directory};
-use super::world::{
+use super::fixture::{
     TransferFixture, docker_client, path_text, run_command as run_program, to_comparison,
 };
 use crate::harness::side_by_side;
@@ -16,13 +16,13 @@ const WAIT_MS: u64 = 20_000;
 
 /// Sends a file and waits until the platform confirmed it.
 async fn send_and_confirm(
-    world: &TransferFixture<'_>,
+    fixture: &TransferFixture<'_>,
     path: &str,
     chat: i64,
 ) -> anyhow::Result<()> {
     let request = v1::SendFileRequested {
         paths: vec![path.as_bytes().to_vec()],
-        sandbox: format!("docker:{}", world.container.id()),
+        sandbox: format!("docker:{}", fixture.container.id()),
         target: Some(v1::ChatTarget {
             platform: "telegram".to_owned(),
             chat: chat.to_string(),
@@ -30,13 +30,13 @@ async fn send_and_confirm(
         }),
         ..v1::SendFileRequested::default()
     };
-    let accepted = world.bus().call(&world.meta(), &request).await?;
+    let accepted = fixture.bus().call(&fixture.meta(), &request).await?;
     let request = v1::DeliveryOutcomeRequest {
         delivery_id: accepted.delivery_id,
         wait_ms: WAIT_MS,
     };
     loop {
-        let report = world.bus().call(&world.meta(), &request).await?;
+        let report = fixture.bus().call(&fixture.meta(), &request).await?;
         if report.finished {
             anyhow::ensure!(report.success, "{report:?}");
             return Ok(());
@@ -46,29 +46,29 @@ async fn send_and_confirm(
 
 /// Measures both sides, and checks that the chats have every file in full.
 pub(super) async fn run(
-    world: &TransferFixture<'_>,
+    fixture: &TransferFixture<'_>,
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<()> {
     let folder = "/workspace/sent";
-    fill_directory(world, folder, size, rounds).await;
+    fill_directory(fixture, folder, size, rounds).await;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
-    let target = world.local("sent");
-    let (theirs_chat, ours_chat) = (world.telegram.chat(), world.telegram.chat());
-    let token = world.telegram.token();
+    let target = fixture.local("sent");
+    let (theirs_chat, ours_chat) = (fixture.telegram.chat(), fixture.telegram.chat());
+    let token = fixture.telegram.token();
     let url = format!(
         "{}/bot{}/sendDocument",
-        world.telegram.url(),
+        fixture.telegram.url(),
         token.expose()
     );
     let form = format!("document=@{}", path_text(&target)?);
     let times = side_by_side(
         rounds,
         || {
-            let source = format!("{}:{folder}/{}", world.container.id(), theirs.next());
+            let source = format!("{}:{folder}/{}", fixture.container.id(), theirs.next());
             let (target, form, url) = (&target, &form, &url);
             async move {
-                let mut command = docker_client(world.engine);
+                let mut command = docker_client(fixture.engine);
                 command.args(["cp", &source]).arg(target);
                 run_program(command).await?;
                 let mut command = Command::new("curl");
@@ -79,12 +79,12 @@ pub(super) async fn run(
         },
         || {
             let path = format!("{folder}/{}", ours.next());
-            async move { send_and_confirm(world, &path, ours_chat).await }
+            async move { send_and_confirm(fixture, &path, ours_chat).await }
         },
     )
     .await?;
     for chat in [theirs_chat, ours_chat] {
-        let messages = world.telegram.seen(chat);
+        let messages = fixture.telegram.seen(chat);
         let whole = messages
             .iter()
             .filter_map(|message| message.file.as_ref())
@@ -93,10 +93,10 @@ pub(super) async fn run(
         // Confirmed by the fake platform, and one more for the round that does not count.
         anyhow::ensure!(whole == rounds + 1, "{whole} files are in the chat");
     }
-    world.container.sh(&format!("rm -rf {folder}"));
+    fixture.container.sh(&format!("rm -rf {folder}"));
     let name = format!(
         "(g) send_file of {size} B from a container to a fake platform, {}",
-        world.proof.words()
+        fixture.proof.words()
     );
     print_line(&to_comparison(name, "docker cp, then curl -F", times).to_string());
     Ok(())

@@ -11,7 +11,7 @@ use dray_testkit::docker::{Container, DockerEngine};
 use dray_types::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::world::{self, TransferFixture};
+use super::fixture::{self, TransferFixture};
 use crate::memory::process_status;
 use crate::print_line;
 
@@ -71,10 +71,10 @@ pub(crate) async fn transfer_once(order: &str) -> anyhow::Result<()> {
     let store = &running.context().store;
     let (warm, large) = if order.put {
         let path = order.folder.join("content");
-        world::write_random_file(&path, WARM_UP_BYTES)?;
-        let warm = world::store_file(store, &path).await?;
-        world::write_random_file(&path, FILE_BYTES)?;
-        (Some(warm), Some(world::store_file(store, &path).await?))
+        fixture::write_random_file(&path, WARM_UP_BYTES)?;
+        let warm = fixture::store_file(store, &path).await?;
+        fixture::write_random_file(&path, FILE_BYTES)?;
+        (Some(warm), Some(fixture::store_file(store, &path).await?))
     } else {
         (None, None)
     };
@@ -130,9 +130,9 @@ async fn transfer_step(
 ) -> anyhow::Result<()> {
     if let Some(claim) = claim {
         let name = format!("{name}-in");
-        world::put_file(running, sandbox, "/workspace", name, claim).await
+        fixture::put_file(running, sandbox, "/workspace", name, claim).await
     } else {
         let path = format!("/workspace/{name}");
-        world::get_file(running, sandbox, &path, size).await
+        fixture::get_file(running, sandbox, &path, size).await
     }
 }

@@ -3,12 +3,12 @@
 use tokio::process::Command;
 
 use super::docker::RoundCounter;
-use super::world::{TransferFixture, path_text, run_command, to_comparison, write_random_file};
+use super::fixture::{TransferFixture, path_text, run_command, to_comparison, write_random_file};
 use crate::harness::side_by_side;
 use crate::print_line;
 
-fn ssh_sandbox(world: &TransferFixture<'_>) -> anyhow::Result<String> {
-    let sshd = world.sshd;
+fn ssh_sandbox(fixture: &TransferFixture<'_>) -> anyhow::Result<String> {
+    let sshd = fixture.sshd;
     Ok(format!(
         "ssh:{}@127.0.0.1:{}{}",
         sshd.user(),
@@ -19,12 +19,12 @@ fn ssh_sandbox(world: &TransferFixture<'_>) -> anyhow::Result<String> {
 
 /// From, against `scp` with a shared master.
 pub(super) async fn measure_get(
-    world: &TransferFixture<'_>,
+    fixture: &TransferFixture<'_>,
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<()> {
-    let sandbox = ssh_sandbox(world)?;
-    let folder = world.sshd.home().join("out");
+    let sandbox = ssh_sandbox(fixture)?;
+    let folder = fixture.sshd.home().join("out");
     std::fs::create_dir_all(&folder)?;
     for round in 0..=rounds {
         write_random_file(&folder.join(round.to_string()), size)?;
@@ -32,65 +32,65 @@ pub(super) async fn measure_get(
     TransferFixture::settle().await;
     let path = path_text(&folder)?;
     let (theirs, ours) = (RoundCounter::default(), RoundCounter::default());
-    let target = path_text(&world.local("scp"))?;
+    let target = path_text(&fixture.local("scp"))?;
     let times = side_by_side(
         rounds,
         || {
             let source = format!("127.0.0.1:{path}/{}", theirs.next());
-            run_command(scp_command(world, &source, &target))
+            run_command(scp_command(fixture, &source, &target))
         },
         || {
             let path = format!("{path}/{}", ours.next());
             let sandbox = &sandbox;
-            async move { world.get(sandbox, &path, size).await }
+            async move { fixture.get(sandbox, &path, size).await }
         },
     )
     .await?;
     std::fs::remove_dir_all(&folder)?;
-    let name = format!("(f) get {size} B over SSH, {}", world.proof.words());
+    let name = format!("(f) get {size} B over SSH, {}", fixture.proof.words());
     print_line(&to_comparison(name, "scp, shared master", times).to_string());
     Ok(())
 }
 
 /// To, against `scp` with a shared master.
 pub(super) async fn measure_put(
-    world: &TransferFixture<'_>,
+    fixture: &TransferFixture<'_>,
     size: u64,
     rounds: usize,
 ) -> anyhow::Result<()> {
-    let sandbox = ssh_sandbox(world)?;
-    let source = world.make("ssh-in", size)?;
-    let claim = world.store(&source).await?;
+    let sandbox = ssh_sandbox(fixture)?;
+    let source = fixture.make("ssh-in", size)?;
+    let claim = fixture.store(&source).await?;
     let source = path_text(&source)?;
-    let folder = world.sshd.home().join("in");
+    let folder = fixture.sshd.home().join("in");
     std::fs::create_dir_all(&folder)?;
     // Made by this process, but written by the user that logs in.
-    std::os::unix::fs::chown(&folder, home_owner(world)?, None)?;
+    std::os::unix::fs::chown(&folder, home_owner(fixture)?, None)?;
     let directory = path_text(&folder)?;
     let times = side_by_side(
         rounds,
         || {
-            let target = format!("127.0.0.1:{directory}/cp-{}", world.next());
-            run_command(scp_command(world, &source, &target))
+            let target = format!("127.0.0.1:{directory}/cp-{}", fixture.next());
+            run_command(scp_command(fixture, &source, &target))
         },
-        || world.put(&sandbox, &directory, claim.clone()),
+        || fixture.put(&sandbox, &directory, claim.clone()),
     )
     .await?;
     std::fs::remove_dir_all(&folder)?;
-    let name = format!("(f) put {size} B over SSH, {}", world.proof.words());
+    let name = format!("(f) put {size} B over SSH, {}", fixture.proof.words());
     print_line(&to_comparison(name, "scp, shared master", times).to_string());
     Ok(())
 }
 
 /// Who owns the home of the user that is logged in.
-fn home_owner(world: &TransferFixture<'_>) -> anyhow::Result<Option<u32>> {
+fn home_owner(fixture: &TransferFixture<'_>) -> anyhow::Result<Option<u32>> {
     use std::os::unix::fs::MetadataExt as _;
-    Ok(Some(std::fs::metadata(world.sshd.home())?.uid()))
+    Ok(Some(std::fs::metadata(fixture.sshd.home())?.uid()))
 }
 
-fn scp_command(world: &TransferFixture<'_>, from: &str, to: &str) -> Command {
-    let sshd = world.sshd;
-    let control = world.local("scp-master");
+fn scp_command(fixture: &TransferFixture<'_>, from: &str, to: &str) -> Command {
+    let sshd = fixture.sshd;
+    let control = fixture.local("scp-master");
     let mut command = Command::new("scp");
     command
         .args(["-q", "-F", "/dev/null", "-P", &sshd.port().to_string()])

@@ -48,7 +48,7 @@ pub fn clock_pair(iso: &str) -> CallPair {
     }
 }
 
-/// Appends the time to tool messages that have it noted; for the copies that go to the model. Pairs that tell the time
+/// Appends the time to tool messages that have it noted; for the copies that go to the model. Pairs that have the time
 /// themselves, and content that is not text, stay as they are.
 pub fn annotate_times(messages: &mut [Message]) {
     let former: HashSet<_> = messages
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_not_told_of_the_time() {
+    fn the_time_is_not_added_twice() {
         let mut copies = [noted(&format!("s_{CLOCK_TOOL}_abcdef_012345"))];
         annotate_times(&mut copies);
         assert_eq!(copies[0].content, Some(Content::Text("r".to_owned())));
     }
 
     #[test]
-    fn the_time_is_not_told_of_pairs_of_former_times_either() {
+    fn the_time_is_not_added_to_pairs_of_former_times_either() {
         let former = |tool: &str| {
             let pair = CallPair {
                 tool: tool.to_owned(),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_request_is_told_in_utc() {
+    fn the_time_of_a_request_is_reported_in_utc() {
         let pair = clock_pair("2026-01-02T03:04:05.678+00:00");
         assert_eq!(pair.tool, "internal_timeawareness_current_timestamp");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Files that the model asks for itself, one by one (quickapps 16): the strategy `lazy_on_demand`.
+//! Files that the model requests one at a time (quickapps 16): the strategy `lazy_on_demand`.
 
 use std::collections::HashSet;
 
@@ -14,13 +14,13 @@ mod tests;
 /// Name of the tool that gives the model a file.
 pub const CONTENT_TOOL: &str = "internal_attachments_get_content";
 
-/// Said of a call without an address.
+/// Error of a call without an address.
 pub const MISSING_URL_MESSAGE: &str = "Missing or empty attachment_url.";
 
-/// Said of an address that is none of a file.
+/// Error of a call whose address is not in the file storage of DIAL.
 pub const NO_PATH: &str = "Invalid storage path for attachment file.";
 
-/// Said of a file that the model cannot take.
+/// Error for a file whose type the model does not accept.
 pub const NOT_ACCEPTED: &str = "Orchestrator deployment does not accept this file type.";
 
 /// A result that gives a file.
@@ -53,7 +53,7 @@ pub fn refused_file_text(error: &str, types: &[String]) -> String {
     json!({"ok": false, "error": error, "accepted_types": types}).to_string()
 }
 
-/// Whether a file stays with its message: the tool gave it, it is kept by DIAL, and the model takes its type.
+/// Whether a file stays with its message: the tool returned it, DIAL stores it, and the model accepts its type.
 pub fn keeps_attachment(message: &Message, attachment: &Attachment, types: &[String]) -> bool {
     let Some(url) = attachment.url.as_deref() else {
         return false;
@@ -65,7 +65,7 @@ pub fn keeps_attachment(message: &Message, attachment: &Attachment, types: &[Str
         && is_given(message, url)
 }
 
-/// Whether a message is the tool's answer that gives this file.
+/// Whether a message is the result of the tool that returns this file.
 fn is_given(message: &Message, url: &str) -> bool {
     let Some(Content::Text(text)) = &message.content else {
         return false;
@@ -73,7 +73,7 @@ fn is_given(message: &Message, url: &str) -> bool {
     serde_json::from_str::<GivenFile>(text).is_ok_and(|given| given.ok && given.url == url)
 }
 
-/// Gives the model the files of the last user message as if it had asked for them, directly after that message.
+/// Adds the files of the last user message as if the model had requested them, directly after that message.
 pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
     let user = |message: &Message| message.role == Role::User;
     let Some(last) = messages.iter().rposition(user) else {
@@ -107,8 +107,8 @@ pub fn inject_files(messages: &mut Vec<Message>, types: &[String]) {
     }
 }
 
-/// Takes out files that the model was given, after it refused them: the answers become failures. `false` when there
-/// was none, so that calling again cannot help.
+/// Removes the files that the model got, after it refused them: their tool results become failures. Returns `false`
+/// when there was no such file, so that another call of the model would fail in the same way.
 pub fn remove_refused_files(messages: &mut [Message], types: &[String]) -> bool {
     let mut found = false;
     for message in messages {

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn r_16_a_file_that_comes_goes_and_comes_again_is_told_under_ids_of_their_own() {
+    fn r_16_a_file_that_comes_goes_and_comes_again_is_reported_under_ids_of_their_own() {
         let told = || {
             let (with, without) = ([file("a/x", None)], []);
             let mut talk = vec![Message::new(Role::User, "x")];

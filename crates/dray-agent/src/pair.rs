@@ -112,7 +112,7 @@ pub fn is_synthetic(id: &str, tool: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// Whether an id is of a pair as they were made before ids followed from content: it does not tell the tool.
+/// Whether an id is of a pair as they were made before ids followed from content: such an id does not name the tool.
 pub fn is_former(id: &str) -> bool {
     id.strip_prefix("synthetic_")
         .is_some_and(|hex| is_hex(hex, 12))
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_pairs_are_told_from_others() {
+    fn ids_of_pairs_are_distinguished_from_others() {
         for id in [
             "s_t_abcdef",
             "s_t_abcdef_01234",
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_goes_where_it_is_told() {
+    fn a_pair_goes_to_the_given_position() {
         let (s, u, a, t) = ("system", "user", "assistant", "tool");
         assert_eq!(places(PairPlace::AfterFirstUser), [s, u, a, t, a, u]);
         assert_eq!(places(PairPlace::BeforeLastUser), [s, u, a, a, t, u]);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_are_no_json_are_nobody_s() {
+    fn arguments_that_are_no_json_belong_to_no_tool() {
         let mut messages = talk();
         let mut broken = pair("r").messages();
         broken[0].tool_calls.as_mut().unwrap()[0].function.arguments = "{".to_owned();

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::layer::{EntryKind, LayerSet, apply_patch};
 
-/// Replaces the secrets of an operator's template: editors show templates to everybody.
+/// Replaces the secrets of an operator's template: editors show templates to all users.
 const HIDDEN_SECRET: &str = "********";
 
 /// Deepest chain of templates that is followed.
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nothing_has_are_told_with_their_kind() {
+    fn names_that_nothing_has_are_reported_with_their_kind() {
         assert_eq!(template_body(&layers(), EntryKind::Tool, "none"), None);
         assert_eq!(
             not_found(EntryKind::ToolSet, "x"),

@@ -1,4 +1,4 @@
-//! Keys with compare-and-set. Listing reads entry after entry by its place in the bucket: services may not create
+//! Keys with optimistic concurrency: a write names the revision that it replaces (compare-and-set). Listing reads entry after entry by its place in the bucket: services may not create
 //! the consumers that watching needs (messaging-reliability A-4).
 
 use bytes::Bytes;

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn r_14_nobody_sees_what_another_caller_was_told() {
+    fn r_14_no_caller_sees_what_another_caller_got() {
         let cache = MetadataCache::new(Duration::from_mins(1));
         cache.put(&caller("k", "u"), "a", &json!(1));
         for other in [

@@ -92,8 +92,8 @@ impl ChatClient {
         self
     }
 
-    /// Asks for an answer, with all forwarded headers of the caller when it is DIAL. `body` says whether it streams.
-    /// Connection errors, 429 and 5xx are tried twice more as long as nothing of the answer came.
+    /// Asks for a response, with all forwarded headers of the caller when it is DIAL. `body` says whether it streams.
+    /// Connection errors, 429 and 5xx are tried twice more as long as nothing of the response came.
     pub async fn stream(
         &self,
         caller: &Caller,
@@ -120,8 +120,8 @@ impl ChatClient {
                 .send(&|_| ())
                 .await
             {
-                Ok(answer) if answer.is_success() => return Ok(ChatStream::new(answer)),
-                Ok(answer) => Error::of(answer).await,
+                Ok(response) if response.is_success() => return Ok(ChatStream::new(response)),
+                Ok(response) => Error::of(response).await,
                 Err(error) => error.into(),
             };
             let again = !self.once && error.is_passing();

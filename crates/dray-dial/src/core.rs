@@ -79,7 +79,7 @@ pub struct InterpreterEndpoint {
 /// An operation of the code interpreter (quickapps 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterpreterAction {
-    /// Opens a session; the answer has its id.
+    /// Opens a session; the response has its id.
     OpenSession,
     /// Checks whether a session lives.
     GetSession,
@@ -243,15 +243,15 @@ impl DialClient {
 
     /// Sends a request once; a status outside of 2xx is an error.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<HttpResponse, Error> {
-        let answer = request.send(&|_| ()).await?;
-        if answer.is_success() {
-            Ok(answer)
+        let response = request.send(&|_| ()).await?;
+        if response.is_success() {
+            Ok(response)
         } else {
-            Err(Error::of(answer).await)
+            Err(Error::of(response).await)
         }
     }
 
-    /// Reads; tried again when the peer is busy or the connection breaks before the answer.
+    /// Reads; tried again when the peer is busy or the connection breaks before the response.
     pub(crate) async fn get(&self, caller: &Caller, path: &str) -> Result<HttpResponse, Error> {
         for made in 1.. {
             match self.send(self.request(caller, HttpMethod::Get, path)).await {

@@ -13,7 +13,7 @@ const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest text that is kept of one, in characters.
-const LONGEST_TEXT: usize = 500;
+const MAX_TEXT_CHARACTERS: usize = 500;
 
 /// The kind of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub enum ErrorKind {
     Connect,
     /// Nothing came in time.
     Timeout,
-    /// The connection broke before the answer was complete.
+    /// The connection broke before the response was complete.
     Broken,
-    /// The answer is longer than its limit.
+    /// The response is longer than its limit.
     TooLarge,
-    /// The answer is not what it should be.
+    /// The response is not what it should be.
     Malformed,
     /// A status that is not 2xx; 412 excepted.
     Status,
@@ -107,12 +107,12 @@ impl Error {
         self.display_message.as_deref().or(message)
     }
 
-    /// Makes the error from an answer whose status is not 2xx. Reads a bounded part of its body.
-    pub(crate) async fn of(answer: HttpResponse) -> Self {
-        let mut error = Self::refused(answer.status());
-        error.retry_after = answer.retry_after();
+    /// Makes the error from a response whose status is not 2xx. Reads a bounded part of its body.
+    pub(crate) async fn of(response: HttpResponse) -> Self {
+        let mut error = Self::refused(response.status());
+        error.retry_after = response.retry_after();
         // The status says enough; a body that cannot be read changes nothing.
-        let body = answer.bytes(MAX_ERROR_BODY_BYTES);
+        let body = response.bytes(MAX_ERROR_BODY_BYTES);
         let Ok(Ok(body)) = tokio::time::timeout(ERROR_BODY_TIMEOUT, body).await else {
             return error;
         };
@@ -179,7 +179,7 @@ impl From<dray_http::HttpError> for Error {
 /// Trimmed and cut to 500 characters with `…` (quickapps 41).
 pub(crate) fn cut_text(text: &str) -> String {
     let text = text.trim();
-    match text.char_indices().nth(LONGEST_TEXT) {
+    match text.char_indices().nth(MAX_TEXT_CHARACTERS) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
     }

@@ -17,7 +17,7 @@ use crate::origin::{DialFolder, FileUrl};
 const MAX_FOLDER_PAGES: usize = 20;
 
 /// Most names that are tried for one new file.
-const MOST_NAMES: u32 = 100;
+const MAX_NAMES: u32 = 100;
 
 /// The folders of a caller's files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -63,7 +63,7 @@ impl FileMetadata {
         self.node_type == "FOLDER"
     }
 
-    /// The same with its URL in the one spelling, and with a name: DIAL leaves it out in some answers.
+    /// The same with its URL in the one spelling, and with a name: DIAL leaves it out in some responses.
     pub(crate) fn normalized(mut self) -> Self {
         let path = self.url.trim_end_matches('/');
         let file = FileUrl::parse(path);
@@ -103,7 +103,7 @@ pub enum UploadCondition {
 
 /// The content of a file on its way in.
 pub struct FileDownload {
-    answer: HttpResponse,
+    response: HttpResponse,
     limit: u64,
     read: u64,
     /// MIME type as reported.
@@ -124,7 +124,7 @@ impl DialClient {
     pub async fn home(&self, caller: &Caller) -> Result<DialFolder, Error> {
         let Bucket { bucket, appdata } = self.bucket(caller).await?;
         DialFolder::parse(appdata.as_deref().unwrap_or(&bucket))
-            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the bucket is no folder"))
+            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the bucket is not a folder"))
     }
 
     /// Metadata of a file.
@@ -180,30 +180,30 @@ impl DialClient {
         file: &FileUrl,
         limit: u64,
     ) -> Result<FileDownload, Error> {
-        let answer = self.get(caller, &format!("v1/{file}")).await?;
+        let response = self.get(caller, &format!("v1/{file}")).await?;
         // Another success, such as 206, would be a part of the file or nothing at all.
-        if answer.status() != 200 {
-            return Err(Error::of(answer).await);
+        if response.status() != 200 {
+            return Err(Error::of(response).await);
         }
         // No encoding was requested, and the bytes are passed on as they are.
-        if answer
+        if response
             .header("content-encoding")
             .is_some_and(|coding| coding != "identity")
         {
             return Err(Error::new(ErrorKind::Malformed, "the content is encoded"));
         }
-        let length = answer.length();
+        let length = response.length();
         // Early, by the header; `next` checks what is really read (R3).
         check_size(length.unwrap_or_default(), limit)?;
         Ok(FileDownload {
             limit,
             read: 0,
-            media_type: answer.header("content-type").map(ToOwned::to_owned),
+            media_type: response.header("content-type").map(ToOwned::to_owned),
             length,
-            etag: answer
+            etag: response
                 .header("etag")
                 .map(|etag| etag.trim_matches('"').to_owned()),
-            answer,
+            response,
         })
     }
 
@@ -233,7 +233,7 @@ impl DialClient {
                 .await?,
         )?;
         if self.origin().file(&stored.url).is_none() {
-            // An answer without a usable URL is about the file of the request.
+            // A response without a usable URL is about the file of the request.
             file.as_str().clone_into(&mut stored.url);
         }
         Ok(stored.normalized())
@@ -251,7 +251,7 @@ impl DialClient {
         body: &(dyn Fn() -> ByteStream + Sync),
     ) -> Result<FileMetadata, Error> {
         let name = folder.file(name).title();
-        for number in 0..MOST_NAMES {
+        for number in 0..MAX_NAMES {
             let file = folder.file(&numbered_name(&name, number));
             let stored = self.upload(
                 caller,
@@ -302,7 +302,7 @@ impl FileDownload {
     ///
     /// [`ErrorKind::TooLarge`] beyond the limit, [`ErrorKind::Broken`] and [`ErrorKind::Timeout`].
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        let Some(piece) = self.answer.chunk().await? else {
+        let Some(piece) = self.response.chunk().await? else {
             return Ok(None);
         };
         self.read = self.read.saturating_add(piece.len() as u64);

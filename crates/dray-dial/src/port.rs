@@ -130,10 +130,10 @@ impl DialPort for DialClient {
         body: &Value,
     ) -> Result<ChunkStream, Error> {
         let chat = Self::chat(self);
-        let answer = chat.stream_with(caller, headers, deployment, body.clone());
-        let chunks = stream::try_unfold(answer.await?, |mut answer| async move {
-            let chunk = answer.chunk().await?;
-            Ok(chunk.map(|chunk| (chunk, answer)))
+        let response = chat.stream_with(caller, headers, deployment, body.clone());
+        let chunks = stream::try_unfold(response.await?, |mut response| async move {
+            let chunk = response.chunk().await?;
+            Ok(chunk.map(|chunk| (chunk, response)))
         });
         Ok(chunks.boxed())
     }

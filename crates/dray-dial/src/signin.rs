@@ -9,7 +9,7 @@ use crate::core::{DialClient, HttpMethod};
 use crate::error::{Error, ErrorKind};
 use crate::sse::SseDecoder;
 
-/// Longest answer that is read, in bytes.
+/// Longest response that is read, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// The outcome of one request to sign in.
@@ -19,7 +19,7 @@ pub enum SignIn {
     Done,
     /// The user did not want to.
     Denied,
-    /// No answer came in time.
+    /// No response came in time.
     TimedOut,
     /// The sign-in failed for another reason.
     Failed,
@@ -52,8 +52,8 @@ impl DialClient {
                     _ => all(SignIn::Failed),
                 }
             }
-            Ok(Ok(answer)) => (1..=toolsets.len())
-                .map(|number| sign_in_outcome(&answer, number))
+            Ok(Ok(response)) => (1..=toolsets.len())
+                .map(|number| sign_in_outcome(&response, number))
                 .collect(),
         }
     }
@@ -84,13 +84,13 @@ impl DialClient {
             // A person has to act: the usual limit of a call would end it too early.
             .answer_within(wait)
             .json(&batch);
-        let mut answer = self.send(request).await?;
+        let mut response = self.send(request).await?;
         let (mut decoder, mut events, mut read) = (SseDecoder::default(), Vec::new(), 0);
-        while let Some(piece) = answer.chunk().await? {
+        while let Some(piece) = response.chunk().await? {
             read += piece.len();
             let malformed = |_| Error::new(ErrorKind::TooLarge, "the event is too long");
             decoder.push(&piece, &mut events).map_err(malformed)?;
-            // The first event is the answer (quickapps 28). Returning drops the connection, which would stay open.
+            // The first event is the response (quickapps 28). Returning drops the connection, which would stay open.
             if let Some(event) = events.iter().find(|event| !event.is_empty()) {
                 return serde_json::from_str(event)
                     .map_err(|_| Error::new(ErrorKind::Malformed, "the event is not JSON"));
@@ -106,7 +106,7 @@ impl DialClient {
     }
 }
 
-fn sign_in_outcome(answer: &Value, number: usize) -> SignIn {
+fn sign_in_outcome(response: &Value, number: usize) -> SignIn {
     let id = number.to_string();
     let is_ours = |entry: &&Value| match entry.get("id") {
         Some(Value::String(found)) => *found == id,
@@ -114,7 +114,7 @@ fn sign_in_outcome(answer: &Value, number: usize) -> SignIn {
         Some(Value::Number(found)) => found.to_string() == id,
         _ => false,
     };
-    let entry = answer.as_array().and_then(|all| all.iter().find(is_ours));
+    let entry = response.as_array().and_then(|all| all.iter().find(is_ours));
     match entry {
         Some(entry) if entry.get("error").is_none_or(Value::is_null) => match entry.get("result") {
             Some(Value::String(result)) if result == "success" => SignIn::Done,

@@ -1,4 +1,4 @@
-//! Converts files and says how long it took and how much memory, one JSON object per file and line.
+//! Converts files and prints duration and memory as JSON, one object for each file.
 //!
 //! `documents [--rounds N] FILE…`; for measurements (`cargo xtask bench documents`).
 
@@ -9,10 +9,7 @@ use dray_documents::formats::{Hint, convert};
 use dray_documents::limits::Limits;
 use dray_documents::markdown::Selection;
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the lines are what this program is for"
-)]
+#[expect(clippy::print_stdout, reason = "this program prints its result")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).peekable();
     let mut rounds = 1_usize;
@@ -25,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Converts one file as often as requested.
+/// Converts one file `rounds` times.
 fn one(path: &str, rounds: usize) -> Result<String, Box<dyn std::error::Error>> {
     let bytes = std::fs::read(path)?;
     let hint = hint(path);
@@ -53,14 +50,14 @@ fn one(path: &str, rounds: usize) -> Result<String, Box<dyn std::error::Error>> 
     }))?)
 }
 
-/// The most memory that this process held, in KiB; nothing where the kernel does not tell.
+/// Peak memory of this process in KiB; `None` where the kernel does not report it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The type by the name, which for files of a corpus is right.
+/// The type by the file name, which is correct for files of a corpus.
 fn hint(path: &str) -> Hint {
     let extension = path
         .rsplit_once('.')

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
 
 /// How much of a file is looked at to find its encoding.
-pub const SAMPLE: usize = 64 * 1024;
+pub const SAMPLE_BYTES: usize = 64 * 1024;
 
 /// An encoding, detected or named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub fn find_encoding(bytes: &[u8]) -> Found {
     if let Some((found, _)) = of_mark(bytes) {
         return found;
     }
-    let sample = bytes.get(..SAMPLE).unwrap_or(bytes);
+    let sample = bytes.get(..SAMPLE_BYTES).unwrap_or(bytes);
     if is_iso_2022_jp(sample) {
         return Found::Known(ISO_2022_JP);
     }

@@ -1,14 +1,29 @@
-//! Documents to Markdown: what a file is by its bytes, and what it says, within limits.
+//! Detects the type of a document from its content and converts it to Markdown, within limits.
 //!
-//! - [`classify`]: what a file is, by its bytes.
+//! - [`classify`]: the type of a file, from its content.
 //! - [`limits`]: the budget that every loop counts into, and what stops a conversion.
 //! - [`markdown`]: the writer that all formats share: blocks, inline text, tables, escapes, parts of a document.
 //! - [`container`]: ZIP containers within bounds.
 //! - [`encoding`]: bytes to text.
 //! - [`formats`]: one module for each family of formats.
 //!
-//! Conversion takes an open file and gives text. It opens no path, no connection and no process; a file that
-//! drives a library mad is contained by running it in a worker process, which `dray-reading` does.
+//! Conversion takes an open file and returns text. It opens no path, no connection and no process. A file that makes a
+//! library loop or crash is contained by a worker process, which `dray-reading` starts.
+//!
+//! ```
+//! use dray_documents::classify::classify;
+//! use dray_documents::formats::convert;
+//! use dray_documents::limits::Limits;
+//! use dray_documents::markdown::Selection;
+//!
+//! let mut file = std::io::Cursor::new(b"<html><h1>Prices</h1><p>Tea: 3</p></html>");
+//! let class = classify(&mut file, "prices.txt")?;
+//! assert_eq!(class.mime, "text/html");
+//!
+//! let converted = convert(&mut file, &class.hint(), Limits::default(), Selection::All);
+//! assert_eq!(converted.markdown, "# Prices\n\nTea: 3\n");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 pub mod classify;
 mod compound;

@@ -1,4 +1,4 @@
-//! Converters of text, web, mail and RTF on anything: they come to an end without a panic, and what they write keeps
+//! Converters of text, web pages, mail and RTF on arbitrary input: they end without a panic, and their output follows
 //! the rules of read-attachment 7.
 
 use std::io::Cursor;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 /// Every type of these families, with an extension.
-const TYPES: &[(&str, &str)] = &[
+const TYPE_NAMES: &[(&str, &str)] = &[
     ("text/plain", "txt"),
     ("text/plain", "py"),
     ("text/markdown", "md"),
@@ -32,7 +32,7 @@ const TYPES: &[(&str, &str)] = &[
 ];
 
 /// Pieces of which documents of these formats are made.
-const PIECES: &[&str] = &[
+const TEXT_PIECES: &[&str] = &[
     "<",
     ">",
     "</",
@@ -170,18 +170,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn arbitrary_bytes_convert(kind in select(TYPES), bytes in vec(any::<u8>(), 0..2000), room in 0_u64..5000) {
-        check(kind, &bytes, room);
+    fn arbitrary_bytes_convert(kind in select(TYPE_NAMES), bytes in vec(any::<u8>(), 0..2000), max_text_bytes in 0_u64..5000) {
+        check(kind, &bytes, max_text_bytes);
     }
 
     #[test]
-    fn arbitrary_documents_convert(kind in select(TYPES), pieces in vec(select(PIECES), 0..200), room in 0_u64..5000) {
-        check(kind, pieces.concat().as_bytes(), room);
+    fn arbitrary_documents_convert(kind in select(TYPE_NAMES), pieces in vec(select(TEXT_PIECES), 0..200), max_text_bytes in 0_u64..5000) {
+        check(kind, pieces.concat().as_bytes(), max_text_bytes);
         check(kind, pieces.concat().as_bytes(), 5_000_000);
     }
 
     #[test]
-    fn arbitrary_rtf_and_mail_convert(pieces in vec(select(PIECES), 0..200), headers in vec(select(PIECES), 0..9)) {
+    fn arbitrary_rtf_and_mail_convert(pieces in vec(select(TEXT_PIECES), 0..200), headers in vec(select(TEXT_PIECES), 0..9)) {
         check(("application/rtf", "rtf"), format!("{{\\rtf1 {}", pieces.concat()).as_bytes(), 5_000_000);
         let mail = format!("Subject: {}\n{}", headers.concat(), pieces.concat());
         check(("message/rfc822", "eml"), mail.as_bytes(), 5_000_000);

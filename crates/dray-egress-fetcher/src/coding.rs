@@ -48,14 +48,14 @@ pub enum DecodeError {
     #[error("the compressed stream expands more than {MAX_RATIO} times")]
     Bomb,
     /// Members without end, each of which is work.
-    #[error("the compressed stream has more than {MOST_MEMBERS} members")]
+    #[error("the compressed stream has more than {MAX_MEMBERS} members")]
     Members,
 }
 
 /// Most output bytes per input byte, once [`RATIO_FREE`] bytes came out.
 const MAX_RATIO: u64 = 1000;
 /// Most gzip members of one body.
-const MOST_MEMBERS: u32 = 10_000;
+const MAX_MEMBERS: u32 = 10_000;
 /// Output bytes that are allowed at any ratio (B-5).
 const RATIO_FREE: u64 = 1 << 20;
 
@@ -187,7 +187,7 @@ impl BodyDecoder {
                 used(read)
             }
             DecoderState::Between | DecoderState::Done if input.is_empty() => used(0),
-            DecoderState::Between if self.members >= MOST_MEMBERS => Err(DecodeError::Members),
+            DecoderState::Between if self.members >= MAX_MEMBERS => Err(DecodeError::Members),
             DecoderState::Between => {
                 // Each member costs a reset of the decoder, however few bytes it has.
                 self.members += 1;

@@ -1,7 +1,8 @@
-//! Connects to a judged address, and to nothing else (egress-security 9).
+//! Connects to addresses that the guard allowed, and to no others (egress-security 9).
 //!
 //! A [`PinnedAddr`] comes only from the judge, so each address that is dialled here was judged (I-1, I-2). Nothing
-//! here knows host names, a resolver, a proxy (T-3) or a pool (T-4).
+//! here knows host names, a resolver, a proxy (T-3) or a pool (T-4). Several addresses are tried as Happy Eyeballs does
+//! (RFC 8305): staggered and concurrent, and the first connection wins.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +18,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::limits::{AddressSlot, FetchAdmission};
 
-/// Time after which the next address is tried although the one before has not failed yet (T-1).
+/// The Connection Attempt Delay of Happy Eyeballs (RFC 8305, section 5): time after which the next address is tried
+/// although the one before has not failed yet (T-1).
 pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Time after which unacknowledged bytes end a connection (T-7).
 const USER_TIMEOUT: Duration = Duration::from_secs(30);

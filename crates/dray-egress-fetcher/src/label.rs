@@ -9,9 +9,9 @@ use percent_encoding::percent_decode;
 /// Longest media type, entity tag and date, in characters.
 const MAX_LABEL_CHARACTERS: usize = 128;
 /// Longest file name, in bytes.
-const LONGEST_NAME: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// Longest file extension that survives shortening, in bytes.
-const LONGEST_EXTENSION: usize = 16;
+const MAX_EXTENSION_BYTES: usize = 16;
 
 /// The labels of one response. Absent ones are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -208,15 +208,15 @@ fn is_harmful(character: char) -> bool {
 
 /// Cuts a long name in its stem, so that a short extension survives.
 fn shorten_name(name: &str) -> String {
-    if name.len() <= LONGEST_NAME {
+    if name.len() <= MAX_NAME_BYTES {
         return name.to_owned();
     }
     let extension = name
         .rfind('.')
         .and_then(|dot| name.get(dot..))
-        .filter(|extension| extension.len() <= LONGEST_EXTENSION)
+        .filter(|extension| extension.len() <= MAX_EXTENSION_BYTES)
         .unwrap_or_default();
-    let mut end = LONGEST_NAME - extension.len();
+    let mut end = MAX_NAME_BYTES - extension.len();
     while !name.is_char_boundary(end) {
         end -= 1;
     }

@@ -236,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn r_1_an_older_form_that_two_files_claim_is_nobodys() {
+    fn r_1_an_older_form_that_two_files_claim_is_not_used() {
         let with = |id: &str, aliases: &[&str]| {
             let mut entry = document(id);
             entry.aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();

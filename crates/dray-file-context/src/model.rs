@@ -251,7 +251,7 @@ impl AgentInputFile {
     pub fn identity(&self) -> String {
         match &self.key {
             Some(key) => format!("chat:{key}"),
-            // A server never sees the fragment (RFC 3986 section 3.5), so it cannot tell files apart.
+            // A server never sees the fragment (RFC 3986 section 3.5), so it does not distinguish files.
             None => format!("external:{}", crate::address::without_fragment(&self.url)),
         }
     }

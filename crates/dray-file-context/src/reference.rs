@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn external_files_are_one_whatever_their_fragment() {
+    fn external_files_are_one_with_any_fragment() {
         let mut run = references();
         for url in ["https://ok.example/a#1", "https://ok.example/a#2"] {
             run.register(&external(url), &ReferencePlace::Current)

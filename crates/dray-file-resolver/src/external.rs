@@ -76,7 +76,7 @@ fn check_reply(answer: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFi
     let broken = |what| ResolveError::EgressAnswer(what);
     let sha256 = Sha256Digest::try_from(answer.sha256.as_slice())
         .map_err(|_| broken("the digest is not 32 bytes"))?;
-    let content = answer.content.ok_or(broken("there is no content"))?;
+    let content = answer.content.ok_or(broken("the reply has no content"))?;
     let content =
         ContentSource::try_from(content).map_err(|_| broken("the content is not valid"))?;
     let (size, is_consistent) = match &content {

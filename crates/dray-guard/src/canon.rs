@@ -24,7 +24,7 @@ pub(crate) use authority::parse_port;
 pub use name::CanonicalName;
 
 /// Longest URL in bytes, as written and in canonical form (U-1).
-pub const LONGEST_URL: usize = 8192;
+pub const MAX_URL_BYTES: usize = 8192;
 
 /// A URL that can be read in one way only. It is handed on instead of text and has no user info and no fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -182,7 +182,7 @@ impl fmt::Display for Host {
 
 /// Checks length and characters (U-1, U-2) of the text exactly as it came.
 fn check_text(text: &str) -> Result<(), Code> {
-    if text.is_empty() || text.len() > LONGEST_URL || text.chars().any(is_forbidden) {
+    if text.is_empty() || text.len() > MAX_URL_BYTES || text.chars().any(is_forbidden) {
         return Err(Code::InvalidUrl);
     }
     Ok(())

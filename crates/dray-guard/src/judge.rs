@@ -25,11 +25,11 @@ pub use pinned::{ClassifiedAddress, Network, PinnedAddr, PinnedAddresses, Refuse
 pub use private::{PrivateRangeError, PrivateRanges};
 
 /// Most CNAME records in an answer (D-8).
-pub const MOST_CNAMES: usize = 8;
+pub const MAX_CNAMES: usize = 8;
 /// Most addresses in an answer; no file server needs more.
-pub const MOST_ADDRESSES: usize = 256;
+pub const MAX_ADDRESSES: usize = 256;
 /// Most addresses that are kept for connecting (D-5).
-pub const MOST_PINNED: usize = 8;
+pub const MAX_PINNED: usize = 8;
 
 /// What the judge knows of its surroundings. The default knows nothing, and so opens nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Judge {
     ///
     /// # Errors
     /// `ssrf_blocked` when anything in the answer is blocked. `dns_failure` for a CNAME chain that is too long, or
-    /// for more than [`MOST_ADDRESSES`] addresses. `dns_not_found` without an address. `connect_failed` when no
+    /// for more than [`MAX_ADDRESSES`] addresses. `dns_not_found` without an address. `connect_failed` when no
     /// address is of a family that is used here.
     pub fn judge_answer(
         &self,
@@ -129,7 +129,7 @@ impl Judge {
     ) -> Result<PinnedAddresses, RefusedHop> {
         // All of them, before any limit cuts the list (D-4), and also for a refusal: the audit event lists them.
         let judged = self.classes(&answer.addresses);
-        let chain = if answer.cnames.len() > MOST_CNAMES {
+        let chain = if answer.cnames.len() > MAX_CNAMES {
             Err(Code::DnsFailure)
         } else {
             answer
@@ -140,7 +140,7 @@ impl Judge {
         // A blocked address among too many is still reported as blocked.
         let is_blocked = judged.iter().any(|one| one.class.is_blocked());
         match chain {
-            Ok(()) if judged.len() > MOST_ADDRESSES && !is_blocked => Err(RefusedHop {
+            Ok(()) if judged.len() > MAX_ADDRESSES && !is_blocked => Err(RefusedHop {
                 code: Code::DnsFailure,
                 judged,
             }),

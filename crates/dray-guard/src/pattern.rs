@@ -12,9 +12,9 @@ use psl::Psl as _;
 use crate::canon::{CanonicalUrl, Host};
 
 /// Longest name in characters, without a root dot (H-1, RFC 1035 2.3.4).
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_CHARACTERS: usize = 253;
 /// Longest label in characters (RFC 1035 2.3.4).
-const LONGEST_LABEL: usize = 63;
+const MAX_LABEL_CHARACTERS: usize = 63;
 /// Blanks that are trimmed around items (H-4).
 const TRIMMED_BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
@@ -102,7 +102,7 @@ impl HostPattern {
             return Err(PatternError::NotAHost(text.to_owned()));
         }
         // The total length (H-1), so with the `*.`.
-        if rootless.len() > LONGEST_NAME {
+        if rootless.len() > MAX_NAME_CHARACTERS {
             return Err(PatternError::TooLong(text.to_owned()));
         }
         check_labels(text, name, wildcard)?;
@@ -165,7 +165,7 @@ fn check_labels(text: &str, name: &str, wildcard: bool) -> Result<(), PatternErr
 
 /// Whether it is 1 to 63 of `[a-z0-9_-]` without a hyphen at an edge; the underscore occurs in the wild.
 pub(crate) fn is_label(label: &str) -> bool {
-    (1..=LONGEST_LABEL).contains(&label.len())
+    (1..=MAX_LABEL_CHARACTERS).contains(&label.len())
         && !label.starts_with('-')
         && !label.ends_with('-')
         && label

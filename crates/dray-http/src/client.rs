@@ -21,7 +21,7 @@ pub struct HttpTimeouts {
     pub connect: Duration,
     /// Longest silence inside a body, in either direction.
     pub idle: Duration,
-    /// Longest wait from the last byte of a request to the head of the answer.
+    /// Longest wait from the last byte of a request to the head of the response.
     pub answer: Duration,
 }
 
@@ -105,7 +105,7 @@ impl HttpClient {
             .map_err(|cause| HttpError::before(FailureKind::Options(cause)))?;
         let mut builder = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
-            // A redirect is an answer: its target was chosen by the peer, not by configuration.
+            // A redirect is a response: its target was chosen by the peer, not by configuration.
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
@@ -133,9 +133,9 @@ impl HttpClient {
 
     /// The same pool with other limits, for streams that are silent while the peer works.
     #[must_use]
-    pub const fn patient(mut self, idle: Duration, answer: Duration) -> Self {
+    pub const fn patient(mut self, idle: Duration, response: Duration) -> Self {
         self.limits.idle = idle;
-        self.limits.answer = answer;
+        self.limits.answer = response;
         self
     }
 

@@ -9,7 +9,7 @@ use crate::Cause;
 pub enum RequestProgress {
     /// It cannot have it: no connection was made, or the body did not leave completely.
     Incomplete,
-    /// It may have it: everything was handed to the connection, and no answer came.
+    /// It may have it: everything was handed to the connection, and no response came.
     Complete,
 }
 
@@ -25,7 +25,7 @@ pub enum FailureKind {
     /// No connection: refused, unreachable, unknown name, TLS.
     #[error("no connection")]
     Connect(#[source] Cause),
-    /// The connection broke, before or inside the answer.
+    /// The connection broke, before or inside the response.
     #[error("the connection broke")]
     Broken(#[source] Cause),
     /// No byte moved for this long, the limit that was passed.
@@ -34,10 +34,10 @@ pub enum FailureKind {
     /// The body to send failed, or was not as long as announced.
     #[error("could not read the body to send")]
     Body(#[source] Cause),
-    /// The answer is longer than its limit, in bytes.
+    /// The response is longer than its limit, in bytes.
     #[error("the response is longer than {0} bytes")]
     TooLong(usize),
-    /// The answer is not what its reader expects, such as JSON.
+    /// The response is not what its reader expects, such as JSON.
     #[error("the response is malformed: {0}")]
     Malformed(String),
 }

@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 pub use form::{FormData, FormPart};
 pub use reader::{BodyReader, ContentDigest, MalformedBody};
 
-/// The fake server breaks the connection without an answer.
+/// The fake server breaks the connection without a response.
 #[derive(Debug)]
 pub struct ConnectionClosed;
 
@@ -48,7 +48,7 @@ impl From<MalformedBody> for ConnectionClosed {
     }
 }
 
-/// The answer of a fake server, with its body still to be sent.
+/// The response of a fake server, with its body still to be sent.
 pub type Reply = Response<BoxBody<Bytes, ConnectionClosed>>;
 
 /// A request whose body was not read yet.
@@ -90,7 +90,7 @@ impl ReceivedRequest {
         self.header("content-length")?.parse().ok()
     }
 
-    /// What the connection becomes after an answer with status 101.
+    /// What the connection becomes after a response with status 101.
     pub fn into_upgrade(self) -> OnUpgrade {
         self.upgrade
     }
@@ -121,12 +121,12 @@ impl ReceivedRequest {
     }
 }
 
-/// Makes an answer with a JSON body.
+/// Makes a response with a JSON body.
 pub fn json_reply(status: u16, value: &serde_json::Value) -> Reply {
     bytes_reply(status, "application/json", value.to_string().into())
 }
 
-/// Makes an answer with a body at hand. An impossible status becomes 200.
+/// Makes a response with a body at hand. An impossible status becomes 200.
 pub fn bytes_reply(status: u16, media_type: &'static str, body: Bytes) -> Reply {
     let whole = Full::new(body)
         .map_err(|never: Infallible| match never {})
@@ -159,7 +159,7 @@ pub fn cut_reply(media_type: &'static str, body: &Bytes, sent_bytes: usize) -> R
     reply
 }
 
-/// The same answer with one more header. A value that no header can have is left out.
+/// The same response with one more header. A value that no header can have is left out.
 pub fn with_header(mut reply: Reply, name: &'static str, value: &str) -> Reply {
     if let Ok(value) = HeaderValue::from_str(value) {
         reply
@@ -198,7 +198,7 @@ where
     }
 }
 
-/// What the answers of a fake server share: its state, its address and a count.
+/// What the responses of a fake server share: its state, its address and a count.
 #[derive(Debug)]
 pub struct SharedState<S> {
     state: Mutex<S>,
@@ -237,7 +237,7 @@ impl<S: Send + 'static> FakeServer<S> {
     /// # Errors
     ///
     /// When no port can be bound.
-    pub async fn start(state: S, answer: impl RequestHandler<S>) -> io::Result<Self> {
+    pub async fn start(state: S, response: impl RequestHandler<S>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let shared = Arc::new(SharedState {
             state: Mutex::new(state),
@@ -248,7 +248,7 @@ impl<S: Send + 'static> FakeServer<S> {
         serving.spawn(serve_connections(
             listener,
             Arc::clone(&shared),
-            Arc::new(answer),
+            Arc::new(response),
         ));
         Ok(Self {
             shared,
@@ -256,7 +256,7 @@ impl<S: Send + 'static> FakeServer<S> {
         })
     }
 
-    /// What the server shares with its answers, for tests to look at.
+    /// What the server shares with its responses, for tests to look at.
     pub fn shared(&self) -> &Arc<SharedState<S>> {
         &self.shared
     }
@@ -265,14 +265,14 @@ impl<S: Send + 'static> FakeServer<S> {
 async fn serve_connections<S: Send + 'static>(
     listener: TcpListener,
     shared: Arc<SharedState<S>>,
-    answer: Arc<impl RequestHandler<S>>,
+    response: Arc<impl RequestHandler<S>>,
 ) {
     // Owned by this task: dropping the server ends it, and with it every connection.
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         // Ended connections leave the set, which would grow with every request.
         while connections.try_join_next().is_some() {}
-        let (shared, answer) = (Arc::clone(&shared), Arc::clone(&answer));
+        let (shared, response) = (Arc::clone(&shared), Arc::clone(&response));
         connections.spawn(async move {
             let service = service_fn(move |mut request: http::Request<Incoming>| {
                 // Before the request is taken apart: it takes its handle out of the extensions.
@@ -287,7 +287,7 @@ async fn serve_connections<S: Send + 'static>(
                     count: Arc::clone(&shared.received),
                     upgrade,
                 };
-                answer.answer(Arc::clone(&shared), received)
+                response.answer(Arc::clone(&shared), received)
             });
             // Connections that break are what some tests are about.
             let _ = http1::Builder::new()

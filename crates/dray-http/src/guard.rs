@@ -44,7 +44,7 @@ impl Resolve for GuardedResolver {
             // The only lookup: what is judged here is what the connector gets.
             let resolved = tokio::net::lookup_host((host, 0)).await?;
             let resolved = resolved.map(|address| address.ip()).collect();
-            // On the whole answer: a guard may refuse a name because of one of its addresses.
+            // On the whole DNS answer: a guard may refuse a name because of one of its addresses.
             let allowed = guard.check_addresses(host, resolved)?;
             // Port 0 stands for the port of the URL.
             let allowed = allowed

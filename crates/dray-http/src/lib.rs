@@ -2,7 +2,7 @@
 //!
 //! - [`HttpClient`]: one connection pool without redirects, proxies, cookies or environment; time limits by progress.
 //! - [`RequestBuilder`]: bodies with an exact length, streamed, multipart included.
-//! - [`HttpResponse`]: a bounded answer or a stream.
+//! - [`HttpResponse`]: a bounded response or a stream.
 //! - [`HttpError`]: what failed, and whether the peer may have got the whole request.
 //! - [`DestinationGuard`]: decides where a client of [`HttpClient::guarded`] may connect.
 //! - `fake_server` (feature `fake-server`): the other end, for fake servers of platforms and providers.
@@ -28,7 +28,6 @@
 //! ```
 
 mod address;
-mod answer;
 mod client;
 mod error;
 mod exactly;
@@ -37,6 +36,7 @@ pub mod fake_server;
 mod guard;
 mod multipart;
 mod request;
+mod response;
 #[cfg(test)]
 mod tests;
 
@@ -46,17 +46,17 @@ use bytes::Bytes;
 use futures_util::Stream;
 
 pub use address::url_authority;
-pub use answer::HttpResponse;
 pub use client::{HttpClient, HttpTimeouts, TrustedAuthorities};
 pub use error::{FailureKind, HttpError, RequestProgress};
 pub use exactly::exact_length_stream;
 pub use guard::DestinationGuard;
 pub use multipart::MultipartForm;
 pub use request::RequestBuilder;
-/// Both directions of a connection after an answer with status 101 (RFC 9110 15.2.2).
+/// Both directions of a connection after a response with status 101 (RFC 9110 15.2.2).
 pub use reqwest::Upgraded;
 /// The URL type of [`DestinationGuard`].
 pub use reqwest::Url;
+pub use response::HttpResponse;
 
 /// Why a body or a destination failed; for the log, never for the peer.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;

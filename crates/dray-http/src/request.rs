@@ -15,11 +15,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::answer::HttpResponse;
 use crate::client::HttpClient;
 use crate::error::{FailureKind, HttpError, RequestProgress};
 use crate::exactly::announced_length_stream;
 use crate::multipart::MultipartForm;
+use crate::response::HttpResponse;
 use crate::{ByteStream, Cause};
 
 /// How often progress is reported and silence is measured: the resolution of both.
@@ -126,7 +126,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Longest wait for the head of the answer after the body left; for long polls.
+    /// Longest wait for the head of the response after the body left; for long polls.
     #[must_use]
     pub const fn answer_within(mut self, wait: Duration) -> Self {
         self.answer_within = wait;
@@ -207,7 +207,7 @@ impl RequestBuilder {
 
     /// Sends it. `progress` gets the number of further bytes of the body that have left.
     ///
-    /// Any answer of the peer is `Ok`, with any status, also one that came before the body was complete.
+    /// Any response of the peer is `Ok`, with any status, also one that came before the body was complete.
     ///
     /// # Errors
     ///
@@ -250,10 +250,10 @@ impl RequestBuilder {
         // Limits by progress, which reqwest's own timeouts do not know for a body on its way out.
         loop {
             tokio::select! {
-                answer = &mut sending => {
-                    // What left since the last look, before the answer ends the call.
+                response = &mut sending => {
+                    // What left since the last look, before the response ends the call.
                     watch.look(&gauge, progress);
-                    return match answer {
+                    return match response {
                         Ok(response) => Ok(HttpResponse::new(response, idle)),
                         Err(error) => Err(gauge.failed(error)),
                     };
@@ -279,7 +279,7 @@ fn encode_pair(name: &str, value: &str) -> String {
 /// Compares what moved with the limits, each time it looks.
 struct ProgressWatch {
     idle: Duration,
-    answer: Duration,
+    response: Duration,
     /// Bytes that were reported until now.
     reported: u64,
     moved: Instant,
@@ -287,10 +287,10 @@ struct ProgressWatch {
 }
 
 impl ProgressWatch {
-    fn new(idle: Duration, answer: Duration) -> Self {
+    fn new(idle: Duration, response: Duration) -> Self {
         Self {
             idle,
-            answer,
+            response,
             reported: 0,
             moved: Instant::now(),
             done: false,
@@ -309,8 +309,8 @@ impl ProgressWatch {
             self.done = done;
             self.moved = Instant::now();
         }
-        // Two waits: for the peer to take bytes, and for its answer once it has them all.
-        let limit = if done { self.answer } else { self.idle };
+        // Two waits: for the peer to take bytes, and for its response once it has them all.
+        let limit = if done { self.response } else { self.idle };
         (self.moved.elapsed() > limit).then_some(limit)
     }
 }

@@ -1,4 +1,4 @@
-//! Against a server that does what it is told.
+//! Against a scripted server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -53,8 +53,8 @@ fn request_length(received: &[u8]) -> Option<usize> {
     Some(head + 4 + body)
 }
 
-/// Reads one whole request, answers it with `answer`, and returns what came.
-async fn counting(answer: &'static [u8]) -> (String, JoinSet<Vec<u8>>) {
+/// Reads one whole request, answers it with `response`, and returns what came.
+async fn counting(response: &'static [u8]) -> (String, JoinSet<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let mut served = JoinSet::new();
@@ -70,7 +70,7 @@ async fn counting(answer: &'static [u8]) -> (String, JoinSet<Vec<u8>>) {
             assert_ne!(count, 0, "the request ended early");
             all.extend_from_slice(&chunk[..count]);
         }
-        stream.write_all(answer).await.unwrap();
+        stream.write_all(response).await.unwrap();
         all
     });
     (url, served)
@@ -81,7 +81,7 @@ async fn a_streamed_body_has_its_exact_length_and_reports_progress() {
     let (url, mut served) = counting(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
     let (size, body) = body(30, 10_000);
     let reported = AtomicU64::new(0);
-    let answer = client()
+    let response = client()
         .put(&url)
         .stream("text/plain", size, body)
         .send(&|more| {
@@ -89,8 +89,8 @@ async fn a_streamed_body_has_its_exact_length_and_reports_progress() {
         })
         .await
         .unwrap();
-    assert_eq!(answer.status(), 200);
-    let _: serde_json::Value = answer.json().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let _: serde_json::Value = response.json().await.unwrap();
     let head =
         String::from_utf8_lossy(&served.join_next().await.unwrap().unwrap()[..400]).to_lowercase();
     assert!(head.contains("content-length: 300000"), "{head}");
@@ -206,8 +206,8 @@ async fn a_stalled_peer_is_given_up() {
     assert_eq!(error.sent, RequestProgress::Complete);
     let head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc";
     let (_server, url) = server(ResponseScript::raw(head).then(ResponseStep::Hold)).await;
-    let answer = client().get(&url).send(&quiet).await.unwrap();
-    let error = answer.bytes(100).await.unwrap_err();
+    let response = client().get(&url).send(&quiet).await.unwrap();
+    let error = response.bytes(100).await.unwrap_err();
     assert!(matches!(error.failure, FailureKind::Idle(_)), "{error:?}");
 }
 
@@ -229,8 +229,8 @@ async fn the_source_of_a_body_is_blamed_for_its_failure() {
 #[tokio::test]
 async fn redirects_are_answers() {
     let (server, url) = server(ResponseScript::redirect(302, "http://127.0.0.1:1/")).await;
-    let answer = client().get(&url).send(&quiet).await.unwrap();
-    assert_eq!((answer.status(), server.seen().len()), (302, 1));
+    let response = client().get(&url).send(&quiet).await.unwrap();
+    assert_eq!((response.status(), server.seen().len()), (302, 1));
 }
 
 #[tokio::test]
@@ -240,13 +240,13 @@ async fn answers_are_bounded_and_their_waits_are_read() {
         "x".repeat(50),
     ))
     .await;
-    let answer = client().get(&url).send(&quiet).await.unwrap();
-    assert_eq!(answer.retry_after(), Some(Duration::from_millis(1500)));
-    let error = answer.bytes(49).await.unwrap_err();
+    let response = client().get(&url).send(&quiet).await.unwrap();
+    assert_eq!(response.retry_after(), Some(Duration::from_millis(1500)));
+    let error = response.bytes(49).await.unwrap_err();
     assert!(matches!(error.failure, FailureKind::TooLong(49)));
     let (_server, url) = server(ResponseScript::ok("not json")).await;
-    let answer = client().get(&url).send(&quiet).await.unwrap();
-    let error = answer.json::<serde_json::Value>().await.unwrap_err();
+    let response = client().get(&url).send(&quiet).await.unwrap();
+    let error = response.json::<serde_json::Value>().await.unwrap_err();
     assert!(matches!(error.failure, FailureKind::Malformed(_)));
 }
 
@@ -349,14 +349,14 @@ mod fake_server {
             stream,
         );
         let url = format!("{}/form", server.shared().url());
-        let answer = client()
+        let response = client()
             .post(&url)
             .query(&[("q", "ü")])
             .multipart(form)
             .send(&quiet)
             .await
             .unwrap();
-        let summary: serde_json::Value = answer.json().await.unwrap();
+        let summary: serde_json::Value = response.json().await.unwrap();
         let digest = Sha256Digest::of(&vec![7; 1_000_000]).to_hex();
         assert_eq!(
             summary,
@@ -372,11 +372,11 @@ mod fake_server {
     async fn the_fake_server_breaks_responses_as_scripted() {
         let server = start().await;
         let url = |path: &str| format!("{}{path}", server.shared().url());
-        let answer = client().get(&url("/cut")).send(&quiet).await.unwrap();
-        assert_eq!(answer.length(), Some(6));
-        assert!(answer.bytes(10).await.is_err());
+        let response = client().get(&url("/cut")).send(&quiet).await.unwrap();
+        assert_eq!(response.length(), Some(6));
+        assert!(response.bytes(10).await.is_err());
         assert!(client().get(&url("/close")).send(&quiet).await.is_err());
-        let answer = client().get(&url("/else")).send(&quiet).await.unwrap();
-        assert_eq!(answer.retry_after(), Some(Duration::from_secs(2)));
+        let response = client().get(&url("/else")).send(&quiet).await.unwrap();
+        assert_eq!(response.retry_after(), Some(Duration::from_secs(2)));
     }
 }

@@ -97,9 +97,10 @@ fn annotations(tool: ToolName, permissions: Permissions) -> ToolAnnotations {
         ToolName::List | ToolName::Receipts => (true, true, false),
         ToolName::Get => (!permissions.write, true, true),
         ToolName::Put => (false, false, false),
-        ToolName::SendFile => (false, false, true),
-        // The holder of the URL acts, and may be outside.
-        ToolName::UploadTicket | ToolName::DownloadTicket => (false, false, true),
+        // The holder of a ticket's URL acts, and may be outside.
+        ToolName::SendFile | ToolName::UploadTicket | ToolName::DownloadTicket => {
+            (false, false, true)
+        }
     };
     ToolAnnotations::new()
         .read_only(read_only)
@@ -123,8 +124,8 @@ fn schema(required: &[&str], properties: &Value) -> Value {
         "properties": properties,
         "additionalProperties": false,
     });
-    if !required.is_empty() {
-        schema["required"] = json!(required);
+    if let (false, Some(members)) = (required.is_empty(), schema.as_object_mut()) {
+        members.insert("required".to_owned(), json!(required));
     }
     schema
 }

@@ -1,4 +1,5 @@
-//! Requests become work: with claims that last, and with a place in their chat.
+//! Accepts requests: keeps their claims until the delivery ends, gives them a place in the order of their chat, and
+//! publishes them as work.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::error::DeliveryError;
 use crate::gather::{GatherRequest, RequestContext};
 use crate::records::{self, RecordError};
 
-/// How long a caller waits for the session's chat. Without an answer the place is taken later.
+/// How long a caller waits for the session's chat. Without a response the place is taken later.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A chat, and the delivery that has a place in it.
@@ -23,7 +24,7 @@ struct ChatPlace {
     is_new: bool,
 }
 
-/// Accepts requests to send files.
+/// Accepts requests to send files, before any worker has them.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestIntake {
     pub(crate) context: RequestContext,
@@ -38,8 +39,9 @@ impl RequestIntake {
         meta: &Meta,
         work: &v1::SendFileRequested,
     ) -> Result<v1::DeliveryAccepted, DeliveryError> {
-        let patience = self.context.config.patience.as_duration();
-        let deadline = Deadline::after(self.context.clock.now_ms(), patience).max(meta.deadline);
+        let delivery_timeout = self.context.config.delivery_timeout.as_duration();
+        let deadline =
+            Deadline::after(self.context.clock.now_ms(), delivery_timeout).max(meta.deadline);
         let envelope = meta.clone().with_deadline(deadline);
         let work = self.claims.with_kept_claims(meta, work).await?;
         // Before the publication: the next request of the same caller gets a later place.

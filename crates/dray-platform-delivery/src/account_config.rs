@@ -59,7 +59,7 @@ account_kinds! {
     whatsapp_bridge: dray_platform_whatsapp::BridgeOptions,
     /// A Matrix user.
     matrix: dray_platform_matrix::MatrixOptions,
-    /// A sender of e-mail, with a mailbox for answers.
+    /// A sender of e-mail, with a mailbox for responses.
     email: dray_platform_email::EmailOptions,
     /// Addresses of your own that take files.
     webhook: dray_platform_webhook::WebhookOptions,

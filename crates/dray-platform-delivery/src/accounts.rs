@@ -121,7 +121,7 @@ impl AccountRegistry {
 mod tests {
     use super::*;
     use crate::tests::fake::FakePlatform;
-    use crate::tests::world::tenant;
+    use crate::tests::fixture::tenant;
 
     fn account(name: &str, own: Option<&str>) -> PlatformAccount {
         let own = own.map(|own| TenantId::new(own).unwrap());

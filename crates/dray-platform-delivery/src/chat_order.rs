@@ -230,7 +230,7 @@ fn chat_key(chat: &str) -> String {
 mod tests {
     use super::*;
     use crate::platform_cache::PLATFORM_BUCKET;
-    use crate::tests::world::in_process;
+    use crate::tests::fixture::in_process;
 
     const PLACE_TIMEOUT: Duration = Duration::from_mins(5);
 

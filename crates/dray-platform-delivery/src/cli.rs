@@ -91,7 +91,7 @@ impl Platform for CliAccount {
         let Some((index, file)) = the_file(&send) else {
             return Ok(vec![confirmed_file(None, Path::new(""))]);
         };
-        let mut last = PlatformError::new(ErrorKind::NotFound, "there is no folder to copy to");
+        let mut last = PlatformError::new(ErrorKind::NotFound, "no folder to copy to was given");
         for folder in self.folders(&send.delivery.target) {
             match copy_file(&folder, file, send.key, progress).await {
                 Ok(path) => return Ok(vec![confirmed_file(Some(index), &path)]),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use dray_platform::DeliveryTarget;
 use dray_service::StartError;
-use dray_service::config::{ConfigProblem, Section};
+use dray_service::config::{ConfigProblem, FormerName, Section};
 use dray_types::{ByteSize, Clock, Period, PlatformKind, Secret, TenantId};
 
 pub use crate::account_config::AccountConfig;
@@ -45,9 +45,9 @@ pub struct Config {
     /// Lifetime of such links: `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
     /// How long a delivery may take, waits included: up to `5d`. Default `24h`.
-    pub patience: Period,
+    pub delivery_timeout: Period,
     /// How long a file waits for a user to write again where a platform wants that: up to `7d`. Default `72h`.
-    pub window_patience: Period,
+    pub window_timeout: Period,
     /// How long a delivery holds up later ones of its chat while its files are copied out of the sandbox: `1s` to `1h`.
     /// Afterwards they are shown first. Default `5m`.
     pub order_timeout: Period,
@@ -86,8 +86,8 @@ impl Default for Config {
             max_file_size: ByteSize::mib(2048),
             links: LinkPolicy::Auto,
             link_lifetime: Period::secs(24 * HOUR_SECONDS),
-            patience: Period::secs(24 * HOUR_SECONDS),
-            window_patience: Period::secs(72 * HOUR_SECONDS),
+            delivery_timeout: Period::secs(24 * HOUR_SECONDS),
+            window_timeout: Period::secs(72 * HOUR_SECONDS),
             order_timeout: Period::secs(300),
             learned_lifetime: Period::secs(24 * HOUR_SECONDS),
             listen: None,
@@ -103,6 +103,19 @@ impl Default for Config {
 }
 
 impl Section for Config {
+    fn former_names() -> &'static [FormerName] {
+        &[
+            FormerName {
+                former: "patience",
+                field: "delivery_timeout",
+            },
+            FormerName {
+                former: "window_patience",
+                field: "window_timeout",
+            },
+        ]
+    }
+
     fn validate(&self) -> Vec<ConfigProblem> {
         let mut problems = self.account_problems();
         let mut unless = |right: bool, field: &str, message: &str| {
@@ -123,8 +136,8 @@ impl Section for Config {
             unless(size > ByteSize::default(), field, "must be above 0");
         }
         for (field, period, days) in [
-            ("patience", self.patience, 5),
-            ("window_patience", self.window_patience, 7),
+            ("delivery_timeout", self.delivery_timeout, 5),
+            ("window_timeout", self.window_timeout, 7),
             ("learned_lifetime", self.learned_lifetime, 30),
             ("fetch_idle", self.fetch_idle, 1),
         ] {

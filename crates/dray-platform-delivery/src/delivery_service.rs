@@ -63,7 +63,7 @@ impl DeliveryService {
         cx: &ServiceContext,
         retry_unit: Duration,
     ) -> Self {
-        let shared = Shared::new(config, accounts, cx);
+        let shared = ServiceParts::new(config, accounts, cx);
         let keys = shared.platform_cache.keys().clone();
         let leases = LeaseStore::new(keys.clone(), cx.clock.clone(), cx.instance.clone());
         let gatherings = GatheringNotes::new(keys, cx.clock.clone());
@@ -75,7 +75,7 @@ impl DeliveryService {
             index: Arc::clone(&shared.log.index),
             queue: queue.clone(),
             leases: leases.clone(),
-            patience: retry_unit,
+            turn_wait: retry_unit,
         };
         Self {
             gatherer: Gatherer {
@@ -116,7 +116,7 @@ impl DeliveryService {
 }
 
 /// What several parts get while they are made. No part keeps it.
-struct Shared<'a> {
+struct ServiceParts<'a> {
     cx: &'a ServiceContext,
     config: Arc<Config>,
     accounts: AccountRegistry,
@@ -125,7 +125,7 @@ struct Shared<'a> {
     metrics: DeliveryMetrics,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> ServiceParts<'a> {
     fn new(config: Config, accounts: AccountRegistry, cx: &'a ServiceContext) -> Self {
         let records = RecordStore::new(&cx.bus);
         let index = Arc::new(DeliveryIndex::new(records.clone()));

@@ -271,12 +271,12 @@ mod tests {
 
     async fn planned(config: &Config, files: Vec<DeliveryCandidate>) -> Result<DryRunPlan, Fault> {
         let request = DryRunRequest {
-            target: crate::tests::world::chat("42"),
+            target: crate::tests::fixture::chat("42"),
             message: "look".to_owned(),
             flags: SendFlags::default(),
             files,
         };
-        let tenant = crate::tests::world::tenant();
+        let tenant = crate::tests::fixture::tenant();
         plan_delivery(config, &Clock::manual(1), &tenant, request).await
     }
 

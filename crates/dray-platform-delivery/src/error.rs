@@ -30,7 +30,7 @@ pub enum DeliveryError {
     #[error("no account serves {0}")]
     NoAccount(String),
     /// The delivery is unknown.
-    #[error("there is no such {0}")]
+    #[error("the {0} does not exist")]
     NotFound(&'static str),
     /// The delivery is not over yet.
     #[error("the delivery is still under way")]
@@ -71,7 +71,7 @@ impl From<DeliveryError> for Fault {
             .detail("no_account")
             .advice("Tell the operator to configure one."),
             DeliveryError::NotFound(what) => {
-                Self::new(FaultCode::NotFound, format!("There is no such {what}."))
+                Self::new(FaultCode::NotFound, format!("The {what} does not exist."))
                     .detail("not_found")
             }
             DeliveryError::UnderWay => Self::new(

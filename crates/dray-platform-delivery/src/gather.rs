@@ -225,8 +225,8 @@ impl Gatherer {
         start: DeliveryStart,
         place: u64,
     ) -> Result<RevisionedRecord, DeliveryError> {
-        let patience = self.context.config.patience.as_millis();
-        let record = DeliveryRecord::begin(meta, start, place, patience);
+        let delivery_timeout = self.context.config.delivery_timeout.as_millis();
+        let record = DeliveryRecord::begin(meta, start, place, delivery_timeout);
         match self.log.records.write(key, record, 0).await {
             Err(RecordError::Moved) => {}
             other => return Ok(other?),

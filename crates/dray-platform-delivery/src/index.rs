@@ -258,7 +258,7 @@ impl IndexState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::world::in_process;
+    use crate::tests::fixture::in_process;
 
     fn record(id: &str, chat: &str, begun: u64, due: u64) -> DeliveryRecord {
         DeliveryRecord {

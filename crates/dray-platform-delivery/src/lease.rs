@@ -165,7 +165,7 @@ fn lease_key(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::platform_cache::PLATFORM_BUCKET;
-    use crate::tests::world::in_process;
+    use crate::tests::fixture::in_process;
 
     const LEASE_LIFETIME: Duration = Duration::from_secs(10);
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_nobody_renews_ends() {
+    async fn one_that_is_not_renewed_ends() {
         let (one, two, clock) = two().await;
         let mut lost = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
         clock.advance(LEASE_LIFETIME / 2);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_that_come_at_once_one_gets_it() {
+    async fn of_two_that_come_concurrently_one_gets_it() {
         let (one, two, _) = two().await;
         let (first, second) =
             tokio::join!(one.take("a", LEASE_LIFETIME), two.take("a", LEASE_LIFETIME));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_holds_nobody_up() {
+    async fn what_cannot_be_read_delays_no_delivery() {
         let (one, _, _) = two().await;
         one.keys.create(&lease_key("a"), "?".into()).await.unwrap();
         assert!(one.take("a", LEASE_LIFETIME).await.unwrap().is_some());

@@ -18,6 +18,20 @@
 //! - [`accounts`], `account_config`, [`config`], [`service`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it speaks no platform's wire (`dray-platform-*`), and touches no sandbox.
+//!
+//! The states of one visible request are types, so a wrong transition does not compile:
+//!
+//! ```
+//! use dray_platform::Route;
+//! use dray_platform_delivery::machine::{ReadyStep, StepPlan};
+//!
+//! let plan = StepPlan::text(Route::Text, "The report is ready.".to_owned());
+//! let step = ReadyStep::new(plan, Vec::new());
+//! let sending = step.begin(1_700_000_000_000);
+//! // The response was lost, and the platform cannot be queried: the outcome stays unknown.
+//! let unknown = sending.leave_unknown();
+//! assert_eq!(unknown.attempts, 1);
+//! ```
 
 mod accept;
 mod account_config;

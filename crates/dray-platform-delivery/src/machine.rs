@@ -47,7 +47,7 @@ pub use self::resume::{ResumeAction, decide_resume};
 /// Visible tries of one step, those that waits for a rate limit cost not counted (platform-delivery 10.2).
 pub const MAX_VISIBLE_ATTEMPTS: u32 = 5;
 
-/// Answers that may be lost of one step before it is not asked any more.
+/// Responses that may be lost of one step before it is not asked any more.
 pub const MAX_LOST_RESPONSES: u32 = 2;
 
 /// What one visible request shows.

@@ -294,7 +294,7 @@ fn message_key(what: &str, account: &str, message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::world::{in_process, tenant};
+    use crate::tests::fixture::{in_process, tenant};
 
     #[tokio::test]
     async fn r_6_a_learnt_limit_only_falls_and_is_forgotten_after_its_time() {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn r_21_a_failure_is_told_once_in_a_turn() {
+    async fn r_21_a_failure_is_reported_once_in_a_turn() {
         let (bus, clock) = in_process().await;
         let memory = PlatformCache::new(&bus, clock);
         let failures = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();

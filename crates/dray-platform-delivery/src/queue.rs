@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_earlier_request_goes_first_whoever_came_first() {
+    async fn the_earlier_request_goes_first_in_any_order_of_arrival() {
         let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
         let mut late = Box::pin(queue.enter("c", order(9)));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_line_takes_nobody() {
+    async fn a_full_queue_takes_no_request() {
         let queue = ChatQueues::default();
         let _first = queue.enter("c", order(1)).await.unwrap();
         let mut waiting = Vec::new();

@@ -26,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const DEFAULT_RECEIPTS: usize = 50;
 const MAX_RECEIPTS: usize = 500;
 
-/// Most bytes of a list: an answer has to fit a message.
+/// Most bytes of a list: a response has to fit a message.
 const MAX_LIST_BYTES: usize = 96 * 1024;
 
 /// Answers questions about deliveries, and repeats them.

@@ -285,7 +285,7 @@ pub struct DeliveryRecord {
     pub deadline_ms: u64,
     /// W3C trace parent of the request.
     pub traceparent: String,
-    /// Random number of the worker that wrote it last: tells two workers apart that would write the same.
+    /// Random number of the worker that wrote it last: distinguishes two workers that would write the same.
     pub writer: u64,
     /// Whether it ended because it was cancelled.
     pub cancelled: bool,

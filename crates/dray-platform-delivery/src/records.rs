@@ -157,7 +157,7 @@ impl RecordStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::world::in_process;
+    use crate::tests::fixture::in_process;
 
     #[test]
     fn rounds_have_operations_of_their_own() {

@@ -85,7 +85,7 @@ fn hex_digits(bytes: &[u8]) -> String {
         .map_or_else(|_| String::new(), dray_types::Sha256Digest::to_hex)
 }
 
-/// Most bytes of a report in an event, and in an answer.
+/// Most bytes of a report in an event, and in a response.
 const EVENT_MOST: usize = 100 * 1024;
 pub(crate) const ANSWER_MOST: usize = 112 * 1024;
 
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn r_21_failures_are_told_by_name_and_class_only() {
+    fn r_21_failures_are_reported_by_name_and_class_only() {
         let mut large = file(
             "big.bin",
             FileState::Rejected,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn r_21_a_missing_chat_is_told_apart_from_a_missing_file() {
+    fn r_21_a_missing_chat_is_distinguished_from_a_missing_file() {
         let missing = file("a", FileState::Rejected, Some(ErrorKind::NotFound.into()));
         assert_eq!(failure_reason(&missing), FailureReason::NotFound);
         let mut stored = missing;

@@ -68,7 +68,7 @@ impl StatusUpdates {
         }
         let id = account.id();
         let Some(origin) = self.platform_cache.origin(&id, &update.message_id).await else {
-            // The answer to our own request may still be on its way.
+            // The response to our own request may still be on its way.
             self.platform_cache
                 .keep_news(&id, &update.message_id, &update.code)
                 .await;
@@ -103,8 +103,8 @@ impl StatusUpdates {
         record.rounds += 1;
         record.due_at_ms = u64::MAX;
         record.waiting = Some(WaitingReason::WindowClosed);
-        let patience = self.config.window_patience.as_millis();
-        record.deadline_ms = self.clock.now_ms().saturating_add(patience);
+        let delivery_timeout = self.config.window_timeout.as_millis();
+        record.deadline_ms = self.clock.now_ms().saturating_add(delivery_timeout);
     }
 }
 

@@ -140,20 +140,20 @@ impl DiscordApi {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Value, PlatformError> {
         let request = request.authorization("Bot", &self.token);
-        let answer = request.send(progress).await?;
+        let response = request.send(progress).await?;
         // 2xx only. Discord does not redirect, and the client follows nothing.
-        if answer.is_success() {
-            return Ok(answer.json().await?);
+        if response.is_success() {
+            return Ok(response.json().await?);
         }
-        Err(refusal_error(answer).await)
+        Err(refusal_error(response).await)
     }
 }
 
 /// The error that a refusal stands for. Reads the rest of the body.
-pub(crate) async fn refusal_error(answer: HttpResponse) -> PlatformError {
-    let (status, header) = (answer.status(), answer.retry_after());
+pub(crate) async fn refusal_error(response: HttpResponse) -> PlatformError {
+    let (status, header) = (response.status(), response.retry_after());
     // A proxy's page has no code; its status says enough.
-    let refusal: ErrorBody = answer.json().await.unwrap_or_default();
+    let refusal: ErrorBody = response.json().await.unwrap_or_default();
     let waits = refusal
         .retry_after
         // `from_secs_f64` panics for negative, infinite and very large numbers, and this one comes from the network.

@@ -87,17 +87,17 @@ async fn open_url(
         );
         return Err(error.with_numbers(size, limit));
     }
-    let answer = api.file(url).await?;
+    let response = api.file(url).await?;
     // Only 200 carries the whole file; a redirect could lead to a host that is not on the list.
-    if answer.status() != 200 {
-        return Err(refusal_error(answer).await.at(SendOutcome::NotSent));
+    if response.status() != 200 {
+        return Err(refusal_error(response).await.at(SendOutcome::NotSent));
     }
-    if answer.length().is_some_and(|length| length != size) {
+    if response.length().is_some_and(|length| length != size) {
         let why = "the file has another length than reported";
         return Err(PlatformError::new(ErrorKind::Transient, why));
     }
     Ok(http::exact_length_stream(
         size,
-        http::response_stream(answer),
+        http::response_stream(response),
     ))
 }

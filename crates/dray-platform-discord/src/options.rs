@@ -1,4 +1,4 @@
-//! What an operator can set about a Discord bot.
+//! Options of an operator for a Discord bot.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// as much (platform-delivery 6).
 const MAX_FILE_BYTES: u64 = 10 << 20;
 /// Largest file with server boosts of level 2 and 3, in bytes.
-const LEVEL_2: u64 = 50 << 20;
-const LEVEL_3: u64 = 100 << 20;
+const LEVEL_2_FILE_BYTES: u64 = 50 << 20;
+const LEVEL_3_FILE_BYTES: u64 = 100 << 20;
 /// Largest whole request, in bytes: Discord's 25 MiB, less room for what is not files.
 const MAX_REQUEST_BYTES: u64 = (25 << 20) - (64 << 10);
 /// Longest text, in characters.
@@ -53,7 +53,7 @@ pub struct DiscordOptions {
     pub connect_timeout: Period,
     /// Longest silence in the middle of an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for an answer after the whole request left. Default `2m`.
+    /// Longest wait for a response after the whole request left. Default `2m`.
     pub answer_timeout: Period,
 }
 
@@ -87,8 +87,8 @@ impl DiscordOptions {
         let any = match (self.upload_limit, boosts) {
             (Some(limit), _) => limit.as_u64(),
             (None, 0 | 1) => MAX_FILE_BYTES,
-            (None, 2) => LEVEL_2,
-            (None, _) => LEVEL_3,
+            (None, 2) => LEVEL_2_FILE_BYTES,
+            (None, _) => LEVEL_3_FILE_BYTES,
         };
         ChatLimits {
             routes: Vec::new(),

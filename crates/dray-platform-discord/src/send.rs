@@ -116,8 +116,8 @@ async fn send_once(
     } else {
         request.multipart(multipart_form(send, &message).await?)
     };
-    let answer = api.call(request, &|bytes| progress.sent(bytes)).await?;
-    confirm_files(send, &answer)
+    let response = api.call(request, &|bytes| progress.sent(bytes)).await?;
+    confirm_files(send, &response)
 }
 
 async fn message_json(send: SendRequest<'_>, with_reply: bool) -> Result<Value, PlatformError> {
@@ -223,11 +223,11 @@ async fn multipart_form(
 /// Counts what the message shows: a success with fewer attachments than were sent does not count as delivered.
 fn confirm_files(
     send: SendRequest<'_>,
-    answer: &Value,
+    response: &Value,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     // The status was a success, so the message is probably visible.
     let wrong = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
-    let id = answer
+    let id = response
         .get("id")
         .and_then(Value::as_str)
         .filter(|id| !id.is_empty())
@@ -244,7 +244,7 @@ fn confirm_files(
         return Ok(vec![confirmed(None, None)]);
     }
     let none = Vec::new();
-    let attachments = answer
+    let attachments = response
         .get("attachments")
         .and_then(Value::as_array)
         .unwrap_or(&none);

@@ -108,7 +108,7 @@ impl PlatformFixture for DiscordFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(bot(DiscordOptions {
             base_url: "http://127.0.0.1:1/api/v10".to_owned(),
             ..options(&self.fake)
@@ -133,10 +133,10 @@ impl PlatformFixture for DiscordFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = DiscordFixture {
+    let fixture = DiscordFixture {
         fake: FakeDiscord::start().await.unwrap(),
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(
             report.skipped,
             ["a_known_file_id_saves_the_upload", "a_thread_is_kept"]

@@ -59,7 +59,7 @@ pub struct EmailOptions {
     pub connect_timeout: Period,
     /// Longest silence within the conversation. Default `1m`.
     pub idle_timeout: Period,
-    /// Longest wait for the answer to a whole mail. Default `5m`.
+    /// Longest wait for the response to a whole mail. Default `5m`.
     pub answer_timeout: Period,
     /// The mailbox in which answers of users arrive; without it nothing is received.
     pub inbox: Option<InboxOptions>,

@@ -90,12 +90,12 @@ impl MatrixApi {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<HttpResponse, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
-        let answer = request.send(progress).await?;
+        let response = request.send(progress).await?;
         // Only 200 is a result here; a redirect is not followed, because the token must not go with it.
-        if answer.status() == 200 {
-            return Ok(answer);
+        if response.status() == 200 {
+            return Ok(response);
         }
-        Err(refusal_error(answer).await)
+        Err(refusal_error(response).await)
     }
 
     /// Reads a path. Errors are never ambiguous: reading shows nothing.
@@ -110,8 +110,8 @@ impl MatrixApi {
 
     async fn ask(&self, request: RequestBuilder) -> Result<Value, PlatformError> {
         let response = async {
-            let answer = self.open(request, &|_| {}).await?;
-            Ok::<Value, PlatformError>(answer.json().await?)
+            let response = self.open(request, &|_| {}).await?;
+            Ok::<Value, PlatformError>(response.json().await?)
         };
         response
             .await
@@ -141,8 +141,8 @@ impl MatrixApi {
             encode_path_segment(key)
         );
         let request = self.client.put(&self.url(&path)).json(event);
-        let answer = self.open(request, &|_| {}).await?;
-        Ok(answer.json().await?)
+        let response = self.open(request, &|_| {}).await?;
+        Ok(response.json().await?)
     }
 
     /// Uploads bytes and returns their `mxc` address. Nothing is visible yet.
@@ -158,8 +158,8 @@ impl MatrixApi {
             .post(&self.url("/media/v3/upload"))
             .query(&[("filename", name)])
             .stream(media_type, size, http::request_body(body));
-        let answer: Value = self.open(request, progress).await?.json().await?;
-        let uri = answer.get("content_uri").and_then(Value::as_str);
+        let response: Value = self.open(request, progress).await?.json().await?;
+        let uri = response.get("content_uri").and_then(Value::as_str);
         // Checked here, because the address goes into events and later into paths.
         match uri.filter(|uri| media_parts(uri).is_some()) {
             Some(uri) => Ok(uri.to_owned()),
@@ -231,10 +231,10 @@ impl MatrixApi {
     }
 }
 
-async fn refusal_error(answer: HttpResponse) -> PlatformError {
-    let (status, header) = (answer.status(), answer.retry_after());
+async fn refusal_error(response: HttpResponse) -> PlatformError {
+    let (status, header) = (response.status(), response.retry_after());
     // A proxy's page has no code; its status says enough.
-    let refusal: ErrorBody = answer.json().await.unwrap_or_default();
+    let refusal: ErrorBody = response.json().await.unwrap_or_default();
     error_of(status, &refusal, header)
 }
 

@@ -85,8 +85,8 @@ pub(crate) async fn send_event(
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     let room = api.room(&send.delivery.target.chat).await?;
     let event = event_content(send)?;
-    let answer = api.put(&room, send.key, &event).await.map_err(too_long)?;
-    let id = answer.get("event_id").and_then(Value::as_str);
+    let response = api.put(&room, send.key, &event).await.map_err(too_long)?;
+    let id = response.get("event_id").and_then(Value::as_str);
     // Ids of events begin with a dollar sign; anything else is not a confirmation.
     let Some(id) = id.filter(|id| id.starts_with('$')) else {
         let error = PlatformError::new(ErrorKind::Unknown, "the response has no event id");

@@ -12,7 +12,7 @@ use crate::options::MatrixOptions;
 
 /// Pauses after failures: the first, and the longest of those that double.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Most messages of one room in one response.
 const MAX_ROOM_MESSAGES: u64 = 100;
 /// Most further responses for a room with more messages than one holds.
@@ -63,7 +63,7 @@ impl SyncLoop<'_> {
             }
             tracing::warn!(%error, "no messages");
             let wait = error.retry_after().unwrap_or(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_DELAY);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => break,

@@ -70,8 +70,8 @@ impl SlackApi {
 
     async fn call(&self, request: dray_http::RequestBuilder) -> Result<Value, PlatformError> {
         let request = request.authorization("Bearer", &self.token);
-        let answer = request.send(&|_| {}).await?;
-        check_answer(answer).await
+        let response = request.send(&|_| {}).await?;
+        check_answer(response).await
     }
 
     /// Uploads bytes to an address that Slack gave. The token is not sent there. Returns the text of the
@@ -90,10 +90,10 @@ impl SlackApi {
             .client
             .post(url)
             .stream(media_type, size, http::request_body(body));
-        let answer = request.send(progress).await?;
-        let (status, wait) = (answer.status(), answer.retry_after());
+        let response = request.send(progress).await?;
+        let (status, wait) = (response.status(), response.retry_after());
         if status == 200 {
-            return Ok(answer.text().await?);
+            return Ok(response.text().await?);
         }
         // An upload is not visible before its completion.
         Err(of_status(status, wait).at(SendOutcome::NotSent))
@@ -103,17 +103,17 @@ impl SlackApi {
     pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         self.check_host(url)?;
         let request = self.client.get(url).authorization("Bearer", &self.token);
-        let answer = request.send(&|_| {}).await?;
-        let (status, wait) = (answer.status(), answer.retry_after());
+        let response = request.send(&|_| {}).await?;
+        let (status, wait) = (response.status(), response.retry_after());
         if status != 200 {
             return Err(of_status(status, wait).at(SendOutcome::NotSent));
         }
         // Without the scope `files:read` the response is a login page with status 200 (platform-delivery 7.4).
-        if answer
+        if response
             .header("content-type")
             .is_some_and(|media_type| media_type.starts_with("text/html"))
             // A user's HTML file comes as an attachment; the login page does not.
-            && answer.header("content-disposition").is_none()
+            && response.header("content-disposition").is_none()
         {
             return Err(PlatformError::new(
                 ErrorKind::Auth,
@@ -121,7 +121,7 @@ impl SlackApi {
             )
             .code("missing_scope"));
         }
-        Ok(answer)
+        Ok(response)
     }
 
     fn check_host(&self, url: &str) -> Result<(), PlatformError> {
@@ -139,12 +139,12 @@ impl SlackApi {
     }
 }
 
-async fn check_answer(answer: HttpResponse) -> Result<Value, PlatformError> {
-    let (status, wait) = (answer.status(), answer.retry_after());
+async fn check_answer(response: HttpResponse) -> Result<Value, PlatformError> {
+    let (status, wait) = (response.status(), response.retry_after());
     if status != 200 {
         return Err(of_status(status, wait));
     }
-    let value: Value = answer.json().await?;
+    let value: Value = response.json().await?;
     if value.get("ok").and_then(Value::as_bool) == Some(true) {
         return Ok(value);
     }

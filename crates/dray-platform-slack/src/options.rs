@@ -38,7 +38,7 @@ pub struct SlackOptions {
     pub connect_timeout: Period,
     /// Longest silence in the middle of an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for an answer after the whole request left. Default `2m`.
+    /// Longest wait for a response after the whole request left. Default `2m`.
     pub answer_timeout: Period,
 }
 

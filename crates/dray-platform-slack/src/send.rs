@@ -97,11 +97,11 @@ async fn upload_file(
     let body = file.source.open().await?;
     let report_progress = |bytes| progress.sent(bytes);
     let media_type = file.detected.media_type;
-    let answer = api
+    let response = api
         .upload(url, media_type, file.size, body, &report_progress)
         .await?;
     // `OK - N`: the number of bytes that Slack received.
-    let received = answer
+    let received = response
         .trim()
         .strip_prefix("OK - ")
         .and_then(|count| count.parse::<u64>().ok());
@@ -144,8 +144,8 @@ pub(crate) async fn send_step(
         );
     }
     // From here on the files may be visible.
-    let answer = api.json("files.completeUploadExternal", &request).await?;
-    let completed = answer
+    let response = api.json("files.completeUploadExternal", &request).await?;
+    let completed = response
         .get("files")
         .and_then(Value::as_array)
         .map_or(0, Vec::len);
@@ -227,8 +227,11 @@ async fn send_text(
         "unfurl_media": false,
     });
     put_member(&mut request, "thread_ts", thread_timestamp(send));
-    let answer = api.json("chat.postMessage", &request).await?;
-    let ts = answer.get("ts").and_then(Value::as_str).unwrap_or_default();
+    let response = api.json("chat.postMessage", &request).await?;
+    let ts = response
+        .get("ts")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if ts.is_empty() {
         let error = PlatformError::new(ErrorKind::Unknown, "the message has no timestamp");
         return Err(error.ambiguous());
@@ -314,9 +317,9 @@ async fn find_share(
     id: &str,
     channel: &str,
 ) -> Result<Option<(String, Option<u64>)>, PlatformError> {
-    let answer = api.form("files.info", &[("file", id)]).await?;
-    let size = answer.pointer("/file/size").and_then(Value::as_u64);
-    let shares = answer.pointer("/file/shares");
+    let response = api.form("files.info", &[("file", id)]).await?;
+    let size = response.pointer("/file/size").and_then(Value::as_u64);
+    let shares = response.pointer("/file/shares");
     // Shares stand under the kind of their channel.
     let share = ["public", "private"].iter().find_map(|kind| {
         let shared = shares?.get(*kind)?.get(channel)?.as_array()?;

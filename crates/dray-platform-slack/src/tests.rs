@@ -107,7 +107,7 @@ impl PlatformFixture for SlackFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(app(SlackOptions {
             base_url: "http://127.0.0.1:1/api".to_owned(),
             ..options(&self.fake)
@@ -136,10 +136,10 @@ impl PlatformFixture for SlackFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = SlackFixture {
+    let fixture = SlackFixture {
         fake: FakeSlack::start().await.unwrap(),
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(report.skipped, ["a_known_file_id_saves_the_upload"]),
         Err(failures) => panic!("{failures}"),
     }

@@ -35,7 +35,7 @@ pub(crate) struct TelegramApi {
     client: HttpClient,
     base: String,
     token: Secret,
-    answer: Period,
+    response: Period,
 }
 
 impl TelegramApi {
@@ -70,7 +70,7 @@ impl TelegramApi {
             // `Url` ends an empty path with a slash, and the paths below begin with one.
             base: base.as_str().trim_end_matches('/').to_owned(),
             token: options.token.clone(),
-            answer: options.answer_timeout,
+            response: options.answer_timeout,
         })
     }
 
@@ -83,13 +83,13 @@ impl TelegramApi {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Value, ApiError> {
         let url = format!("{}/bot{}/{method}", self.base, self.token.expose());
-        let wait = self.answer.as_duration() + Duration::from_secs(size / BYTES_PER_SECOND);
+        let wait = self.response.as_duration() + Duration::from_secs(size / BYTES_PER_SECOND);
         let request = self.client.post(&url).answer_within(wait).multipart(form);
-        let answer = request.send(progress).await.map_err(PlatformError::from)?;
+        let response = request.send(progress).await.map_err(PlatformError::from)?;
         // Read before the body, which consumes the response.
-        let (status, waits) = (answer.status(), answer.retry_after());
-        if answer.is_success() {
-            let envelope: ResponseEnvelope = answer.json().await.map_err(PlatformError::from)?;
+        let (status, waits) = (response.status(), response.retry_after());
+        if response.is_success() {
+            let envelope: ResponseEnvelope = response.json().await.map_err(PlatformError::from)?;
             // `ok` decides, not the status: a server or proxy may send a refusal with status 200.
             if envelope.ok {
                 return Ok(envelope.result);
@@ -97,7 +97,7 @@ impl TelegramApi {
             return Err(refusal_error(status, &envelope, waits));
         }
         // A proxy's page has no envelope; its status says enough. So does that of a response that breaks off.
-        let text = answer.text().await.unwrap_or_default();
+        let text = response.text().await.unwrap_or_default();
         let envelope: ResponseEnvelope = serde_json::from_str(&text).unwrap_or_default();
         Err(refusal_error(status, &envelope, waits))
     }
@@ -121,8 +121,8 @@ impl TelegramApi {
     ) -> Result<Value, PlatformError> {
         // Expressed as bytes, because `call` derives the timeout from a size.
         let size = wait.as_secs() * BYTES_PER_SECOND;
-        let answer = self.call(method, form, size, &|_| {}).await;
-        answer.map_err(|refused| refused.error.at(dray_platform::SendOutcome::NotSent))
+        let response = self.call(method, form, size, &|_| {}).await;
+        response.map_err(|refused| refused.error.at(dray_platform::SendOutcome::NotSent))
     }
 
     /// Opens a file at the path that `getFile` gave.
@@ -141,13 +141,13 @@ impl TelegramApi {
         }
         let path = utf8_percent_encode(path, PATH_SET);
         let url = format!("{}/file/bot{}/{path}", self.base, self.token.expose());
-        let answer = self.client.get(&url).send(&|_| {}).await;
-        let answer = answer
+        let response = self.client.get(&url).send(&|_| {}).await;
+        let response = response
             .map_err(|error| PlatformError::from(error).at(dray_platform::SendOutcome::NotSent))?;
-        if answer.is_success() {
-            return Ok(answer);
+        if response.is_success() {
+            return Ok(response);
         }
-        let (status, waits) = (answer.status(), answer.retry_after());
+        let (status, waits) = (response.status(), response.retry_after());
         if status == 404 {
             // The token was good for `getFile`; it is the file that is gone.
             let gone = PlatformError::new(ErrorKind::StaleFileId, "the file no longer exists");

@@ -53,8 +53,8 @@ pub(crate) async fn fetch_file(
     if options.local_mode && file.file_path.starts_with('/') {
         return on_disk(options, &file).await;
     }
-    let answer = api.file(&file.file_path).await?;
-    let length = answer.length();
+    let response = api.file(&file.file_path).await?;
+    let length = response.length();
     if let (Some(file_size), Some(length)) = (file.file_size, length)
         // A proxy's error page with status 200 would otherwise become the file.
         && file_size != length
@@ -63,7 +63,7 @@ pub(crate) async fn fetch_file(
     }
     Ok(exact_length_stream(
         file.file_size.or(length),
-        http::response_stream(answer),
+        http::response_stream(response),
     ))
 }
 

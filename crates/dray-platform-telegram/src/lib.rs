@@ -18,7 +18,6 @@
 //! # Ok::<(), dray_platform::PlatformError>(())
 //! ```
 
-mod answer;
 mod api;
 #[cfg(any(test, feature = "fake-server"))]
 pub mod fake_server;
@@ -28,6 +27,7 @@ mod options;
 mod plan;
 mod poll;
 mod refusal;
+mod response;
 mod send;
 #[cfg(test)]
 mod tests;

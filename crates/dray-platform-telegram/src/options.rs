@@ -58,7 +58,7 @@ pub struct TelegramOptions {
     pub connect_timeout: Period,
     /// Longest silence in the middle of an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for an answer after the whole request left, on top of a second for each megabyte of it. Default
+    /// Longest wait for a response after the whole request left, on top of a second for each megabyte of it. Default
     /// `2m`.
     pub answer_timeout: Period,
 }

@@ -13,10 +13,10 @@ use crate::update;
 
 /// Pauses after failures: the first, and the longest of those that double.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Longest `timeout` for which the API keeps a request open.
-const LONGEST_WAIT: Duration = Duration::from_secs(50);
+const MAX_WAIT: Duration = Duration::from_secs(50);
 
 pub(crate) async fn poll_updates(
     account: &str,
@@ -58,7 +58,7 @@ pub(crate) async fn poll_updates(
         } else {
             tracing::warn!(%error, "no updates");
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_DELAY);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = stop.cancelled() => break,
@@ -78,7 +78,7 @@ struct UpdatePoller<'a> {
 
 impl UpdatePoller<'_> {
     async fn ask(&self) -> Result<Vec<Value>, PlatformError> {
-        let wait = self.options.poll_wait.as_duration().min(LONGEST_WAIT);
+        let wait = self.options.poll_wait.as_duration().min(MAX_WAIT);
         // Other kinds, such as edits and reactions, would only be read and dropped.
         let kinds = json!(["message", "channel_post"]);
         let mut form = MultipartForm::new()

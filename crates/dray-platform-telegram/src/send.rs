@@ -10,13 +10,13 @@ use dray_platform::{
 use futures_util::future::{Either, select};
 use serde_json::{Value, json};
 
-use crate::answer;
 use crate::api::TelegramApi;
 use crate::plan::{
     ALBUM_ROUTE, ANIMATION_ROUTE, AUDIO_ROUTE, DOCUMENT_ROUTE, PHOTO_ROUTE, VIDEO_ROUTE,
     VOICE_ROUTE, native_route,
 };
 use crate::refusal::ApiError;
+use crate::response;
 
 /// Clients show an action for five seconds, so it is renewed a second earlier.
 const ACTION_INTERVAL: Duration = Duration::from_secs(4);
@@ -118,7 +118,7 @@ async fn send_once(
             .text("text", send.step.text())
             .text("link_preview_options", preview.to_string());
         let result = api.call("sendMessage", form, 0, &|_| {}).await?;
-        return Ok(answer::confirm_text(send.step, result)?);
+        return Ok(response::confirm_text(send.step, result)?);
     }
     let method = method_name(send)?;
     let form = match method {
@@ -138,7 +138,7 @@ async fn send_once(
         Either::Left((result, _)) => result?,
         Either::Right((never, _)) => match never {},
     };
-    Ok(answer::confirm_files(send.delivery, send.step, result)?)
+    Ok(response::confirm_files(send.delivery, send.step, result)?)
 }
 
 fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {

@@ -49,11 +49,11 @@ impl WebhookApi {
     /// Opens a file on one of the configured hosts. Nothing secret is sent there, and redirects are not followed.
     pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         self.check_host(url)?;
-        let answer = self.client.get(url).send(&|_| {}).await?;
-        if answer.status() == 200 {
-            return Ok(answer);
+        let response = self.client.get(url).send(&|_| {}).await?;
+        if response.status() == 200 {
+            return Ok(response);
         }
-        let refused = of_status(answer.status(), answer.retry_after());
+        let refused = of_status(response.status(), response.retry_after());
         Err(refused.at(dray_platform::SendOutcome::NotSent))
     }
 

@@ -162,7 +162,7 @@ impl InboundSource for WebhookPlatform {
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
-        let answer = self.api.download(&attachment.reference).await?;
-        Ok(http::response_stream(answer))
+        let response = self.api.download(&attachment.reference).await?;
+        Ok(http::response_stream(response))
     }
 }

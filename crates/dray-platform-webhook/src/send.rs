@@ -48,11 +48,11 @@ pub(crate) async fn send_event(
         }
         request.multipart(form)
     };
-    let answer = request.send(&|bytes| progress.sent(bytes)).await?;
-    match answer.status() {
+    let response = request.send(&|bytes| progress.sent(bytes)).await?;
+    match response.status() {
         // 409: the receiver knows this key, so an earlier attempt arrived.
-        200..=299 | 409 => confirm_files(send, answer).await,
-        status => Err(of_status(status, answer.retry_after())),
+        200..=299 | 409 => confirm_files(send, response).await,
+        status => Err(of_status(status, response.retry_after())),
     }
 }
 
@@ -80,17 +80,17 @@ fn event_json(send: SendRequest<'_>) -> Value {
 /// Reads what the receiver says about the event. An empty response is enough, but statements in it must be right.
 async fn confirm_files(
     send: SendRequest<'_>,
-    answer: HttpResponse,
+    response: HttpResponse,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     // Taken before the body, which consumes the response.
-    let location = answer.header("location").map(str::to_owned);
-    let is_json = answer
+    let location = response.header("location").map(str::to_owned);
+    let is_json = response
         .header("content-type")
         .is_some_and(|media_type| media_type.starts_with("application/json"));
     // An empty body of type JSON would fail to parse.
-    let is_empty = answer.status() == 204 || answer.length() == Some(0);
+    let is_empty = response.status() == 204 || response.length() == Some(0);
     let receipt: Value = if is_json && !is_empty {
-        answer.json().await?
+        response.json().await?
     } else {
         Value::Null
     };

@@ -50,7 +50,7 @@ pub struct BridgeOptions {
     pub bridge_folder: Option<PathBuf>,
     /// Most bytes of one file. Default 100 MB.
     pub upload_limit: Option<ByteSize>,
-    /// Longest wait for an answer, on top of four seconds for each megabyte. Default `1m`.
+    /// Longest wait for a response, on top of four seconds for each megabyte. Default `1m`.
     pub answer_timeout: Period,
 }
 
@@ -132,7 +132,7 @@ impl BridgePlatform {
     ) -> Result<String, PlatformError> {
         let wait = self.options.answer_timeout.as_duration()
             + Duration::from_secs(size / BYTES_PER_SECOND);
-        let answer = self
+        let response = self
             .client
             .post(&self.url(path))
             .authorization("Bearer", &self.options.token)
@@ -141,10 +141,10 @@ impl BridgePlatform {
             .json(value)
             .send(&|_| {})
             .await?;
-        if !answer.is_success() {
-            return Err(refusal_error(&answer));
+        if !response.is_success() {
+            return Err(refusal_error(&response));
         }
-        let reply: Value = answer.json().await?;
+        let reply: Value = response.json().await?;
         let is_done = reply.get("success").and_then(Value::as_bool) == Some(true);
         let id = reply.get("messageId").and_then(Value::as_str);
         // A success without an id confirms nothing, but the message may exist.
@@ -242,8 +242,8 @@ impl Drop for PlacedFile {
     }
 }
 
-fn refusal_error(answer: &HttpResponse) -> PlatformError {
-    let status = answer.status();
+fn refusal_error(response: &HttpResponse) -> PlatformError {
+    let status = response.status();
     let (kind, why) = match status {
         400 => (ErrorKind::BadFormat, "the bridge reports a missing field"),
         401 | 403 => (ErrorKind::Auth, "the bridge refuses the token"),
@@ -259,7 +259,7 @@ fn refusal_error(answer: &HttpResponse) -> PlatformError {
     };
     let error = PlatformError::new(kind, why).code(status.to_string());
     match status {
-        429 => error.with_retry_after(answer.retry_after().unwrap_or(Duration::from_secs(5))),
+        429 => error.with_retry_after(response.retry_after().unwrap_or(Duration::from_secs(5))),
         // Not connected means that nothing was sent; any other failure may come after it was.
         500..=502 | 504..=599 => error.ambiguous(),
         _ => error,
@@ -449,7 +449,7 @@ impl BridgePlatform {
     }
 
     async fn messages(&self) -> Result<Vec<InboundMessage>, PlatformError> {
-        let answer = self
+        let response = self
             .client
             .get(&self.url("/messages"))
             .authorization("Bearer", &self.options.token)
@@ -457,11 +457,11 @@ impl BridgePlatform {
             .await
             // Reading shows nothing, so its errors are never ambiguous.
             .map_err(|error| PlatformError::from(error).at(SendOutcome::NotSent))?;
-        if !answer.is_success() {
-            return Err(refusal_error(&answer));
+        if !response.is_success() {
+            return Err(refusal_error(&response));
         }
         // Read one by one: they left the bridge's queue, so a malformed one must not take the others with it.
-        let reported: Vec<Value> = answer.json().await?;
+        let reported: Vec<Value> = response.json().await?;
         Ok(reported
             .into_iter()
             .filter_map(|message| {

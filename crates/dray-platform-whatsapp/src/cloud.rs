@@ -46,7 +46,7 @@ pub struct CloudOptions {
     pub connect_timeout: Period,
     /// Longest silence in the middle of an upload or download. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for an answer after the whole request left. Default `2m`.
+    /// Longest wait for a response after the whole request left. Default `2m`.
     pub answer_timeout: Period,
 }
 
@@ -190,13 +190,13 @@ impl Platform for CloudPlatform {
             );
         let report_progress = |bytes| progress.sent(bytes);
         // An upload is not visible, so its errors leave nothing open.
-        let answer = self
+        let response = self
             .api
             .post("media", |request| request.multipart(form), &report_progress)
             .await
             .map_err(|error| error.at(SendOutcome::NotSent))?;
         // An upload without an id can be repeated: nothing shows it.
-        let id = answer.get("id").and_then(Value::as_str);
+        let id = response.get("id").and_then(Value::as_str);
         id.map(str::to_owned).ok_or_else(|| {
             PlatformError::new(ErrorKind::Unknown, "the response to the upload has no id")
         })
@@ -208,12 +208,12 @@ impl Platform for CloudPlatform {
         _: &dyn UploadProgress,
     ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let message = message_json(send)?;
-        let answer = self
+        let response = self
             .api
             .post("messages", |request| request.json(&message), &|_| {})
             .await
             .map_err(|error| stale_media_error(send, error))?;
-        let id = answer
+        let id = response
             .pointer("/messages/0/id")
             .and_then(Value::as_str)
             .filter(|id| !id.is_empty());
@@ -227,7 +227,7 @@ impl Platform for CloudPlatform {
             file_id: send.prepared.to_owned(),
             size: None,
             route: send.step.route(),
-            // Acceptance: a status may still tell of a failure.
+            // Acceptance: a status may still report a failure.
             provisional: true,
         }])
     }

@@ -5,6 +5,7 @@
 //! skipped; the test of the platform names the cases that it expects there, so that none is left out silently.
 
 mod bytes;
+mod context;
 mod faults;
 mod links;
 mod order;
@@ -16,7 +17,6 @@ pub mod sample;
 mod tests;
 mod text;
 mod watch;
-mod world;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use dray_presentation::caption::CaptionUnit;
 use dray_types::Sha256Digest;
 use futures_util::future::BoxFuture;
 
+pub use context::CaseContext;
 pub use recording_sink::RecordingSink;
 pub use report::{CaseEnd, CaseFailures, ConformanceReport};
-pub use world::CaseContext;
 
 use crate::delivery::DeliveryTarget;
 use crate::platform::Platform;
@@ -57,7 +57,7 @@ pub trait PlatformFixture: Debug + Send + Sync {
     fn with_wrong_credentials(&self) -> Option<Arc<dyn Platform>>;
 
     /// The same platform, configured with a loopback port without a listener. `None` when it needs no network.
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>>;
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>>;
 
     /// Bytes that the server has read from all its connections until now.
     fn received(&self) -> u64;
@@ -158,7 +158,7 @@ pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), Case
 
 macro_rules! cases {
     ($($module:ident :: $name:ident,)*) => {
-        &[$((stringify!($name), |world| Box::pin($module::$name(world)))),*]
+        &[$((stringify!($name), |context| Box::pin($module::$name(context)))),*]
     };
 }
 
@@ -173,13 +173,13 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     bytes::an_empty_file_is_explained_or_delivered,
     bytes::names_arrive_and_break_nothing,
     bytes::a_large_file_is_not_held_in_memory,
-    bytes::the_bytes_on_the_way_are_told,
+    bytes::the_bytes_on_the_way_are_reported,
     text::a_text_alone_arrives,
     text::a_short_text_comes_with_the_file_or_before_it,
     text::a_long_text_comes_whole_and_before_the_file,
     text::a_text_of_exactly_the_limit_arrives,
     text::text_is_shown_as_it_was_written,
-    text::mass_mentions_call_nobody,
+    text::mass_mentions_notify_no_one,
     links::a_link_arrives_without_its_file,
     links::a_link_to_a_file_above_every_limit_arrives,
     order::every_file_is_planned_once,
@@ -190,13 +190,13 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
     places::a_thread_is_kept,
     places::a_reply_is_kept,
     places::a_chat_that_does_not_exist_is_not_found,
-    places::wrong_credentials_are_told,
-    places::nobody_there_is_passing_and_nothing_was_sent,
-    faults::a_rate_limit_is_told_exactly,
+    places::wrong_credentials_are_reported,
+    places::an_unreachable_server_is_transient_and_nothing_was_sent,
+    faults::a_rate_limit_is_reported_exactly,
     faults::a_failure_after_the_body_is_ambiguous,
     faults::a_lost_answer_is_ambiguous_and_never_shown_twice,
     faults::a_connection_closed_in_the_body_sent_nothing,
-    faults::a_refusal_for_size_is_told,
+    faults::a_refusal_for_size_is_reported,
     faults::a_success_without_the_file_is_no_delivery,
     faults::an_answer_that_cannot_be_read_is_no_delivery,
     faults::bytes_that_cannot_be_read_show_nothing,
@@ -204,7 +204,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = cases![
 ];
 
 /// Timeout of one case: a platform that hangs must fail the suite, not stop it.
-const LONGEST_CASE: Duration = Duration::from_mins(2);
+const MAX_CASE: Duration = Duration::from_mins(2);
 
 /// Runs every case, one after the other.
 ///
@@ -230,10 +230,10 @@ pub async fn run_cases(
         // All cases run, also after a failure: one report shows everything that is wrong.
         let running = async {
             // A new chat for each case, so that one cannot see the messages of another.
-            let world = CaseContext::open(fixture).await;
-            case(&world).await
+            let context = CaseContext::open(fixture).await;
+            case(&context).await
         };
-        match tokio::time::timeout(LONGEST_CASE, running).await {
+        match tokio::time::timeout(MAX_CASE, running).await {
             Ok(Ok(())) => report.passed.push(name),
             Ok(Err(CaseEnd::Skip(_))) => report.skipped.push(name),
             Ok(Err(CaseEnd::Fail(why))) => failures.0.push((name, why)),

@@ -129,10 +129,10 @@ fn next_cut(text: &str, limit: usize, unit: CaptionUnit) -> usize {
     text.len()
 }
 
-/// Words that call everybody in a room, with `@`.
+/// Words that notify everyone in a room, with `@`.
 const ROOM_WORDS: [&str; 5] = ["everyone", "channel", "here", "room", "all"];
 
-/// Words that call everybody in `<!…>`.
+/// Words that notify everyone in `<!…>`.
 const BANG_WORDS: [&str; 5] = ["everyone", "channel", "here", "group", "subteam"];
 
 /// Takes the power from mass mentions by a zero-width space behind the `@` of `@everyone @here @channel @room @all`
@@ -160,7 +160,7 @@ pub fn neutralise_mentions(text: &str) -> String {
     safe
 }
 
-/// Whether an `@` with this before and behind it calls everybody.
+/// Whether an `@` with this before and behind it notifies everyone.
 fn calls_room(before: Option<char>, rest: &str) -> bool {
     let address =
         before.is_some_and(|last| last.is_alphanumeric() || matches!(last, '.' | '_' | '-' | '+'));

@@ -1,4 +1,4 @@
-//! The lines that tell an agent what a person sent (platform-delivery 11.5), and reading them back out of histories.
+//! The lines by which an agent learns what a person sent (platform-delivery 11.5), and their parser for histories.
 
 use crate::{chars, name, size};
 

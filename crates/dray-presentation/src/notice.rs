@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reason_is_told_once_and_names_are_without_folders() {
+    fn one_reason_is_reported_once_and_names_are_without_folders() {
         check(
             &[
                 ("/workspace/out/a.pdf", FailureReason::NotAllowed),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_told_with_its_limit() {
+    fn a_size_is_reported_with_its_limit() {
         check(
             &[(
                 "a.mp4",

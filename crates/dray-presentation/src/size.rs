@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_reads_like_the_size_is_told_in_bytes() {
+    fn a_limit_that_reads_like_the_size_is_reported_in_bytes() {
         assert_eq!(over_limit(2048, 1024), "2.0 KB of 1.0 KB");
         assert_eq!(over_limit(62 << 20, 50 << 20), "62 MB of 50 MB");
         assert_eq!(

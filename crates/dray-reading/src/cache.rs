@@ -17,7 +17,7 @@ use serde::Serialize;
 pub struct CacheKey(Sha256Digest);
 
 #[derive(Serialize)]
-struct Parts<'a> {
+struct KeyParts<'a> {
     version: &'a str,
     content: String,
     hint: &'a Hint,
@@ -28,7 +28,7 @@ struct Parts<'a> {
 impl CacheKey {
     /// The key of one conversion.
     pub fn of(content: Sha256Digest, hint: &Hint, selection: &Selection, limits: &Limits) -> Self {
-        let parts = Parts {
+        let parts = KeyParts {
             version: VERSION,
             content: content.to_hex(),
             hint,
@@ -82,13 +82,13 @@ pub struct MemoryCache {
 
 #[derive(Debug, Default)]
 struct CacheState {
-    entries: HashMap<CacheKey, Entry>,
+    entries: HashMap<CacheKey, CacheEntry>,
     bytes: usize,
     uses: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CacheEntry {
     value: Arc<Converted>,
     bytes: usize,
     used: u64,
@@ -158,7 +158,10 @@ impl Cache for MemoryCache {
         let mut state = self.lock();
         state.uses += 1;
         let used = state.uses;
-        if let Some(old) = state.entries.insert(*key, Entry { value, bytes, used }) {
+        if let Some(old) = state
+            .entries
+            .insert(*key, CacheEntry { value, bytes, used })
+        {
             state.bytes -= old.bytes;
         }
         state.bytes += bytes;
@@ -176,11 +179,11 @@ impl Cache for MemoryCache {
 
 /// Conversions that run now, so that of several callers who want the same one, one works and the others wait.
 #[derive(Debug, Default)]
-pub(crate) struct Flights {
+pub(crate) struct ConversionFlights {
     running: Mutex<HashMap<CacheKey, Weak<tokio::sync::Mutex<()>>>>,
 }
 
-impl Flights {
+impl ConversionFlights {
     /// Waits until no other task converts this (single-flight).
     pub(crate) async fn enter(&self, key: CacheKey) -> tokio::sync::OwnedMutexGuard<()> {
         // The lock of the map ends with this block; waiting for the turn happens without it.
@@ -311,7 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_works_while_others_wait() {
-        let flights = Flights::default();
+        let flights = ConversionFlights::default();
         let first = flights.enter(key("a")).await;
         let other = flights.enter(key("b")).await;
         let second = flights.enter(key("a"));

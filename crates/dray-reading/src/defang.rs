@@ -16,7 +16,7 @@ pub fn defang(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();
     }
-    let tables = Tables::new();
+    let tables = DefangTables::new();
     let mut text = tables.pass(text);
     // A removal can bring a mark next to another base or two joiners together, so it is repeated until nothing
     // changes. Each pass but the last shortens the text or composes it, so the loop ends.
@@ -35,7 +35,7 @@ fn is_plain(text: &str) -> bool {
         .all(|byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~'))
 }
 
-struct Tables {
+struct DefangTables {
     normalizer: ComposingNormalizerBorrowed<'static>,
     category: icu_properties::CodePointMapDataBorrowed<'static, GeneralCategory>,
     script: icu_properties::CodePointMapDataBorrowed<'static, Script>,
@@ -44,7 +44,7 @@ struct Tables {
     ideographic: icu_properties::CodePointSetDataBorrowed<'static>,
 }
 
-impl Tables {
+impl DefangTables {
     fn new() -> Self {
         Self {
             normalizer: ComposingNormalizerBorrowed::new_nfc(),

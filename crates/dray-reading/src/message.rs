@@ -8,7 +8,7 @@ use dray_documents::classify::Kind;
 use dray_documents::limits::{Damage, Limit};
 
 /// Longest path in a sentence, in characters.
-const LONGEST_PATH: usize = 300;
+const MAX_PATH_CHARACTERS: usize = 300;
 
 /// Step 1: the path is missing.
 pub const FILE_PATH_REQUIRED: &str = "Error: file_path is required";
@@ -26,10 +26,10 @@ pub const NO_TEXT: &str = "_(No text found in this document.)_";
 pub fn escape_path(path: &str) -> String {
     let escaped: Vec<String> = path.chars().map(escape).collect();
     let length = |parts: &[String]| parts.iter().map(|part| part.chars().count()).sum::<usize>();
-    if length(&escaped) <= LONGEST_PATH {
+    if length(&escaped) <= MAX_PATH_CHARACTERS {
         return escaped.concat();
     }
-    let half = (LONGEST_PATH - 1) / 2;
+    let half = (MAX_PATH_CHARACTERS - 1) / 2;
     let mut head = String::new();
     let mut left = half;
     for part in &escaped {

@@ -146,22 +146,22 @@ impl Range {
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Parts(unit, at) => write!(f, "{} {}", plural(unit.word(), *at), Shown(*at)),
+            Self::Parts(unit, at) => write!(f, "{} {}", plural(unit.word(), *at), ShownSpan(*at)),
             Self::Named { unit, name, rows } => {
                 write!(f, "{} {name}", unit.word())?;
                 match rows {
-                    Some(rows) => write!(f, " {} {}", plural("row", *rows), Shown(*rows)),
+                    Some(rows) => write!(f, " {} {}", plural("row", *rows), ShownSpan(*rows)),
                     None => Ok(()),
                 }
             }
-            Self::Rows(at) => write!(f, "{} {}", plural("row", *at), Shown(*at)),
-            Self::Lines(at) => write!(f, "{} {}", plural("line", *at), Shown(*at)),
+            Self::Rows(at) => write!(f, "{} {}", plural("row", *at), ShownSpan(*at)),
+            Self::Lines(at) => write!(f, "{} {}", plural("line", *at), ShownSpan(*at)),
             Self::Bytes { first, last } => {
                 let at = Span {
                     first: *first,
                     last: *last,
                 };
-                write!(f, "bytes {}", Shown(at))
+                write!(f, "bytes {}", ShownSpan(at))
             }
         }
     }
@@ -175,9 +175,9 @@ fn plural(word: &str, span: Span) -> String {
     }
 }
 
-struct Shown(Span);
+struct ShownSpan(Span);
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Span { first, last } = self.0;
         if first == last {

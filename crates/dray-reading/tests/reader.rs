@@ -8,6 +8,8 @@ mod announce;
 mod archive;
 #[path = "reader/cache.rs"]
 mod cache;
+#[path = "reader/fixture.rs"]
+mod fixture;
 #[path = "reader/hostile.rs"]
 mod hostile;
 #[path = "reader/ocr.rs"]
@@ -16,5 +18,3 @@ mod ocr;
 mod order;
 #[path = "reader/routing.rs"]
 mod routing;
-#[path = "reader/world.rs"]
-mod world;

@@ -155,7 +155,7 @@ fn is_alive(pid: &str) -> bool {
 
 #[test]
 fn a_worker_ends_with_the_parent_that_was_killed() {
-    // The parent is a shell that is killed while its worker hands over more than a pipe holds, and nobody reads it.
+    // The parent is a shell that is killed while its worker hands over more than a pipe holds, and no process reads it.
     let folder = tempfile::tempdir().unwrap();
     let document = folder.path().join("document");
     std::fs::write(&document, "words\n".repeat(500_000)).unwrap();

@@ -12,14 +12,14 @@ use crate::config::Exchange;
 
 /// A bind mount that was seen from both sides.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundExchange {
     /// The host's side, which opens nothing outside of the directory.
     pub(crate) local: Arc<dyn Sandbox>,
     host: SandboxPath,
     container: SandboxPath,
 }
 
-impl Bound {
+impl BoundExchange {
     /// The exchange directory of an instance; `None` unless both sides see the same directory.
     pub(crate) async fn find<E: Exec + 'static>(
         exchange: &Exchange,

@@ -2,11 +2,11 @@
 
 use async_trait::async_trait;
 use dray_sandbox::{Error, ErrorKind};
-use dray_sandbox_exec::{Exec as _, Guard, LocalExec};
+use dray_sandbox_exec::{Exec as _, IncarnationGuard, LocalExec};
 use serde::Deserialize;
 
 /// Most bytes of a list of instances.
-const LONGEST_LIST: usize = 4 << 20;
+const MAX_LIST_BYTES: usize = 4 << 20;
 
 /// A running instance, as `instance list --json` prints it; other fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -17,7 +17,7 @@ pub(crate) struct Instance {
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct InstanceList {
     #[serde(default)]
     instances: Vec<Instance>,
 }
@@ -45,7 +45,7 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
     let running = exec.run(argv, None).await.map_err(unavailable)?;
     let said = running
         .stdout
-        .read_all(LONGEST_LIST)
+        .read_all(MAX_LIST_BYTES)
         .await
         .map_err(unavailable)?;
     let exit = running.end.await.map_err(unavailable)?;
@@ -59,7 +59,7 @@ pub(crate) async fn list(exec: &LocalExec, program: &str) -> Result<Vec<Instance
             ),
         ));
     }
-    let listed: Listed = serde_json::from_slice(&said)
+    let listed: InstanceList = serde_json::from_slice(&said)
         .map_err(|error| Error::new(ErrorKind::Protocol, "not a list").caused_by(error))?;
     Ok(listed.instances)
 }
@@ -112,7 +112,7 @@ impl SameInstance {
 }
 
 #[async_trait]
-impl Guard for SameInstance {
+impl IncarnationGuard for SameInstance {
     async fn check(&self) -> Result<(), Error> {
         if self.instance.incarnation().await? == self.incarnation {
             return Ok(());
@@ -131,18 +131,18 @@ mod tests {
     #[test]
     fn the_list_is_read_and_what_is_new_in_it_ignored() {
         let text = r#"{"instances":[{"instance":"box","pid":7,"img":"/a.sif","ip":"","logErrPath":"/e"}]}"#;
-        let listed: Listed = serde_json::from_str(text).unwrap();
+        let listed: InstanceList = serde_json::from_str(text).unwrap();
         let expected = Instance {
             name: "box".to_owned(),
             pid: 7,
         };
         assert_eq!(listed.instances, [expected]);
-        let none: Listed = serde_json::from_str("{}").unwrap();
+        let none: InstanceList = serde_json::from_str("{}").unwrap();
         assert!(none.instances.is_empty());
     }
 
     #[test]
-    fn a_process_is_known_by_its_beginning_whatever_its_name() {
+    fn a_process_is_known_by_its_beginning_under_any_name() {
         let rest = "1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
         assert_eq!(started(&format!("7 (a) b) S {rest}")), Some(4711));
         assert_eq!(started(&format!("7 (a) Z {rest}")), None);

@@ -28,10 +28,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
-use dray_sandbox_exec::{Exit, Guard as _, Guarded, LocalExec, kind_of_text};
+use dray_sandbox_exec::{CommandExit, GuardedExec, IncarnationGuard as _, LocalExec, kind_of_text};
 
 pub use config::{Config, Exchange};
-use exchange::Bound;
+use exchange::BoundExchange;
 use instance::{Instance, SameInstance, check_name, list};
 use sandbox::ApptainerSandbox;
 
@@ -99,19 +99,20 @@ impl Backend for ApptainerBackend {
         let guard = Arc::new(SameInstance::new(&instance, &handle.incarnation));
         // Before anything runs in it: the handle may be of an earlier instance of the name.
         guard.check().await?;
-        let guarding: Arc<dyn dray_sandbox_exec::Guard> = guard;
-        let exec = Guarded::new(self.exec(&handle.address.name), Arc::clone(&guarding));
+        let guarding: Arc<dyn dray_sandbox_exec::IncarnationGuard> = guard;
+        let exec = GuardedExec::new(self.exec(&handle.address.name), Arc::clone(&guarding));
         let mut sandbox = ApptainerSandbox::new(handle.clone(), exec, guarding);
         sandbox.home_is_working_directory = self.config.working_directory.is_none();
         if let Some(exchange) = &self.config.exchange {
-            sandbox.bound = Bound::find(exchange, &handle.address.name, &sandbox.files).await?;
+            sandbox.bound =
+                BoundExchange::find(exchange, &handle.address.name, &sandbox.files).await?;
         }
         Ok(Arc::new(sandbox))
     }
 }
 
 /// The failure of Apptainer itself, whose status is always 255; `None` when the command failed.
-fn failure(exit: &Exit) -> Option<Error> {
+fn failure(exit: &CommandExit) -> Option<Error> {
     if exit.status != 255 {
         return None;
     }
@@ -144,9 +145,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_own_failures_are_told_from_those_of_commands() {
+    fn its_own_failures_are_distinguished_from_those_of_commands() {
         let kind = |status, stderr: &str| {
-            let exit = Exit {
+            let exit = CommandExit {
                 status,
                 stderr: stderr.to_owned(),
             };

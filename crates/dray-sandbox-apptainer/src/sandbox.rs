@@ -7,23 +7,27 @@ use dray_sandbox::{
     Body, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe, Read, Sandbox,
     SandboxPath, Transport, Write,
 };
-use dray_sandbox_exec::{ExecFiles, Guard, Guarded, LocalExec};
+use dray_sandbox_exec::{ExecFiles, GuardedExec, IncarnationGuard, LocalExec};
 
-use crate::exchange::Bound;
+use crate::exchange::BoundExchange;
 
 /// Commands for everything; bytes of files in the exchange folder go directly.
 #[derive(Debug)]
 pub(crate) struct ApptainerSandbox {
     handle: Handle,
-    guard: Arc<dyn Guard>,
-    pub(crate) files: ExecFiles<Guarded<LocalExec>>,
-    pub(crate) bound: Option<Bound>,
+    guard: Arc<dyn IncarnationGuard>,
+    pub(crate) files: ExecFiles<GuardedExec<LocalExec>>,
+    pub(crate) bound: Option<BoundExchange>,
     /// Commands run in `/`, so where they run does not say where the user works.
     pub(crate) home_is_working_directory: bool,
 }
 
 impl ApptainerSandbox {
-    pub(crate) fn new(handle: Handle, exec: Guarded<LocalExec>, guard: Arc<dyn Guard>) -> Self {
+    pub(crate) fn new(
+        handle: Handle,
+        exec: GuardedExec<LocalExec>,
+        guard: Arc<dyn IncarnationGuard>,
+    ) -> Self {
         Self {
             handle,
             guard,
@@ -34,7 +38,7 @@ impl ApptainerSandbox {
     }
 
     /// The exchange directory that holds a path, and the path on this host.
-    async fn direct(&self, path: &SandboxPath) -> Result<(&Bound, SandboxPath), Error> {
+    async fn direct(&self, path: &SandboxPath) -> Result<(&BoundExchange, SandboxPath), Error> {
         // Files of this host would be there for a stopped instance too; commands check it by themselves.
         self.guard.check().await?;
         self.bound

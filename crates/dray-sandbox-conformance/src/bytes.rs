@@ -9,23 +9,23 @@ use dray_types::Sha256Digest;
 use futures_util::future::try_join_all;
 use futures_util::stream;
 
+use super::context::{new_file, pieces, random};
 use super::report::{equal, holds, refused, same_bytes};
-use super::world::{new_file, pieces, random};
-use super::{Stop, World};
+use super::{CaseContext, Stop};
 
-async fn there_and_back(world: &World<'_>, size: usize) -> Result<(), Stop> {
+async fn there_and_back(context: &CaseContext<'_>, size: usize) -> Result<(), Stop> {
     let bytes = random(size);
-    let first = world.path(format!("size-{size}"))?;
-    for writer in world.sandbox.transports(&first) {
+    let first = context.path(format!("size-{size}"))?;
+    for writer in context.sandbox.transports(&first) {
         let what = format!("{size} bytes by {}", writer.as_str());
-        let path = world.path(format!("size-{size}-{}", writer.as_str()))?;
+        let path = context.path(format!("size-{size}-{}", writer.as_str()))?;
         let write = new_file(writer, &path, size as u64);
-        world.sandbox.write(write, pieces(&bytes)).await?;
-        let file = world.sandbox.stat(&path, Follow::Yes).await?;
+        context.sandbox.write(write, pieces(&bytes)).await?;
+        let file = context.sandbox.stat(&path, Follow::Yes).await?;
         equal(&what, file.size, size as u64)?;
         equal(&what, file.kind, FileKind::File)?;
-        for reader in world.sandbox.transports(&file.real_path) {
-            let found = world.read_by(reader, &file).await?;
+        for reader in context.sandbox.transports(&file.real_path) {
+            let found = context.read_by(reader, &file).await?;
             same_bytes(
                 &format!("{what}, back by {}", reader.as_str()),
                 &found,
@@ -37,74 +37,78 @@ async fn there_and_back(world: &World<'_>, size: usize) -> Result<(), Stop> {
 }
 
 pub(super) async fn every_size_comes_back_by_every_transport(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
     // Around 64 KiB, the size of many buffers, where a piece ends exactly with the file or just beside it.
     for size in [0, 1, 65_535, 65_536, 65_537, 1 << 20] {
-        there_and_back(world, size).await?;
+        there_and_back(context, size).await?;
     }
     Ok(())
 }
 
 pub(super) async fn five_mebibytes_come_back_by_every_transport(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    there_and_back(world, 5 << 20).await
+    there_and_back(context, 5 << 20).await
 }
 
-pub(super) async fn an_existing_file_is_never_written_to(world: &World<'_>) -> Result<(), Stop> {
-    let path = world.put("there", b"first").await?;
-    for transport in world.sandbox.transports(&path) {
+pub(super) async fn an_existing_file_is_never_written_to(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
+    let path = context.put("there", b"first").await?;
+    for transport in context.sandbox.transports(&path) {
         let write = new_file(transport, &path, 6);
-        let second = world.sandbox.write(write, pieces(b"second")).await;
+        let second = context.sandbox.write(write, pieces(b"second")).await;
         refused(transport.as_str(), second, &[ErrorKind::Exists])?;
-        same_bytes(transport.as_str(), &world.read(&path).await?, b"first")?;
+        same_bytes(transport.as_str(), &context.read(&path).await?, b"first")?;
     }
     // A directory has the name as well, and some tools would write into it.
-    let directory = world.path("directory")?;
-    world.sandbox.make_directory(&directory).await?;
+    let directory = context.path("directory")?;
+    context.sandbox.make_directory(&directory).await?;
     refused(
         "a directory",
-        world.write(&directory, b"x").await,
+        context.write(&directory, b"x").await,
         &[ErrorKind::Exists, ErrorKind::IsDirectory],
     )
 }
 
-pub(super) async fn nothing_is_written_through_a_link(world: &World<'_>) -> Result<(), Stop> {
-    world.needs(|traits| traits.links)?;
-    world
+pub(super) async fn nothing_is_written_through_a_link(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
+    context.needs(|traits| traits.links)?;
+    context
         .sh("printf kept > target; ln -s target link; ln -s nowhere dangling")
         .await?;
     for name in ["link", "dangling"] {
-        let path = world.path(name)?;
-        for transport in world.sandbox.transports(&path) {
+        let path = context.path(name)?;
+        for transport in context.sandbox.transports(&path) {
             let what = format!("{name} by {}", transport.as_str());
             let write = new_file(transport, &path, 3);
-            let written = world.sandbox.write(write, pieces(b"new")).await;
+            let written = context.sandbox.write(write, pieces(b"new")).await;
             refused(&what, written, &[ErrorKind::Exists])?;
         }
     }
     same_bytes(
         "target",
-        &world.read(&world.path("target")?).await?,
+        &context.read(&context.path("target")?).await?,
         b"kept",
     )?;
     refused(
         "what the link names",
-        world
+        context
             .sandbox
-            .stat(&world.path("nowhere")?, Follow::No)
+            .stat(&context.path("nowhere")?, Follow::No)
             .await,
         &[ErrorKind::NotFound],
     )
 }
 
 /// Writes a body that does not fit its size: the write must fail, and the sandbox must stay usable.
-async fn misfit(world: &World<'_>, size: u64, body: fn() -> Body) -> Result<(), Stop> {
-    let first = world.path("misfit")?;
-    for transport in world.sandbox.transports(&first) {
-        let path = world.path(format!("misfit-{}", transport.as_str()))?;
-        let written = world
+async fn misfit(context: &CaseContext<'_>, size: u64, body: fn() -> Body) -> Result<(), Stop> {
+    let first = context.path("misfit")?;
+    for transport in context.sandbox.transports(&first) {
+        let path = context.path(format!("misfit-{}", transport.as_str()))?;
+        let written = context
             .sandbox
             .write(new_file(transport, &path, size), body())
             .await;
@@ -113,28 +117,28 @@ async fn misfit(world: &World<'_>, size: u64, body: fn() -> Body) -> Result<(), 
             format_args!("{}: no error", transport.as_str()),
         )?;
         // A part of the file may be left; the caller removes it, as the contract says.
-        match world.sandbox.remove(&path, false).await {
+        match context.sandbox.remove(&path, false).await {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
-        world.write(&path, b"good").await?;
-        same_bytes("afterwards", &world.read(&path).await?, b"good")?;
+        context.write(&path, b"good").await?;
+        same_bytes("afterwards", &context.read(&path).await?, b"good")?;
     }
     Ok(())
 }
 
-pub(super) async fn a_short_body_is_a_failure(world: &World<'_>) -> Result<(), Stop> {
-    misfit(world, 100_000, || pieces(&random(99_999))).await?;
-    misfit(world, 1, || Body::from_bytes(Bytes::new())).await
+pub(super) async fn a_short_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+    misfit(context, 100_000, || pieces(&random(99_999))).await?;
+    misfit(context, 1, || Body::from_bytes(Bytes::new())).await
 }
 
-pub(super) async fn a_long_body_is_a_failure(world: &World<'_>) -> Result<(), Stop> {
-    misfit(world, 99_999, || pieces(&random(100_000))).await?;
-    misfit(world, 0, || Body::from_bytes(&b"x"[..])).await
+pub(super) async fn a_long_body_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+    misfit(context, 99_999, || pieces(&random(100_000))).await?;
+    misfit(context, 0, || Body::from_bytes(&b"x"[..])).await
 }
 
-pub(super) async fn a_body_that_breaks_is_a_failure(world: &World<'_>) -> Result<(), Stop> {
-    misfit(world, 100_000, || {
+pub(super) async fn a_body_that_breaks_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+    misfit(context, 100_000, || {
         Body::new(stream::iter([
             Ok(Bytes::from(random(50_000))),
             Err(Error::new(ErrorKind::Unavailable, "the source broke")),
@@ -144,21 +148,21 @@ pub(super) async fn a_body_that_breaks_is_a_failure(world: &World<'_>) -> Result
 }
 
 pub(super) async fn written_files_have_the_mode_and_the_owner(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    world.needs(|traits| traits.modes)?;
-    let probe = world.sandbox.probe().await?;
-    let first = world.path("mode")?;
-    for transport in world.sandbox.transports(&first) {
+    context.needs(|traits| traits.modes)?;
+    let probe = context.sandbox.probe().await?;
+    let first = context.path("mode")?;
+    for transport in context.sandbox.transports(&first) {
         for mode in [0o600, 0o644, 0o755] {
             let what = format!("{mode:o} by {}", transport.as_str());
-            let path = world.path(format!("mode-{mode:o}-{}", transport.as_str()))?;
+            let path = context.path(format!("mode-{mode:o}-{}", transport.as_str()))?;
             let write = Write {
                 mode,
                 ..new_file(transport, &path, 1)
             };
-            world.sandbox.write(write, pieces(b"x")).await?;
-            let file = world.sandbox.stat(&path, Follow::Yes).await?;
+            context.sandbox.write(write, pieces(b"x")).await?;
+            let file = context.sandbox.stat(&path, Follow::Yes).await?;
             equal(&what, file.mode, mode)?;
             equal(&what, file.uid.unwrap_or(probe.uid), probe.uid)?;
         }
@@ -167,12 +171,12 @@ pub(super) async fn written_files_have_the_mode_and_the_owner(
 }
 
 pub(super) async fn nothing_is_written_where_no_directory_is(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    let file = world.put("file", b"kept").await?;
+    let file = context.put("file", b"kept").await?;
     let below = file.join("below")?;
-    for transport in world.sandbox.transports(&below) {
-        let written = world
+    for transport in context.sandbox.transports(&below) {
+        let written = context
             .sandbox
             .write(new_file(transport, &below, 1), pieces(b"x"))
             .await;
@@ -182,16 +186,16 @@ pub(super) async fn nothing_is_written_where_no_directory_is(
             &[ErrorKind::NotDirectory, ErrorKind::NotFound],
         )?;
     }
-    same_bytes("the file", &world.read(&file).await?, b"kept")
+    same_bytes("the file", &context.read(&file).await?, b"kept")
 }
 
-pub(super) async fn digests_are_those_of_the_bytes(world: &World<'_>) -> Result<(), Stop> {
-    world.needs(|traits| traits.fingerprint)?;
+pub(super) async fn digests_are_those_of_the_bytes(context: &CaseContext<'_>) -> Result<(), Stop> {
+    context.needs(|traits| traits.fingerprint)?;
     for size in [0, 1, 65_537, 1 << 20] {
         let bytes = random(size);
-        let path = world.put(format!("digest-{size}"), &bytes).await?;
+        let path = context.put(format!("digest-{size}"), &bytes).await?;
         let what = format!("{size} bytes");
-        match world.sandbox.fingerprint(&path).await? {
+        match context.sandbox.fingerprint(&path).await? {
             Fingerprint::Sha256(digest, counted) => {
                 equal(&what, digest, Sha256Digest::of(&bytes))?;
                 equal(&what, counted, size as u64)?;
@@ -204,7 +208,7 @@ pub(super) async fn digests_are_those_of_the_bytes(world: &World<'_>) -> Result<
     }
     refused(
         "a missing file",
-        world.sandbox.fingerprint(&world.path("missing")?).await,
+        context.sandbox.fingerprint(&context.path("missing")?).await,
         &[ErrorKind::NotFound],
     )
 }
@@ -226,11 +230,13 @@ fn cksum(bytes: &[u8]) -> u32 {
     !sum
 }
 
-pub(super) async fn eight_transfers_run_at_once(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn eight_transfers_run_concurrently(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
     try_join_all((0..8_usize).map(|index| async move {
         let bytes = random(256 * 1024 + index);
-        let path = world.put(format!("parallel-{index}"), &bytes).await?;
-        same_bytes("in parallel", &world.read(&path).await?, &bytes)
+        let path = context.put(format!("parallel-{index}"), &bytes).await?;
+        same_bytes("in parallel", &context.read(&path).await?, &bytes)
     }))
     .await?;
     Ok(())

@@ -6,9 +6,9 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::Transport;
 use dray_sandbox::path::SandboxPath;
 
+use super::context::random;
 use super::report::{equal, same_bytes};
-use super::world::random;
-use super::{Stop, World};
+use super::{CaseContext, Stop};
 
 /// Large enough that the change comes before the last byte, despite the buffers on the way.
 const FILE_BYTES: usize = 6 << 20;
@@ -22,37 +22,37 @@ const CHANGED_ERRORS: [ErrorKind; 3] = [
 
 /// Reads a file by every transport; a script changes it after the first piece arrived.
 async fn changed_while_read(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
     script: &str,
     check: fn(&[u8], &[u8]) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
-    let path = world.path("changing")?;
+    let path = context.path("changing")?;
     let bytes = random(FILE_BYTES);
-    for transport in world.sandbox.transports(&path) {
-        world.write(&path, &bytes).await?;
-        match read_across(world, transport, &path, script).await? {
+    for transport in context.sandbox.transports(&path) {
+        context.write(&path, &bytes).await?;
+        match read_across(context, transport, &path, script).await? {
             Ok(found) => check(&found, &bytes)?,
             Err(error) if CHANGED_ERRORS.contains(&error.kind()) => {}
             Err(error) => return Err(error.into()),
         }
-        world.sh("rm -f changing").await?;
+        context.sh("rm -f changing").await?;
     }
     Ok(())
 }
 
 async fn read_across(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
     transport: Transport,
     path: &SandboxPath,
     script: &str,
 ) -> Result<Result<Vec<u8>, Error>, Stop> {
-    let file = world.sandbox.stat(path, Follow::Yes).await?;
+    let file = context.sandbox.stat(path, Follow::Yes).await?;
     let read = Read {
         transport,
         file: &file,
         offset: 0,
     };
-    let mut body = world.sandbox.read(read).await?;
+    let mut body = context.sandbox.read(read).await?;
     let mut found = Vec::new();
     let mut changed = false;
     while let Some(piece) = body.next().await {
@@ -62,47 +62,49 @@ async fn read_across(
         }
         if !changed {
             changed = true;
-            world.sh(script).await?;
+            context.sh(script).await?;
         }
     }
     Ok(Ok(found))
 }
 
 pub(super) async fn a_file_that_shrinks_is_never_short_and_fine(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    changed_while_read(world, ": > changing", |found, bytes| {
+    changed_while_read(context, ": > changing", |found, bytes| {
         same_bytes("whole", found, bytes)
     })
     .await
 }
 
-pub(super) async fn a_file_that_grows_is_cut_or_refused(world: &World<'_>) -> Result<(), Stop> {
-    changed_while_read(world, "printf more >> changing", |found, bytes| {
+pub(super) async fn a_file_that_grows_is_cut_or_refused(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
+    changed_while_read(context, "printf more >> changing", |found, bytes| {
         same_bytes("as announced", found, bytes)
     })
     .await
 }
 
 pub(super) async fn a_file_that_is_rewritten_keeps_its_length(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
     // Torn content has the right length; only digests show it, and the caller compares those.
     let script = "dd if=/dev/zero of=changing bs=65536 count=96 conv=notrunc 2>/dev/null";
-    changed_while_read(world, script, |found, bytes| {
+    changed_while_read(context, script, |found, bytes| {
         equal("length", found.len(), bytes.len())
     })
     .await
 }
 
 pub(super) async fn a_file_that_is_removed_is_whole_or_refused(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
     let bytes = random(FILE_BYTES);
-    let path = world.path("removed")?;
-    for transport in world.sandbox.transports(&path) {
-        world.write(&path, &bytes).await?;
-        match read_across(world, transport, &path, "rm removed").await? {
+    let path = context.path("removed")?;
+    for transport in context.sandbox.transports(&path) {
+        context.write(&path, &bytes).await?;
+        match read_across(context, transport, &path, "rm removed").await? {
             Ok(found) => same_bytes(transport.as_str(), &found, &bytes)?,
             Err(error) if CHANGED_ERRORS.contains(&error.kind()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}

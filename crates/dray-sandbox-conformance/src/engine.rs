@@ -11,37 +11,37 @@ use dray_sandbox::metadata::{Integrity, Metadata};
 use dray_sandbox::path::SandboxPath;
 use dray_transfer_engine::policy::{ContentAction, Policy};
 use dray_transfer_engine::{
-    BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions, Sink,
-    Source, VecSink,
+    BytesSource, Collision, Engine, EngineOptions, GetOptions, GetResult, PutOptions, PutResult,
+    Sink, Source, TransferFailure, VecSink,
 };
 use dray_types::Sha256Digest;
 use tokio_util::sync::CancellationToken;
 
+use super::context::random;
 use super::report::{equal, holds, refused, same_bytes};
-use super::world::random;
-use super::{Stop, World};
+use super::{CaseContext, Stop};
 
 /// An engine on the sandbox of the case, with a policy that allows its directory.
-struct Transfers {
+struct TransferCase {
     engine: Engine,
     policy: Policy,
 }
 
-impl Transfers {
-    fn new(world: &World<'_>) -> Self {
+impl TransferCase {
+    fn new(context: &CaseContext<'_>) -> Self {
         let options = EngineOptions {
             backoff: Duration::from_millis(20),
             ..EngineOptions::default()
         };
-        let roots = [world.directory.clone()];
+        let roots = [context.directory.clone()];
         Self {
-            engine: Engine::new(std::sync::Arc::clone(&world.sandbox), options),
+            engine: Engine::new(std::sync::Arc::clone(&context.sandbox), options),
             // Random bytes may look like a token.
             policy: Policy::beneath(roots).with_content(ContentAction::Warn),
         }
     }
 
-    async fn get(&self, path: &SandboxPath, max_bytes: u64) -> Result<(Got, Vec<u8>), Error> {
+    async fn get(&self, path: &SandboxPath, max_bytes: u64) -> Result<(GetResult, Vec<u8>), Error> {
         let mut sink = VecSink::default();
         let got = self.get_into(path, max_bytes, &mut sink).await?;
         let bytes = sink.into_bytes();
@@ -54,7 +54,7 @@ impl Transfers {
         path: &SandboxPath,
         max_bytes: u64,
         sink: &mut dyn Sink,
-    ) -> Result<Got, Error> {
+    ) -> Result<GetResult, Error> {
         let options = GetOptions {
             policy: &self.policy,
             max_bytes,
@@ -70,7 +70,7 @@ impl Transfers {
         name: &[u8],
         source: &dyn Source,
         collision: Collision,
-    ) -> Result<Put, Failed> {
+    ) -> Result<PutResult, TransferFailure> {
         let options = PutOptions {
             policy: &self.policy,
             collision,
@@ -85,19 +85,19 @@ impl Transfers {
     }
 }
 
-async fn names(world: &World<'_>) -> Result<Vec<String>, Stop> {
-    let listing = world.sandbox.list(&world.directory, 1, 100).await?;
+async fn names(context: &CaseContext<'_>) -> Result<Vec<String>, Stop> {
+    let listing = context.sandbox.list(&context.directory, 1, 100).await?;
     let names = listing.entries.iter();
     Ok(names
         .map(|entry| entry.path.name().escape_ascii().to_string())
         .collect())
 }
 
-pub(super) async fn a_file_comes_out_with_its_proof(world: &World<'_>) -> Result<(), Stop> {
-    let transfers = Transfers::new(world);
+pub(super) async fn a_file_comes_out_with_its_proof(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let transfers = TransferCase::new(context);
     for size in [0, 1, 300_000] {
         let bytes = random(size);
-        let path = world.put(format!("file {size}"), &bytes).await?;
+        let path = context.put(format!("file {size}"), &bytes).await?;
         let (got, found) = transfers.get(&path, 300_000).await?;
         same_bytes("content", &found, &bytes)?;
         let digest = Sha256Digest::of(&bytes);
@@ -108,7 +108,7 @@ pub(super) async fn a_file_comes_out_with_its_proof(world: &World<'_>) -> Result
             got.receipt.transport.is_some(),
             "no transport in the receipt",
         )?;
-        if world.traits.fingerprint {
+        if context.traits.fingerprint {
             let sure = [
                 Some(Integrity::Sha256),
                 Some(Integrity::Sha256Beside),
@@ -119,10 +119,10 @@ pub(super) async fn a_file_comes_out_with_its_proof(world: &World<'_>) -> Result
                 "no digest was compared",
             )?;
         }
-        let kept = world.read(&path).await?;
+        let kept = context.read(&path).await?;
         same_bytes("the source", &kept, &bytes)?;
     }
-    let large = world.path("file 300000")?;
+    let large = context.path("file 300000")?;
     match transfers.get(&large, 299_999).await {
         Err(error) => equal("numbers", error.numbers(), Some((300_000, 299_999)))?,
         Ok(_) => return Err(Stop::fail("more than the limit was read")),
@@ -132,21 +132,21 @@ pub(super) async fn a_file_comes_out_with_its_proof(world: &World<'_>) -> Result
     refused("outside", transfers.get(&outside, 1 << 20).await, &kinds)
 }
 
-pub(super) async fn a_file_goes_in_with_its_proof(world: &World<'_>) -> Result<(), Stop> {
-    let transfers = Transfers::new(world);
+pub(super) async fn a_file_goes_in_with_its_proof(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let transfers = TransferCase::new(context);
     let first = BytesSource::new(random(200_000));
     let second = BytesSource::new(random(200_001));
     let rename = Collision::Rename;
-    let to = &world.directory;
+    let to = &context.directory;
     let put = |source, collision| transfers.put(to, b"it's.csv", source, collision);
     let done = put(&first, rename).await.map_err(|failed| failed.error)?;
-    equal("path", &done.path, &world.path("it's.csv")?)?;
+    equal("path", &done.path, &context.path("it's.csv")?)?;
     equal("digest", done.receipt.sha256, Some(first.sha256()))?;
     equal("renamed", (done.renamed, done.existed), (false, false))?;
     let again = put(&first, rename).await.map_err(|failed| failed.error)?;
     equal("the same again", &again.path, &done.path)?;
     let other = put(&second, rename).await.map_err(|failed| failed.error)?;
-    equal("another", &other.path, &world.path("it's_2.csv")?)?;
+    equal("another", &other.path, &context.path("it's_2.csv")?)?;
     equal("renamed", other.renamed, true)?;
     let third = BytesSource::new(&b"third"[..]);
     let fail = put(&third, Collision::Fail).await;
@@ -158,26 +158,30 @@ pub(super) async fn a_file_goes_in_with_its_proof(world: &World<'_>) -> Result<(
     put(&third, Collision::Overwrite)
         .await
         .map_err(|failed| failed.error)?;
-    same_bytes("replaced", &world.read(&done.path).await?, b"third")?;
-    same_bytes("beside", &world.read(&other.path).await?, &random(200_001))?;
-    let names = names(world).await?;
+    same_bytes("replaced", &context.read(&done.path).await?, b"third")?;
+    same_bytes(
+        "beside",
+        &context.read(&other.path).await?,
+        &random(200_001),
+    )?;
+    let names = names(context).await?;
     equal(
         "nothing else is left",
         names,
         vec!["it\\'s.csv".to_owned(), "it\\'s_2.csv".to_owned()],
     )?;
-    if world.traits.modes {
-        let file = world.sandbox.stat(&done.path, Follow::No).await?;
+    if context.traits.modes {
+        let file = context.sandbox.stat(&done.path, Follow::No).await?;
         equal("mode", file.mode, 0o644)?;
     }
     Ok(())
 }
 
 /// A source that breaks after its first piece, every time.
-struct Broken(BytesSource);
+struct BrokenSource(BytesSource);
 
 #[async_trait]
-impl Source for Broken {
+impl Source for BrokenSource {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -193,26 +197,26 @@ impl Source for Broken {
     }
 }
 
-pub(super) async fn a_put_that_fails_leaves_nothing(world: &World<'_>) -> Result<(), Stop> {
-    let transfers = Transfers::new(world);
-    let broken = Broken(BytesSource::new(random(300_000)));
-    let to = &world.directory;
+pub(super) async fn a_put_that_fails_leaves_nothing(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let transfers = TransferCase::new(context);
+    let broken = BrokenSource(BytesSource::new(random(300_000)));
+    let to = &context.directory;
     match transfers.put(to, b"file", &broken, Collision::Rename).await {
         Ok(_) => return Err(Stop::fail("a broken source was put")),
         Err(failed) => equal("left behind", failed.left, vec![])?,
     }
-    equal("left", names(world).await?, Vec::<String>::new())
+    equal("left", names(context).await?, Vec::<String>::new())
 }
 
 /// A sink that runs a script when the first bytes of the first copy arrive.
-struct Rewriting<'a> {
-    world: &'a World<'a>,
+struct RewritingSink<'a> {
+    context: &'a CaseContext<'a>,
     script: Option<&'a str>,
     sink: VecSink,
 }
 
 #[async_trait]
-impl Sink for Rewriting<'_> {
+impl Sink for RewritingSink<'_> {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         self.sink.begin(file).await
     }
@@ -220,7 +224,7 @@ impl Sink for Rewriting<'_> {
     async fn write(&mut self, piece: Bytes) -> Result<(), Error> {
         if let Some(script) = self.script.take() {
             let failed = |stop| Error::new(ErrorKind::Protocol, format!("{stop:?}"));
-            self.world.sh(script).await.map_err(failed)?;
+            self.context.sh(script).await.map_err(failed)?;
         }
         self.sink.write(piece).await
     }
@@ -235,12 +239,12 @@ impl Sink for Rewriting<'_> {
 }
 
 pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    world.needs(|traits| traits.fingerprint)?;
+    context.needs(|traits| traits.fingerprint)?;
     // Skips the case before the large file is made, where no script runs.
-    world.sh("true").await?;
-    let transfers = Transfers::new(world);
+    context.sh("true").await?;
+    let transfers = TransferCase::new(context);
     let bytes = random(4 << 20);
     for (name, script, after) in [
         (
@@ -255,9 +259,9 @@ pub(super) async fn a_file_rewritten_meanwhile_never_comes_torn(
             [bytes.as_slice(), b"more"].concat(),
         ),
     ] {
-        let path = world.put(name, &bytes).await?;
-        let mut sink = Rewriting {
-            world,
+        let path = context.put(name, &bytes).await?;
+        let mut sink = RewritingSink {
+            context,
             script: Some(script),
             sink: VecSink::default(),
         };

@@ -22,7 +22,7 @@ use dray_types::Sha256Digest;
 pub use nodes::Node;
 
 /// Length of one piece of a read, in bytes.
-pub const PIECE: usize = 1024;
+pub const FAKE_CHUNK_BYTES: usize = 1024;
 
 /// A call that a fault can be scripted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,7 +66,7 @@ pub enum Fault {
     Later(Duration),
     /// It is never answered.
     Hang,
-    /// It takes effect, and then the answer is lost with this kind. For streams: after the last byte.
+    /// It takes effect, and then the response is lost with this kind. For streams: after the last byte.
     Lost(ErrorKind),
     /// A stream fails after so many bytes.
     Break(u64, ErrorKind),
@@ -119,12 +119,12 @@ pub enum Digests {
 #[derive(Clone, Debug)]
 pub struct Fake {
     handle: Handle,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FakeState>>,
     streams: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FakeState {
     nodes: BTreeMap<SandboxPath, Node>,
     next_inode: u64,
     clock: i128,
@@ -156,7 +156,7 @@ struct FakeFeatures {
 impl Fake {
     /// A sandbox with the directories `/work`, `/tmp` and `/home/agent`, one transport and everything working.
     pub fn new() -> Self {
-        let state = State {
+        let state = FakeState {
             nodes: BTreeMap::new(),
             next_inode: 1,
             clock: 1_700_000_000_000_000_000,
@@ -320,7 +320,7 @@ impl Fake {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
         // A failed assertion of a test poisons the lock; the tests that share the sandbox need not fail with it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

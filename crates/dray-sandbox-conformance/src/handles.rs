@@ -4,61 +4,63 @@ use dray_sandbox::backend::Follow;
 use dray_sandbox::error::ErrorKind;
 use dray_sandbox::handle::Address;
 
+use super::context::{new_file, pieces};
 use super::report::{equal, holds, refused, same_bytes};
-use super::world::{new_file, pieces};
-use super::{Stop, World};
+use super::{CaseContext, Stop};
 
-pub(super) async fn a_probe_says_what_is_there(world: &World<'_>) -> Result<(), Stop> {
-    let probe = world.sandbox.probe().await?;
+pub(super) async fn a_probe_says_what_is_there(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let probe = context.sandbox.probe().await?;
     holds(!probe.transports.is_empty(), "no transport is offered")?;
-    let path = world.path("file")?;
-    for transport in world.sandbox.transports(&path) {
+    let path = context.path("file")?;
+    for transport in context.sandbox.transports(&path) {
         holds(
             probe.transports.contains(&transport),
             format_args!("{} is not in the probe", transport.as_str()),
         )?;
     }
-    holds(world.sandbox.parallel() >= 1, "no transfer may run")?;
-    let handle = world.sandbox.handle();
-    equal("address", &handle.address, &world.fixture.address())?;
-    let again = world.fixture.backend().resolve(&handle.address).await?;
+    holds(context.sandbox.parallel() >= 1, "no transfer may run")?;
+    let handle = context.sandbox.handle();
+    equal("address", &handle.address, &context.fixture.address())?;
+    let again = context.fixture.backend().resolve(&handle.address).await?;
     equal("resolved again", &again, handle)?;
     equal(
         "name",
-        world.fixture.backend().name(),
+        context.fixture.backend().name(),
         handle.address.backend.as_str(),
     )
 }
 
-pub(super) async fn a_name_without_a_sandbox_is_gone(world: &World<'_>) -> Result<(), Stop> {
-    let there = world.fixture.address();
+pub(super) async fn a_name_without_a_sandbox_is_gone(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
+    let there = context.fixture.address();
     let missing = Address {
         name: format!("{}-that-never-was", there.name),
         ..there
     };
-    let resolved = world.fixture.backend().resolve(&missing).await;
+    let resolved = context.fixture.backend().resolve(&missing).await;
     refused("resolved", resolved, &[ErrorKind::SandboxGone])
 }
 
-pub(super) async fn a_replaced_sandbox_is_gone(world: &World<'_>) -> Result<(), Stop> {
-    let path = world.put("file", b"of the old one").await?;
-    let old = world.sandbox.handle().clone();
-    let file = world.sandbox.stat(&path, Follow::Yes).await?;
-    if !world.fixture.replace().await {
+pub(super) async fn a_replaced_sandbox_is_gone(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let path = context.put("file", b"of the old one").await?;
+    let old = context.sandbox.handle().clone();
+    let file = context.sandbox.stat(&path, Follow::Yes).await?;
+    if !context.fixture.replace().await {
         return Err(Stop::Skip("the sandbox cannot be replaced"));
     }
     let gone = [ErrorKind::SandboxGone];
-    let backend = world.fixture.backend();
+    let backend = context.fixture.backend();
     refused("opening the old handle", backend.open(&old).await, &gone)?;
     // The sandbox that was opened before, too: it must not reach the new incarnation under the old name.
-    let old = &world.sandbox;
+    let old = &context.sandbox;
     refused("stat", old.stat(&path, Follow::Yes).await, &gone)?;
     refused("list", old.list(&path.parent(), 1, 1).await, &gone)?;
     refused("probe", old.probe().await, &gone)?;
     for transport in old.transports(&path) {
-        let read = world.read_by(transport, &file).await;
+        let read = context.read_by(transport, &file).await;
         refused(transport.as_str(), read, &gone)?;
-        let other = world.path("other")?;
+        let other = context.path("other")?;
         let written = old
             .write(new_file(transport, &other, 1), pieces(b"x"))
             .await;
@@ -66,11 +68,11 @@ pub(super) async fn a_replaced_sandbox_is_gone(world: &World<'_>) -> Result<(), 
     }
     refused(
         "make",
-        old.make_directory(&world.path("made")?).await,
+        old.make_directory(&context.path("made")?).await,
         &gone,
     )?;
     refused("remove", old.remove(&path, false).await, &gone)?;
-    let new = World::open(world.fixture, "replaced").await?;
+    let new = CaseContext::open(context.fixture, "replaced").await?;
     holds(
         new.sandbox.handle() != old.handle(),
         "the new one has the old handle",

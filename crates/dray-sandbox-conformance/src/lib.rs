@@ -20,6 +20,7 @@
 
 mod bytes;
 mod changes;
+mod context;
 mod directories;
 mod engine;
 pub mod fake;
@@ -31,7 +32,6 @@ mod renames;
 mod report;
 mod stats;
 mod trees;
-mod world;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
+pub use context::CaseContext;
 pub use report::{Failures, Report, Stop};
-pub use world::World;
 
 use dray_sandbox::backend::Backend;
 use dray_sandbox::handle::Address;
@@ -115,12 +115,12 @@ impl Default for Traits {
     }
 }
 
-/// One case: an asynchronous function of its world.
-pub type Case = for<'a> fn(&'a World<'a>) -> BoxFuture<'a, Result<(), Stop>>;
+/// One case: an asynchronous function of its context.
+pub type Case = for<'a> fn(&'a CaseContext<'a>) -> BoxFuture<'a, Result<(), Stop>>;
 
 macro_rules! cases {
     ($($module:ident :: $name:ident,)*) => {
-        &[$((stringify!($name), |world| Box::pin($module::$name(world)))),*]
+        &[$((stringify!($name), |context| Box::pin($module::$name(context)))),*]
     };
 }
 
@@ -138,13 +138,13 @@ pub const CASES: &[(&str, Case)] = cases![
     bytes::written_files_have_the_mode_and_the_owner,
     bytes::nothing_is_written_where_no_directory_is,
     bytes::digests_are_those_of_the_bytes,
-    bytes::eight_transfers_run_at_once,
-    partial::a_read_begins_where_it_is_told,
+    bytes::eight_transfers_run_concurrently,
+    partial::a_read_begins_at_the_given_offset,
     partial::a_write_goes_on_where_it_was_cut,
     partial::a_dropped_read_leaves_the_sandbox_usable,
     partial::a_dropped_write_leaves_the_sandbox_usable,
     stats::files_and_directories_are_described,
-    stats::links_are_told_apart_and_followed,
+    stats::links_are_distinguished_and_followed,
     stats::links_on_the_way_are_resolved,
     stats::a_link_to_nowhere_is_a_link_and_not_found,
     stats::a_loop_of_links_is_a_loop,
@@ -157,14 +157,14 @@ pub const CASES: &[(&str, Case)] = cases![
     directories::only_directories_are_listed,
     directories::directories_are_made_with_their_parents,
     directories::files_and_links_are_removed,
-    directories::directories_are_removed_only_when_told,
+    directories::directories_are_removed_only_on_request,
     names::every_name_survives,
     names::names_that_are_not_text_survive_or_are_refused,
     names::the_longest_name_is_a_name,
     names::directories_may_have_any_name_too,
     renames::a_file_is_renamed,
     renames::an_existing_target_is_kept,
-    renames::a_target_is_replaced_when_told,
+    renames::a_target_is_replaced_on_request,
     renames::one_of_two_renames_wins,
     hostile::a_fifo_is_refused_and_never_waited_for,
     hostile::a_directory_is_not_read,
@@ -188,7 +188,7 @@ pub const CASES: &[(&str, Case)] = cases![
 ];
 
 /// Time limit for one case. A backend that hangs must fail and not stop the suite.
-const LONGEST_CASE: Duration = Duration::from_mins(2);
+const MAX_CASE: Duration = Duration::from_mins(2);
 
 /// Runs all cases.
 ///
@@ -213,10 +213,10 @@ pub async fn run(
     for (name, case) in cases {
         // Opening counts as part of the case, so that a backend that cannot open fails each of them.
         let asked = async {
-            let world = World::open(fixture, name).await?;
-            case(&world).await
+            let context = CaseContext::open(fixture, name).await?;
+            case(&context).await
         };
-        match tokio::time::timeout(LONGEST_CASE, asked).await {
+        match tokio::time::timeout(MAX_CASE, asked).await {
             Ok(Ok(())) => report.passed.push(name),
             Ok(Err(Stop::Skip(_))) => report.skipped.push(name),
             Ok(Err(Stop::Fail(why))) => failures.0.push((name, why)),

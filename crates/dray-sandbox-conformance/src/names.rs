@@ -5,7 +5,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 
 use super::report::{equal, holds, refused, same_bytes};
-use super::{Stop, World};
+use super::{CaseContext, Stop};
 
 /// Names that have broken quoting, globbing, splitting or URLs.
 const HOSTILE_NAMES: &[&str] = &[
@@ -51,96 +51,106 @@ const HOSTILE_NAMES: &[&str] = &[
 ];
 
 /// Does everything that can be done with a file, to a file of this name.
-async fn whole_life(world: &World<'_>, path: &SandboxPath) -> Result<(), Error> {
+async fn whole_life(context: &CaseContext<'_>, path: &SandboxPath) -> Result<(), Error> {
     let shown = path.to_string();
     let wrong = |what: &str| Error::new(ErrorKind::Protocol, format!("{shown}: {what}"));
-    world.write(path, shown.as_bytes()).await?;
-    let file = world.sandbox.stat(path, Follow::Yes).await?;
+    context.write(path, shown.as_bytes()).await?;
+    let file = context.sandbox.stat(path, Follow::Yes).await?;
     if file.size != shown.len() as u64 || file.real_path != *path {
         return Err(wrong("another size or path"));
     }
-    if world.read(path).await? != shown.as_bytes() {
+    if context.read(path).await? != shown.as_bytes() {
         return Err(wrong("other bytes"));
     }
-    let listing = world.sandbox.list(&path.parent(), 1, 1000).await?;
+    let listing = context.sandbox.list(&path.parent(), 1, 1000).await?;
     if !listing.entries.iter().any(|entry| entry.path == *path) {
         return Err(wrong("not in the listing"));
     }
-    if world.traits.fingerprint {
-        world.sandbox.fingerprint(path).await?;
+    if context.traits.fingerprint {
+        context.sandbox.fingerprint(path).await?;
     }
-    if world.traits.rename {
+    if context.traits.rename {
         let beside = path.parent().join("beside")?;
-        world.sandbox.rename(path, &beside, false).await?;
-        world.sandbox.rename(&beside, path, false).await?;
+        context.sandbox.rename(path, &beside, false).await?;
+        context.sandbox.rename(&beside, path, false).await?;
     }
-    world.sandbox.remove(path, false).await?;
-    match world.sandbox.stat(path, Follow::No).await {
+    context.sandbox.remove(path, false).await?;
+    match context.sandbox.stat(path, Follow::No).await {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
         Ok(_) => Err(wrong("still there")),
     }
 }
 
-pub(super) async fn every_name_survives(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn every_name_survives(context: &CaseContext<'_>) -> Result<(), Stop> {
     for name in HOSTILE_NAMES {
-        whole_life(world, &world.path(name)?).await?;
+        whole_life(context, &context.path(name)?).await?;
     }
-    let left = world.sandbox.list(&world.directory, 1, 10).await?;
+    let left = context.sandbox.list(&context.directory, 1, 10).await?;
     equal("nothing was run and nothing is left", left.entries, vec![])
 }
 
 pub(super) async fn names_that_are_not_text_survive_or_are_refused(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
     for name in [b"\xff\xfe.bin".as_slice(), b"caf\xe9", b"\x80\n\xc3\x28"] {
-        let path = world.path(name)?;
-        if world.traits.byte_names {
-            whole_life(world, &path).await?;
+        let path = context.path(name)?;
+        if context.traits.byte_names {
+            whole_life(context, &path).await?;
             continue;
         }
         let refusal = [ErrorKind::InvalidName];
-        refused("write", world.write(&path, b"x").await, &refusal)?;
+        refused("write", context.write(&path, b"x").await, &refusal)?;
         refused(
             "stat",
-            world.sandbox.stat(&path, Follow::Yes).await,
+            context.sandbox.stat(&path, Follow::Yes).await,
             &refusal,
         )?;
-        refused("remove", world.sandbox.remove(&path, false).await, &refusal)?;
-        refused("make", world.sandbox.make_directory(&path).await, &refusal)?;
-        refused("list", world.sandbox.list(&path, 1, 1).await, &refusal)?;
+        refused(
+            "remove",
+            context.sandbox.remove(&path, false).await,
+            &refusal,
+        )?;
+        refused(
+            "make",
+            context.sandbox.make_directory(&path).await,
+            &refusal,
+        )?;
+        refused("list", context.sandbox.list(&path, 1, 1).await, &refusal)?;
     }
-    let left = world.sandbox.list(&world.directory, 1, 10).await?;
+    let left = context.sandbox.list(&context.directory, 1, 10).await?;
     equal("nothing is left", left.entries, vec![])
 }
 
-pub(super) async fn the_longest_name_is_a_name(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn the_longest_name_is_a_name(context: &CaseContext<'_>) -> Result<(), Stop> {
     // 255 bytes in one, two and three bytes for each character: the limit counts bytes.
     for name in ["x".repeat(255), "é".repeat(127), "日".repeat(85)] {
-        whole_life(world, &world.path(name)?).await?;
+        whole_life(context, &context.path(name)?).await?;
     }
     holds(
-        world.directory.join("x".repeat(256)).is_err(),
+        context.directory.join("x".repeat(256)).is_err(),
         "a name of 256 bytes is a path",
     )
 }
 
-pub(super) async fn directories_may_have_any_name_too(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn directories_may_have_any_name_too(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
     for name in ["it's $(touch pwned)", "-rf", "new\nline", "%2f", "日本"] {
-        let directory = world.path(name)?;
-        world.sandbox.make_directory(&directory).await?;
+        let directory = context.path(name)?;
+        context.sandbox.make_directory(&directory).await?;
         let inside = directory.join("-file 'x'")?;
-        world.write(&inside, b"inside").await?;
-        same_bytes(name, &world.read(&inside).await?, b"inside")?;
-        let listing = world.sandbox.list(&directory, 1, 10).await?;
+        context.write(&inside, b"inside").await?;
+        same_bytes(name, &context.read(&inside).await?, b"inside")?;
+        let listing = context.sandbox.list(&directory, 1, 10).await?;
         let paths: Vec<_> = listing
             .entries
             .into_iter()
             .map(|entry| entry.path)
             .collect();
         equal(name, paths, vec![inside])?;
-        world.sandbox.remove(&directory, true).await?;
+        context.sandbox.remove(&directory, true).await?;
     }
-    let left = world.sandbox.list(&world.directory, 1, 10).await?;
+    let left = context.sandbox.list(&context.directory, 1, 10).await?;
     equal("nothing was run and nothing is left", left.entries, vec![])
 }

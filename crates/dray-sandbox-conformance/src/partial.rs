@@ -9,17 +9,19 @@ use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::oneshot;
 
+use super::context::{new_file, pieces, random};
 use super::report::same_bytes;
-use super::world::{new_file, pieces, random};
-use super::{Stop, World};
+use super::{CaseContext, Stop};
 
-pub(super) async fn a_read_begins_where_it_is_told(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_read_begins_at_the_given_offset(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
     let bytes = random(300_000);
-    let path = world.put("source", &bytes).await?;
-    let file = world.sandbox.stat(&path, Follow::Yes).await?;
+    let path = context.put("source", &bytes).await?;
+    let file = context.sandbox.stat(&path, Follow::Yes).await?;
     let mut asked = false;
-    for transport in world.sandbox.transports(&file.real_path) {
-        if !world.sandbox.resumes(transport) {
+    for transport in context.sandbox.transports(&file.real_path) {
+        if !context.sandbox.resumes(transport) {
             continue;
         }
         asked = true;
@@ -30,7 +32,7 @@ pub(super) async fn a_read_begins_where_it_is_told(world: &World<'_>) -> Result<
                 file: &file,
                 offset,
             };
-            let found = world.sandbox.read(read).await?.read_all(1 << 20).await?;
+            let found = context.sandbox.read(read).await?.read_all(1 << 20).await?;
             let wanted = bytes
                 .get(usize::try_from(offset).unwrap_or(usize::MAX)..)
                 .unwrap_or_default();
@@ -48,25 +50,27 @@ pub(super) async fn a_read_begins_where_it_is_told(world: &World<'_>) -> Result<
     }
 }
 
-pub(super) async fn a_write_goes_on_where_it_was_cut(world: &World<'_>) -> Result<(), Stop> {
+pub(super) async fn a_write_goes_on_where_it_was_cut(
+    context: &CaseContext<'_>,
+) -> Result<(), Stop> {
     let bytes = random(200_000);
     let (head, tail) = bytes.split_at(70_001);
-    let first = world.path("resumed")?;
+    let first = context.path("resumed")?;
     let mut asked = false;
-    for transport in world.sandbox.transports(&first) {
-        if !world.sandbox.resumes(transport) {
+    for transport in context.sandbox.transports(&first) {
+        if !context.sandbox.resumes(transport) {
             continue;
         }
         asked = true;
-        let path = world.path(format!("resumed-{}", transport.as_str()))?;
+        let path = context.path(format!("resumed-{}", transport.as_str()))?;
         let begin = new_file(transport, &path, head.len() as u64);
-        world.sandbox.write(begin, pieces(head)).await?;
+        context.sandbox.write(begin, pieces(head)).await?;
         let rest = Write {
             offset: head.len() as u64,
             ..new_file(transport, &path, bytes.len() as u64)
         };
-        world.sandbox.write(rest, pieces(tail)).await?;
-        same_bytes(transport.as_str(), &world.read(&path).await?, &bytes)?;
+        context.sandbox.write(rest, pieces(tail)).await?;
+        same_bytes(transport.as_str(), &context.read(&path).await?, &bytes)?;
     }
     if asked {
         Ok(())
@@ -76,18 +80,18 @@ pub(super) async fn a_write_goes_on_where_it_was_cut(world: &World<'_>) -> Resul
 }
 
 /// Checks that a file can still be written, read and removed.
-async fn usable(world: &World<'_>, name: &str) -> Result<(), Stop> {
-    let path = world.put(name, b"still here").await?;
-    same_bytes(name, &world.read(&path).await?, b"still here")?;
-    Ok(world.sandbox.remove(&path, false).await?)
+async fn usable(context: &CaseContext<'_>, name: &str) -> Result<(), Stop> {
+    let path = context.put(name, b"still here").await?;
+    same_bytes(name, &context.read(&path).await?, b"still here")?;
+    Ok(context.sandbox.remove(&path, false).await?)
 }
 
 pub(super) async fn a_dropped_read_leaves_the_sandbox_usable(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    let path = world.put("large", &random(4 << 20)).await?;
-    let file = world.sandbox.stat(&path, Follow::Yes).await?;
-    for transport in world.sandbox.transports(&file.real_path) {
+    let path = context.put("large", &random(4 << 20)).await?;
+    let file = context.sandbox.stat(&path, Follow::Yes).await?;
+    for transport in context.sandbox.transports(&file.real_path) {
         // Several rounds: a connection or a process that is leaked shows only when a limit is reached.
         for round in 0..6 {
             let read = Read {
@@ -95,24 +99,24 @@ pub(super) async fn a_dropped_read_leaves_the_sandbox_usable(
                 file: &file,
                 offset: 0,
             };
-            let mut body = world.sandbox.read(read).await?;
+            let mut body = context.sandbox.read(read).await?;
             body.next()
                 .await
                 .unwrap_or_else(|| Err(Error::new(ErrorKind::Truncated, "no bytes")))?;
             drop(body);
-            usable(world, &format!("after-{round}")).await?;
+            usable(context, &format!("after-{round}")).await?;
         }
     }
     Ok(())
 }
 
 pub(super) async fn a_dropped_write_leaves_the_sandbox_usable(
-    world: &World<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), Stop> {
-    let first = world.path("dropped")?;
-    for transport in world.sandbox.transports(&first) {
+    let first = context.path("dropped")?;
+    for transport in context.sandbox.transports(&first) {
         for round in 0..3 {
-            let path = world.path(format!("dropped-{}-{round}", transport.as_str()))?;
+            let path = context.path(format!("dropped-{}-{round}", transport.as_str()))?;
             let (reached, waiting) = oneshot::channel();
             // The body never ends, so the write is surely dropped in its middle.
             let stuck = stream::once(async move {
@@ -123,13 +127,13 @@ pub(super) async fn a_dropped_write_leaves_the_sandbox_usable(
             let body = Body::new(begin.chain(stuck));
             let write = new_file(transport, &path, 200_000);
             tokio::select! {
-                ended = world.sandbox.write(write, body) => {
+                ended = context.sandbox.write(write, body) => {
                     return Err(Stop::fail(format_args!("a body without an end was written: {ended:?}")));
                 }
                 _ = waiting => {}
             }
-            usable(world, &format!("after-{round}")).await?;
-            match world.sandbox.remove(&path, false).await {
+            usable(context, &format!("after-{round}")).await?;
+            match context.sandbox.remove(&path, false).await {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }

@@ -12,15 +12,15 @@ use dray_sandbox::path::SandboxPath;
 use dray_sandbox_tree::{self as tree, Kind, Limits, Members, Owner, Reader, Walk};
 use futures_util::stream;
 
+use super::context::{pieces, random};
 use super::report::{equal, holds, refused, same_bytes};
-use super::world::{pieces, random};
-use super::{Stop, World};
+use super::{CaseContext, Stop};
 
 /// Contents by the names of a tree; directories have none.
 type Files = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Fills a directory and returns its contents.
-async fn fill(world: &World<'_>, root: &SandboxPath) -> Result<Files, Stop> {
+async fn fill(context: &CaseContext<'_>, root: &SandboxPath) -> Result<Files, Stop> {
     let mut files: Files = [
         ("empty", Vec::new()),
         ("two words", b"1".to_vec()),
@@ -34,11 +34,11 @@ async fn fill(world: &World<'_>, root: &SandboxPath) -> Result<Files, Stop> {
     .into_iter()
     .map(|(name, content)| (name.as_bytes().to_vec(), Some(content)))
     .collect();
-    if world.traits.byte_names {
+    if context.traits.byte_names {
         files.insert(b"caf\xe9".to_vec(), Some(b"7".to_vec()));
     }
-    world.sandbox.make_directory(root).await?;
-    world
+    context.sandbox.make_directory(root).await?;
+    context
         .sandbox
         .make_directory(&root.join("deep")?.join("er")?)
         .await?;
@@ -47,7 +47,7 @@ async fn fill(world: &World<'_>, root: &SandboxPath) -> Result<Files, Stop> {
         for part in name.split(|byte| *byte == b'/') {
             path = path.join(part)?;
         }
-        world
+        context
             .write(&path, content.as_deref().unwrap_or_default())
             .await?;
     }
@@ -74,22 +74,27 @@ async fn collect(mut members: impl Members) -> Result<Files, Stop> {
     Ok(files)
 }
 
-pub(super) async fn a_tree_comes_out_whole(world: &World<'_>) -> Result<(), Stop> {
-    let root = world.path("it's a tree")?;
-    let files = fill(world, &root).await?;
+pub(super) async fn a_tree_comes_out_whole(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let root = context.path("it's a tree")?;
+    let files = fill(context, &root).await?;
     let mut links = 0;
-    if world.traits.links {
-        match world.sh("ln -s ../.. \"it's a tree/up\"").await {
+    if context.traits.links {
+        match context.sh("ln -s ../.. \"it's a tree/up\"").await {
             Ok(_) => links = 1,
             Err(Stop::Skip(_)) => {}
             Err(failed) => return Err(failed),
         }
     }
-    let walk = Walk::open(Arc::clone(&world.sandbox), root.clone(), Limits::default()).await?;
+    let walk = Walk::open(
+        Arc::clone(&context.sandbox),
+        root.clone(),
+        Limits::default(),
+    )
+    .await?;
     let report = walk.report();
     equal("walked", collect(walk).await?, files.clone())?;
     equal("links", report.count(), links)?;
-    let tar = match world.sandbox.read_tree(&root).await {
+    let tar = match context.sandbox.read_tree(&root).await {
         Ok(tar) => tar,
         Err(error) if error.kind() == ErrorKind::ToolMissing => return Ok(()),
         Err(error) => return Err(error.into()),
@@ -100,15 +105,15 @@ pub(super) async fn a_tree_comes_out_whole(world: &World<'_>) -> Result<(), Stop
     equal("links", report.count(), links)
 }
 
-pub(super) async fn only_directories_come_as_trees(world: &World<'_>) -> Result<(), Stop> {
-    let file = world.put("file", b"x").await?;
+pub(super) async fn only_directories_come_as_trees(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let file = context.put("file", b"x").await?;
     let kinds = [
         ErrorKind::NotDirectory,
         ErrorKind::NotFound,
         ErrorKind::ToolMissing,
     ];
-    for path in [file, world.path("missing")?] {
-        let read = match world.sandbox.read_tree(&path).await {
+    for path in [file, context.path("missing")?] {
+        let read = match context.sandbox.read_tree(&path).await {
             Ok(tar) => tar.read_all(1 << 20).await,
             Err(error) => Err(error),
         };
@@ -117,25 +122,29 @@ pub(super) async fn only_directories_come_as_trees(world: &World<'_>) -> Result<
     Ok(())
 }
 
-pub(super) async fn a_tree_goes_in_whole(world: &World<'_>) -> Result<(), Stop> {
-    let from = world.path("from")?;
-    let files = fill(world, &from).await?;
-    let to = world.path("it's to")?;
-    world.sandbox.make_directory(&to).await?;
-    let probe = world.sandbox.probe().await?;
+pub(super) async fn a_tree_goes_in_whole(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let from = context.path("from")?;
+    let files = fill(context, &from).await?;
+    let to = context.path("it's to")?;
+    context.sandbox.make_directory(&to).await?;
+    let probe = context.sandbox.probe().await?;
     let owner = Owner {
         uid: probe.uid,
         gid: probe.gid,
     };
-    let walk = Walk::open(Arc::clone(&world.sandbox), from, Limits::default()).await?;
-    match world.sandbox.write_tree(&to, tree::tar(walk, owner)).await {
+    let walk = Walk::open(Arc::clone(&context.sandbox), from, Limits::default()).await?;
+    match context
+        .sandbox
+        .write_tree(&to, tree::tar(walk, owner))
+        .await
+    {
         Err(error) if error.kind() == ErrorKind::ToolMissing => return Ok(()),
         written => written?,
     }
-    let walk = Walk::open(Arc::clone(&world.sandbox), to.clone(), Limits::default()).await?;
+    let walk = Walk::open(Arc::clone(&context.sandbox), to.clone(), Limits::default()).await?;
     equal("unpacked", collect(walk).await?, files)?;
-    if world.traits.modes {
-        let listing = world.sandbox.list(&to, 9, 100).await?;
+    if context.traits.modes {
+        let listing = context.sandbox.list(&to, 9, 100).await?;
         for entry in listing.entries {
             let mode = if entry.kind == FileKind::Directory {
                 0o755
@@ -145,26 +154,26 @@ pub(super) async fn a_tree_goes_in_whole(world: &World<'_>) -> Result<(), Stop> 
             equal(&entry.path.to_string(), entry.mode & 0o777, mode)?;
         }
     }
-    let left = world.sandbox.list(&world.directory, 1, 10).await?;
+    let left = context.sandbox.list(&context.directory, 1, 10).await?;
     equal("beside", left.entries.len(), 2)
 }
 
-pub(super) async fn a_broken_tar_is_a_failure(world: &World<'_>) -> Result<(), Stop> {
-    let (from, to) = (world.path("from")?, world.path("to")?);
-    fill(world, &from).await?;
-    world.sandbox.make_directory(&to).await?;
-    let walk = Walk::open(Arc::clone(&world.sandbox), from, Limits::default()).await?;
+pub(super) async fn a_broken_tar_is_a_failure(context: &CaseContext<'_>) -> Result<(), Stop> {
+    let (from, to) = (context.path("from")?, context.path("to")?);
+    fill(context, &from).await?;
+    context.sandbox.make_directory(&to).await?;
+    let walk = Walk::open(Arc::clone(&context.sandbox), from, Limits::default()).await?;
     let tar = tree::tar(walk, Owner::default()).read_all(1 << 20).await?;
     let half = tar.get(..tar.len() / 2).unwrap_or_default();
     let broken = Body::new(stream::iter([
         Ok(Bytes::copy_from_slice(half)),
         Err(Error::new(ErrorKind::Unavailable, "the source broke")),
     ]));
-    let written = world.sandbox.write_tree(&to, broken).await;
+    let written = context.sandbox.write_tree(&to, broken).await;
     holds(written.is_err(), "a tar that breaks was unpacked")?;
     // Cut in the middle of a file, without an error of the source.
-    let written = world.sandbox.write_tree(&to, pieces(half)).await;
+    let written = context.sandbox.write_tree(&to, pieces(half)).await;
     holds(written.is_err(), "half a tar was unpacked")?;
-    let path = world.put("after", b"still here").await?;
-    same_bytes("afterwards", &world.read(&path).await?, b"still here")
+    let path = context.put("after", b"still here").await?;
+    same_bytes("afterwards", &context.read(&path).await?, b"still here")
 }

@@ -8,17 +8,17 @@ use dray_sandbox_hosted::HostedSandbox;
 use dray_types::Clock;
 
 use crate::config::{Config, ConfigError};
-use crate::control::Control;
+use crate::control::ControlClient;
 use crate::link::Link;
 use crate::process::Processes;
 
 /// The first word of an address.
 const BACKEND_NAME: &str = "daytona";
 
-/// The sandboxes of one organization. Addresses are `daytona:ID` or `daytona:NAME`; the incarnation is the id.
+/// The sandboxes of one organization. Addresses are `daytona:SANDBOX_ID` or `daytona:NAME`; the incarnation is the id.
 #[derive(Debug)]
 pub struct DaytonaBackend {
-    control: Arc<Control>,
+    control: Arc<ControlClient>,
 }
 
 impl DaytonaBackend {
@@ -29,7 +29,7 @@ impl DaytonaBackend {
     /// When the configuration makes no sense. A missing key is an error of each sandbox.
     pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         Ok(Self {
-            control: Arc::new(Control::new(config, clock)?),
+            control: Arc::new(ControlClient::new(config, clock)?),
         })
     }
 }

@@ -23,7 +23,7 @@ pub struct Config {
     pub connect_timeout: Period,
     /// Longest silence in the middle of a transfer. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for an answer after the whole request left. Default `1m`.
+    /// Longest wait for a response after the whole request left. Default `1m`.
     pub answer_timeout: Period,
     /// Longest time for one command, which says nothing before its end: a digest of a large file is one. Default `10m`.
     pub command_timeout: Period,

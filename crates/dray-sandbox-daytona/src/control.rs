@@ -15,7 +15,7 @@ use crate::config::{Config, ConfigError};
 /// A sandbox as the API describes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Info {
+pub(crate) struct SandboxInfo {
     pub(crate) id: String,
     #[serde(default)]
     state: String,
@@ -33,7 +33,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>,
         .transpose()
 }
 
-impl Info {
+impl SandboxInfo {
     /// Fails unless the state allows the toolbox to work.
     fn usable(self) -> Result<Self, Error> {
         let kind = match self.state.as_str() {
@@ -57,13 +57,13 @@ impl Info {
 
 /// The API of one organization.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlClient {
     pub(crate) client: HttpClient,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
 }
 
-impl Control {
+impl ControlClient {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
         let client = http_client(
@@ -80,7 +80,7 @@ impl Control {
     }
 
     /// The sandbox of this id or name.
-    pub(crate) async fn find(&self, name: &str) -> Result<Info, Error> {
+    pub(crate) async fn find(&self, name: &str) -> Result<SandboxInfo, Error> {
         let name = checked(name)?;
         if self.config.api_key.is_empty() {
             return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
@@ -88,12 +88,12 @@ impl Control {
         let base = self.config.api_url.trim_end_matches('/');
         let request = self.client.get(&format!("{base}/sandbox/{name}"));
         let request = request.authorization("Bearer", &self.config.api_key);
-        let answer = request.send(&|_| {}).await.map_err(unanswered)?;
-        let info: Info = match answer.status() {
-            200 => answer.json().await.map_err(unanswered)?,
+        let response = request.send(&|_| {}).await.map_err(unanswered)?;
+        let info: SandboxInfo = match response.status() {
+            200 => response.json().await.map_err(unanswered)?,
             // On this call nothing but the sandbox itself can be missing.
             404 | 410 => return Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
-            _ => return Err(refused::<MessageRefusal>(answer).await),
+            _ => return Err(refused::<MessageRefusal>(response).await),
         };
         // The id goes into the path of every request to the toolbox.
         checked(&info.id)
@@ -102,7 +102,7 @@ impl Control {
     }
 
     /// The sandbox of this id, when it can be used.
-    pub(crate) async fn usable(&self, id: &str) -> Result<Info, Error> {
+    pub(crate) async fn usable(&self, id: &str) -> Result<SandboxInfo, Error> {
         let info = self.find(id).await?;
         // A sandbox may have the id of another one as its name.
         if info.id != id {
@@ -113,7 +113,7 @@ impl Control {
     }
 
     /// Where the toolbox of a sandbox is, without a slash at the end.
-    pub(crate) fn toolbox(&self, info: &Info) -> Result<String, Error> {
+    pub(crate) fn toolbox(&self, info: &SandboxInfo) -> Result<String, Error> {
         let said = &info.toolbox_proxy_url;
         let base = self.config.toolbox_url.as_ref().unwrap_or(said);
         if !is_base_url(base) {
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    fn info(state: &str, toolbox: &str) -> Info {
+    fn info(state: &str, toolbox: &str) -> SandboxInfo {
         let end = "2026-11-20T10:05:00Z";
         serde_json::from_value(json!({
             "id": "i1", "state": state, "toolboxProxyUrl": toolbox, "autoDestroyAt": end,
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_key_goes_to_no_toolbox_in_the_clear() {
-        let control = Control::new(&Config::default(), Clock::system()).unwrap();
+        let control = ControlClient::new(&Config::default(), Clock::system()).unwrap();
         let toolbox = |url| control.toolbox(&info("started", url));
         assert_eq!(toolbox("https://p/t/").unwrap(), "https://p/t/i1");
         for url in ["http://p/t", "", "https://u:p@host"] {

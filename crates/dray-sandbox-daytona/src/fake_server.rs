@@ -18,11 +18,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The key that it takes.
-pub const KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
+pub const FAKE_API_KEY: &str = "dtn_0123456789abcdef0123456789abcdef";
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The next call to a toolbox whose path begins with this is refused: path, status, message.
     Refuse(&'static str, u16, &'static str),
     /// The next call of files is refused with 429 and this delay.
@@ -39,13 +39,13 @@ pub enum Fault {
     KeepOnly(usize),
     /// The next upload is written, and the connection is closed.
     LoseAnswer,
-    /// The answer about the next command is cut after so many bytes.
+    /// The response about the next command is cut after so many bytes.
     CutOutput(usize),
 }
 
 /// A sandbox of the fake server.
 #[derive(Clone, Debug)]
-struct Machine {
+struct FakeSandbox {
     id: String,
     root: PathBuf,
     state: &'static str,
@@ -53,22 +53,22 @@ struct Machine {
 }
 
 #[derive(Debug)]
-struct State {
-    machines: BTreeMap<String, Machine>,
-    faults: Vec<Fault>,
+struct FakeState {
+    machines: BTreeMap<String, FakeSandbox>,
+    faults: Vec<InjectedFault>,
     requests: Vec<String>,
     runs: u64,
 }
 
-impl State {
+impl FakeState {
     /// Removes and returns the first fault that matches.
-    fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
         let at = self.faults.iter().position(wanted)?;
         Some(self.faults.remove(at))
     }
 
     /// Finds a sandbox by its name or its id.
-    fn machine(&self, name: &str) -> Option<(&String, &Machine)> {
+    fn machine(&self, name: &str) -> Option<(&String, &FakeSandbox)> {
         let mut all = self.machines.iter();
         all.find(|(known, machine)| *known == name || machine.id == name)
     }
@@ -77,7 +77,7 @@ impl State {
 /// The fake API and toolboxes on one loopback port. They end when this is dropped.
 #[derive(Debug)]
 pub struct FakeDaytona {
-    server: FakeServer<State>,
+    server: FakeServer<FakeState>,
     clock: Clock,
 }
 
@@ -88,7 +88,7 @@ impl FakeDaytona {
     ///
     /// When no port can be bound.
     pub async fn start(clock: Clock) -> io::Result<Self> {
-        let state = State {
+        let state = FakeState {
             machines: BTreeMap::new(),
             faults: Vec::new(),
             requests: Vec::new(),
@@ -108,7 +108,7 @@ impl FakeDaytona {
 
     /// The key that it takes.
     pub fn key(&self) -> Secret {
-        Secret::new(KEY)
+        Secret::new(FAKE_API_KEY)
     }
 
     /// Starts a sandbox in an existing directory, in the place of one of the same name; gives its id.
@@ -116,7 +116,7 @@ impl FakeDaytona {
         let mut state = self.server.shared().lock();
         state.runs += 1;
         let id = format!("0b5c2c1e-7d0e-4f6a-9a51-{:012}", state.runs);
-        let machine = Machine {
+        let machine = FakeSandbox {
             id: id.clone(),
             root: root.to_owned(),
             state: "started",
@@ -145,12 +145,12 @@ impl FakeDaytona {
     }
 
     /// Injects a fault, which happens once.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
     /// Faults that are still to happen.
-    pub fn faults(&self) -> Vec<Fault> {
+    pub fn faults(&self) -> Vec<InjectedFault> {
         self.server.shared().lock().faults.clone()
     }
 
@@ -169,7 +169,7 @@ fn refuse(status: u16, message: &str) -> Reply {
 }
 
 async fn answer(
-    shared: Arc<SharedState<State>>,
+    shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
@@ -177,7 +177,7 @@ async fn answer(
         .lock()
         .requests
         .push(format!("{} {path}", request.method));
-    if request.header("authorization") != Some(&format!("Bearer {KEY}")) {
+    if request.header("authorization") != Some(&format!("Bearer {FAKE_API_KEY}")) {
         request.into_reader().digest().await?;
         return Ok(refuse(401, "Invalid credentials"));
     }
@@ -204,16 +204,16 @@ async fn answer(
         }
     };
     let fault = shared.lock().fault(|fault| match fault {
-        Fault::Refuse(begin, ..) => call.starts_with(begin),
-        Fault::RateLimit(_) => call.starts_with("files"),
+        InjectedFault::Refuse(begin, ..) => call.starts_with(begin),
+        InjectedFault::RateLimit(_) => call.starts_with("files"),
         _ => false,
     });
     match fault {
-        Some(Fault::Refuse(_, status, message)) => {
+        Some(InjectedFault::Refuse(_, status, message)) => {
             request.into_reader().digest().await?;
             Ok(refuse(status, message))
         }
-        Some(Fault::RateLimit(delay)) => {
+        Some(InjectedFault::RateLimit(delay)) => {
             request.into_reader().digest().await?;
             let seconds = delay.as_secs().to_string();
             Ok(with_header(
@@ -226,7 +226,7 @@ async fn answer(
     }
 }
 
-fn control(shared: &SharedState<State>, name: &str) -> Reply {
+fn control(shared: &SharedState<FakeState>, name: &str) -> Reply {
     let state = shared.lock();
     let Some((known, machine)) = state.machine(name) else {
         let message = format!("Sandbox with ID or name {name} not found");

@@ -8,19 +8,23 @@ use dray_http::{ByteStream, HttpResponse, RequestBuilder};
 use dray_sandbox::{Error, ErrorKind, Handle};
 use dray_sandbox_hosted::{MessageRefusal, OCTET_STREAM, Provider, refused};
 
-use crate::control::{Control, Info};
+use crate::control::{ControlClient, SandboxInfo};
 use crate::process::Processes;
 
 /// The toolbox of one incarnation.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) control: Arc<Control>,
+    pub(crate) control: Arc<ControlClient>,
     handle: Handle,
     base: String,
 }
 
 impl Link {
-    pub(crate) fn new(control: Arc<Control>, handle: Handle, info: &Info) -> Result<Self, Error> {
+    pub(crate) fn new(
+        control: Arc<ControlClient>,
+        handle: Handle,
+        info: &SandboxInfo,
+    ) -> Result<Self, Error> {
         Ok(Self {
             base: control.toolbox(info)?,
             control,

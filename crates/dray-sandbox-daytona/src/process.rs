@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, quote};
+use dray_sandbox_exec::{Arguments, Channel, CommandExit, Exec, RunningCommand, quote};
 use dray_sandbox_hosted::{Provider as _, unanswered};
 use serde::Deserialize;
 use serde_json::json;
@@ -13,10 +13,10 @@ use serde_json::json;
 use crate::link::Link;
 
 /// Most bytes of a command: it becomes one argument of a shell.
-const LONGEST_COMMAND: usize = 131_071;
+const MAX_COMMAND_BYTES: usize = 131_071;
 /// Most bytes of output of one command.
-const LONGEST_OUTPUT: usize = 2 << 20;
-/// Added to the time of a command for the answer to come.
+const MAX_OUTPUT_BYTES: usize = 2 << 20;
+/// Added to the time of a command for the response to come.
 const RESPONSE_GRACE: Duration = Duration::from_secs(10);
 
 /// Runs commands by the toolbox.
@@ -34,7 +34,7 @@ impl Processes {
 /// The toolbox's report of a command: its status, and both its outputs as one text.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Executed {
+struct ExecuteResponse {
     #[serde(default)]
     exit_code: i32,
     #[serde(default)]
@@ -50,13 +50,13 @@ impl Exec for Processes {
             binary_input: false,
             input: false,
             input_end: false,
-            longest_arguments: LONGEST_COMMAND,
+            longest_arguments: MAX_COMMAND_BYTES,
             // Output comes as one JSON text at the end, so all of it is held in memory.
-            longest_output: Some(LONGEST_OUTPUT),
+            longest_output: Some(MAX_OUTPUT_BYTES),
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let command = command(&argv)?;
         let longest = self.link.control.config.command_timeout.as_duration();
         let request = self
@@ -65,24 +65,24 @@ impl Exec for Processes {
             // The response comes when the command has ended; the usual limit would cut long digests.
             .answer_within(longest + RESPONSE_GRACE)
             .json(&json!({ "command": command, "timeout": longest.as_secs() }));
-        let answer = self.link.send(request).await?;
+        let response = self.link.send(request).await?;
         // JSON may write one byte as six characters (`\u0000`).
-        let told = answer.bytes(6 * LONGEST_OUTPUT).await;
+        let told = response.bytes(6 * MAX_OUTPUT_BYTES).await;
         let told = match told.map_err(unanswered) {
             Ok(told) => told,
             Err(error) => return Err(self.link.explained(error).await),
         };
-        let executed: Executed = serde_json::from_slice(&told).map_err(|error| {
+        let executed: ExecuteResponse = serde_json::from_slice(&told).map_err(|error| {
             Error::new(ErrorKind::Protocol, "an answer that is none").caused_by(error)
         })?;
         let mut output = executed.result.into_bytes();
-        output.truncate(LONGEST_OUTPUT);
-        let exit = Exit {
+        output.truncate(MAX_OUTPUT_BYTES);
+        let exit = CommandExit {
             status: executed.exit_code,
             // Both outputs came as one text, so errors are in stdout.
             stderr: String::new(),
         };
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: Body::from_bytes(output),
             end: Box::pin(async { Ok(exit) }),
         })
@@ -95,7 +95,7 @@ fn command(argv: &[Vec<u8>]) -> Result<String, Error> {
     let words: Vec<_> = argv.iter().map(|word| quote(word)).collect();
     let command = String::from_utf8(words.join(&b' '))
         .map_err(|_| Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only"))?;
-    if command.len() > LONGEST_COMMAND {
+    if command.len() > MAX_COMMAND_BYTES {
         return Err(Error::new(
             ErrorKind::ToolMissing,
             "the command is too long",
@@ -119,6 +119,6 @@ mod tests {
     fn what_the_wire_cannot_carry_is_refused() {
         let kind = |word: Vec<u8>| command(&[word]).unwrap_err().kind();
         assert_eq!(kind(b"\xff".to_vec()), ErrorKind::InvalidName);
-        assert_eq!(kind(vec![b'a'; LONGEST_COMMAND]), ErrorKind::ToolMissing);
+        assert_eq!(kind(vec![b'a'; MAX_COMMAND_BYTES]), ErrorKind::ToolMissing);
     }
 }

@@ -13,24 +13,24 @@ use crate::fake_server::FakeDaytona;
 use crate::{Config, DaytonaBackend};
 
 /// The sandbox of most tests.
-const ID: &str = "my-box";
+const SANDBOX_ID: &str = "my-box";
 
 /// A fake server with one sandbox.
 #[derive(Debug)]
-struct World {
+struct DaytonaFixture {
     fake_server: FakeDaytona,
     folder: TempDir,
     id: String,
     clock: Clock,
 }
 
-impl World {
+impl DaytonaFixture {
     async fn new() -> Self {
         let clock = Clock::manual(1_795_000_000_000);
         let fake_server = FakeDaytona::start(clock.clone()).await.unwrap();
         let folder = TempDir::new().unwrap();
         Self {
-            id: fake_server.run(ID, folder.path()),
+            id: fake_server.run(SANDBOX_ID, folder.path()),
             fake_server,
             folder,
             clock,
@@ -62,5 +62,5 @@ impl World {
 }
 
 fn address() -> Address {
-    format!("daytona:{ID}").parse().unwrap()
+    format!("daytona:{SANDBOX_ID}").parse().unwrap()
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::client::Client;
 use crate::fault;
-use crate::wire::{Connection, Reply, Sent, empty, outgoing};
+use crate::wire::{Connection, EngineResponse, Sent, empty, outgoing};
 
 /// Header in which the engine describes a path.
 const PATH_STAT: &str = "x-docker-container-path-stat";
@@ -38,7 +38,7 @@ pub(crate) struct PathStat {
 }
 
 #[derive(Deserialize)]
-struct Wire {
+struct PathStatHeader {
     size: i64,
     mode: u32,
     #[serde(default)]
@@ -46,7 +46,7 @@ struct Wire {
 }
 
 impl PathStat {
-    /// Reads the header of an answer to HEAD or GET.
+    /// Reads the header of a response to HEAD or GET.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
         let wrong = || Error::new(ErrorKind::Protocol, "the engine does not describe the path");
         let value = headers.get(PATH_STAT).ok_or_else(wrong)?;
@@ -55,7 +55,8 @@ impl PathStat {
             .decode(value.as_bytes())
             .or_else(|_| URL_SAFE.decode(value.as_bytes()))
             .map_err(|error| wrong().caused_by(error))?;
-        let wire: Wire = serde_json::from_slice(&json).map_err(|error| wrong().caused_by(error))?;
+        let wire: PathStatHeader =
+            serde_json::from_slice(&json).map_err(|error| wrong().caused_by(error))?;
         let mtime = wire.mtime.parse::<jiff::Timestamp>().ok();
         Ok(Self {
             kind: kind(wire.mode),
@@ -101,8 +102,8 @@ impl Client {
             Some(open) => open,
             None => self.connect().await?,
         };
-        let answer = self.head(open.send(request)).await?;
-        let reply = Reply::new(open, answer);
+        let response = self.head(open.send(request)).await?;
+        let reply = EngineResponse::new(open, response);
         let status = reply.status;
         if status.is_success() {
             let stat = PathStat::of(&reply.headers)?;
@@ -110,7 +111,7 @@ impl Client {
             *connection = Some(open);
             return Ok(stat);
         }
-        // An answer to HEAD has no body and so no reason. Nearly always the path is missing.
+        // A response to HEAD has no body and so no reason. Nearly always the path is missing.
         // Closed before the next request, which has a connection of its own.
         drop(reply);
         if status.as_u16() == 404 {
@@ -134,8 +135,8 @@ impl Client {
         const DOWNLOAD_CONTEXT: &str = "downloading from a container";
         let request = self.archive(Method::GET, container, path).await?;
         let mut connection = self.connect().await?;
-        let answer = self.head(connection.send(request)).await?;
-        let reply = Reply::new(connection, answer);
+        let response = self.head(connection.send(request)).await?;
+        let reply = EngineResponse::new(connection, response);
         if !reply.status.is_success() {
             let status = reply.status.as_u16();
             return Err(fault::refused(
@@ -166,9 +167,9 @@ impl Client {
         let mut request = self.archive(Method::PUT, container, directory).await?;
         *request.body_mut() = outgoing(tar);
         let mut connection = self.connect().await?;
-        // Without a time limit: the answer comes after the last byte, and the owner of the bytes watches their rate.
-        let answer = connection.send(request).await?;
-        let reply = Reply::new(connection, answer);
+        // Without a time limit: the response comes after the last byte, and the owner of the bytes watches their rate.
+        let response = connection.send(request).await?;
+        let reply = EngineResponse::new(connection, response);
         if reply.status.is_success() {
             return Ok(());
         }
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_of_go_are_told_apart() {
+    fn modes_of_go_are_distinguished() {
         let go = |bits: &[u32]| bits.iter().fold(0, |mode, bit| mode | 1 << bit);
         for (bits, expected) in [
             (&[31_u32][..], FileKind::Directory),

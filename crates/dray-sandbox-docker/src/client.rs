@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, ConfigError};
 use crate::fault;
-use crate::wire::{Connection, Endpoint, Reply, empty};
+use crate::wire::{Connection, Endpoint, EngineResponse, empty};
 
 /// Oldest version of the API that has everything used here.
 const MIN_API_VERSION: (usize, usize) = (1, 24);
@@ -63,12 +63,12 @@ impl Client {
         &self.tasks
     }
 
-    /// Time limit for an answer of the engine.
+    /// Time limit for a response of the engine.
     pub(crate) const fn patience(&self) -> Duration {
         self.answer_timeout
     }
 
-    /// Time limit for a short answer of a shell in a container.
+    /// Time limit for a short response of a shell in a container.
     pub(crate) const fn shell_timeout(&self) -> Duration {
         self.shell_timeout
     }
@@ -78,12 +78,12 @@ impl Client {
         Connection::open(&self.endpoint, self.connect_timeout).await
     }
 
-    /// Waits for the head of an answer, within the limit.
+    /// Waits for the head of a response, within the limit.
     pub(crate) async fn head<T>(
         &self,
-        answer: impl Future<Output = Result<T, Error>>,
+        response: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match timeout(self.answer_timeout, answer).await {
+        match timeout(self.answer_timeout, response).await {
             Ok(answered) => answered,
             Err(_) => Err(Error::new(ErrorKind::Timeout, "the engine does not answer")),
         }
@@ -111,17 +111,21 @@ impl Client {
 
     /// Requests the engine's version without a version in the path, and settles on the older of both.
     async fn negotiate(&self) -> Result<(Docker, String), Error> {
-        const DOING: &str = "asking the engine for its version";
+        const ACTIVITY_NAME: &str = "asking the engine for its version";
         let request = Request::get("/_ping")
             .header(HOST, "docker")
             .body(empty())
-            .map_err(|error| Error::new(ErrorKind::Protocol, DOING).caused_by(error))?;
+            .map_err(|error| Error::new(ErrorKind::Protocol, ACTIVITY_NAME).caused_by(error))?;
         let mut connection = self.connect().await?;
-        let answer = self.head(connection.send(request)).await?;
-        let reply = Reply::new(connection, answer);
+        let response = self.head(connection.send(request)).await?;
+        let reply = EngineResponse::new(connection, response);
         if !reply.status.is_success() {
             let status = reply.status.as_u16();
-            return Err(fault::refused(DOING, status, &reply.message().await?));
+            return Err(fault::refused(
+                ACTIVITY_NAME,
+                status,
+                &reply.message().await?,
+            ));
         }
         let told = reply.headers.get("api-version");
         let told = told.and_then(|version| version.to_str().ok());
@@ -147,7 +151,7 @@ impl Client {
 
     /// Makes the library's client over our connections, with the version in front of every path.
     fn library(&self, text: &str, version: &ClientVersion) -> Result<Docker, Error> {
-        let way = Arc::new(Way {
+        let way = Arc::new(EngineTransport {
             endpoint: self.endpoint.clone(),
             connect_timeout: self.connect_timeout,
             prefix: format!("/v{text}"),
@@ -166,21 +170,21 @@ impl Client {
 
 /// Transport of the library: the way to the engine.
 #[derive(Debug)]
-struct Way {
+struct EngineTransport {
     endpoint: Endpoint,
     connect_timeout: Duration,
     prefix: String,
     tasks: TaskTracker,
 }
 
-impl Way {
+impl EngineTransport {
     async fn send(
         self: Arc<Self>,
         mut request: BollardRequest,
     ) -> Result<Response<Incoming>, bollard::errors::Error> {
         let io = self.endpoint.connect(self.connect_timeout).await?;
         let (mut sender, connection) = http1::handshake(io).await?;
-        // The connection ends with the answer, or becomes the stream of a command. Both ends see why it broke.
+        // The connection ends with the response, or becomes the stream of a command. Both ends see why it broke.
         drop(self.tasks.spawn(connection.with_upgrades()));
         let target = request.uri().path_and_query();
         let target = target.map_or("/", |target| target.as_str());

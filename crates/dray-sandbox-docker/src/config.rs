@@ -29,7 +29,7 @@ pub struct Config {
     /// Time until the engine begins to answer. While a file is read from a container, every other question about that
     /// container waits, so this is longer than the longest read.
     pub answer_timeout: Period,
-    /// Time for a short answer of a shell in a container. One that takes longer counts as hung: for a minute the
+    /// Time for a short response of a shell in a container. One that takes longer counts as hung: for a minute the
     /// container is reached through the archive calls alone, as one without a shell. Default `15s`.
     pub shell_timeout: Period,
 }

@@ -95,14 +95,14 @@ fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
 
 /// Standard streams of a program that carries a connection. The program ends with the value.
 #[derive(Debug)]
-pub(crate) struct Carrier {
+pub(crate) struct SshCarrier {
     streams: Join<ChildStdout, ChildStdin>,
     _child: Child,
 }
 
 impl SshEndpoint {
-    /// Starts the program. A host that cannot be reached shows only in the first answer, which does not come.
-    pub(crate) fn connect(&self) -> io::Result<Carrier> {
+    /// Starts the program. A host that cannot be reached shows only in the first response, which does not come.
+    pub(crate) fn connect(&self) -> io::Result<SshCarrier> {
         let mut command = Command::new(&self.program);
         // Without a terminal, and without a prompt that would wait for a person.
         command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"]);
@@ -118,7 +118,7 @@ impl SshEndpoint {
             .kill_on_drop(true);
         let mut child = command.spawn()?;
         match (child.stdout.take(), child.stdin.take()) {
-            (Some(output), Some(input)) => Ok(Carrier {
+            (Some(output), Some(input)) => Ok(SshCarrier {
                 streams: tokio::io::join(output, input),
                 _child: child,
             }),
@@ -127,7 +127,7 @@ impl SshEndpoint {
     }
 }
 
-impl AsyncRead for Carrier {
+impl AsyncRead for SshCarrier {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -137,7 +137,7 @@ impl AsyncRead for Carrier {
     }
 }
 
-impl AsyncWrite for Carrier {
+impl AsyncWrite for SshCarrier {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

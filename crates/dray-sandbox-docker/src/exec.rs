@@ -13,22 +13,22 @@ use async_trait::async_trait;
 use bollard::exec::{StartExecOptions, StartExecResults};
 use bollard::models::ExecConfig;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Channel, Exec, MARK_VARIABLE, Running, Supervisor, new_mark};
+use dray_sandbox_exec::{Channel, Exec, MARK_VARIABLE, RunningCommand, Supervisor, new_mark};
 use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::fault;
 
-use end::{End, EngineCommand};
-use output::Streams;
+use end::{EngineCommand, SupervisedEnd};
+use output::CommandStreams;
 
 /// Bytes that are read concurrently.
-const CAPACITY: usize = 256 * 1024;
+const PIPE_CAPACITY_BYTES: usize = 256 * 1024;
 
 /// First pause between two questions whether a command has ended; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// What the operator reads when the engine cannot even start a shell.
 pub(crate) const NOT_STARTED: &str = "a program cannot be started";
@@ -86,7 +86,7 @@ impl Exec for DockerExec {
         self.supervisor.is_settled()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.supervisor.settle().await;
         let mark = new_mark();
         let config = ExecConfig {
@@ -106,13 +106,13 @@ impl Exec for DockerExec {
             id: id.clone(),
         };
         let command = self.supervisor.watch(&mark, control);
-        let end = End::new(Arc::clone(&self.client), id.clone(), command);
+        let end = SupervisedEnd::new(Arc::clone(&self.client), id.clone(), command);
         let guard = end.guard();
         let (output, input) = start(&self.client, &id).await?;
-        let streams = Streams::new(output, input, stdin, end.clone());
+        let streams = CommandStreams::new(output, input, stdin, end.clone());
         let stderr = streams.stderr();
         let stdout = streams.into_body(end.guard());
-        Ok(Running {
+        Ok(RunningCommand {
             stdout,
             end: Box::pin(end.wait(guard, stderr)),
         })
@@ -121,11 +121,11 @@ impl Exec for DockerExec {
 
 /// Prepares a command.
 async fn create(client: &Client, container: &str, config: ExecConfig) -> Result<String, Error> {
-    const DOING: &str = "preparing a command";
+    const ACTIVITY_NAME: &str = "preparing a command";
     let docker = client.docker().await?;
     let made = async {
         let made = docker.create_exec(container, config).await;
-        made.map_err(|error| fault::failed(DOING, error))
+        made.map_err(|error| fault::failed(ACTIVITY_NAME, error))
     };
     Ok(client.head(made).await?.id)
 }
@@ -160,22 +160,22 @@ async fn ended(client: &Client, id: &str) -> Result<i32, Error> {
             return Err(Error::new(ErrorKind::Timeout, still));
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_DELAY);
     }
 }
 
 /// Starts a command and takes its streams.
 async fn start(client: &Client, id: &str) -> Result<(Output, Input), Error> {
-    const DOING: &str = "starting a command";
+    const ACTIVITY_NAME: &str = "starting a command";
     let docker = client.docker().await?;
     let options = StartExecOptions {
         detach: false,
         tty: false,
-        output_capacity: Some(CAPACITY),
+        output_capacity: Some(PIPE_CAPACITY_BYTES),
     };
     let started = async {
         let started = docker.start_exec(id, Some(options)).await;
-        started.map_err(|error| fault::failed(DOING, error))
+        started.map_err(|error| fault::failed(ACTIVITY_NAME, error))
     };
     match client.head(started).await? {
         StartExecResults::Attached { output, input } => Ok((output, input)),

@@ -10,7 +10,7 @@ use bollard::errors::Error as BollardError;
 use dray_sandbox::{Error, ErrorKind};
 
 /// Longest sentence in bytes that is kept.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// A refusal in the engine's own words, for the operator only.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl fmt::Display for Refusal {
 impl StdError for Refusal {}
 
 /// Ends of sentences, most of them the text of an error number.
-const ENDINGS: &[(&str, ErrorKind)] = &[
+const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("no space left on device", ErrorKind::NoSpace),
     ("disk quota exceeded", ErrorKind::NoSpace),
     ("is marked read-only", ErrorKind::ReadOnly),
@@ -48,7 +48,7 @@ const ENDINGS: &[(&str, ErrorKind)] = &[
 
 /// Makes the error of a refusal, with a status above 399.
 pub(crate) fn refused(doing: &'static str, status: u16, message: &str) -> Error {
-    let cut = message.floor_char_boundary(LONGEST);
+    let cut = message.floor_char_boundary(MAX_MESSAGE_BYTES);
     let message = message.get(..cut).unwrap_or_default().trim();
     let refusal = Refusal {
         status,
@@ -78,7 +78,7 @@ fn kind(status: u16, message: &str) -> ErrorKind {
     {
         return ErrorKind::Loop;
     }
-    let ending = ENDINGS
+    let ending = ERROR_TEXTS
         .iter()
         .find(|(ending, _)| message.ends_with(ending))
         .map(|(_, kind)| *kind);

@@ -7,7 +7,7 @@ use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
 
 use crate::client::Client;
-use crate::resolve::{Found, resolve};
+use crate::resolve::{ResolvedPath, resolve};
 
 /// Mount points that every container has, with contents that the archive calls do not see.
 const EVERY_CONTAINER: [&str; 3] = ["/proc", "/sys", "/dev"];
@@ -47,7 +47,7 @@ impl Mounts {
         let points = self.points.iter().skip(EVERY_CONTAINER.len()).cloned();
         for (point, seen) in points.collect::<Vec<_>>() {
             match resolve(client, container, None, &point, Follow::Yes).await {
-                Ok(Found::Seen { real_path, .. }) if real_path != point => {
+                Ok(ResolvedPath::Seen { real_path, .. }) if real_path != point => {
                     self.points.push((real_path, seen));
                 }
                 Err(error) if error.kind() == ErrorKind::SandboxGone => return Err(error),

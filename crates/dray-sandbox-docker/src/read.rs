@@ -13,7 +13,7 @@ use crate::client::Client;
 
 /// Downloads a regular file whose metadata the caller has.
 ///
-/// The engine describes twice what it opened, in the head of its answer and in the tar. Both must match the metadata.
+/// The engine describes twice what it opened, in the head of its response and in the tar. Both must match the metadata.
 pub(crate) async fn read(
     client: Arc<Client>,
     container: String,
@@ -29,7 +29,7 @@ pub(crate) async fn read(
         return Err(changed("an archive without the file"));
     };
     check(&header, file)?;
-    let reading = Reading {
+    let reading = ArchiveRead {
         reader,
         client,
         container,
@@ -40,7 +40,7 @@ pub(crate) async fn read(
             Ok(Some(piece)) => Some((Ok(piece), Some(reading))),
             Ok(None) => None,
             Err(error) => {
-                let Reading {
+                let ArchiveRead {
                     reader,
                     client,
                     container,
@@ -101,13 +101,13 @@ fn check(header: &Entry, file: &Metadata) -> Result<(), Error> {
     Ok(())
 }
 
-struct Reading {
+struct ArchiveRead {
     reader: TarEntries,
     client: Arc<Client>,
     container: String,
 }
 
-impl Reading {
+impl ArchiveRead {
     /// The next piece; `None` only after the archive ended as it must.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if let Some(piece) = self.reader.piece().await? {

@@ -16,11 +16,11 @@ use crate::mounts::Mounts;
 use crate::wire::Connection;
 
 /// Links that are followed for one path, as in the kernel of Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The end of a resolved path.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum ResolvedPath {
     /// The archive calls see it.
     Seen {
         real_path: SandboxPath,
@@ -39,8 +39,8 @@ pub(crate) async fn resolve(
     mounts: Option<&Mounts>,
     path: &SandboxPath,
     follow: Follow,
-) -> Result<Found, Error> {
-    let mut walk = Walk {
+) -> Result<ResolvedPath, Error> {
+    let mut walk = PathWalk {
         client,
         container,
         connection: None,
@@ -58,14 +58,14 @@ pub(crate) async fn resolve(
         }
         let there = walk.here.join(&part)?;
         if !seen(&there) {
-            return walk.hidden(&there).map(Found::Hidden);
+            return walk.hidden(&there).map(ResolvedPath::Hidden);
         }
         let last = walk.left.is_empty();
         let found = match walk.look(&there).await {
             Ok(found) => found,
             // A link that leads in circles cannot be examined from outside, but it is a link.
             Err(error) if error.kind() == ErrorKind::Loop && last && follow == Follow::No => {
-                return Ok(Found::Hidden(there));
+                return Ok(ResolvedPath::Hidden(there));
             }
             Err(error) => return Err(error),
         };
@@ -86,14 +86,14 @@ pub(crate) async fn resolve(
         Some(stat) => stat,
         None => walk.look(&walk.here.clone()).await?,
     };
-    Ok(Found::Seen {
+    Ok(ResolvedPath::Seen {
         real_path: walk.here,
         stat,
         target: None,
     })
 }
 
-struct Walk<'a> {
+struct PathWalk<'a> {
     client: &'a Client,
     container: &'a str,
     connection: Option<Connection>,
@@ -104,7 +104,7 @@ struct Walk<'a> {
     here: SandboxPath,
 }
 
-impl Walk<'_> {
+impl PathWalk<'_> {
     async fn look(&mut self, path: &SandboxPath) -> Result<PathStat, Error> {
         self.client
             .look(&mut self.connection, self.container, path.as_bytes())
@@ -117,17 +117,17 @@ impl Walk<'_> {
         there: SandboxPath,
         stat: PathStat,
         follow: Follow,
-    ) -> Result<Option<Found>, Error> {
+    ) -> Result<Option<ResolvedPath>, Error> {
         if str::from_utf8(there.name()).is_err() {
             // The archive calls lose names that are not UTF-8, so the tar would be that of another file.
-            return self.hidden(&there).map(Found::Hidden).map(Some);
+            return self.hidden(&there).map(ResolvedPath::Hidden).map(Some);
         }
         let target = target(self.client, self.container, &there).await?;
         if !self.left.is_empty() || follow == Follow::Yes {
             self.turn(&target)?;
             return Ok(None);
         }
-        Ok(Some(Found::Seen {
+        Ok(Some(ResolvedPath::Seen {
             real_path: there,
             stat,
             target: Some(target),
@@ -137,7 +137,7 @@ impl Walk<'_> {
     /// Continues where a link leads.
     fn turn(&mut self, target: &[u8]) -> Result<(), Error> {
         self.links += 1;
-        if self.links > MOST_LINKS {
+        if self.links > MAX_LINKS {
             return Err(Error::new(ErrorKind::Loop, "too many links"));
         }
         if target.first() == Some(&b'/') {

@@ -18,8 +18,8 @@ use tokio::time::{Instant, timeout};
 use crate::client::Client;
 use crate::exec::DockerExec;
 use crate::mounts::Mounts;
-use crate::resolve::{Found, resolve};
-use crate::user::User;
+use crate::resolve::{ResolvedPath, resolve};
+use crate::user::ContainerUser;
 use crate::{list, read, user, write};
 
 /// Smallest file that is read over the archive API although a command could read it. An archive costs the engine less
@@ -37,12 +37,12 @@ pub(crate) struct DockerSandbox {
     known: Box<ContainerInspectResponse>,
     mounts: Mounts,
     commands: ExecFiles<DockerExec>,
-    user: OnceCell<User>,
+    user: OnceCell<ContainerUser>,
     /// Whether a command failed for want of a shell. An image does not gain one later.
     shell_less: AtomicBool,
     /// Whether the container could not run commands at the last attempt.
     stopped: AtomicBool,
-    /// The time at which the shell last gave no answer in time.
+    /// The time at which the shell last gave no response in time.
     hung: Mutex<Option<Instant>>,
     shell_timeout: Duration,
 }
@@ -66,7 +66,7 @@ impl DockerSandbox {
             handle,
             known,
             mounts,
-            commands: ExecFiles::new(exec).with_standing_shell(),
+            commands: ExecFiles::new(exec).with_persistent_shell(),
             user: OnceCell::new(),
             shell_less: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -84,12 +84,12 @@ impl DockerSandbox {
         &self.handle.incarnation
     }
 
-    async fn user(&self) -> Result<&User, Error> {
+    async fn user(&self) -> Result<&ContainerUser, Error> {
         let find = || user::find(&self.client, self.container(), &self.known);
         self.user.get_or_try_init(find).await
     }
 
-    /// Sends the container's shell a request that takes no longer than its answer. A shell that hangs is left alone
+    /// Sends the container's shell a request that takes no longer than its response. A shell that hangs is left alone
     /// for a while; meanwhile the container counts as one without a shell, and the archive calls do what they can.
     async fn ask<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.check_shell()?;
@@ -156,11 +156,13 @@ impl DockerSandbox {
         let mounts = Some(&self.mounts);
         let found = resolve(&self.client, self.container(), mounts, path, Follow::Yes).await?;
         match found {
-            Found::Seen {
+            ResolvedPath::Seen {
                 real_path, stat, ..
             } if stat.kind == FileKind::Directory => Ok(Some(real_path)),
-            Found::Seen { .. } => Err(Error::new(ErrorKind::NotDirectory, "opening a directory")),
-            Found::Hidden(_) => Ok(None),
+            ResolvedPath::Seen { .. } => {
+                Err(Error::new(ErrorKind::NotDirectory, "opening a directory"))
+            }
+            ResolvedPath::Hidden(_) => Ok(None),
         }
     }
 
@@ -171,7 +173,7 @@ impl DockerSandbox {
         let mounts = Some(&self.mounts);
         let found = resolve(&self.client, self.container(), mounts, &parent, Follow::Yes).await?;
         match found {
-            Found::Seen { real_path, .. } if real_path == parent => Ok(()),
+            ResolvedPath::Seen { real_path, .. } if real_path == parent => Ok(()),
             _ => {
                 tracing::error!(path = %written, "a file was written where a directory became a link meanwhile");
                 let moved = "the directory became a link while the file was written";
@@ -268,7 +270,7 @@ impl Sandbox for DockerSandbox {
         let mounts = Some(&self.mounts);
         let found = resolve(&self.client, self.container(), mounts, path, follow).await?;
         match found {
-            Found::Seen {
+            ResolvedPath::Seen {
                 real_path,
                 stat,
                 target,
@@ -285,7 +287,7 @@ impl Sandbox for DockerSandbox {
                 links: None,
                 identity: None,
             }),
-            Found::Hidden(rest) => {
+            ResolvedPath::Hidden(rest) => {
                 let told = self.ask(self.commands.stat(&rest, follow)).await?;
                 Ok(Metadata {
                     path: path.clone(),

@@ -6,14 +6,14 @@ use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};
 use dray_sandbox_tree::TarEntries;
 
 use crate::client::Client;
-use crate::resolve::{Found, resolve};
+use crate::resolve::{ResolvedPath, resolve};
 
 /// Longest list of users or groups in bytes that is read.
-const LONGEST: usize = 1 << 20;
+const MAX_LIST_BYTES: usize = 1 << 20;
 
 /// The user as whom the container works.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct User {
+pub(crate) struct ContainerUser {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) home: SandboxPath,
@@ -24,7 +24,7 @@ pub(crate) async fn find(
     client: &Client,
     container: &str,
     known: &ContainerInspectResponse,
-) -> Result<User, Error> {
+) -> Result<ContainerUser, Error> {
     let configured = known
         .config
         .as_ref()
@@ -43,8 +43,8 @@ pub(crate) async fn find(
 async fn list(client: &Client, container: &str, path: &str) -> Result<String, Error> {
     let path = SandboxPath::new(path)?;
     let real_path = match resolve(client, container, None, &path, Follow::Yes).await {
-        Ok(Found::Seen { real_path, .. }) => real_path,
-        Ok(Found::Hidden(_)) => return Ok(String::new()),
+        Ok(ResolvedPath::Seen { real_path, .. }) => real_path,
+        Ok(ResolvedPath::Hidden(_)) => return Ok(String::new()),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
         Err(error) => return Err(error),
     };
@@ -56,7 +56,7 @@ async fn list(client: &Client, container: &str, path: &str) -> Result<String, Er
             while let Some(piece) = reader.piece().await? {
                 text.extend_from_slice(&piece);
                 // What was read so far is enough for most users; a longer list is not worth the memory.
-                if text.len() > LONGEST {
+                if text.len() > MAX_LIST_BYTES {
                     break;
                 }
             }
@@ -67,7 +67,7 @@ async fn list(client: &Client, container: &str, path: &str) -> Result<String, Er
 }
 
 /// Finds `USER[:GROUP]`, each a name or a number; an empty text means root.
-fn look_up(configured: &str, passwd: &str, groups: &str) -> Result<User, Error> {
+fn look_up(configured: &str, passwd: &str, groups: &str) -> Result<ContainerUser, Error> {
     let (user, group) = match configured.split_once(':') {
         Some((user, group)) => (user, Some(group)),
         None => (configured, None),
@@ -98,7 +98,7 @@ fn look_up(configured: &str, passwd: &str, groups: &str) -> Result<User, Error> 
             .or_else(|| gid_of(group, groups))
             .ok_or_else(|| unknown("the container's group is not in its list"))?,
     };
-    Ok(User {
+    Ok(ContainerUser {
         uid,
         gid,
         home: SandboxPath::new(home).unwrap_or_else(|_| SandboxPath::root()),
@@ -136,7 +136,7 @@ mod tests {
         ] {
             let home = SandboxPath::new(home).unwrap();
             let user = look_up(configured, PASSWD, GROUPS).unwrap();
-            assert_eq!(user, User { uid, gid, home }, "{configured}");
+            assert_eq!(user, ContainerUser { uid, gid, home }, "{configured}");
         }
         assert!(look_up("nobody", PASSWD, GROUPS).is_err());
         assert!(look_up("agent:nobody", PASSWD, GROUPS).is_err());

@@ -28,9 +28,9 @@ use crate::dial::{SshEndpoint, TlsEndpoint};
 use crate::fault;
 
 /// Bytes that are gathered before they are passed on.
-const PIECE: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 256 * 1024;
 /// Longest text of a refusal in bytes.
-const LONGEST_REFUSAL: usize = 64 * 1024;
+const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 
 /// The address on which the engine listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +46,12 @@ pub(crate) enum Endpoint {
 }
 
 /// A stream of any of these kinds.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait EngineStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> EngineStream for T {}
 
 /// Such a stream, in the form that hyper takes.
-pub(crate) type Io = TokioIo<Box<dyn Stream>>;
+pub(crate) type Io = TokioIo<Box<dyn EngineStream>>;
 
 impl Endpoint {
     /// Connects within the time limit.
@@ -61,7 +61,7 @@ impl Endpoint {
     )]
     pub(crate) async fn connect(&self, patience: Duration) -> io::Result<Io> {
         let connecting = async {
-            Ok::<Box<dyn Stream>, io::Error>(match self {
+            Ok::<Box<dyn EngineStream>, io::Error>(match self {
                 Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
                 Self::Tcp(address) => {
                     let stream = TcpStream::connect(address).await?;
@@ -97,19 +97,19 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(endpoint: &Endpoint, patience: Duration) -> Result<Self, Error> {
-        const DOING: &str = "connecting to the engine";
+        const ACTIVITY_NAME: &str = "connecting to the engine";
         let io = endpoint.connect(patience).await;
-        let io = io.map_err(|error| fault::broken(DOING, error))?;
+        let io = io.map_err(|error| fault::broken(ACTIVITY_NAME, error))?;
         let (sender, driver) = http1::handshake(io)
             .await
-            .map_err(|error| fault::broken(DOING, error))?;
+            .map_err(|error| fault::broken(ACTIVITY_NAME, error))?;
         Ok(Self {
             sender,
             driver: Some(Box::pin(driver)),
         })
     }
 
-    /// Sends a request and waits for the head of the answer. Polls the connection meanwhile, which has no task of its
+    /// Sends a request and waits for the head of the response. Polls the connection meanwhile, which has no task of its
     /// own.
     pub(crate) async fn send(
         &mut self,
@@ -157,19 +157,19 @@ fn drive(driver: &mut Option<Driver>, context: &mut Context<'_>) -> Poll<()> {
     }
 }
 
-/// An answer with its connection, which must live until the body was read.
-pub(crate) struct Reply {
-    /// Status code of the answer.
+/// A response with its connection, which must live until the body was read.
+pub(crate) struct EngineResponse {
+    /// Status code of the response.
     pub(crate) status: StatusCode,
-    /// Header fields of the answer.
+    /// Header fields of the response.
     pub(crate) headers: HeaderMap,
     body: Incoming,
     connection: Connection,
 }
 
-impl Reply {
-    pub(crate) fn new(connection: Connection, answer: Response<Incoming>) -> Self {
-        let (head, body) = answer.into_parts();
+impl EngineResponse {
+    pub(crate) fn new(connection: Connection, response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
         Self {
             status: head.status,
             headers: head.headers,
@@ -181,7 +181,7 @@ impl Reply {
     /// Reads the message of a refusal; text that is not JSON counts as the message.
     pub(crate) async fn message(self) -> Result<String, Error> {
         let (text, _) = self.text().await?;
-        Ok(serde_json::from_slice::<Message>(&text).map_or_else(
+        Ok(serde_json::from_slice::<RefusalBody>(&text).map_or_else(
             |_| String::from_utf8_lossy(&text).into_owned(),
             |message| message.message,
         ))
@@ -193,7 +193,7 @@ impl Reply {
         let mut reply = self;
         while let Some(piece) = poll_fn(|context| reply.poll_piece(context)).await {
             all.extend_from_slice(&piece?);
-            if all.len() > LONGEST_REFUSAL {
+            if all.len() > MAX_REFUSAL_BYTES {
                 return Err(Error::new(ErrorKind::Protocol, "an endless refusal"));
             }
         }
@@ -224,13 +224,13 @@ impl Reply {
                     };
                     driven = false;
                     if gathered.is_empty() {
-                        if data.len() >= PIECE {
+                        if data.len() >= CHUNK_BYTES {
                             return Poll::Ready(Some(Ok(data)));
                         }
-                        gathered.reserve(PIECE + data.len());
+                        gathered.reserve(CHUNK_BYTES + data.len());
                     }
                     gathered.extend_from_slice(&data);
-                    if gathered.len() >= PIECE {
+                    if gathered.len() >= CHUNK_BYTES {
                         return Poll::Ready(Some(Ok(gathered.freeze())));
                     }
                 }
@@ -255,7 +255,7 @@ impl Reply {
 
 /// The JSON of a refusal.
 #[derive(serde::Deserialize)]
-struct Message {
+struct RefusalBody {
     message: String,
 }
 

@@ -9,7 +9,7 @@ use dray_sandbox::{Body, Error, ErrorKind, Write};
 use futures_util::{StreamExt as _, stream};
 
 use crate::client::Client;
-use crate::user::User;
+use crate::user::ContainerUser;
 
 /// Uploads a new file. `now_s` becomes its time, in seconds since the epoch.
 ///
@@ -18,7 +18,7 @@ use crate::user::User;
 pub(crate) async fn write(
     client: &Client,
     container: &str,
-    user: &User,
+    user: &ContainerUser,
     now_s: u64,
     write: Write<'_>,
     body: Body,
@@ -57,7 +57,7 @@ pub(crate) async fn write(
     send(client, container, parent.as_bytes(), Body::new(pieces)).await
 }
 
-/// Uploads a tar. When its source fails, the tar is cut there and the engine's answer is still awaited, so that no
+/// Uploads a tar. When its source fails, the tar is cut there and the engine's response is still awaited, so that no
 /// file appears after the caller's next step.
 pub(crate) async fn send(
     client: &Client,

@@ -8,7 +8,7 @@ use dray_sandbox_hosted::HostedSandbox;
 use dray_types::Clock;
 
 use crate::config::{Config, ConfigError};
-use crate::control::Control;
+use crate::control::ControlClient;
 use crate::link::Link;
 use crate::process::Processes;
 
@@ -18,7 +18,7 @@ const BACKEND_NAME: &str = "e2b";
 /// The sandboxes of one account. Addresses are `e2b:SANDBOX`; the incarnation is the id and when it was started.
 #[derive(Debug)]
 pub struct E2bBackend {
-    control: Arc<Control>,
+    control: Arc<ControlClient>,
 }
 
 impl E2bBackend {
@@ -29,7 +29,7 @@ impl E2bBackend {
     /// When the configuration makes no sense. A missing key is an error of each sandbox.
     pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         Ok(Self {
-            control: Arc::new(Control::new(config, clock)?),
+            control: Arc::new(ControlClient::new(config, clock)?),
         })
     }
 }
@@ -42,7 +42,7 @@ impl Backend for E2bBackend {
 
     async fn resolve(&self, address: &Address) -> Result<Handle, Error> {
         let info = self.control.find(address).await?;
-        Ok(Control::handle(address, &info))
+        Ok(ControlClient::handle(address, &info))
     }
 
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Key of the account. Without one every sandbox is refused.
     pub api_key: Secret,
-    /// Token of the daemon in a sandbox, where the control API does not tell it. Default none.
+    /// Token of the daemon in a sandbox, where the control API does not report it. Default none.
     pub access_token: Secret,
     /// Domain of the provider. Default `e2b.app`.
     pub domain: String,
@@ -33,7 +33,7 @@ pub struct Config {
     pub connect_timeout: Period,
     /// Longest silence in the middle of a transfer or a command. Default `30s`.
     pub idle_timeout: Period,
-    /// Longest wait for an answer after the whole request left. Default `1m`.
+    /// Longest wait for a response after the whole request left. Default `1m`.
     pub answer_timeout: Period,
 }
 

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_flags_that_nobody_asked_for_are_refused() {
+    fn lengths_and_flags_that_were_not_requested_are_refused() {
         for head in [[0, 255, 255, 255, 255], [1, 0, 0, 0, 1], [4, 0, 0, 0, 1]] {
             let mut frames = Frames::default();
             frames.feed(&head);

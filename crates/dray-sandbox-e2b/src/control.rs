@@ -20,7 +20,7 @@ const LIFETIME_MARGIN: Duration = Duration::from_secs(30);
 /// A sandbox as the control API describes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Info {
+pub(crate) struct SandboxInfo {
     #[serde(rename = "sandboxID")]
     id: String,
     #[serde(deserialize_with = "time")]
@@ -43,7 +43,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Erro
     text.parse().map_err(D::Error::custom)
 }
 
-impl Info {
+impl SandboxInfo {
     /// Identity of this run of a sandbox.
     fn incarnation(&self) -> String {
         // The id stays when a sandbox is paused and resumed, but the start is another one then.
@@ -79,13 +79,13 @@ impl Info {
 
 /// The control API of one account.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlClient {
     pub(crate) client: HttpClient,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
 }
 
-impl Control {
+impl ControlClient {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
         let client = http_client(
@@ -102,10 +102,10 @@ impl Control {
     }
 
     /// Reads the current state of the sandbox with this address.
-    pub(crate) async fn find(&self, address: &Address) -> Result<Info, Error> {
+    pub(crate) async fn find(&self, address: &Address) -> Result<SandboxInfo, Error> {
         let id = checked(&address.name)?;
         let url = format!("{}/sandboxes/{id}", self.config.api());
-        let info: Info = self.ask(self.client.get(&url)).await?;
+        let info: SandboxInfo = self.ask(self.client.get(&url)).await?;
         // The API gives the id with or without the client's part behind the `-`.
         if info.id.split('-').next() != id.split('-').next() {
             return Err(Error::new(
@@ -117,7 +117,7 @@ impl Control {
     }
 
     /// The handle of what was found.
-    pub(crate) fn handle(address: &Address, info: &Info) -> Handle {
+    pub(crate) fn handle(address: &Address, info: &SandboxInfo) -> Handle {
         Handle {
             address: address.clone(),
             incarnation: info.incarnation(),
@@ -125,7 +125,7 @@ impl Control {
     }
 
     /// Reads the current state of this incarnation; another one is [`ErrorKind::SandboxGone`].
-    pub(crate) async fn same(&self, handle: &Handle) -> Result<Info, Error> {
+    pub(crate) async fn same(&self, handle: &Handle) -> Result<SandboxInfo, Error> {
         let info = self.find(&handle.address).await?;
         if info.incarnation() != handle.incarnation {
             let other = "another run of the sandbox has the name now";
@@ -151,9 +151,9 @@ impl Control {
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
             let seconds = asked.as_millis().div_ceil(1000);
             let request = self.client.post(&url).json(&json!({ "timeout": seconds }));
-            let answer = self.send(request).await;
+            let response = self.send(request).await;
             // A plan that allows no more refuses. The life is read again below and decides.
-            match answer {
+            match response {
                 Err(error) if error.kind() == ErrorKind::Protocol => {
                     tracing::debug!(%error, "the life of the sandbox was not extended");
                 }
@@ -172,8 +172,8 @@ impl Control {
         &self,
         request: RequestBuilder,
     ) -> Result<T, Error> {
-        let answer = self.send(request).await?;
-        answer.json().await.map_err(unanswered)
+        let response = self.send(request).await?;
+        response.json().await.map_err(unanswered)
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<dray_http::HttpResponse, Error> {
@@ -181,12 +181,12 @@ impl Control {
             return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
         }
         let request = request.header("x-api-key", self.config.api_key.expose());
-        let answer = request.send(&|_| {}).await.map_err(unanswered)?;
-        match answer.status() {
-            200..=299 => Ok(answer),
+        let response = request.send(&|_| {}).await.map_err(unanswered)?;
+        match response.status() {
+            200..=299 => Ok(response),
             // On this API nothing but the sandbox itself can be missing.
             404 | 410 => Err(Error::new(ErrorKind::SandboxGone, "no such sandbox")),
-            _ => Err(refused::<Refusal>(answer).await),
+            _ => Err(refused::<Refusal>(response).await),
         }
     }
 }
@@ -208,7 +208,7 @@ fn checked(name: &str) -> Result<&str, Error> {
 mod tests {
     use super::*;
 
-    fn info(version: &str) -> Info {
+    fn info(version: &str) -> SandboxInfo {
         serde_json::from_value(json!({
             "sandboxID": "i1",
             "startedAt": "2026-11-20T10:00:00.5Z",

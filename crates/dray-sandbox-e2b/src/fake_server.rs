@@ -22,13 +22,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The key that it takes.
-pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+pub const FAKE_API_KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 /// Life of a new sandbox, in milliseconds.
-const LIFE: u64 = 300_000;
+const LIFETIME_MS: u64 = 300_000;
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The next call whose path begins with this is refused: path, status, message.
     Refuse(&'static str, u16, &'static str),
     /// The next call of files is refused with 429 and this delay.
@@ -53,7 +53,7 @@ pub enum Fault {
 
 /// A sandbox of the fake server.
 #[derive(Clone, Debug)]
-struct Machine {
+struct FakeSandbox {
     root: PathBuf,
     token: String,
     started: u64,
@@ -64,18 +64,18 @@ struct Machine {
 }
 
 #[derive(Debug)]
-struct State {
-    machines: BTreeMap<String, Machine>,
-    faults: Vec<Fault>,
+struct FakeState {
+    machines: BTreeMap<String, FakeSandbox>,
+    faults: Vec<InjectedFault>,
     requests: Vec<String>,
     longest_life: u64,
     runs: u64,
     clock: Clock,
 }
 
-impl State {
+impl FakeState {
     /// Removes and returns the first fault that matches.
-    fn fault(&mut self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+    fn fault(&mut self, wanted: impl Fn(&InjectedFault) -> bool) -> Option<InjectedFault> {
         let at = self.faults.iter().position(wanted)?;
         Some(self.faults.remove(at))
     }
@@ -84,7 +84,7 @@ impl State {
 /// The fake control API, edge and daemons on one loopback port. They end when this is dropped.
 #[derive(Debug)]
 pub struct FakeE2b {
-    server: FakeServer<State>,
+    server: FakeServer<FakeState>,
 }
 
 impl FakeE2b {
@@ -94,7 +94,7 @@ impl FakeE2b {
     ///
     /// When no port can be bound.
     pub async fn start(clock: Clock) -> io::Result<Self> {
-        let state = State {
+        let state = FakeState {
             machines: BTreeMap::new(),
             faults: Vec::new(),
             requests: Vec::new(),
@@ -116,7 +116,7 @@ impl FakeE2b {
 
     /// The key that it takes.
     pub fn key(&self) -> Secret {
-        Secret::new(KEY)
+        Secret::new(FAKE_API_KEY)
     }
 
     /// Starts a sandbox in an existing directory, in the place of one of the same id.
@@ -129,11 +129,11 @@ impl FakeE2b {
         let mut state = self.server.shared().lock();
         state.runs += 1;
         let started = state.clock.now_ms();
-        let machine = Machine {
+        let machine = FakeSandbox {
             root: root.to_owned(),
             token: format!("token-of-run-{}", state.runs),
             started,
-            end: started + LIFE,
+            end: started + LIFETIME_MS,
             state: "running",
             version,
             run: state.runs,
@@ -177,12 +177,12 @@ impl FakeE2b {
     }
 
     /// Injects a fault, which happens once.
-    pub fn script(&self, fault: Fault) {
+    pub fn script(&self, fault: InjectedFault) {
         self.server.shared().lock().faults.push(fault);
     }
 
     /// Faults that are still to happen.
-    pub fn faults(&self) -> Vec<Fault> {
+    pub fn faults(&self) -> Vec<InjectedFault> {
         self.server.shared().lock().faults.clone()
     }
 
@@ -202,7 +202,7 @@ fn refuse(status: u16, message: &str) -> Reply {
 }
 
 async fn answer(
-    shared: Arc<SharedState<State>>,
+    shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.path.clone();
@@ -213,17 +213,17 @@ async fn answer(
         let line = format!("{} {path} {range}", request.method);
         state.requests.push(line.trim_end().to_owned());
         state.fault(|fault| match fault {
-            Fault::Refuse(begin, ..) => path.starts_with(begin),
-            Fault::RateLimit(_) => path == "/files",
+            InjectedFault::Refuse(begin, ..) => path.starts_with(begin),
+            InjectedFault::RateLimit(_) => path == "/files",
             _ => false,
         })
     };
     match fault {
-        Some(Fault::Refuse(_, status, message)) => {
+        Some(InjectedFault::Refuse(_, status, message)) => {
             request.into_reader().digest().await?;
             return Ok(refuse(status, message));
         }
-        Some(Fault::RateLimit(delay)) => {
+        Some(InjectedFault::RateLimit(delay)) => {
             request.into_reader().digest().await?;
             let refusal = refuse(429, "Rate limit exceeded");
             let seconds = delay.as_secs().to_string();
@@ -238,11 +238,11 @@ async fn answer(
 }
 
 async fn control(
-    shared: &SharedState<State>,
+    shared: &SharedState<FakeState>,
     rest: String,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
-    if request.header("x-api-key") != Some(KEY) {
+    if request.header("x-api-key") != Some(FAKE_API_KEY) {
         request.into_reader().digest().await?;
         return Ok(refuse(401, "Invalid API key"));
     }
@@ -283,7 +283,7 @@ async fn control(
     }
 }
 
-fn described(id: &str, machine: &Machine, domain: &Value) -> Value {
+fn described(id: &str, machine: &FakeSandbox, domain: &Value) -> Value {
     json!({
         "sandboxID": id,
         "clientID": "fake",
@@ -311,7 +311,7 @@ fn time(milliseconds: u64, more: u64) -> String {
 
 /// The edge before the daemons: it finds the sandbox, and the daemon checks the token.
 async fn edge(
-    shared: &Arc<SharedState<State>>,
+    shared: &Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let id = request.header("e2b-sandbox-id").unwrap_or_default();

@@ -5,7 +5,7 @@ use dray_sandbox_hosted::{kind_of_status, kind_of_words};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A refusal in an answer or at the end of a stream. The code is a number of HTTP or a word of Connect.
+/// A refusal in a response or at the end of a stream. The code is a number of HTTP or a word of Connect.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Refusal {

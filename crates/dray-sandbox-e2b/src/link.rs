@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
-use crate::control::{Control, Info};
+use crate::control::{ControlClient, SandboxInfo};
 use crate::fault::Refusal;
 use crate::process::Processes;
 
@@ -26,7 +26,7 @@ const PLAIN_UPLOADS: [u64; 3] = [0, 5, 7];
 /// The daemon of one incarnation.
 #[derive(Debug)]
 pub(crate) struct Link {
-    control: Arc<Control>,
+    control: Arc<ControlClient>,
     handle: Handle,
     /// Whether a file can be the body of a request.
     plain_uploads: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(control: Arc<Control>, handle: Handle, info: &Info) -> Self {
+    pub(crate) fn new(control: Arc<ControlClient>, handle: Handle, info: &SandboxInfo) -> Self {
         let config = &control.config;
         let domain = info.domain().unwrap_or(&config.domain);
         let name = &handle.address.name;

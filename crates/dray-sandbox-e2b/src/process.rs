@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dray_http::HttpResponse;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, StderrTail};
+use dray_sandbox_exec::{Arguments, Channel, CommandExit, Exec, RunningCommand, StderrTail};
 use dray_sandbox_hosted::{Provider as _, Refusal as _, unanswered};
 use futures_util::stream;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use crate::link::Link;
 /// Seconds after which the daemon says that a silent command still runs.
 const KEEPALIVE_SECONDS: &str = "10";
 /// Most bytes of one argument.
-const LONGEST_ARGUMENTS: usize = 131_071;
+const MAX_ARGUMENT_BYTES: usize = 131_071;
 
 /// Runs commands by the daemon. They have no stdin: nothing that we run needs one.
 #[derive(Clone, Debug)]
@@ -39,34 +39,34 @@ impl Processes {
 /// One message of the daemon.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Message {
-    event: Event,
+struct ProcessMessage {
+    event: ProcessEvent,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Event {
-    start: Option<Started>,
-    data: Option<Data>,
-    end: Option<Ended>,
+struct ProcessEvent {
+    start: Option<StartedEvent>,
+    data: Option<DataEvent>,
+    end: Option<EndEvent>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Started {
+struct StartedEvent {
     pid: u32,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Data {
+struct DataEvent {
     stdout: String,
     stderr: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Ended {
+struct EndEvent {
     exit_code: i32,
     status: String,
     error: String,
@@ -75,7 +75,7 @@ struct Ended {
 /// How a stream ended.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Trailer {
+struct StreamTrailer {
     error: Option<Refusal>,
 }
 
@@ -88,12 +88,12 @@ impl Exec for Processes {
             binary_input: false,
             input: false,
             input_end: false,
-            longest_arguments: LONGEST_ARGUMENTS,
+            longest_arguments: MAX_ARGUMENT_BYTES,
             longest_output: None,
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let start = start(argv)?;
         let request = self
             .link
@@ -104,13 +104,13 @@ impl Exec for Processes {
                 "application/connect+json",
                 envelope(0, start.to_string().as_bytes()),
             );
-        let answer = self.link.send(request).await?;
+        let response = self.link.send(request).await?;
         let (told, ended) = oneshot::channel();
-        let mut output = Output {
-            answer,
+        let mut output = ProcessOutput {
+            response,
             frames: Frames::default(),
             stderr: StderrTail::default(),
-            process: Process {
+            process: RunningProcess {
                 link: Arc::clone(&self.link),
                 pid: None,
             },
@@ -136,7 +136,7 @@ impl Exec for Processes {
             }
         });
         let first = stream::iter(first.filter(|piece| !piece.is_empty()).map(Ok));
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: Body::new(futures_util::StreamExt::chain(first, rest)),
             end: Box::pin(async {
                 ended.await.map_err(|_| {
@@ -158,7 +158,7 @@ fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
     if words
         .iter()
         .map(String::len)
-        .any(|length| length > LONGEST_ARGUMENTS)
+        .any(|length| length > MAX_ARGUMENT_BYTES)
     {
         return Err(Error::new(
             ErrorKind::ToolMissing,
@@ -180,12 +180,12 @@ fn start(argv: Vec<Vec<u8>>) -> Result<Value, Error> {
 
 /// A running command. It is killed when its output is dropped before its end.
 #[derive(Debug)]
-struct Process {
+struct RunningProcess {
     link: Arc<Link>,
     pid: Option<u32>,
 }
 
-impl Drop for Process {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let (Some(pid), Ok(runtime)) = (self.pid.take(), tokio::runtime::Handle::try_current())
         else {
@@ -206,15 +206,15 @@ impl Drop for Process {
 }
 
 /// The output stream of a command.
-struct Output {
-    answer: HttpResponse,
+struct ProcessOutput {
+    response: HttpResponse,
     frames: Frames,
     stderr: StderrTail,
-    process: Process,
-    told: Option<oneshot::Sender<Exit>>,
+    process: RunningProcess,
+    told: Option<oneshot::Sender<CommandExit>>,
 }
 
-impl Output {
+impl ProcessOutput {
     /// The next bytes of stdout, which may be none; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
@@ -225,7 +225,7 @@ impl Output {
                 };
             }
             // Without an end-of-stream message the end of the body is a cut (Connect protocol).
-            let Some(piece) = self.answer.chunk().await.map_err(unanswered)? else {
+            let Some(piece) = self.response.chunk().await.map_err(unanswered)? else {
                 let context = "the output ended in the middle";
                 return Err(Error::new(ErrorKind::Unavailable, context));
             };
@@ -234,7 +234,7 @@ impl Output {
     }
 
     fn take(&mut self, message: &[u8]) -> Result<Option<Bytes>, Error> {
-        let event = parsed::<Message>(message)?.event;
+        let event = parsed::<ProcessMessage>(message)?.event;
         if let Some(started) = event.start {
             self.process.pid = Some(started.pid);
         }
@@ -255,7 +255,7 @@ impl Output {
     }
 
     fn end(&mut self, trailer: &[u8]) -> Result<Option<Bytes>, Error> {
-        let trailer: Trailer = parsed(trailer)?;
+        let trailer: StreamTrailer = parsed(trailer)?;
         match trailer.error {
             Some(refusal) => Err(refusal.into_error(200)),
             None if self.told.is_some() => {
@@ -267,8 +267,8 @@ impl Output {
     }
 }
 
-impl Ended {
-    fn into_exit(self, mut stderr: String) -> Exit {
+impl EndEvent {
+    fn into_exit(self, mut stderr: String) -> CommandExit {
         if !self.error.is_empty() {
             stderr.push('\n');
             stderr.push_str(&self.error);
@@ -276,7 +276,7 @@ impl Ended {
         // A killed command has the signal in words and no exit code, or -1; 137 is what a shell gives for it.
         let killed = self.exit_code < 0 || self.status.starts_with("signal:");
         let status = if killed { 137 } else { self.exit_code };
-        Exit { status, stderr }
+        CommandExit { status, stderr }
     }
 }
 

@@ -14,26 +14,26 @@ use crate::fake_server::FakeE2b;
 use crate::{Config, E2bBackend};
 
 /// The sandbox of most tests.
-const ID: &str = "i3xy8zq0";
+const SANDBOX_ID: &str = "i3xy8zq0";
 
 /// A fake server with one sandbox.
 #[derive(Debug)]
-struct World {
+struct E2bFixture {
     fake_server: FakeE2b,
     folder: TempDir,
     clock: Clock,
 }
 
-impl World {
+impl E2bFixture {
     async fn new() -> Self {
         let clock = Clock::manual(1_795_000_000_000);
-        let world = Self {
+        let fixture = Self {
             fake_server: FakeE2b::start(clock.clone()).await.unwrap(),
             folder: TempDir::new().unwrap(),
             clock,
         };
-        world.fake_server.run(ID, world.folder.path());
-        world
+        fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
+        fixture
     }
 
     fn config(&self) -> Config {
@@ -62,5 +62,5 @@ impl World {
 }
 
 fn address() -> Address {
-    format!("e2b:{ID}").parse().unwrap()
+    format!("e2b:{SANDBOX_ID}").parse().unwrap()
 }

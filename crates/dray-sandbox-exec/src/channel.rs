@@ -55,7 +55,7 @@ impl Channel {
 
 /// The end of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exit {
+pub struct CommandExit {
     /// Exit status; 128 + n when killed by signal n.
     pub status: i32,
     /// At most the last 4 KiB of stderr, lossily decoded; for the operator and for mapping to an error kind.
@@ -64,14 +64,14 @@ pub struct Exit {
 
 /// A command that is running. Read `stdout` to its end, then await `end`. Dropping either ends the remote process
 /// group.
-pub struct Running {
+pub struct RunningCommand {
     /// Output of the command. A channel that breaks is an error, never a clean end.
     pub stdout: Body,
     /// Result of the command; resolves after `stdout` was read to its end.
-    pub end: BoxFuture<'static, Result<Exit, Error>>,
+    pub end: BoxFuture<'static, Result<CommandExit, Error>>,
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Running")
     }
@@ -85,7 +85,7 @@ pub trait Exec: Debug + Send + Sync {
 
     /// Starts `argv` (the first is searched in `PATH`), feeds it `stdin` and then, where the channel can, signals its
     /// end. For [`Arguments::Shell`] channels the implementation quotes `argv` with [`super::quote`].
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error>;
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error>;
 
     /// Checks whether a command could be started now, before a running shell is used. Waits for what must come
     /// before. A command that is started needs no such check, since it fails by itself.
@@ -110,7 +110,7 @@ impl<T: Exec + ?Sized> Exec for std::sync::Arc<T> {
         self.as_ref().channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.as_ref().run(argv, stdin).await
     }
 

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{Arguments, Channel, Exec};
 use super::local::LocalExec;
-use super::sandbox::{ExecSandbox, Guard, Guarded};
+use super::sandbox::{ExecSandbox, GuardedExec, IncarnationGuard};
 
 /// Longest identity of an incarnation in bytes.
-const LONGEST_INCARNATION: usize = 1024;
+const MAX_INCARNATION_BYTES: usize = 1024;
 
 /// One sandbox of the `exec` backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -151,7 +151,7 @@ impl Backend for CommandBackend {
         Ok(if config.incarnation.is_empty() {
             Arc::new(ExecSandbox::new(handle.clone(), exec))
         } else {
-            let exec = Guarded::new(exec, Arc::new(guard));
+            let exec = GuardedExec::new(exec, Arc::new(guard));
             Arc::new(ExecSandbox::new(handle.clone(), exec))
         })
     }
@@ -165,7 +165,7 @@ struct SameIncarnation {
 }
 
 #[async_trait]
-impl Guard for SameIncarnation {
+impl IncarnationGuard for SameIncarnation {
     async fn check(&self) -> Result<(), Error> {
         if incarnation(&self.config).await? == self.incarnation {
             Ok(())
@@ -192,7 +192,7 @@ async fn incarnation(config: &CommandConfig) -> Result<String, Error> {
         let context = "the incarnation cannot be asked";
         Error::new(ErrorKind::Unavailable, context).caused_by(error)
     })?;
-    let said = running.stdout.read_all(LONGEST_INCARNATION).await?;
+    let said = running.stdout.read_all(MAX_INCARNATION_BYTES).await?;
     let exit = running.end.await?;
     let said = String::from_utf8_lossy(&said).trim().to_owned();
     if exit.status != 0 || said.is_empty() {

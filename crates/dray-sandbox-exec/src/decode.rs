@@ -18,12 +18,12 @@ fn corrupted(why: &str) -> Error {
 /// Decodes lines of base64, or hexadecimal digits with any white space between them. Anything else is damage: tools
 /// that skip unknown characters would hide it.
 #[derive(Debug)]
-pub(super) struct Decoder {
+pub(super) struct TextDecoder {
     hex: bool,
     digits: Vec<u8>,
 }
 
-impl Decoder {
+impl TextDecoder {
     /// Makes a decoder by the name of the encoder that the script found.
     pub(super) fn new(how: &str) -> Result<Self, Error> {
         let hex = match how {
@@ -89,12 +89,12 @@ impl Decoder {
 
 /// Expands gzip, up to a number of bytes (sandbox-transfer 11.6).
 #[derive(Debug)]
-pub(super) struct Expander {
+pub(super) struct GzipExpander {
     gzip: GzDecoder<Vec<u8>>,
     left: u64,
 }
 
-impl Expander {
+impl GzipExpander {
     /// Expands at most `most` bytes and fails beyond them.
     pub(super) fn new(most: u64) -> Self {
         Self {

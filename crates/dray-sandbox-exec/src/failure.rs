@@ -2,7 +2,7 @@
 
 use dray_sandbox::error::{Error, ErrorKind};
 
-use super::channel::Exit;
+use super::channel::CommandExit;
 
 /// Texts of `strerror` with glibc and with musl, and those of shells in their place. Compared in lower case with the
 /// end of a line, because a line may begin with a name that a user chose.
@@ -79,12 +79,12 @@ pub fn kind_of_text(text: &str) -> Option<ErrorKind> {
     })
 }
 
-/// The error for a command that ended without an answer. `begun` is whether it had begun one.
-pub(super) fn unanswered(exit: &Exit, noise: &[u8], begun: bool) -> Error {
+/// The error for a command that ended without a response. `begun` is whether it had begun one.
+pub(super) fn unanswered(exit: &CommandExit, noise: &[u8], begun: bool) -> Error {
     let noise = String::from_utf8_lossy(noise);
     let said = format!("{}\n{}", noise, exit.stderr);
     let kind = match (begun, exit.status) {
-        // An answer that began and has no end is short, however the command ended.
+        // A response that began and has no end is short, however the command ended.
         (true, _) => ErrorKind::Truncated,
         (false, 126 | 127) => ErrorKind::ToolMissing,
         (false, 0) => ErrorKind::Protocol,
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_status_without_an_answer_has_a_kind() {
-        let exit = |status, stderr: &str| Exit {
+        let exit = |status, stderr: &str| CommandExit {
             status,
             stderr: stderr.to_owned(),
         };

@@ -14,9 +14,9 @@ use tokio::sync::OnceCell;
 
 use super::channel::{Channel, Exec};
 use super::list::LIST_SCRIPT;
-use super::metadata::{Facts, is_pseudo, keeps_times, state_of};
-use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, one_line};
-use super::standing::{Repeat, Standing};
+use super::metadata::{PathFacts, is_pseudo, keeps_times, state_of};
+use super::persistent_shell::{PersistentShell, RetrySafety};
+use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, one_line};
 
 const STAT_SCRIPT: &str = include_str!("script/stat.sh");
 const STATE_SCRIPT: &str = include_str!("script/state.sh");
@@ -34,7 +34,7 @@ pub struct ExecFiles<E> {
     pub(super) exec: Arc<E>,
     pub(super) tools: Arc<OnceCell<Vec<String>>>,
     /// A shell that stays open, where starting commands is slow.
-    standing: Option<Arc<Standing>>,
+    persistent_shell: Option<Arc<PersistentShell>>,
 }
 
 impl<E> Clone for ExecFiles<E> {
@@ -42,7 +42,7 @@ impl<E> Clone for ExecFiles<E> {
         Self {
             exec: Arc::clone(&self.exec),
             tools: Arc::clone(&self.tools),
-            standing: self.standing.clone(),
+            persistent_shell: self.persistent_shell.clone(),
         }
     }
 }
@@ -53,7 +53,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Self {
             exec: Arc::new(exec),
             tools: Arc::new(OnceCell::new()),
-            standing: None,
+            persistent_shell: None,
         }
     }
 
@@ -61,8 +61,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
     /// both directions; others may hold back the output of a shell until it ends. The shell ends after 20 s without a
     /// request, or with the last clone of this.
     #[must_use]
-    pub fn with_standing_shell(mut self) -> Self {
-        self.standing = Some(Arc::new(Standing::new()));
+    pub fn with_persistent_shell(mut self) -> Self {
+        self.persistent_shell = Some(Arc::new(PersistentShell::new()));
         self
     }
 
@@ -88,10 +88,10 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 
     /// The shell that stays open, where long output of a script may come through it.
-    pub(super) fn lends(&self) -> Option<&Arc<Standing>> {
+    pub(super) fn lends(&self) -> Option<&Arc<PersistentShell>> {
         let channel = self.exec.channel();
         let streams = talks(channel) && channel.longest_output.is_none();
-        self.standing.as_ref().filter(|_| streams)
+        self.persistent_shell.as_ref().filter(|_| streams)
     }
 
     pub(super) async fn ask(
@@ -100,7 +100,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         arguments: &[&[u8]],
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
-        let reply = self.ask_up_to(LONGEST_ANSWER, script, arguments, stdin);
+        let reply = self.ask_up_to(MAX_RESPONSE_BYTES, script, arguments, stdin);
         let reply = reply.await?;
         if reply.cut {
             return Err(Error::new(ErrorKind::Protocol, "an answer without an end"));
@@ -108,7 +108,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         Ok(reply)
     }
 
-    /// Runs a script whose answer may be cut at `limit` bytes.
+    /// Runs a script whose response may be cut at `limit` bytes.
     pub(super) async fn ask_up_to(
         &self,
         limit: usize,
@@ -117,11 +117,13 @@ impl<E: Exec + 'static> ExecFiles<E> {
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
         let exec = self.exec.as_ref();
-        match (&self.standing, stdin) {
+        match (&self.persistent_shell, stdin) {
             // Input would be read by the shell itself; only `ask_with_input` knows how to lend it.
-            (Some(standing), None) if talks(exec.channel()) => {
+            (Some(persistent_shell), None) if talks(exec.channel()) => {
                 let repeat = repeat(script);
-                standing.ask(exec, script, arguments, limit, repeat).await
+                persistent_shell
+                    .ask(exec, script, arguments, limit, repeat)
+                    .await
             }
             (_, stdin) => Reply::ask(exec, script, arguments, stdin, limit).await,
         }
@@ -144,8 +146,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         reply.check(spoken)?;
         let said = reply.text(spoken);
         let facts = match spoken {
-            "ls" => Facts::of_ls(&said),
-            _ => Facts::of_stat(&said),
+            "ls" => PathFacts::of_ls(&said),
+            _ => PathFacts::of_stat(&said),
         };
         let facts = facts
             .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("not a description: {said}")))?;
@@ -185,8 +187,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ) -> Result<BoxFuture<'static, Result<Fingerprint, Error>>, Error> {
         let (exec, nonce) = (self.exec.as_ref(), Nonce::new());
         let arguments = [path.as_bytes()];
-        let running = if let Some(standing) = self.lends() {
-            standing
+        let running = if let Some(persistent_shell) = self.lends() {
+            persistent_shell
                 .run(exec, DIGEST_SCRIPT, &nonce, &arguments)
                 .await?
         } else {
@@ -195,7 +197,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             exec.run(argv, None).await?
         };
         Ok(async move {
-            let reply = Reply::collect(running, &nonce, LONGEST_ANSWER).await?;
+            let reply = Reply::collect(running, &nonce, MAX_RESPONSE_BYTES).await?;
             fingerprint_of(&reply)
         }
         .boxed())
@@ -241,12 +243,12 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Whether a script may be run again when its answer was lost. Only a rename differs when it is done twice.
-fn repeat(script: &'static str) -> Repeat {
+/// Whether a script may be run again when its response was lost. Only a rename differs when it is done twice.
+fn repeat(script: &'static str) -> RetrySafety {
     match script {
-        RENAME_SCRIPT => Repeat::Never,
-        STAT_SCRIPT | STATE_SCRIPT | DIGEST_SCRIPT | LIST_SCRIPT => Repeat::Harmless,
-        _ => Repeat::Idempotent,
+        RENAME_SCRIPT => RetrySafety::Never,
+        STAT_SCRIPT | STATE_SCRIPT | DIGEST_SCRIPT | LIST_SCRIPT => RetrySafety::Harmless,
+        _ => RetrySafety::Idempotent,
     }
 }
 
@@ -285,7 +287,7 @@ fn fingerprint_of(reply: &Reply) -> Result<Fingerprint, Error> {
 fn described(
     path: &SandboxPath,
     follow: Follow,
-    facts: &Facts,
+    facts: &PathFacts,
     reply: &Reply,
 ) -> Result<Metadata, Error> {
     let link = follow == Follow::No && facts.kind() == FileKind::Symlink;

@@ -23,12 +23,12 @@ const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// Records whether the source of an input failed, so that its error is reported and not that of a command cut short.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(super) struct WatchedInput {
     failure: Mutex<Option<Error>>,
     failed: Notify,
 }
 
-impl Input {
+impl WatchedInput {
     /// Wraps a body so that its failure is recorded.
     pub(super) fn watch(body: Body) -> (Arc<Self>, Body) {
         let input = Arc::new(Self::default());
@@ -53,14 +53,14 @@ impl Input {
         &self,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let answer = tokio::select! {
+        let response = tokio::select! {
             () = self.failed.notified() => Err(Error::new(ErrorKind::Unavailable, "the source failed")),
-            answer = asked => answer,
+            response = asked => response,
         };
-        // Both branches look: the answer may have been ready when the source failed.
+        // Both branches look: the response may have been ready when the source failed.
         match self.slot().take() {
             Some(failure) => Err(failure),
-            None => answer,
+            None => response,
         }
     }
 
@@ -217,19 +217,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_that_fails_is_the_error_that_is_told() {
+    async fn a_source_that_fails_is_the_error_that_is_reported() {
         let broken = Body::new(stream::iter([Err(Error::new(
             ErrorKind::RateLimited,
             "wait",
         ))]));
-        let (input, mut body) = Input::watch(broken);
-        let answer = async {
+        let (input, mut body) = WatchedInput::watch(broken);
+        let response = async {
             while let Some(piece) = body.next().await {
                 piece?;
             }
             Ok(())
         };
-        let error = input.guard(answer).await.unwrap_err();
+        let error = input.guard(response).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::RateLimited);
         assert_eq!(error.context(), "wait");
     }

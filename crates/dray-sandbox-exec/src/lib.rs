@@ -26,13 +26,13 @@ mod input;
 mod list;
 mod local;
 mod metadata;
+mod persistent_shell;
 mod pipes;
 mod probe;
 mod read;
 mod reply;
 mod sandbox;
 mod spelled;
-mod standing;
 mod stream;
 mod supervisor;
 mod tail;
@@ -42,12 +42,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{Arguments, Channel, Exec, Exit, Running};
+pub use channel::{Arguments, Channel, CommandExit, Exec, RunningCommand};
 pub use command::{ChannelConfig, CommandBackend, CommandConfig};
 pub use failure::kind_of_text;
 pub use files::ExecFiles;
 pub use local::{Failure, LocalExec, SEARCH_PATH};
-pub use sandbox::{ExecSandbox, Guard, Guarded};
+pub use sandbox::{ExecSandbox, GuardedExec, IncarnationGuard};
 pub use spelled::spelled;
 pub use supervisor::{
     CommandControl, CommandState, KillGuard, MARK_VARIABLE, SupervisedCommand, Supervisor, new_mark,

@@ -6,7 +6,7 @@ use dray_sandbox::path::SandboxPath;
 
 use super::channel::Exec;
 use super::files::ExecFiles;
-use super::metadata::Facts;
+use super::metadata::PathFacts;
 use super::reply::one_line;
 
 pub(super) const LIST_SCRIPT: &str = include_str!("script/list.sh");
@@ -67,7 +67,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
 fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
     let mut entries: Vec<Entry> = Vec::new();
-    let mut facts: Option<Facts> = None;
+    let mut facts: Option<PathFacts> = None;
     let mut link: Option<SandboxPath> = None;
     for (tag, value) in records {
         let value = one_line(value);
@@ -77,13 +77,13 @@ fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
                 let slash = value.iter().position(|byte| *byte == b'/');
                 let (said, path) = value.split_at(slash.unwrap_or(value.len()));
                 let said = String::from_utf8_lossy(said);
-                let (Some(facts), Ok(path)) = (Facts::of_entry(&said), SandboxPath::new(path))
+                let (Some(facts), Ok(path)) = (PathFacts::of_entry(&said), SandboxPath::new(path))
                 else {
                     return Err(Error::new(ErrorKind::Protocol, "not an entry"));
                 };
                 entries.push(entry(path, &facts));
             }
-            "f" => facts = Facts::of_ls(&String::from_utf8_lossy(value)),
+            "f" => facts = PathFacts::of_ls(&String::from_utf8_lossy(value)),
             "p" => {
                 if let (Some(facts), Ok(path)) = (facts.take(), SandboxPath::new(value)) {
                     entries.push(entry(path, &facts));
@@ -104,7 +104,7 @@ fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {
     Ok(entries)
 }
 
-fn entry(path: SandboxPath, facts: &Facts) -> Entry {
+fn entry(path: SandboxPath, facts: &PathFacts) -> Entry {
     Entry {
         path,
         kind: facts.kind(),

@@ -18,8 +18,8 @@ use futures_util::stream;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::channel::{Arguments, Channel, Exec, Exit, Running};
-use super::pipes::{Group, Killer, Pipes};
+use super::channel::{Arguments, Channel, CommandExit, Exec, RunningCommand};
+use super::pipes::{GroupKiller, ProcessGroup, ProcessPipes};
 
 /// Directories in which programs are searched unless the environment of the command sets others.
 pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -29,7 +29,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 const STDERR_LINGER: Duration = Duration::from_secs(1);
 
 /// Recognizes failures of the way of running commands itself, as opposed to those of the command.
-pub type Failure = fn(&Exit) -> Option<Error>;
+pub type Failure = fn(&CommandExit) -> Option<Error>;
 
 /// Runs `PREFIX… ARGV…` in a process group of its own, which is killed when its result is not needed any more. The
 /// command gets only the environment that is set here, so that no variable of this service reaches a sandbox.
@@ -113,7 +113,7 @@ impl LocalExec {
             .envs(&self.environment)
             // A group of its own can be killed with all that the command started (sandbox-transfer 1.6).
             .process_group(0)
-            // Only the leader; `Killer` covers the rest of the group.
+            // Only the leader; `GroupKiller` covers the rest of the group.
             .kill_on_drop(true)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -130,7 +130,7 @@ impl Exec for LocalExec {
         self.channel
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let mut command = self.command(argv)?;
         let stdin = stdin.filter(|_| self.channel.input);
         command.stdin(match stdin {
@@ -138,16 +138,16 @@ impl Exec for LocalExec {
             None => Stdio::null(),
         });
         let mut child = command.spawn().map_err(|error| self.not_started(error))?;
-        let group = Arc::new(Group::of(&child));
-        let killer = Killer::new(Arc::clone(&group));
-        let pipes = Pipes::start(&mut child, stdin, self.channel.input_end, &group);
+        let group = Arc::new(ProcessGroup::of(&child));
+        let killer = GroupKiller::new(Arc::clone(&group));
+        let pipes = ProcessPipes::start(&mut child, stdin, self.channel.input_end, &group);
         let stdout = child
             .stdout
             .take()
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "no stdout"))?;
         let failure = self.failure;
-        Ok(Running {
-            stdout: output(stdout, Killer::new(group), self.channel.longest_output),
+        Ok(RunningCommand {
+            stdout: output(stdout, GroupKiller::new(group), self.channel.longest_output),
             end: Box::pin(ended(child, killer, pipes, failure)),
         })
     }
@@ -168,7 +168,7 @@ impl LocalExec {
 }
 
 /// Output up to its end, or up to the limit of the channel.
-fn output(stdout: ChildStdout, killer: Killer, longest: Option<usize>) -> Body {
+fn output(stdout: ChildStdout, killer: GroupKiller, longest: Option<usize>) -> Body {
     let state = (stdout, killer, BytesMut::new(), longest);
     Body::new(stream::try_unfold(
         state,
@@ -199,10 +199,10 @@ fn output(stdout: ChildStdout, killer: Killer, longest: Option<usize>) -> Body {
 
 async fn ended(
     mut child: Child,
-    mut killer: Killer,
-    mut pipes: Pipes,
+    mut killer: GroupKiller,
+    mut pipes: ProcessPipes,
     failure: Option<Failure>,
-) -> Result<Exit, Error> {
+) -> Result<CommandExit, Error> {
     let status = child.wait().await;
     // From here on the number may belong to another group, so no killer may use it.
     killer.group().reaped();
@@ -215,7 +215,7 @@ async fn ended(
     if let Some(error) = pipes.source_failure() {
         return Err(error);
     }
-    let exit = Exit {
+    let exit = CommandExit {
         status: status_of(status),
         stderr,
     };

@@ -34,7 +34,7 @@ const PSEUDO_FILE_SYSTEMS: &[u32] = &[
 
 /// Facts about one path, as a tool printed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct PathFacts {
     /// Type and permission bits of `st_mode`.
     pub(super) st_mode: u32,
     pub(super) size: u64,
@@ -45,7 +45,7 @@ pub(super) struct Facts {
     pub(super) identity: Option<(u64, u64)>,
 }
 
-impl Facts {
+impl PathFacts {
     pub(super) fn kind(&self) -> FileKind {
         FileKind::from_st_mode(self.st_mode)
     }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn stat_of_gnu_and_of_busybox_is_read() {
         let gnu = "81a4 10 1000000000 1000 100 2 65024 77 2001-09-09 01:46:40.500000000 +0000";
-        let facts = Facts::of_stat(gnu).unwrap();
+        let facts = PathFacts::of_stat(gnu).unwrap();
         assert_eq!(facts.kind(), FileKind::File);
         assert_eq!(
             (facts.mode(), facts.size, facts.links),
@@ -200,8 +200,11 @@ mod tests {
         assert_eq!(facts.identity, Some((65024, 77)));
         assert_eq!(facts.mtime_ns, Some(1_000_000_000_500_000_000));
         let old = "41ed 0 -5 0 0 1 1 2 1969-12-31 23:59:55";
-        assert_eq!(Facts::of_stat(old).unwrap().mtime_ns, Some(-5_000_000_000));
-        assert_eq!(Facts::of_stat("stat: no such"), None);
+        assert_eq!(
+            PathFacts::of_stat(old).unwrap().mtime_ns,
+            Some(-5_000_000_000)
+        );
+        assert_eq!(PathFacts::of_stat("stat: no such"), None);
     }
 
     #[test]
@@ -233,7 +236,7 @@ mod tests {
                 1,
             ),
         ] {
-            let facts = Facts::of_ls(line).unwrap();
+            let facts = PathFacts::of_ls(line).unwrap();
             assert_eq!(
                 (facts.kind(), facts.mode(), facts.size),
                 (kind, mode, size),
@@ -241,7 +244,7 @@ mod tests {
             );
             assert_eq!(facts.mtime_ns, None);
         }
-        assert_eq!(Facts::of_ls("ls: /a: No such file or directory"), None);
+        assert_eq!(PathFacts::of_ls("ls: /a: No such file or directory"), None);
     }
 
     #[test]

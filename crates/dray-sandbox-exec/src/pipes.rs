@@ -16,13 +16,13 @@ const STDERR_TAIL_BYTES: usize = 4096;
 
 /// The process group of a command.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     leader: Option<Pid>,
     /// Whether the leader was waited for; its number may mean another group then.
     reaped: AtomicBool,
 }
 
-impl Group {
+impl ProcessGroup {
     /// The group of a child that leads it.
     pub(super) fn of(child: &Child) -> Self {
         let leader = child.id().and_then(|id| i32::try_from(id).ok());
@@ -49,17 +49,17 @@ impl Group {
 
 /// Kills a group when it is dropped, unless it was disarmed.
 #[derive(Debug)]
-pub(super) struct Killer {
-    group: Arc<Group>,
+pub(super) struct GroupKiller {
+    group: Arc<ProcessGroup>,
     armed: bool,
 }
 
-impl Killer {
-    pub(super) fn new(group: Arc<Group>) -> Self {
+impl GroupKiller {
+    pub(super) fn new(group: Arc<ProcessGroup>) -> Self {
         Self { group, armed: true }
     }
 
-    pub(super) fn group(&self) -> &Group {
+    pub(super) fn group(&self) -> &ProcessGroup {
         &self.group
     }
 
@@ -68,7 +68,7 @@ impl Killer {
     }
 }
 
-impl Drop for Killer {
+impl Drop for GroupKiller {
     fn drop(&mut self) {
         if self.armed {
             self.group.kill();
@@ -78,20 +78,20 @@ impl Drop for Killer {
 
 /// Tasks for stdin and stderr of a process, which end with this value.
 #[derive(Debug)]
-pub(super) struct Pipes {
+pub(super) struct ProcessPipes {
     feeding: JoinSet<()>,
     listening: JoinSet<()>,
     kept: Arc<Mutex<Vec<u8>>>,
     failure: Arc<Mutex<Option<Error>>>,
 }
 
-impl Pipes {
+impl ProcessPipes {
     /// Starts the tasks. `close` is whether the end of the input closes stdin.
     pub(super) fn start(
         child: &mut Child,
         input: Option<Body>,
         close: bool,
-        group: &Arc<Group>,
+        group: &Arc<ProcessGroup>,
     ) -> Self {
         let mut pipes = Self {
             feeding: JoinSet::new(),
@@ -142,7 +142,7 @@ async fn feed(mut stdin: ChildStdin, mut input: Body, close: bool) -> Result<(),
         }
     }
     if !close {
-        // Stdin stays open where its end cannot be signalled; this task ends with `Pipes`.
+        // Stdin stays open where its end cannot be signalled; this task ends with `ProcessPipes`.
         std::future::pending::<()>().await;
     }
     Ok(())

@@ -16,9 +16,9 @@ use tokio::sync::oneshot;
 
 use super::channel::Exec;
 use super::files::{ExecFiles, yes_or_no};
+use super::persistent_shell::PersistentShell;
 use super::reply::Nonce;
-use super::standing::Standing;
-use super::stream::{Event, Stream, Trailer};
+use super::stream::{Stream, StreamEvent, StreamTrailer};
 
 const READ_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
@@ -28,7 +28,7 @@ const READ_SCRIPT: &str = concat!(
 /// byte, without a sign of life.
 const MAX_BESIDE_BYTES: u64 = 1 << 30;
 /// Longest output of one range, also where the channel would take more: 4 MiB as base64.
-const LONGEST_RANGE: usize = 6 << 20;
+const MAX_RANGE: usize = 6 << 20;
 /// Output that is not content: marks, and the messages of shells around them.
 const MARK_BYTES: usize = 2048;
 
@@ -37,7 +37,7 @@ fn changed(why: &str) -> Error {
 }
 
 /// One run of the script, for the file or a range of it.
-struct Run {
+struct ReadRun {
     stream: Stream,
     /// Bytes of the file from the offset where the run began.
     remaining: u64,
@@ -46,9 +46,9 @@ struct Run {
 }
 
 /// A file that is being read.
-struct Reading<E> {
+struct ScriptRead<E> {
     exec: Arc<E>,
-    standing: Option<Arc<Standing>>,
+    persistent_shell: Option<Arc<PersistentShell>>,
     /// Receives the digest that the command computes beside the copy.
     digest: Option<oneshot::Sender<Fingerprint>>,
     text: bool,
@@ -58,7 +58,7 @@ struct Reading<E> {
     position: u64,
     /// The facts that the first run saw; every later one must see the same.
     facts: Option<String>,
-    run: Option<Run>,
+    run: Option<ReadRun>,
 }
 
 impl<E: Exec + 'static> ExecFiles<E> {
@@ -67,7 +67,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         self.read_and(read, None).await
     }
 
-    /// See [`dray_sandbox::Sandbox::reads_with_digest`]: whole files of up to 1 GiB that come through a standing shell.
+    /// See [`dray_sandbox::Sandbox::reads_with_digest`]: whole files of up to 1 GiB that come through a persistent shell.
     pub fn reads_with_digest(&self, read: &Read<'_>) -> bool {
         read.transport == Transport::ExecRaw
             && read.offset == 0
@@ -94,9 +94,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 "the channel does not bring raw bytes",
             ));
         }
-        let mut reading = Reading {
+        let mut reading = ScriptRead {
             exec: Arc::clone(&self.exec),
-            standing: self.lends().filter(|_| !text).cloned(),
+            persistent_shell: self.lends().filter(|_| !text).cloned(),
             digest,
             text,
             path: read.file.real_path.clone(),
@@ -119,8 +119,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-impl<E: Exec> Reading<E> {
-    async fn open(&mut self) -> Result<Run, Error> {
+impl<E: Exec> ScriptRead<E> {
+    async fn open(&mut self) -> Result<ReadRun, Error> {
         let remaining = self
             .size
             .checked_sub(self.position)
@@ -129,7 +129,7 @@ impl<E: Exec> Reading<E> {
         let most = remaining + 1;
         let longest = self.exec.channel().longest_output;
         let room = longest.map_or(0, |longest| {
-            longest.saturating_sub(MARK_BYTES).clamp(256, LONGEST_RANGE)
+            longest.saturating_sub(MARK_BYTES).clamp(256, MAX_RANGE)
         });
         let arguments: [&[u8]; 6] = [
             self.path.as_bytes(),
@@ -140,10 +140,12 @@ impl<E: Exec> Reading<E> {
             yes_or_no(self.digest.is_some()),
         ];
         let exec = self.exec.as_ref();
-        let stream = match &self.standing {
-            Some(standing) => {
+        let stream = match &self.persistent_shell {
+            Some(persistent_shell) => {
                 let nonce = Nonce::new();
-                let running = standing.run(exec, READ_SCRIPT, &nonce, &arguments).await?;
+                let running = persistent_shell
+                    .run(exec, READ_SCRIPT, &nonce, &arguments)
+                    .await?;
                 Stream::of(nonce, running).await?
             }
             None => Stream::open(exec, READ_SCRIPT, self.text, &arguments).await?,
@@ -152,7 +154,7 @@ impl<E: Exec> Reading<E> {
             return Err(Error::new(ErrorKind::Protocol, "another length than asked"));
         }
         self.recognise(&stream.facts)?;
-        Ok(Run {
+        Ok(ReadRun {
             stream,
             remaining,
             got: 0,
@@ -196,7 +198,7 @@ impl<E: Exec> Reading<E> {
                 None => self.open().await?,
             };
             match run.stream.next().await? {
-                Event::Bytes(bytes) => {
+                StreamEvent::Bytes(bytes) => {
                     run.got += bytes.len() as u64;
                     if run.got > run.stream.want {
                         return Err(Error::new(ErrorKind::Corrupted, "more than was announced"));
@@ -213,7 +215,7 @@ impl<E: Exec> Reading<E> {
                         return Ok(Some((bytes, Some(self))));
                     }
                 }
-                Event::End(trailer) => {
+                StreamEvent::End(trailer) => {
                     // Only the last run asks for the extra byte.
                     let last = run.stream.want > run.remaining;
                     let sha256 = trailer.digest.as_deref().map(str::parse);
@@ -232,7 +234,7 @@ impl<E: Exec> Reading<E> {
 }
 
 /// Checks that a run brought all that it must.
-fn close(run: Run, trailer: Trailer) -> Result<(), Error> {
+fn close(run: ReadRun, trailer: StreamTrailer) -> Result<(), Error> {
     if trailer.facts != run.stream.facts {
         return Err(changed("it changed while it was read"));
     }

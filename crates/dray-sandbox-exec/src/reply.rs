@@ -1,18 +1,18 @@
-//! One request to a script and its answer, as records between marks that nothing in the sandbox can forge
+//! One request to a script and its response, as records between marks that nothing in the sandbox can forge
 //! (sandbox-transfer 11.4).
 
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use rand::RngCore as _;
 
-use super::channel::{Channel, Exec, Running};
-use super::decode::Decoder;
+use super::channel::{Channel, Exec, RunningCommand};
+use super::decode::TextDecoder;
 use super::failure::{kind_of_text, unanswered};
 
 /// The beginning of every script: functions that all of them use.
 const SCRIPT_PRELUDE: &str = include_str!("script/prelude.sh");
-/// Limit in bytes for noise before an answer, and for an answer without files in it.
-pub(super) const LONGEST_ANSWER: usize = 1 << 20;
+/// Limit in bytes for noise before a response, and for a response without files in it.
+pub(super) const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// 128 random bits that mark the output of one script, so that a file or a banner cannot pose as it.
 #[derive(Clone, Debug)]
@@ -71,16 +71,16 @@ pub(super) fn weight(channel: &Channel, argv: &[Vec<u8>]) -> usize {
         .sum()
 }
 
-/// The answer of a script.
+/// The response of a script.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     records: Vec<(String, Vec<u8>)>,
-    /// Whether the answer went on beyond the limit.
+    /// Whether the response went on beyond the limit.
     pub(super) cut: bool,
 }
 
 impl Reply {
-    /// Runs a script and takes its answer, at most `limit` bytes of it.
+    /// Runs a script and takes its response, at most `limit` bytes of it.
     pub(super) async fn ask<E: Exec>(
         exec: &E,
         script: &str,
@@ -95,9 +95,9 @@ impl Reply {
         Self::collect(running, &nonce, limit).await
     }
 
-    /// Takes the answer of a running script, at most `limit` bytes of it.
+    /// Takes the response of a running script, at most `limit` bytes of it.
     pub(super) async fn collect(
-        mut running: Running,
+        mut running: RunningCommand,
         nonce: &Nonce,
         limit: usize,
     ) -> Result<Self, Error> {
@@ -128,7 +128,7 @@ impl Reply {
         })
     }
 
-    /// Uses the answer that came before the channel broke, if it is complete. A script that fails leaves input
+    /// Uses the response that came before the channel broke, if it is complete. A script that fails leaves input
     /// unread, and some channels break under the input that is still on its way: the script's reason counts, not
     /// theirs.
     fn despite(error: Error, output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
@@ -142,7 +142,7 @@ impl Reply {
         }
     }
 
-    /// Parses a whole answer; `None` when it has no end.
+    /// Parses a whole response; `None` when it has no end.
     pub(super) fn parse(output: &[u8], nonce: &Nonce) -> Result<Option<Self>, Error> {
         let Some((how, rest)) = begin(output, nonce) else {
             // A script that refuses before it begins prints the refusal without a beginning.
@@ -165,12 +165,12 @@ impl Reply {
         }))
     }
 
-    /// Takes the whole records of an answer that was too long.
+    /// Takes the whole records of a response that was too long.
     pub(super) fn cut(output: &[u8], nonce: &Nonce) -> Result<Self, Error> {
         let Some((how, rest)) = begin(output, nonce) else {
             return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
         };
-        let mut decoder = Decoder::new(&how)?;
+        let mut decoder = TextDecoder::new(&how)?;
         let payload = match how.as_str() {
             "raw" => rest.to_vec(),
             _ => decoder.feed(rest)?,
@@ -240,7 +240,7 @@ impl Reply {
     }
 }
 
-/// Coding and rest of an answer that has begun.
+/// Coding and rest of a response that has begun.
 fn begin<'o>(output: &'o [u8], nonce: &Nonce) -> Option<(String, &'o [u8])> {
     let mark = nonce.mark("begin ");
     let rest = output.get(find(output, &mark)? + mark.len()..)?;
@@ -254,7 +254,7 @@ fn decode(how: &str, payload: &[u8]) -> Result<Vec<u8>, Error> {
     if how == "raw" {
         return Ok(payload.to_vec());
     }
-    let mut decoder = Decoder::new(how)?;
+    let mut decoder = TextDecoder::new(how)?;
     let decoded = decoder.feed(payload)?;
     decoder.finish()?;
     Ok(decoded)

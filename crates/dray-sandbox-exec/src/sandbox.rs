@@ -11,12 +11,12 @@ use dray_sandbox::handle::Handle;
 use dray_sandbox::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
 use dray_sandbox::path::SandboxPath;
 
-use super::channel::{Channel, Exec, Running};
+use super::channel::{Channel, Exec, RunningCommand};
 use super::files::ExecFiles;
 
 /// Checks that the incarnation that was opened is still the one that commands reach.
 #[async_trait]
-pub trait Guard: Debug + Send + Sync {
+pub trait IncarnationGuard: Debug + Send + Sync {
     /// Called before every command.
     ///
     /// # Errors
@@ -27,25 +27,25 @@ pub trait Guard: Debug + Send + Sync {
 
 /// Commands that run only while the incarnation is the one that was opened (sandbox-transfer R-1).
 #[derive(Clone, Debug)]
-pub struct Guarded<E> {
+pub struct GuardedExec<E> {
     exec: E,
-    guard: Arc<dyn Guard>,
+    guard: Arc<dyn IncarnationGuard>,
 }
 
-impl<E> Guarded<E> {
+impl<E> GuardedExec<E> {
     /// Runs the commands of `exec`, each after a check of `guard`.
-    pub fn new(exec: E, guard: Arc<dyn Guard>) -> Self {
+    pub fn new(exec: E, guard: Arc<dyn IncarnationGuard>) -> Self {
         Self { exec, guard }
     }
 }
 
 #[async_trait]
-impl<E: Exec> Exec for Guarded<E> {
+impl<E: Exec> Exec for GuardedExec<E> {
     fn channel(&self) -> Channel {
         self.exec.channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.guard.check().await?;
         self.exec.run(argv, stdin).await
     }
@@ -72,10 +72,10 @@ impl<E: Exec + 'static> ExecSandbox<E> {
         }
     }
 
-    /// Keeps one shell for its requests: see [`ExecFiles::with_standing_shell`].
+    /// Keeps one shell for its requests: see [`ExecFiles::with_persistent_shell`].
     #[must_use]
-    pub fn with_standing_shell(mut self) -> Self {
-        self.files = self.files.with_standing_shell();
+    pub fn with_persistent_shell(mut self) -> Self {
+        self.files = self.files.with_persistent_shell();
         self
     }
 

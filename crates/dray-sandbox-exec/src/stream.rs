@@ -1,4 +1,4 @@
-//! A long answer, taken as it comes: noise, a beginning, bytes, a trailer (sandbox-transfer 11.4).
+//! A long response, taken as it comes: noise, a beginning, bytes, a trailer (sandbox-transfer 11.4).
 
 use std::collections::VecDeque;
 
@@ -7,10 +7,10 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::future::BoxFuture;
 
-use super::channel::{Exec, Exit, Running};
-use super::decode::{Decoder, Expander};
+use super::channel::{CommandExit, Exec, RunningCommand};
+use super::decode::{GzipExpander, TextDecoder};
 use super::failure::{kind_of_text, unanswered};
-use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, find, find_last};
+use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, find, find_last};
 
 /// Longest trailer, with the messages of a shell after it. So many bytes are held back until they are known to be
 /// content.
@@ -19,22 +19,22 @@ const MAX_TRAILER_BYTES: usize = 4096;
 const DECODE_STEP_BYTES: usize = 4096;
 
 /// The coding of the content.
-enum Coding {
+enum ContentCoding {
     Raw,
-    Text(Decoder),
-    Squeezed(Decoder, Box<Expander>),
+    Text(TextDecoder),
+    Squeezed(TextDecoder, Box<GzipExpander>),
 }
 
-/// The next part of an answer.
-pub(super) enum Event {
+/// The next part of a response.
+pub(super) enum StreamEvent {
     /// A piece of the content.
     Bytes(Bytes),
     /// The end of the content; the command has ended.
-    End(Trailer),
+    End(StreamTrailer),
 }
 
 /// The words of the script after the content.
-pub(super) struct Trailer {
+pub(super) struct StreamTrailer {
     /// SHA-256 of the content, where it was asked for.
     pub(super) digest: Option<String>,
     /// Facts about the file after it was read.
@@ -43,7 +43,7 @@ pub(super) struct Trailer {
     pub(super) failure: Option<Error>,
 }
 
-/// A long answer that is under way. Dropping it ends the command.
+/// A long response that is under way. Dropping it ends the command.
 pub(super) struct Stream {
     /// Most bytes that the script intends to send.
     pub(super) want: u64,
@@ -51,8 +51,8 @@ pub(super) struct Stream {
     pub(super) facts: String,
     nonce: Nonce,
     stdout: Body,
-    end: Option<BoxFuture<'static, Result<Exit, Error>>>,
-    coding: Coding,
+    end: Option<BoxFuture<'static, Result<CommandExit, Error>>>,
+    coding: ContentCoding,
     incoming: Bytes,
     held: BytesMut,
     trailing: bool,
@@ -79,14 +79,14 @@ impl Stream {
     }
 
     /// Waits until a running script begins to answer.
-    pub(super) async fn of(nonce: Nonce, running: Running) -> Result<Self, Error> {
+    pub(super) async fn of(nonce: Nonce, running: RunningCommand) -> Result<Self, Error> {
         let mut stream = Self {
             want: 0,
             facts: String::new(),
             nonce,
             stdout: running.stdout,
             end: Some(running.end),
-            coding: Coding::Raw,
+            coding: ContentCoding::Raw,
             incoming: Bytes::new(),
             held: BytesMut::new(),
             trailing: false,
@@ -114,7 +114,7 @@ impl Stream {
                 self.incoming = rest.freeze();
                 return self.header(&String::from_utf8_lossy(&header));
             }
-            if noise.len() > LONGEST_ANSWER {
+            if noise.len() > MAX_RESPONSE_BYTES {
                 return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
             }
             match self.stdout.next().await {
@@ -124,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// The failure for which the answer is missing.
+    /// The failure for which the response is missing.
     async fn refusal(&mut self, noise: &[u8]) -> Result<Error, Error> {
         let exit = self.exit().await?;
         if find(noise, &self.nonce.mark("begin ")).is_some() {
@@ -138,7 +138,7 @@ impl Stream {
         Ok(unanswered(&exit, noise, false))
     }
 
-    async fn exit(&mut self) -> Result<Exit, Error> {
+    async fn exit(&mut self) -> Result<CommandExit, Error> {
         match self.end.take() {
             Some(end) => end.await,
             None => Err(Error::new(ErrorKind::Protocol, "it has ended already")),
@@ -155,29 +155,30 @@ impl Stream {
         self.want = want.ok_or_else(|| Error::new(ErrorKind::Protocol, "no length"))?;
         self.facts = words.collect::<Vec<_>>().join(" ");
         self.coding = match (how, pack) {
-            ("raw", _) => Coding::Raw,
-            (how, "gzip") => {
-                Coding::Squeezed(Decoder::new(how)?, Box::new(Expander::new(self.want)))
-            }
-            (how, _) => Coding::Text(Decoder::new(how)?),
+            ("raw", _) => ContentCoding::Raw,
+            (how, "gzip") => ContentCoding::Squeezed(
+                TextDecoder::new(how)?,
+                Box::new(GzipExpander::new(self.want)),
+            ),
+            (how, _) => ContentCoding::Text(TextDecoder::new(how)?),
         };
         Ok(())
     }
 
     /// The next piece of content, or the end.
-    pub(super) async fn next(&mut self) -> Result<Event, Error> {
+    pub(super) async fn next(&mut self) -> Result<StreamEvent, Error> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
                 if bytes.is_empty() {
                     continue;
                 }
-                return Ok(Event::Bytes(bytes));
+                return Ok(StreamEvent::Bytes(bytes));
             }
             if !self.incoming.is_empty() {
                 let step = match self.coding {
                     // One step may expand a thousandfold, so the pieces in memory stay limited.
-                    Coding::Squeezed(..) => DECODE_STEP_BYTES.min(self.incoming.len()),
-                    Coding::Raw | Coding::Text(_) => self.incoming.len(),
+                    ContentCoding::Squeezed(..) => DECODE_STEP_BYTES.min(self.incoming.len()),
+                    ContentCoding::Raw | ContentCoding::Text(_) => self.incoming.len(),
                 };
                 let piece = self.incoming.split_to(step);
                 self.take(piece)?;
@@ -196,7 +197,7 @@ impl Stream {
     }
 
     fn take(&mut self, piece: Bytes) -> Result<(), Error> {
-        if matches!(self.coding, Coding::Raw) {
+        if matches!(self.coding, ContentCoding::Raw) {
             self.hold(piece);
             return Ok(());
         }
@@ -213,13 +214,13 @@ impl Stream {
         };
         let (content, after) = (piece.slice(..content), piece.slice(content..));
         self.held.extend_from_slice(&after);
-        if self.held.len() > LONGEST_ANSWER {
+        if self.held.len() > MAX_RESPONSE_BYTES {
             return Err(Error::new(ErrorKind::Protocol, "a trailer without an end"));
         }
         match &mut self.coding {
-            Coding::Raw => {}
-            Coding::Text(decoder) => self.ready.push_back(decoder.feed(&content)?.into()),
-            Coding::Squeezed(decoder, expander) => {
+            ContentCoding::Raw => {}
+            ContentCoding::Text(decoder) => self.ready.push_back(decoder.feed(&content)?.into()),
+            ContentCoding::Squeezed(decoder, expander) => {
                 let squeezed = decoder.feed(&content)?;
                 let pieces = expander.feed(&squeezed)?;
                 self.ready.extend(pieces.into_iter().map(Bytes::from));
@@ -256,15 +257,15 @@ impl Stream {
         let Some(at) = whole else {
             return Ok(None);
         };
-        match std::mem::replace(&mut self.coding, Coding::Raw) {
-            Coding::Raw => {
+        match std::mem::replace(&mut self.coding, ContentCoding::Raw) {
+            ContentCoding::Raw => {
                 // The script put the line break before the mark.
                 let content = self.held.split_to(at).freeze();
                 let length = content.len() - usize::from(content.ends_with(b"\n"));
                 self.ready.push_back(content.slice(..length));
             }
-            Coding::Text(decoder) => decoder.finish()?,
-            Coding::Squeezed(decoder, expander) => {
+            ContentCoding::Text(decoder) => decoder.finish()?,
+            ContentCoding::Squeezed(decoder, expander) => {
                 decoder.finish()?;
                 self.ready.extend(expander.finish()?.map(Bytes::from));
             }
@@ -275,15 +276,15 @@ impl Stream {
         Ok(Some(String::from_utf8_lossy(trailer).into_owned()))
     }
 
-    async fn finish(&mut self) -> Result<Event, Error> {
+    async fn finish(&mut self) -> Result<StreamEvent, Error> {
         let exit = self.exit().await?;
         match self.trailer.take() {
-            Some(text) => Ok(Event::End(self.trailer(&text, &exit))),
+            Some(text) => Ok(StreamEvent::End(self.trailer(&text, &exit))),
             None => Err(unanswered(&exit, b"", true)),
         }
     }
 
-    fn trailer(&self, text: &str, exit: &Exit) -> Trailer {
+    fn trailer(&self, text: &str, exit: &CommandExit) -> StreamTrailer {
         // Messages of a shell at its end may look like marks, but never stand on this line.
         let line = text.lines().next().unwrap_or_default();
         let mut words = line.split_whitespace().skip(2);
@@ -298,7 +299,7 @@ impl Stream {
             let kind = kind_of_text(&said).unwrap_or(ErrorKind::Unavailable);
             Error::new(kind, format!("status {status}: {}", said.trim()))
         });
-        Trailer {
+        StreamTrailer {
             digest,
             facts: words.collect::<Vec<_>>().join(" "),
             failure,

@@ -42,7 +42,7 @@ done 2>/dev/null
 
 /// How often a command is killed that its system reports as running.
 const MAX_KILLS: usize = 20;
-/// How often a command is looked for whose system cannot tell: it may not have been started yet.
+/// Most searches for a command on a system that does not report it: it may not have been started yet.
 const MAX_LOOKS: usize = 3;
 /// Between two looks of which the first found nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ pub enum CommandState {
     Ended,
     /// The system does not know of it: it was never started, or its start is still on the way.
     Unknown,
-    /// The system never tells.
+    /// The system never reports it.
     Untold,
 }
 

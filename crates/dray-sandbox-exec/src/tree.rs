@@ -8,8 +8,8 @@ use futures_util::stream;
 
 use super::channel::Exec;
 use super::files::ExecFiles;
-use super::input::{Input, base64_lines};
-use super::stream::{Event, Stream};
+use super::input::{WatchedInput, base64_lines};
+use super::stream::{Stream, StreamEvent};
 
 impl<E: Exec + 'static> ExecFiles<E> {
     /// See [`dray_sandbox::Sandbox::read_tree`]. Names begin with `./`; hard links are stored as files where `tar` is GNU's.
@@ -45,7 +45,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 "the channel takes no stream",
             ));
         }
-        let (input, body) = Input::watch(tar);
+        let (input, body) = WatchedInput::watch(tar);
         let (coding, body): (&[u8], Body) = if channel.binary_input {
             (b"raw", body)
         } else {
@@ -60,8 +60,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
 async fn next(mut stream: Stream) -> Result<Option<(Bytes, Stream)>, Error> {
     match stream.next().await? {
-        Event::Bytes(bytes) => Ok(Some((bytes, stream))),
-        Event::End(trailer) => match trailer.failure {
+        StreamEvent::Bytes(bytes) => Ok(Some((bytes, stream))),
+        StreamEvent::End(trailer) => match trailer.failure {
             Some(failure) => Err(failure),
             None => Ok(None),
         },

@@ -11,10 +11,12 @@ use dray_sandbox::metadata::Fingerprint;
 
 use super::channel::Exec;
 use super::files::{ExecFiles, yes_or_no};
-use super::input::{Input, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks};
+use super::input::{
+    WatchedInput, base64_lines, compressed, gzip, lines, lines_length, sample, shrinks,
+};
 use super::probe::free;
 use super::read::is_text;
-use super::reply::{LONGEST_ANSWER, Nonce, Reply, command, weight};
+use super::reply::{MAX_RESPONSE_BYTES, Nonce, Reply, command, weight};
 
 const WRITE_SCRIPT: &str = concat!(
     include_str!("script/sha256.sh"),
@@ -23,22 +25,22 @@ const WRITE_SCRIPT: &str = concat!(
 const CHUNK_SCRIPT: &str = include_str!("script/chunk.sh");
 const ROOM_SCRIPT: &str = include_str!("script/room.sh");
 /// Longest piece as an argument: 60 000 characters of base64, well under the limit for one argument.
-const LONGEST_CHUNK: usize = 45_000;
-/// Attempts for a piece whose answer is lost.
+const MAX_CHUNK_CHARACTERS: usize = 45_000;
+/// Attempts for a piece whose response is lost.
 const MAX_ATTEMPTS: u32 = 3;
 /// How long to search for the reason of a failure that gave none.
 const REASON_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The coding of the bytes on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
+enum WriteCoding {
     None,
     Raw,
     Base64,
     Gzip,
 }
 
-impl Coding {
+impl WriteCoding {
     const fn as_bytes(self) -> &'static [u8] {
         match self {
             Self::None => b"none",
@@ -90,13 +92,13 @@ impl<E: Exec + 'static> ExecFiles<E> {
         if left == 0 {
             // There is nothing to send, but the body may still be longer than it should.
             body.read_all(0).await?;
-            let reply = self.put(write, Coding::None, (0, false), None).await?;
+            let reply = self.put(write, WriteCoding::None, (0, false), None).await?;
             return arrived(&reply, write.size).map(|()| None);
         }
         if !channel.input {
             return self.write_arguments(write, body).await.map(|()| None);
         }
-        let (input, body) = Input::watch(body);
+        let (input, body) = WatchedInput::watch(body);
         let (coding, length, body) = if text {
             let (helps, body) = match input.guard(sample(body)).await? {
                 // Without an end of input the length must be known, and that of gzip is not.
@@ -104,15 +106,15 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 (_, body) => (false, body),
             };
             if helps {
-                (Coding::Gzip, 0, base64_lines(compressed(body)))
+                (WriteCoding::Gzip, 0, base64_lines(compressed(body)))
             } else {
-                (Coding::Base64, lines_length(left), base64_lines(body))
+                (WriteCoding::Base64, lines_length(left), base64_lines(body))
             }
         } else {
-            (Coding::Raw, left, body)
+            (WriteCoding::Raw, left, body)
         };
         // The shell reads commands after the input, so its script must count the bytes itself.
-        let lent = self.lends().filter(|_| coding == Coding::Raw);
+        let lent = self.lends().filter(|_| coding == WriteCoding::Raw);
         let ends = channel.input_end && lent.is_none();
         let length = if ends { 0 } else { length };
         // A digest beside the write would not cover the bytes before `offset`.
@@ -128,7 +130,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     async fn put(
         &self,
         write: Write<'_>,
-        coding: Coding,
+        coding: WriteCoding,
         (length, digest): (u64, bool),
         stdin: Option<Body>,
     ) -> Result<Reply, Error> {
@@ -142,10 +144,10 @@ impl<E: Exec + 'static> ExecFiles<E> {
             yes_or_no(digest),
         ];
         let asked = match (self.lends(), stdin) {
-            (Some(standing), Some(stdin)) if coding == Coding::Raw => {
+            (Some(persistent_shell), Some(stdin)) if coding == WriteCoding::Raw => {
                 let exec = self.exec.as_ref();
-                standing
-                    .ask_with_input(exec, WRITE_SCRIPT, &arguments, stdin, LONGEST_ANSWER)
+                persistent_shell
+                    .ask_with_input(exec, WRITE_SCRIPT, &arguments, stdin, MAX_RESPONSE_BYTES)
                     .await
             }
             (_, stdin) => self.ask(WRITE_SCRIPT, &arguments, stdin).await,
@@ -156,7 +158,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Finds the reason for which the answer is missing, as far as the disk explains it: a full disk ends a command
+    /// Finds the reason for which the response is missing, as far as the disk explains it: a full disk ends a command
     /// before its input, and the broken channel gives no reason.
     async fn reason(&self, write: &Write<'_>, error: Error) -> Error {
         if !matches!(
@@ -182,7 +184,9 @@ impl<E: Exec + 'static> ExecFiles<E> {
         // Creates the file exclusively; the pieces are appended to it.
         if write.offset == 0 {
             let nothing = Write { size: 0, ..write };
-            let reply = self.put(nothing, Coding::None, (0, false), None).await?;
+            let reply = self
+                .put(nothing, WriteCoding::None, (0, false), None)
+                .await?;
             reply.check("text")?;
         }
         let mut offset = write.offset;
@@ -206,7 +210,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Sends one piece, and again when its answer is lost: the script compares the offset and adds the piece only
+    /// Sends one piece, and again when its response is lost: the script compares the offset and adds the piece only
     /// once.
     async fn append(
         &self,
@@ -217,8 +221,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
     ) -> Result<u64, Error> {
         let packed = (squeeze && shrinks(&chunk)).then(|| gzip(&chunk)).flatten();
         let (coding, text) = match packed {
-            Some(packed) => (Coding::Gzip, lines(&packed)),
-            None => (Coding::Base64, lines(&chunk)),
+            Some(packed) => (WriteCoding::Gzip, lines(&packed)),
+            None => (WriteCoding::Base64, lines(&chunk)),
         };
         let arguments: [&[u8]; 7] = [
             write.path.as_bytes(),
@@ -257,7 +261,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .longest_arguments
             .saturating_sub(weight(&channel, &bare) + 16);
         // 57 bytes become a line of 77 characters, its break included.
-        let most = (room / 77 * 57).min(LONGEST_CHUNK);
+        let most = (room / 77 * 57).min(MAX_CHUNK_CHARACTERS);
         if most == 0 {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
@@ -268,7 +272,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Whether the error means that an answer did not come. A refusal would come again.
+/// Whether the error means that a response did not come. A refusal would come again.
 fn may_be_lost(error: &Error) -> bool {
     error.kind() != ErrorKind::RateLimited && matches!(error.kind().again(), Again::BackOff(5))
 }
@@ -327,17 +331,17 @@ mod tests {
         let df = format!(
             "Filesystem 1024-blocks Used Available Capacity Mounted on\ntmpfs 1024 1024 {left} 100% /small"
         );
-        let answer = format!(
+        let response = format!(
             "@@7e57 begin raw\n\n@@7e57 text {text}\n\n@@7e57 status {status}\n\n@@7e57 size {size}\n\n@@7e57 free {df}\n@@7e57 end\n"
         );
-        let reply = Reply::parse(answer.as_bytes(), &Nonce::fixed("7e57"))
+        let reply = Reply::parse(response.as_bytes(), &Nonce::fixed("7e57"))
             .unwrap()
             .unwrap();
         arrived(&reply, 1 << 20).map_err(|error| error.kind())
     }
 
     #[test]
-    fn a_full_disk_is_one_whatever_the_tool_says() {
+    fn a_full_disk_is_one_in_any_words_of_the_tool() {
         let full = Err(ErrorKind::NoSpace);
         assert_eq!(kind("gzip: short write", 1, "1000", 0), full);
         assert_eq!(kind("", 0, "1000", 0), full);

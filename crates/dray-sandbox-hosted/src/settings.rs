@@ -12,13 +12,13 @@ use dray_types::Period;
 pub fn http_client(
     connect: Period,
     idle: Period,
-    answer: Period,
+    response: Period,
     ca_file: Option<&Path>,
 ) -> Result<HttpClient, HttpError> {
     let timeouts = HttpTimeouts {
         connect: connect.as_duration(),
         idle: idle.as_duration(),
-        answer: answer.as_duration(),
+        answer: response.as_duration(),
     };
     HttpClient::new(timeouts, ca_file)
 }

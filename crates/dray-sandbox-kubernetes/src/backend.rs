@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox, SandboxPath};
-use dray_sandbox_exec::{ExecSandbox, Guarded};
+use dray_sandbox_exec::{ExecSandbox, GuardedExec};
 
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError};
 use crate::ephemeral;
-use crate::exec::{Place, PodExec};
+use crate::exec::{PodContainer, PodExec};
 use crate::rooted::{PROCESS_ROOT, RootedSandbox};
 use crate::target::Target;
 
@@ -75,7 +75,7 @@ impl Backend for KubernetesBackend {
             return Err(Error::new(ErrorKind::SandboxGone, other));
         }
         // The pod may have been replaced between the two requests; only this incarnation is opened.
-        let place = Arc::new(Place {
+        let place = Arc::new(PodContainer {
             cluster: Arc::clone(&self.cluster),
             target,
             container: container.name.clone(),
@@ -83,7 +83,7 @@ impl Backend for KubernetesBackend {
         });
         match PodExec::open(Arc::clone(&place), &place.container).await {
             Ok(exec) => {
-                let exec = Guarded::new(exec, place);
+                let exec = GuardedExec::new(exec, place);
                 Ok(Arc::new(ExecSandbox::new(handle.clone(), exec)))
             }
             // Opening runs an empty script, so a container without a shell shows here.
@@ -94,7 +94,7 @@ impl Backend for KubernetesBackend {
                 };
                 let name = ephemeral::ensure(&place, &pod, container, image).await?;
                 let exec = PodExec::open(Arc::clone(&place), &name).await?;
-                let exec = Guarded::new(exec, place);
+                let exec = GuardedExec::new(exec, place);
                 let root = SandboxPath::new(PROCESS_ROOT)?;
                 Ok(Arc::new(RootedSandbox::new(handle.clone(), exec, root)))
             }

@@ -19,16 +19,16 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::fault::{self, Status};
+use crate::fault::{self, StatusBody};
 use crate::pod::Pod;
 use crate::target::Target;
 
 /// Longest response of the API server in bytes.
-const LONGEST_ANSWER: usize = 4 << 20;
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// Longest URI in bytes: `http` accepts less than 64 KiB.
-const LONGEST_URI: usize = 60 << 10;
+const MAX_URI_BYTES: usize = 60 << 10;
 /// Longest message of a stream in bytes.
-const LONGEST_MESSAGE: usize = 1 << 20;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Bytes that a connection buffers in each direction.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Versions of the exec protocol that this crate speaks, best first.
@@ -39,7 +39,7 @@ pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// The stream of a command that was accepted.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedStream {
     pub(crate) socket: Socket,
     /// Whether the end of stdin can be signalled (v5; v4 cannot).
     pub(crate) half_close: bool,
@@ -80,7 +80,7 @@ impl Cluster {
 
     /// Gets a pod, as the API server knows it now.
     pub(crate) async fn pod(&self, target: &Target) -> Result<Pod, Error> {
-        let ask = Ask {
+        let ask = RepeatableRequest {
             doing: "asking for a pod",
             method: Method::GET,
             uri: target.path(),
@@ -100,7 +100,7 @@ impl Cluster {
         let mut headers = HeaderMap::new();
         let kind = "application/strategic-merge-patch+json";
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-        let ask = Ask {
+        let ask = RepeatableRequest {
             doing: "changing a pod",
             method: Method::PATCH,
             uri: format!("{}/{part}", target.path()),
@@ -110,7 +110,7 @@ impl Cluster {
         self.answer(ask).await
     }
 
-    async fn answer(&self, ask: Ask) -> Result<Pod, Error> {
+    async fn answer(&self, ask: RepeatableRequest) -> Result<Pod, Error> {
         let doing = ask.doing;
         let response = self.send(&ask).await?;
         let body = self.read(doing, response).await?;
@@ -125,9 +125,9 @@ impl Cluster {
         container: &str,
         argv: &[String],
         stdin: bool,
-    ) -> Result<Accepted, Error> {
+    ) -> Result<AcceptedStream, Error> {
         let key = generate_key();
-        let ask = Ask {
+        let ask = RepeatableRequest {
             doing: "starting a command",
             method: Method::GET,
             uri: exec_uri(target, container, argv, stdin)?,
@@ -149,15 +149,15 @@ impl Cluster {
         let limits = WebSocketConfig::default()
             .read_buffer_size(BUFFER_BYTES)
             .write_buffer_size(BUFFER_BYTES)
-            .max_message_size(Some(LONGEST_MESSAGE))
-            .max_frame_size(Some(LONGEST_MESSAGE));
+            .max_message_size(Some(MAX_MESSAGE_BYTES))
+            .max_frame_size(Some(MAX_MESSAGE_BYTES));
         let io = TokioIo::new(upgraded);
         let socket = WebSocketStream::from_raw_socket(io, Role::Client, Some(limits)).await;
-        Ok(Accepted { socket, half_close })
+        Ok(AcceptedStream { socket, half_close })
     }
 
     /// Sends a request, and again with fresh credentials when the first ones are refused.
-    async fn send(&self, ask: &Ask) -> Result<Response<Body>, Error> {
+    async fn send(&self, ask: &RepeatableRequest) -> Result<Response<Body>, Error> {
         let (made, client) = self.client(0).await?;
         let response = self.send_with(&client, ask).await?;
         // Projected tokens are rotated; the file holds a new one before the old one expires (sandbox-transfer 6.4).
@@ -175,9 +175,9 @@ impl Cluster {
         let retry_after = retry_after(response.headers());
         let body = self.read(ask.doing, response).await.unwrap_or_default();
         // A proxy in between may send a page instead of a Status.
-        let said = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
+        let said = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
             message: String::from_utf8_lossy(&body).into_owned(),
-            ..Status::default()
+            ..StatusBody::default()
         });
         Err(fault::refused(
             ask.doing,
@@ -187,7 +187,11 @@ impl Cluster {
         ))
     }
 
-    async fn send_with(&self, client: &kube::Client, ask: &Ask) -> Result<Response<Body>, Error> {
+    async fn send_with(
+        &self,
+        client: &kube::Client,
+        ask: &RepeatableRequest,
+    ) -> Result<Response<Body>, Error> {
         let sent = client.send(ask.request()?);
         match timeout(self.config.answer_timeout.as_duration(), sent).await {
             Ok(Ok(response)) => Ok(response),
@@ -197,7 +201,7 @@ impl Cluster {
     }
 
     async fn read(&self, doing: &str, response: Response<Body>) -> Result<Bytes, Error> {
-        let body = Limited::new(response.into_body(), LONGEST_ANSWER);
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES);
         match timeout(self.config.answer_timeout.as_duration(), body.collect()).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) => Err(Error::new(ErrorKind::Unavailable, doing).caused_by(error)),
@@ -252,7 +256,7 @@ impl Cluster {
 }
 
 /// A request that can be built, and so sent, twice.
-struct Ask {
+struct RepeatableRequest {
     doing: &'static str,
     method: Method,
     uri: String,
@@ -260,7 +264,7 @@ struct Ask {
     body: Vec<u8>,
 }
 
-impl Ask {
+impl RepeatableRequest {
     fn request(&self) -> Result<Request<Body>, Error> {
         let mut request = Request::builder()
             .method(self.method.clone())
@@ -287,7 +291,7 @@ fn exec_uri(
         // Escapes more than a URL needs, so that no byte can end the parameter.
         uri.extend(utf8_percent_encode(word, NON_ALPHANUMERIC));
     }
-    if uri.len() > LONGEST_URI {
+    if uri.len() > MAX_URI_BYTES {
         return Err(Error::new(
             ErrorKind::ToolMissing,
             "the command is too long for the channel",
@@ -364,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_command_that_fits_no_request_is_refused() {
-        let argv = ["/".repeat(LONGEST_URI / 3)];
+        let argv = ["/".repeat(MAX_URI_BYTES / 3)];
         let error = exec_uri(&target(), "c", &argv, false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ToolMissing);
     }

@@ -58,7 +58,7 @@ pub enum ConfigError {
     #[error("a context needs a kubeconfig")]
     Context,
     /// A name that a namespace cannot have.
-    #[error("`{0}` is no name of a namespace")]
+    #[error("`{0}` is not a name of a namespace")]
     Namespace(String),
     /// The image of ephemeral containers has an empty name.
     #[error("the image of ephemeral containers has no name")]

@@ -7,7 +7,7 @@ use rand::Rng as _;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::exec::Place;
+use crate::exec::PodContainer;
 use crate::pod::{Container, Pod};
 
 /// Time between two checks whether the container runs.
@@ -26,7 +26,7 @@ const COPIED_SETTINGS: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
 /// [`ErrorKind::ToolMissing`] where there cannot be one, [`ErrorKind::Auth`] without the right to
 /// `pods/ephemeralcontainers`, [`ErrorKind::Timeout`] when it does not start in time.
 pub(crate) async fn ensure(
-    place: &Place,
+    place: &PodContainer,
     pod: &Pod,
     container: &Container,
     image: &str,
@@ -63,7 +63,7 @@ pub(crate) async fn ensure(
     }
 }
 
-async fn add(place: &Place, container: &Container, image: &str) -> Result<String, Error> {
+async fn add(place: &PodContainer, container: &Container, image: &str) -> Result<String, Error> {
     // Names must be unique in the pod, ended ephemeral containers included.
     let name = format!("dray-{:08x}", rand::rng().random::<u32>());
     let same = COPIED_SETTINGS.iter().filter_map(|key| {

@@ -12,25 +12,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use dray_sandbox::{Body, Error, ErrorKind};
 use dray_sandbox_exec::{
-    Channel, Exec, Exit, Guard, KillGuard, Running, StderrTail, SupervisedCommand, Supervisor,
-    new_mark,
+    Channel, CommandExit, Exec, IncarnationGuard, KillGuard, RunningCommand, StderrTail,
+    SupervisedCommand, Supervisor, new_mark,
 };
 use futures_util::stream;
 
 use crate::cluster::Cluster;
 use crate::target::Target;
 
-use streams::Streams;
+use streams::CommandStreams;
 
 /// Most bytes of all arguments: they are part of a request line that takes 64 KiB, and a byte may need three there.
-const LONGEST_ARGUMENTS: usize = 19 << 10;
+const MAX_ARGUMENT_BYTES: usize = 19 << 10;
 
 /// Status of a command that was killed.
 const KILLED_STATUS: i32 = 137;
 
 /// A container of one incarnation of a pod.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PodContainer {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) target: Target,
     /// The container of the sandbox.
@@ -40,7 +40,7 @@ pub(crate) struct Place {
 }
 
 #[async_trait]
-impl Guard for Place {
+impl IncarnationGuard for PodContainer {
     async fn check(&self) -> Result<(), Error> {
         let pod = self.cluster.pod(&self.target).await?;
         if pod.incarnation(&self.container)? == self.incarnation {
@@ -56,7 +56,7 @@ impl Guard for Place {
 /// Runs commands in one container of a place: the one of the sandbox, or one beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct PodExec {
-    place: Arc<Place>,
+    place: Arc<PodContainer>,
     container: String,
     /// Whether the end of stdin can be said.
     half_close: Arc<AtomicBool>,
@@ -69,7 +69,7 @@ impl PodExec {
     /// # Errors
     ///
     /// [`ErrorKind::ToolMissing`] for a container without a shell.
-    pub(crate) async fn open(place: Arc<Place>, container: &str) -> Result<Self, Error> {
+    pub(crate) async fn open(place: Arc<PodContainer>, container: &str) -> Result<Self, Error> {
         let exec = Self {
             supervisor: Supervisor::new(place.cluster.tasks().clone()),
             place,
@@ -90,14 +90,18 @@ impl PodExec {
         }
     }
 
-    async fn connect(&self, argv: &[String], stdin: bool) -> Result<streams::Connection, Error> {
+    async fn connect(
+        &self,
+        argv: &[String],
+        stdin: bool,
+    ) -> Result<streams::StreamConnection, Error> {
         let place = &self.place;
         let cluster = &place.cluster;
         let accepted = cluster
             .exec(&place.target, &self.container, argv, stdin)
             .await?;
         let idle = cluster.config().idle_timeout.as_duration();
-        Ok(streams::Connection { accepted, idle })
+        Ok(streams::StreamConnection { accepted, idle })
     }
 }
 
@@ -106,12 +110,12 @@ impl Exec for PodExec {
     fn channel(&self) -> Channel {
         Channel {
             input_end: self.half_close.load(Ordering::SeqCst),
-            longest_arguments: LONGEST_ARGUMENTS,
+            longest_arguments: MAX_ARGUMENT_BYTES,
             ..Channel::PIPE_CAPABILITIES
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.supervisor.settle().await;
         let mark = new_mark();
         let counted = self.half_close.load(Ordering::SeqCst);
@@ -133,18 +137,18 @@ impl Exec for PodExec {
                 return Err(Error::new(ErrorKind::Unavailable, other));
             }
         }
-        let streams = Streams::new(connection, stdin, Arc::clone(&command));
+        let streams = CommandStreams::new(connection, stdin, Arc::clone(&command));
         let stderr = streams.stderr();
         let stdout = body(streams, command.guard());
         let place = Arc::clone(&self.place);
-        Ok(Running {
+        Ok(RunningCommand {
             stdout,
             end: Box::pin(ended(place, command, guard, stderr)),
         })
     }
 }
 
-/// Whether a command may run although its stream did not open: the answer was lost, or makes no sense.
+/// Whether a command may run although its stream did not open: the response was lost, or makes no sense.
 fn may_run(failure: ErrorKind) -> bool {
     matches!(
         failure,
@@ -153,7 +157,7 @@ fn may_run(failure: ErrorKind) -> bool {
 }
 
 /// Standard output. Reading it moves the other streams as well.
-fn body(streams: Streams, guard: KillGuard) -> Body {
+fn body(streams: CommandStreams, guard: KillGuard) -> Body {
     Body::new(stream::unfold(
         Some((streams, guard)),
         async |state| match state {
@@ -169,16 +173,16 @@ fn body(streams: Streams, guard: KillGuard) -> Body {
 
 /// How a command ended whose output was read. One that was killed may have died with its container.
 async fn ended(
-    place: Arc<Place>,
+    place: Arc<PodContainer>,
     command: Arc<SupervisedCommand>,
     _guard: KillGuard,
     stderr: StderrTail,
-) -> Result<Exit, Error> {
+) -> Result<CommandExit, Error> {
     let status = command.status()?;
     if status == KILLED_STATUS {
         place.check().await?;
     }
-    Ok(Exit {
+    Ok(CommandExit {
         status,
         stderr: stderr.text(),
     })

@@ -19,31 +19,31 @@ use dray_http::fake_server::{FakeServer, SharedState};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-pub use fault::Fault;
-pub use objects::{Container, Pod};
+pub use fault::InjectedFault;
+pub use objects::{FakeContainer, FakePod};
 
-use fault::Planned;
+use fault::PlannedStep;
 
 /// Directories in which programs of a container with a shell are searched.
 pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// State of the server.
 #[derive(Debug)]
-struct State {
-    pods: BTreeMap<String, Pod>,
-    planned: Vec<Planned<Fault>>,
+struct FakeState {
+    pods: BTreeMap<String, FakePod>,
+    planned: Vec<PlannedStep<InjectedFault>>,
     versions: Vec<String>,
     token: Option<String>,
     requests: Vec<String>,
     made: u64,
-    changes: Vec<Planned<Change>>,
+    changes: Vec<PlannedStep<PodChange>>,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
 /// A change of a pod that a test planned.
-struct Change(Box<dyn FnOnce(&mut Pod) + Send>);
+struct PodChange(Box<dyn FnOnce(&mut FakePod) + Send>);
 
-impl fmt::Debug for Change {
+impl fmt::Debug for PodChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Change")
     }
@@ -52,7 +52,7 @@ impl fmt::Debug for Change {
 /// The fake server. On drop it ends with all its commands.
 #[derive(Debug)]
 pub struct ApiServer {
-    server: FakeServer<State>,
+    server: FakeServer<FakeState>,
     folder: TempDir,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
@@ -73,7 +73,7 @@ impl ApiServer {
     /// The failure to bind a port or to make a directory.
     pub async fn start() -> io::Result<Self> {
         let tasks = Arc::new(Mutex::new(JoinSet::new()));
-        let state = State {
+        let state = FakeState {
             pods: BTreeMap::new(),
             planned: Vec::new(),
             versions: ["v5.channel.k8s.io", "v4.channel.k8s.io"]
@@ -92,7 +92,7 @@ impl ApiServer {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
         self.server.shared().lock()
     }
 
@@ -133,13 +133,13 @@ impl ApiServer {
         &self,
         namespace: &str,
         name: &str,
-        containers: Vec<Container>,
+        containers: Vec<FakeContainer>,
     ) -> io::Result<()> {
         let mut state = self.state();
         // Never reused: a pod that takes over a name gets a UID of its own.
         state.made += 1;
         let made = state.made;
-        let mut pod = Pod::new(
+        let mut pod = FakePod::new(
             namespace,
             name,
             &format!("00000000-0000-4000-8000-{made:012x}"),
@@ -165,7 +165,7 @@ impl ApiServer {
     }
 
     /// Changes a pod, if it exists.
-    pub fn change(&self, namespace: &str, name: &str, change: impl FnOnce(&mut Pod)) {
+    pub fn change(&self, namespace: &str, name: &str, change: impl FnOnce(&mut FakePod)) {
         if let Some(pod) = self.state().pods.get_mut(&format!("{namespace}/{name}")) {
             change(pod);
         }
@@ -185,8 +185,8 @@ impl ApiServer {
     }
 
     /// Makes the next `times` requests fail whose method, path and decoded query contain `part`.
-    pub fn fail(&self, part: &str, times: usize, fault: Fault) {
-        self.state().planned.push(Planned {
+    pub fn fail(&self, part: &str, times: usize, fault: InjectedFault) {
+        self.state().planned.push(PlannedStep {
             part: part.to_owned(),
             times,
             what: fault,
@@ -194,11 +194,11 @@ impl ApiServer {
     }
 
     /// Changes a pod right after the next request about it that contains `part` was answered from its old state.
-    pub fn after(&self, part: &str, change: impl FnOnce(&mut Pod) + Send + 'static) {
-        self.state().changes.push(Planned {
+    pub fn after(&self, part: &str, change: impl FnOnce(&mut FakePod) + Send + 'static) {
+        self.state().changes.push(PlannedStep {
             part: part.to_owned(),
             times: 1,
-            what: Change(Box::new(change)),
+            what: PodChange(Box::new(change)),
         });
     }
 

@@ -9,24 +9,24 @@ use serde::Deserialize;
 /// Characters of the server's message that are kept for the operator.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// `Status` of `meta/v1`, with the fields that are used here.
+/// `StatusBody` of `meta/v1`, with the fields that are used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Status {
+pub(crate) struct StatusBody {
     /// Either `Success` or `Failure`.
     #[serde(rename = "status")]
     pub(crate) outcome: String,
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) code: u16,
-    pub(crate) details: Option<Details>,
+    pub(crate) details: Option<StatusDetails>,
 }
 
-/// Details of a `Status`, such as exit codes.
+/// Details of a `StatusBody`, such as exit codes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Details {
-    pub(crate) causes: Vec<Cause>,
+pub(crate) struct StatusDetails {
+    pub(crate) causes: Vec<StatusCause>,
     #[serde(rename = "retryAfterSeconds")]
     pub(crate) retry_after_seconds: u64,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Details {
 /// One cause of a failure; an exit code is one (`reason` is `ExitCode`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Cause {
+pub(crate) struct StatusCause {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
@@ -72,7 +72,7 @@ fn kind_of(text: &str) -> Option<ErrorKind> {
 pub(crate) fn refused(
     doing: &str,
     code: u16,
-    said: &Status,
+    said: &StatusBody,
     retry_after: Option<Duration>,
 ) -> Error {
     let text: String = said.message.chars().take(MAX_MESSAGE_BYTES).collect();
@@ -117,7 +117,7 @@ pub(crate) fn refused(
 }
 
 /// Makes the error of a command that failed without an exit status, from the last message of its stream.
-pub(crate) fn not_run(said: &Status) -> Error {
+pub(crate) fn not_run(said: &StatusBody) -> Error {
     match said.code {
         // The kubelet reports its own failures as 500, or without a code.
         0 | 500 => {
@@ -137,7 +137,7 @@ fn missing_right(text: &str) -> Option<String> {
     Some(format!("{verb} {resource}"))
 }
 
-/// Makes the error of a request without an answer. A server that cannot prove its identity counts as a failed
+/// Makes the error of a request without a response. A server that cannot prove its identity counts as a failed
 /// credential, not as an unreachable one.
 pub(crate) fn unreached(doing: &str, error: kube::Error) -> Error {
     let kind = match &error {
@@ -168,9 +168,9 @@ mod tests {
     use super::*;
 
     fn kind(code: u16, message: &str) -> ErrorKind {
-        let said = Status {
+        let said = StatusBody {
             message: message.into(),
-            ..Status::default()
+            ..StatusBody::default()
         };
         refused("asking", code, &said, None).kind()
     }
@@ -230,9 +230,9 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_missing_right() {
-        let said = Status {
+        let said = StatusBody {
             message: "pods \"p\" is forbidden: User \"u\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"n\"".into(),
-            ..Status::default()
+            ..StatusBody::default()
         };
         let error = refused("starting a command", 403, &said, None);
         assert!(
@@ -243,17 +243,17 @@ mod tests {
 
     #[test]
     fn a_limit_says_when_to_come_back() {
-        let said: Status =
+        let said: StatusBody =
             serde_json::from_str(r#"{"details": {"retryAfterSeconds": 7}}"#).unwrap();
         let delay = |said, header| refused("asking", 429, said, header).retry_after();
         assert_eq!(delay(&said, None), Some(Duration::from_secs(7)));
         let header = Some(Duration::from_secs(3));
         assert_eq!(delay(&said, header), header);
-        assert_eq!(delay(&Status::default(), None), None);
+        assert_eq!(delay(&StatusBody::default(), None), None);
     }
 
     #[test]
-    fn a_command_that_did_not_start_is_told_from_a_container_that_does_not_run() {
+    fn a_command_that_did_not_start_is_distinguished_from_a_container_that_does_not_run() {
         for (message, expected) in [
             (
                 "OCI runtime exec failed: exec failed: unable to start container process: exec: \"sh\": executable file not found in $PATH: unknown",
@@ -268,11 +268,11 @@ mod tests {
             ("error dialing backend: EOF", ErrorKind::Unavailable),
             ("something new", ErrorKind::Unavailable),
         ] {
-            let said = Status {
+            let said = StatusBody {
                 reason: "InternalError".into(),
                 message: message.into(),
                 code: 500,
-                ..Status::default()
+                ..StatusBody::default()
             };
             assert_eq!(not_run(&said).kind(), expected, "{message}");
         }

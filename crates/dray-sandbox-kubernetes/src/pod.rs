@@ -13,14 +13,14 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Pod {
-    metadata: Meta,
-    spec: Spec,
+    metadata: PodMeta,
+    spec: PodSpec,
     status: PodStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Meta {
+struct PodMeta {
     uid: String,
     #[serde(deserialize_with = "or_default")]
     annotations: BTreeMap<String, String>,
@@ -28,7 +28,7 @@ struct Meta {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Spec {
+struct PodSpec {
     #[serde(deserialize_with = "or_default")]
     containers: Vec<Container>,
     #[serde(deserialize_with = "or_default")]
@@ -67,20 +67,20 @@ struct ContainerStatus {
     #[serde(rename = "containerID")]
     container_id: String,
     #[serde(deserialize_with = "or_default")]
-    state: State,
+    state: ContainerState,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct State {
+struct ContainerState {
     running: Option<Value>,
-    waiting: Option<Why>,
-    terminated: Option<Why>,
+    waiting: Option<StateReason>,
+    terminated: Option<StateReason>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Why {
+struct StateReason {
     reason: String,
 }
 
@@ -171,18 +171,18 @@ impl Pod {
         let Some(status) = self.helper_status(name) else {
             return Ok(false);
         };
-        let broken = |why: &Why| {
+        let broken = |why: &StateReason| {
             let reason = why.reason.escape_debug();
             let text = format!("the ephemeral container does not start: {reason}");
             Err(Error::new(ErrorKind::ToolMissing, text))
         };
         match &status.state {
-            State {
+            ContainerState {
                 terminated: Some(why),
                 ..
             } => broken(why),
             // `ErrImagePull` or `ImagePullBackOff`: the caller would mostly wait for its whole timeout.
-            State {
+            ContainerState {
                 waiting: Some(why), ..
             } if why.reason.contains("Image") => broken(why),
             state => Ok(state.running.is_some()),
@@ -195,10 +195,10 @@ impl Pod {
     }
 }
 
-impl State {
+impl ContainerState {
     /// The error for a container that does not run; `None` for one that does.
     fn stands(&self) -> Option<Error> {
-        let said = |kind, why: &Why, text| {
+        let said = |kind, why: &StateReason, text| {
             let reason = why.reason.escape_debug();
             Some(Error::new(kind, format!("the container {text}: {reason}")))
         };

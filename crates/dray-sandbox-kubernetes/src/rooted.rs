@@ -11,13 +11,13 @@ use dray_sandbox::{
     Body, Entry, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
     Read, Sandbox, SandboxPath, Transport, Write,
 };
-use dray_sandbox_exec::{Channel, Exec, ExecFiles, Running};
+use dray_sandbox_exec::{Channel, Exec, ExecFiles, RunningCommand};
 
 /// The root of the target container's first process, as the helper sees it.
 pub(crate) const PROCESS_ROOT: &str = "/proc/1/root";
 
 /// Links that are followed for one path, as in the kernel of Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Commands get resolved paths, and `readlink -f` would take the root itself for a link and resolve it to the
 /// helper's.
@@ -26,10 +26,10 @@ const RESOLVED_PRELUDE: &str = r#"readlink() { case $1 in -f) printf '%s\n' "$2"
 
 /// Runs scripts that take paths as they are.
 #[derive(Debug)]
-struct Literal<E>(E);
+struct LiteralPaths<E>(E);
 
 #[async_trait]
-impl<E: Exec> Exec for Literal<E> {
+impl<E: Exec> Exec for LiteralPaths<E> {
     fn channel(&self) -> Channel {
         let channel = self.0.channel();
         Channel {
@@ -40,7 +40,11 @@ impl<E: Exec> Exec for Literal<E> {
         }
     }
 
-    async fn run(&self, mut argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(
+        &self,
+        mut argv: Vec<Vec<u8>>,
+        stdin: Option<Body>,
+    ) -> Result<RunningCommand, Error> {
         if let [shell, flag, script, ..] = argv.as_mut_slice()
             && shell == b"sh"
             && flag == b"-c"
@@ -56,7 +60,7 @@ impl<E: Exec> Exec for Literal<E> {
 #[derive(Debug)]
 pub(crate) struct RootedSandbox<E> {
     handle: Handle,
-    files: ExecFiles<Literal<E>>,
+    files: ExecFiles<LiteralPaths<E>>,
     /// Root of the container, as commands see it.
     root: SandboxPath,
 }
@@ -66,7 +70,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
     pub(crate) fn new(handle: Handle, exec: E, root: SandboxPath) -> Self {
         Self {
             handle,
-            files: ExecFiles::new(Literal(exec)),
+            files: ExecFiles::new(LiteralPaths(exec)),
             root,
         }
     }
@@ -82,7 +86,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
     }
 
     /// Resolves a path; its last part only on request. The end may be missing.
-    async fn walk(&self, path: &SandboxPath, follow: Follow) -> Result<Found, Error> {
+    async fn walk(&self, path: &SandboxPath, follow: Follow) -> Result<RootedPath, Error> {
         let mut left = parts(path.as_bytes());
         let mut here = SandboxPath::root();
         let mut links = 0;
@@ -97,7 +101,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     // Beneath what is not there, `..` leads nowhere either.
                     return match left.iter().try_fold(there, |path, part| path.join(part)) {
-                        Ok(path) => Ok(Found {
+                        Ok(path) => Ok(RootedPath {
                             path,
                             missing: Some(error),
                         }),
@@ -110,7 +114,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
             if found.kind == FileKind::Symlink && (!last || follow == Follow::Yes) {
                 links += 1;
                 let target = found.link_target.unwrap_or_default();
-                if links > MOST_LINKS || target.is_empty() {
+                if links > MAX_LINKS || target.is_empty() {
                     return Err(Error::new(ErrorKind::Loop, "too many links"));
                 }
                 // The container's root, not that of the helper in which the command runs.
@@ -127,7 +131,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
             }
             here = there;
         }
-        Ok(Found {
+        Ok(RootedPath {
             path: here,
             missing: None,
         })
@@ -152,7 +156,7 @@ impl<E: Exec + 'static> RootedSandbox<E> {
 }
 
 /// The end of a resolved path.
-struct Found {
+struct RootedPath {
     path: SandboxPath,
     /// The error of the first missing part.
     missing: Option<Error>,

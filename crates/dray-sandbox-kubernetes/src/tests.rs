@@ -3,7 +3,7 @@
 mod answers;
 mod clients;
 mod conformance;
+mod fixture;
 mod helpers;
 mod streams;
 mod tls;
-mod world;

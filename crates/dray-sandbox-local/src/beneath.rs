@@ -17,20 +17,20 @@ use rustix::io::Errno;
 use super::Kernel;
 use super::errno::{self, failed};
 use super::root::{Root, parts};
-use super::seen::Seen;
+use super::seen::FileStat;
 
 /// Links that are followed before the path counts as a loop, as in the kernel.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 
 /// The end of a path, held open.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct OpenPath {
     /// Names from the root; none of them is a link, except perhaps the last.
     pub(super) names: Vec<Vec<u8>>,
     /// A descriptor of `O_PATH`: it can be examined but not read.
     pub(super) descriptor: OwnedFd,
     /// Metadata of the inode behind the descriptor.
-    pub(super) seen: Seen,
+    pub(super) seen: FileStat,
 }
 
 impl Root {
@@ -45,11 +45,11 @@ impl Root {
     }
 
     /// Finds where a path leads, with its last part followed or not.
-    pub(super) fn resolve(&self, path: &SandboxPath, follow: Follow) -> Result<Found, Error> {
+    pub(super) fn resolve(&self, path: &SandboxPath, follow: Follow) -> Result<OpenPath, Error> {
         let names = self.names(path)?;
         let look = |names: Vec<Vec<u8>>, descriptor: OwnedFd| {
-            let seen = Seen::of(&descriptor).map_err(failed("look at a path"))?;
-            Ok::<_, Error>(Found {
+            let seen = FileStat::of(&descriptor).map_err(failed("look at a path"))?;
+            Ok::<_, Error>(OpenPath {
                 names,
                 descriptor,
                 seen,
@@ -99,10 +99,10 @@ impl Root {
                 OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             )
             .map_err(failed("find a path"))?;
-            let kind = Seen::of(&next).map_err(failed("look at a path"))?.kind;
+            let kind = FileStat::of(&next).map_err(failed("look at a path"))?.kind;
             if kind == FileKind::Symlink && (follow == Follow::Yes || !pending.is_empty()) {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(Error::new(ErrorKind::Loop, "too many links"));
                 }
                 let target = link_target(&next)?;
@@ -214,7 +214,7 @@ fn step(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd
     match rustix::fs::openat(directory, name, flags, Mode::empty()) {
         // With `O_DIRECTORY` the kernel reports a link that is not followed as `ENOTDIR`.
         Err(Errno::NOTDIR)
-            if Seen::at(directory, name).is_ok_and(|seen| seen.kind == FileKind::Symlink) =>
+            if FileStat::at(directory, name).is_ok_and(|seen| seen.kind == FileKind::Symlink) =>
         {
             Err(Errno::LOOP)
         }

@@ -7,9 +7,9 @@ use dray_sandbox::error::{Error, ErrorKind};
 
 /// Signals that the caller is gone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Abandoned(Arc<AtomicBool>);
+pub(super) struct AbandonedFlag(Arc<AtomicBool>);
 
-impl Abandoned {
+impl AbandonedFlag {
     /// Fails when the caller is gone; long work calls it at every step.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Relaxed) {
@@ -19,9 +19,9 @@ impl Abandoned {
     }
 }
 
-struct Guard(Abandoned);
+struct AbandonGuard(AbandonedFlag);
 
-impl Drop for Guard {
+impl Drop for AbandonGuard {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
     }
@@ -29,10 +29,10 @@ impl Drop for Guard {
 
 /// Runs `work` on a thread that may block. When the future is dropped the work is cancelled.
 pub(super) async fn run<T: Send + 'static>(
-    work: impl FnOnce(&Abandoned) -> Result<T, Error> + Send + 'static,
+    work: impl FnOnce(&AbandonedFlag) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let abandoned = Abandoned::default();
-    let guard = Guard(abandoned.clone());
+    let abandoned = AbandonedFlag::default();
+    let guard = AbandonGuard(abandoned.clone());
     // A thread cannot be stopped from outside; dropping this future only sets the flag.
     let result = tokio::task::spawn_blocking(move || work(&abandoned)).await;
     drop(guard);

@@ -10,10 +10,10 @@ use dray_sandbox::path::SandboxPath;
 use rustix::fs::{Dir, Mode, OFlags};
 
 use super::beneath::link_target;
-use super::blocking::Abandoned;
+use super::blocking::AbandonedFlag;
 use super::errno::failed;
 use super::root::Root;
-use super::seen::Seen;
+use super::seen::FileStat;
 
 impl Root {
     /// The first `limit` entries by path, down to `depth` levels. Directories that may not be read, and entries that
@@ -23,7 +23,7 @@ impl Root {
         path: &SandboxPath,
         depth: u32,
         limit: usize,
-        abandoned: &Abandoned,
+        abandoned: &AbandonedFlag,
     ) -> Result<Listing, Error> {
         let found = self.resolve(path, Follow::Yes)?;
         if found.seen.kind != FileKind::Directory {
@@ -33,7 +33,7 @@ impl Root {
             ));
         }
         let top = self.open_to_read(&found.names)?;
-        let mut first = First {
+        let mut first = FirstEntries {
             entries: BTreeMap::new(),
             truncated: false,
             limit,
@@ -75,9 +75,9 @@ impl Root {
         &self,
         directory: &OwnedFd,
         names: &[Vec<u8>],
-        first: &mut First,
+        first: &mut FirstEntries,
         waiting: &mut Vec<Vec<Vec<u8>>>,
-        abandoned: &Abandoned,
+        abandoned: &AbandonedFlag,
     ) -> Result<(), Error> {
         let shown = self.path(names)?;
         for entry in Dir::read_from(directory).map_err(failed("read a directory"))? {
@@ -116,7 +116,7 @@ impl Root {
 }
 
 fn describe(directory: &OwnedFd, name: &[u8], path: SandboxPath) -> Option<Entry> {
-    let seen = Seen::at(directory, name).ok()?;
+    let seen = FileStat::at(directory, name).ok()?;
     let link_target = (seen.kind == FileKind::Symlink)
         .then(|| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -135,13 +135,13 @@ fn describe(directory: &OwnedFd, name: &[u8], path: SandboxPath) -> Option<Entry
 }
 
 /// The first entries by path, up to a limit.
-struct First {
+struct FirstEntries {
     entries: BTreeMap<SandboxPath, Entry>,
     truncated: bool,
     limit: usize,
 }
 
-impl First {
+impl FirstEntries {
     /// Whether this path is among the first so far; records that something is left out when it is not.
     fn wants(&mut self, path: &SandboxPath) -> bool {
         let wanted = self.entries.len() < self.limit

@@ -16,19 +16,19 @@ use sha2::{Digest as _, Sha256};
 use tokio::task::JoinHandle;
 
 use super::beneath::raced;
-use super::blocking::Abandoned;
+use super::blocking::AbandonedFlag;
 use super::errno::failed;
 use super::root::Root;
-use super::seen::Seen;
+use super::seen::FileStat;
 
 /// Length of one read in bytes; two are held at most.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A regular file that is held open, with its metadata at that time.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct OpenFile {
     descriptor: OwnedFd,
-    seen: Seen,
+    seen: FileStat,
 }
 
 impl Root {
@@ -37,7 +37,7 @@ impl Root {
         &self,
         path: &SandboxPath,
         checked: Option<(u64, u64)>,
-    ) -> Result<Source, Error> {
+    ) -> Result<OpenFile, Error> {
         let found = self.resolve(path, Follow::Yes)?;
         let changed = |why| Error::new(ErrorKind::ChangedDuringTransfer, why);
         if checked.is_some_and(|checked| checked != found.seen.identity) {
@@ -48,17 +48,17 @@ impl Root {
         // `NONBLOCK` in case the name became a FIFO since the check.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let descriptor = self.open(&found.names, flags).map_err(raced)?;
-        let seen = Seen::of(&descriptor).map_err(failed("look at a file"))?;
+        let seen = FileStat::of(&descriptor).map_err(failed("look at a file"))?;
         if seen.identity != found.seen.identity {
             return Err(changed("the path became another file"));
         }
         self.check(&seen)?;
         refuse_pseudo_files(&descriptor)?;
-        Ok(Source { descriptor, seen })
+        Ok(OpenFile { descriptor, seen })
     }
 
     /// Checks whether a file may be read at all.
-    fn check(&self, seen: &Seen) -> Result<(), Error> {
+    fn check(&self, seen: &FileStat) -> Result<(), Error> {
         match seen.kind {
             FileKind::File => {}
             FileKind::Directory => return Err(Error::new(ErrorKind::IsDirectory, "a directory")),
@@ -74,7 +74,7 @@ impl Root {
 }
 
 /// Whether a hard link may alias a file of another user (sandbox-transfer R-4).
-pub(super) fn is_foreign_link(seen: &Seen, sandbox_user: u32) -> bool {
+pub(super) fn is_foreign_link(seen: &FileStat, sandbox_user: u32) -> bool {
     seen.links > 1 && seen.uid != sandbox_user
 }
 
@@ -105,7 +105,7 @@ fn refuse_pseudo_files(descriptor: &OwnedFd) -> Result<(), Error> {
     Ok(())
 }
 
-impl Source {
+impl OpenFile {
     /// Fails unless the file has the announced size.
     pub(super) fn has_size(&self, announced: u64) -> Result<(), Error> {
         if self.seen.size == announced {
@@ -140,7 +140,7 @@ impl Source {
 
     /// Fails when size or time differ from those at opening.
     fn unchanged(&self) -> Result<(), Error> {
-        let now = Seen::of(&self.descriptor).map_err(failed("look at a file"))?;
+        let now = FileStat::of(&self.descriptor).map_err(failed("look at a file"))?;
         if (now.size, now.mtime_ns) == (self.seen.size, self.seen.mtime_ns) {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Source {
 
     /// The bytes from `offset`. The next piece is read while the last one is in use.
     pub(super) fn into_body(self, offset: u64) -> Body {
-        let state = Reading {
+        let state = FileRead {
             source: Arc::new(self),
             offset,
             next: None,
@@ -166,7 +166,7 @@ impl Source {
     }
 
     /// Digest of the whole file, which must not change meanwhile.
-    pub(super) fn fingerprint(&self, abandoned: &Abandoned) -> Result<Fingerprint, Error> {
+    pub(super) fn fingerprint(&self, abandoned: &AbandonedFlag) -> Result<Fingerprint, Error> {
         let mut digest = Sha256::new();
         let mut offset = 0;
         loop {
@@ -185,13 +185,13 @@ impl Source {
 }
 
 /// A file that is being read: the position, and the piece that is read ahead.
-struct Reading {
-    source: Arc<Source>,
+struct FileRead {
+    source: Arc<OpenFile>,
     offset: u64,
     next: Option<JoinHandle<Result<Vec<u8>, Error>>>,
 }
 
-impl Reading {
+impl FileRead {
     /// The next piece; empty at the end.
     async fn piece(&mut self) -> Result<Vec<u8>, Error> {
         let reading = match self.next.take() {

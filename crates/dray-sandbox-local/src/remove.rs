@@ -8,10 +8,10 @@ use dray_sandbox::path::SandboxPath;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::blocking::Abandoned;
+use super::blocking::AbandonedFlag;
 use super::errno::failed;
 use super::root::Root;
-use super::seen::Seen;
+use super::seen::FileStat;
 
 /// Directories that are held open at the same time; deeper ones are first moved up.
 const MAX_OPEN_DIRECTORIES: usize = 64;
@@ -22,11 +22,11 @@ impl Root {
         &self,
         path: &SandboxPath,
         recursive: bool,
-        abandoned: &Abandoned,
+        abandoned: &AbandonedFlag,
     ) -> Result<(), Error> {
         let (parent, name) = self.parent(path)?;
         let directory = self.directory(&parent)?;
-        let seen = Seen::at(&directory, &name).map_err(failed("look at what is removed"))?;
+        let seen = FileStat::at(&directory, &name).map_err(failed("look at what is removed"))?;
         if seen.kind != FileKind::Directory {
             return rustix::fs::unlinkat(&directory, name, AtFlags::empty())
                 .map_err(failed("remove a file"));
@@ -38,7 +38,7 @@ impl Root {
             ));
         }
         let top = open_directory(&directory, &name).map_err(failed("open a directory"))?;
-        Emptying {
+        DirectoryRemoval {
             top,
             moved: 0,
             abandoned,
@@ -49,13 +49,13 @@ impl Root {
     }
 }
 
-struct Emptying<'a> {
+struct DirectoryRemoval<'a> {
     top: OwnedFd,
     moved: u64,
-    abandoned: &'a Abandoned,
+    abandoned: &'a AbandonedFlag,
 }
 
-impl Emptying<'_> {
+impl DirectoryRemoval<'_> {
     /// Empties the top directory, and again while deep directories are moved into it.
     fn run(&mut self) -> Result<(), Error> {
         loop {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::errno::failed;
 use super::root::Root;
-use super::seen::Seen;
+use super::seen::FileStat;
 use super::write::sync_directory;
 
 impl Root {
@@ -31,7 +31,7 @@ impl Root {
         } else {
             self.claim(&source, &old, &target, &new)?;
         }
-        // A crash after the answer must not undo the rename.
+        // A crash after the response must not undo the rename.
         sync_directory(&target)
     }
 
@@ -63,8 +63,8 @@ fn refuse_directories(
     new: &[u8],
 ) -> Result<(), Error> {
     // A missing source is reported before the target is looked at.
-    Seen::at(source, old).map_err(failed("look at what is renamed"))?;
-    if Seen::at(target, new).is_ok_and(|seen| seen.kind == FileKind::Directory) {
+    FileStat::at(source, old).map_err(failed("look at what is renamed"))?;
+    if FileStat::at(target, new).is_ok_and(|seen| seen.kind == FileKind::Directory) {
         return Err(Error::new(ErrorKind::IsDirectory, "the new name"));
     }
     Ok(())

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::Kernel;
 use super::beneath::open_beneath;
 use super::errno::failed;
-use super::seen::Seen;
+use super::seen::FileStat;
 
 /// The opened directory with its names.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Root {
     /// The path as the address has it, under which the agent may know it.
     pub(super) said: SandboxPath,
     /// Metadata at opening. The owner of the directory is the sandbox user.
-    pub(super) seen: Seen,
+    pub(super) seen: FileStat,
     pub(super) kernel: Kernel,
 }
 
@@ -38,7 +38,7 @@ impl Root {
         let names: Vec<_> = parts(path.as_bytes()).map(<[u8]>::to_vec).collect();
         let descriptor =
             open_beneath(top.map_err(gone)?.as_fd(), kernel, &names, flags).map_err(gone)?;
-        let seen = Seen::of(&descriptor).map_err(failed("look at the directory"))?;
+        let seen = FileStat::of(&descriptor).map_err(failed("look at the directory"))?;
         Ok(Self {
             descriptor,
             real: path,
@@ -64,7 +64,8 @@ impl Root {
                 "the directory was removed or replaced",
             )
         };
-        let now = Seen::at(CWD, self.real.as_bytes()).map_err(|errno| gone().caused_by(errno))?;
+        let now =
+            FileStat::at(CWD, self.real.as_bytes()).map_err(|errno| gone().caused_by(errno))?;
         if (now.identity, now.born_ns) == (self.seen.identity, self.seen.born_ns) {
             Ok(())
         } else {

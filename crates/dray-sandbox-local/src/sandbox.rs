@@ -11,7 +11,7 @@ use dray_sandbox::metadata::{FileKind, Fingerprint, Listing, Metadata, Probe, Tr
 use dray_sandbox::path::SandboxPath;
 
 use super::beneath::link_target;
-use super::blocking::{self, Abandoned};
+use super::blocking::{self, AbandonedFlag};
 use super::root::Root;
 use super::write::free;
 
@@ -32,7 +32,7 @@ impl LocalSandbox {
     /// Runs `work` on a blocking thread, if the directory is still the one that was opened.
     async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Root, &Abandoned) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&Root, &AbandonedFlag) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let root = Arc::clone(&self.root);
         blocking::run(move |abandoned| {

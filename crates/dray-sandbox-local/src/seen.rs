@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 /// The result of one `statx`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct FileStat {
     pub(super) kind: FileKind,
     pub(super) size: u64,
     pub(super) mode: u32,
@@ -21,7 +21,7 @@ pub(super) struct Seen {
     pub(super) identity: (u64, u64),
 }
 
-impl Seen {
+impl FileStat {
     /// Metadata of an open descriptor.
     pub(super) fn of(descriptor: impl AsFd) -> Result<Self, Errno> {
         Self::look(descriptor, b"", AtFlags::EMPTY_PATH)

@@ -18,21 +18,21 @@ use super::{Kernel, LocalBackend, LocalOptions};
 
 /// A directory, and the directory above it that is allowed.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DirectoryFixture {
     parent: TempDir,
     kernel: Kernel,
 }
 
-pub(super) const NEW: Kernel = Kernel {
+pub(super) const NEW_KERNEL: Kernel = Kernel {
     openat2: true,
     renameat2: true,
 };
-pub(super) const OLD: Kernel = Kernel {
+pub(super) const OLD_KERNEL: Kernel = Kernel {
     openat2: false,
     renameat2: false,
 };
 
-impl Place {
+impl DirectoryFixture {
     pub(super) fn new(kernel: Kernel) -> Self {
         let parent = tempfile::tempdir().unwrap();
         std::fs::create_dir(parent.path().join("box")).unwrap();
@@ -64,7 +64,7 @@ impl Place {
 }
 
 #[async_trait]
-impl Fixture for Place {
+impl Fixture for DirectoryFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::new(LocalBackend {
             options: LocalOptions {
@@ -103,7 +103,7 @@ impl Fixture for Place {
 }
 
 async fn conforms(kernel: Kernel) {
-    let report = run_all(&Place::new(kernel)).await.unwrap();
+    let report = run_all(&DirectoryFixture::new(kernel)).await.unwrap();
     let root = rustix::process::geteuid().is_root();
     let skipped: &[&str] = if root {
         &["what_the_user_may_not_touch_is_refused"]
@@ -115,10 +115,10 @@ async fn conforms(kernel: Kernel) {
 
 #[tokio::test]
 async fn r_17_a_directory_is_a_sandbox_like_any_other() {
-    conforms(NEW).await;
+    conforms(NEW_KERNEL).await;
 }
 
 #[tokio::test]
 async fn r_17_and_so_it_is_on_an_old_kernel() {
-    conforms(OLD).await;
+    conforms(OLD_KERNEL).await;
 }

@@ -15,21 +15,21 @@ use tokio::task::JoinHandle;
 use super::blocking;
 use super::errno::failed;
 use super::root::Root;
-use super::seen::Seen;
+use super::seen::FileStat;
 
 /// Length of one write in bytes; two such are held at most.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A file that is being written, with mode 0600 until it is complete.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct PartialFile {
     file: OwnedFd,
     directory: OwnedFd,
 }
 
 impl Root {
     /// Makes a file that did not exist, if its disk has room for `size` bytes.
-    pub(super) fn create(&self, path: &SandboxPath, size: u64) -> Result<Target, Error> {
+    pub(super) fn create(&self, path: &SandboxPath, size: u64) -> Result<PartialFile, Error> {
         let (parent, name) = self.parent(path)?;
         let directory = self.directory(&parent)?;
         enough_room(&directory, size)?;
@@ -44,7 +44,7 @@ impl Root {
         let file =
             rustix::fs::openat(&directory, name, flags, mode).map_err(failed("create a file"))?;
         self.give(&file)?;
-        Ok(Target { file, directory })
+        Ok(PartialFile { file, directory })
     }
 
     /// Opens a file that holds exactly `offset` bytes of `size`.
@@ -53,11 +53,11 @@ impl Root {
         path: &SandboxPath,
         offset: u64,
         size: u64,
-    ) -> Result<Target, Error> {
+    ) -> Result<PartialFile, Error> {
         let (parent, name) = self.parent(path)?;
         let directory = self.directory(&parent)?;
         enough_room(&directory, size.saturating_sub(offset))?;
-        let before = Seen::at(&directory, &name).map_err(failed("look at a partial file"))?;
+        let before = FileStat::at(&directory, &name).map_err(failed("look at a partial file"))?;
         if before.kind != FileKind::File {
             return Err(Error::new(ErrorKind::NotRegular, before.kind.as_str()));
         }
@@ -65,13 +65,13 @@ impl Root {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&directory, name, flags, Mode::empty())
             .map_err(failed("open a partial file"))?;
-        let seen = Seen::of(&file).map_err(failed("look at a partial file"))?;
+        let seen = FileStat::of(&file).map_err(failed("look at a partial file"))?;
         // A second link would let another name see, or change, what is written here.
         if (seen.identity, seen.size, seen.links) != (before.identity, offset, 1) {
             let why = format!("{} bytes are there, not {offset}", seen.size);
             return Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
         }
-        Ok(Target { file, directory })
+        Ok(PartialFile { file, directory })
     }
 
     /// Gives a file or directory to the sandbox user, where this process is another user and is allowed to.
@@ -163,7 +163,7 @@ pub(super) fn sync_directory(directory: &OwnedFd) -> Result<(), Error> {
     }
 }
 
-impl Target {
+impl PartialFile {
     /// Writes the body from `offset` on, then sets the mode that makes the file public.
     pub(super) async fn fill(self, offset: u64, mode: u32, mut body: Body) -> Result<(), Error> {
         let target = Arc::new(self);

@@ -7,20 +7,20 @@ use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
 use dray_types::Clock;
 
 use crate::config::{Config, ConfigError, Settings};
-use crate::control::{Control, Task};
+use crate::control::{ControlClient, Task};
 use crate::router::Router;
 use crate::sandbox::ModalSandbox;
 
 /// The word before the colon of an address.
 const BACKEND_NAME: &str = "modal";
 /// Longest id of a sandbox in bytes.
-const LONGEST_ID: usize = 128;
+const MAX_ID_BYTES: usize = 128;
 
 /// Sandboxes of one account. Addresses are `modal:sb-…`; the incarnation is the id of the sandbox and that of the task
 /// that runs it.
 #[derive(Debug)]
 pub struct ModalBackend {
-    control: Arc<Control>,
+    control: Arc<ControlClient>,
 }
 
 impl ModalBackend {
@@ -31,7 +31,7 @@ impl ModalBackend {
     /// [`ConfigError`] for an address, a token or a file of certificates that cannot be used.
     pub fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         let settings = Arc::new(Settings::new(config)?);
-        let control = Control::new(settings, clock)
+        let control = ControlClient::new(settings, clock)
             .map_err(|_| ConfigError::Url(config.server_url.clone()))?;
         Ok(Self {
             control: Arc::new(control),
@@ -79,7 +79,7 @@ impl Backend for ModalBackend {
 /// Checks that an id is one word, before it is sent anywhere.
 fn check(id: &str) -> Result<(), Error> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !id.is_empty() && id.len() <= LONGEST_ID && id.bytes().all(fine) {
+    if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(fine) {
         return Ok(());
     }
     Err(Error::new(

@@ -23,7 +23,7 @@ pub struct Config {
     pub ca_file: Option<PathBuf>,
     /// Time for connecting.
     pub connect_timeout: Period,
-    /// Time for one answer that is not waited for by the nature of the question.
+    /// Time for one response that is not waited for by the nature of the question.
     pub answer_timeout: Period,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Settings {
     /// Whether addresses without TLS are accepted; only where the provider itself is configured with one.
     pub(crate) plain: bool,
     pub(crate) connect: std::time::Duration,
-    pub(crate) answer: std::time::Duration,
+    pub(crate) response: std::time::Duration,
 }
 
 impl Settings {
@@ -92,7 +92,7 @@ impl Settings {
             tls,
             plain,
             connect: config.connect_timeout.as_duration(),
-            answer: config.answer_timeout.as_duration(),
+            response: config.answer_timeout.as_duration(),
         })
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_of_certificates_is_told() {
+    fn a_missing_file_of_certificates_is_reported() {
         let config = Config {
             ca_file: Some("/nowhere/ca.pem".into()),
             ..Config::default()

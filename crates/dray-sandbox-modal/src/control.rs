@@ -15,9 +15,11 @@ use uuid::Uuid;
 
 use crate::config::Settings;
 use crate::fault;
-use crate::retry::Retry;
+use crate::retry::RequestRetries;
 use crate::rpc;
-use crate::wire::{AuthToken, Empty, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId};
+use crate::wire::{
+    AuthToken, EmptyMessage, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId,
+};
 
 /// Time between two requests whether a sandbox has been given a task.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -57,7 +59,7 @@ fn is_second(sandbox_id: &str) -> bool {
 
 /// Client of the provider's control plane.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlClient {
     settings: Arc<Settings>,
     endpoint: Endpoint,
     /// The connection, made at the first call because that needs a runtime.
@@ -67,7 +69,7 @@ pub(crate) struct Control {
     token: Mutex<Option<MetadataValue<Ascii>>>,
 }
 
-impl Control {
+impl ControlClient {
     pub(crate) fn new(settings: Arc<Settings>, clock: Clock) -> Result<Self, Error> {
         Ok(Self {
             endpoint: rpc::endpoint(&settings, &settings.server_url)?,
@@ -97,7 +99,7 @@ impl Control {
         let request = GetTaskId {
             sandbox_id: sandbox_id.to_owned(),
         };
-        let deadline = Instant::now() + self.settings.answer;
+        let deadline = Instant::now() + self.settings.response;
         loop {
             let found: TaskId = self
                 .call(path, &request, second)
@@ -143,7 +145,7 @@ impl Control {
         }
         // One key for all attempts: the provider recognizes a repeated request by it.
         let key = Uuid::new_v4().to_string();
-        let mut retry = Retry::default();
+        let mut retry = RequestRetries::default();
         let mut renewed = false;
         loop {
             let token = if second {
@@ -152,14 +154,14 @@ impl Control {
                 None
             };
             let request = self.request(message.clone(), &key, &retry, token.clone())?;
-            match rpc::unary(self.channel(), path, request, self.settings.answer).await {
+            match rpc::unary(self.channel(), path, request, self.settings.response).await {
                 // One time: a credential that was just made and is refused again would be refused forever.
                 Err(status) if second && !renewed && status.code() == Code::Unauthenticated => {
                     renewed = true;
                     self.forget(token.as_ref()).await;
                 }
                 Err(status) if retry.again(&status).await => {}
-                answer => return answer,
+                response => return response,
             }
         }
     }
@@ -168,7 +170,7 @@ impl Control {
         &self,
         message: Q,
         key: &str,
-        retry: &Retry,
+        retry: &RequestRetries,
         token: Option<MetadataValue<Ascii>>,
     ) -> Result<Request<Q>, Status> {
         let mut request = Request::new(message);
@@ -207,15 +209,15 @@ impl Control {
         }
         let path = "/modal.client.ModalClient/AuthTokenGet";
         let key = Uuid::new_v4().to_string();
-        let mut retry = Retry::default();
-        let answer: AuthToken = loop {
-            let request = self.request(Empty {}, &key, &retry, None)?;
-            match rpc::unary(self.channel(), path, request, self.settings.answer).await {
+        let mut retry = RequestRetries::default();
+        let response: AuthToken = loop {
+            let request = self.request(EmptyMessage {}, &key, &retry, None)?;
+            match rpc::unary(self.channel(), path, request, self.settings.response).await {
                 Err(status) if retry.again(&status).await => {}
-                answer => break answer?,
+                response => break response?,
             }
         };
-        let mut token: MetadataValue<Ascii> = answer
+        let mut token: MetadataValue<Ascii> = response
             .token
             .parse()
             .map_err(|_| Status::data_loss("not a token"))?;
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_generations_of_sandboxes_are_told_apart() {
+    fn both_generations_of_sandboxes_are_distinguished() {
         assert!(!is_second("sb-0123456789abcdefghijKL"));
         assert!(is_second("sb-0123456789abcdefghijKLM"));
         assert!(is_second("sb-0123456789abcdefghij-L"));

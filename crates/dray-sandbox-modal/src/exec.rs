@@ -14,7 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dray_sandbox::{Body, Error, ErrorKind};
 use dray_sandbox_exec::{
-    Channel, Exec, Exit, KillGuard, MARK_VARIABLE, Running, StderrTail, SupervisedCommand,
+    Channel, CommandExit, Exec, KillGuard, MARK_VARIABLE, RunningCommand, StderrTail,
+    SupervisedCommand,
 };
 use futures_util::stream;
 use tokio::task::JoinSet;
@@ -24,12 +25,12 @@ use uuid::Uuid;
 
 use crate::fault;
 use crate::router::Router;
-use crate::wire::{Empty, PIPE, STDERR, STDOUT, Start};
+use crate::wire::{EmptyMessage, ExecStartRequest, PIPE_OUTPUT, STDERR, STDOUT};
 use end::RouterCommand;
-use output::Output;
+use output::CommandOutput;
 
 /// Most bytes of all arguments of a command.
-const LONGEST_ARGUMENTS: usize = 65_536;
+const MAX_ARGUMENT_BYTES: usize = 65_536;
 /// How long standard error may stay open in other hands once a command has ended.
 const STDERR_LINGER: Duration = Duration::from_secs(2);
 
@@ -47,23 +48,23 @@ impl ModalExec {
     async fn start(&self, exec_id: &str, argv: Vec<String>) -> Result<(), Error> {
         let start = start(&self.router, exec_id, argv);
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
-        match self.router.ask::<_, Empty>(path, &start).await {
-            // An earlier try whose answer got lost.
+        match self.router.ask::<_, EmptyMessage>(path, &start).await {
+            // An earlier try whose response got lost.
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
             Err(status) => Err(fault::failed("starting a command", &status)),
-            Ok(Empty {}) => Ok(()),
+            Ok(EmptyMessage {}) => Ok(()),
         }
     }
 }
 
 /// Words that begin a command.
-fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> Start {
-    Start {
+fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> ExecStartRequest {
+    ExecStartRequest {
         task_id: router.task_id().to_owned(),
         exec_id: exec_id.to_owned(),
         command_args: argv,
-        stdout_config: PIPE,
-        stderr_config: PIPE,
+        stdout_config: PIPE_OUTPUT,
+        stderr_config: PIPE_OUTPUT,
         env: BTreeMap::from([(MARK_VARIABLE.to_owned(), exec_id.to_owned())]),
     }
 }
@@ -71,7 +72,7 @@ fn start(router: &Router, exec_id: &str, argv: Vec<String>) -> Start {
 /// The wire carries text only.
 fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
     let weight: usize = argv.iter().map(|word| word.len() + 1).sum();
-    if weight > LONGEST_ARGUMENTS {
+    if weight > MAX_ARGUMENT_BYTES {
         let long = "the command is too long for the wire";
         return Err(Error::new(ErrorKind::ToolMissing, long));
     }
@@ -86,12 +87,12 @@ fn text(argv: Vec<Vec<u8>>) -> Result<Vec<String>, Error> {
 
 /// Why the input ended early, for the first caller.
 #[derive(Debug, Default)]
-struct Broken {
+struct InputFailure {
     told: CancellationToken,
     why: Mutex<Option<Error>>,
 }
 
-impl Broken {
+impl InputFailure {
     fn tell(&self, error: Error) {
         *self.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         self.told.cancel();
@@ -110,12 +111,12 @@ impl Broken {
 impl Exec for ModalExec {
     fn channel(&self) -> Channel {
         Channel {
-            longest_arguments: LONGEST_ARGUMENTS,
+            longest_arguments: MAX_ARGUMENT_BYTES,
             ..Channel::PIPE_CAPABILITIES
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let argv = text(argv)?;
         self.router.supervisor().settle().await;
         let exec_id = Uuid::new_v4().to_string();
@@ -129,24 +130,24 @@ impl Exec for ModalExec {
         let guard = command.guard();
         let started = self.start(&exec_id, argv).await;
         started.inspect_err(|_| command.set_start_failed())?;
-        let broken = Arc::new(Broken::default());
+        let broken = Arc::new(InputFailure::default());
         let mut feeding = JoinSet::new();
-        let input = input::Input::new(Arc::clone(&self.router), exec_id.clone(), stdin);
+        let input = input::CommandInput::new(Arc::clone(&self.router), exec_id.clone(), stdin);
         let told = Arc::clone(&broken);
         feeding.spawn(async move {
             if let Err(error) = input.feed().await {
                 told.tell(error);
             }
         });
-        let stdout = Output::new(Arc::clone(&self.router), exec_id.clone(), STDOUT);
-        let stderr = Output::new(Arc::clone(&self.router), exec_id.clone(), STDERR);
-        let ending = Ending {
+        let stdout = CommandOutput::new(Arc::clone(&self.router), exec_id.clone(), STDOUT);
+        let stderr = CommandOutput::new(Arc::clone(&self.router), exec_id.clone(), STDERR);
+        let ending = CommandEnd {
             router: Arc::clone(&self.router),
             exec_id,
             command,
             guard,
         };
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: body(stdout, reading, Arc::clone(&broken)),
             end: Box::pin(ended(ending, stderr, feeding, broken)),
         })
@@ -154,7 +155,7 @@ impl Exec for ModalExec {
 }
 
 /// Standard output, until it ends or the input breaks.
-fn body(stdout: Output, reading: KillGuard, broken: Arc<Broken>) -> Body {
+fn body(stdout: CommandOutput, reading: KillGuard, broken: Arc<InputFailure>) -> Body {
     let state = Some((stdout, reading, broken));
     Body::new(stream::unfold(state, async |state| {
         let (mut stdout, mut reading, broken) = state?;
@@ -174,14 +175,14 @@ fn body(stdout: Output, reading: KillGuard, broken: Arc<Broken>) -> Body {
     }))
 }
 
-fn input_broke(broken: &Broken) -> Error {
+fn input_broke(broken: &InputFailure) -> Error {
     broken
         .take()
         .unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "the input broke"))
 }
 
 /// The end of a command that is waited for. Dropping it before kills the command.
-struct Ending {
+struct CommandEnd {
     router: Arc<Router>,
     exec_id: String,
     command: Arc<SupervisedCommand>,
@@ -190,11 +191,11 @@ struct Ending {
 
 /// Waits for the end of a command.
 async fn ended(
-    mut ending: Ending,
-    mut stderr: Output,
+    mut ending: CommandEnd,
+    mut stderr: CommandOutput,
     mut feeding: JoinSet<()>,
-    broken: Arc<Broken>,
-) -> Result<Exit, Error> {
+    broken: Arc<InputFailure>,
+) -> Result<CommandExit, Error> {
     let tail = StderrTail::default();
     let status = {
         let waiting = end::wait(&ending.router, &ending.exec_id, &ending.command);
@@ -225,14 +226,14 @@ async fn ended(
     if let Some(error) = broken.take() {
         return Err(error);
     }
-    Ok(Exit {
+    Ok(CommandExit {
         status,
         stderr: tail.text(),
     })
 }
 
 /// Keeps the last of standard error.
-async fn listen(stderr: &mut Output, tail: &StderrTail) -> Result<(), Error> {
+async fn listen(stderr: &mut CommandOutput, tail: &StderrTail) -> Result<(), Error> {
     while let Some(piece) = stderr.next().await? {
         tail.push(&piece);
     }
@@ -253,8 +254,8 @@ mod tests {
 
     #[test]
     fn arguments_beyond_the_limit_are_never_sent() {
-        assert!(text(vec![vec![b'x'; LONGEST_ARGUMENTS - 1]]).is_ok());
-        let refused = text(vec![vec![b'x'; LONGEST_ARGUMENTS]]);
+        assert!(text(vec![vec![b'x'; MAX_ARGUMENT_BYTES - 1]]).is_ok());
+        let refused = text(vec![vec![b'x'; MAX_ARGUMENT_BYTES]]);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ToolMissing);
     }
 }

@@ -24,7 +24,7 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Identity, ServerTlsConfig};
 
-use command::Command;
+use command::FakeCommand;
 pub use fault::Fault;
 
 /// Id of the only token that the server accepts.
@@ -34,7 +34,7 @@ pub const TOKEN_SECRET: &str = "as-fake";
 
 /// One incarnation of a sandbox.
 #[derive(Debug)]
-struct Task {
+struct FakeTask {
     task_id: String,
     ended: CancellationToken,
 }
@@ -44,8 +44,8 @@ struct Task {
 struct State {
     root: PathBuf,
     url: String,
-    sandboxes: Mutex<HashMap<String, Task>>,
-    commands: Mutex<HashMap<String, Arc<Command>>>,
+    sandboxes: Mutex<HashMap<String, FakeTask>>,
+    commands: Mutex<HashMap<String, Arc<FakeCommand>>>,
     faults: Mutex<Vec<Fault>>,
     calls: Mutex<Vec<String>>,
     /// Number of the credential that is accepted; older ones have expired.
@@ -111,8 +111,8 @@ impl Server {
             builder = builder.tls_config(tls).map_err(io::Error::other)?;
         }
         let server = builder
-            .add_service(plane::Plane(Arc::clone(&state)))
-            .add_service(router::Router(Arc::clone(&state)));
+            .add_service(plane::ControlPlane(Arc::clone(&state)))
+            .add_service(router::RouterService(Arc::clone(&state)));
         serving.spawn(async move {
             let incoming = TcpListenerStream::new(listener);
             if let Err(error) = server.serve_with_incoming(incoming).await {
@@ -134,7 +134,7 @@ impl Server {
     pub fn run(&self, sandbox_id: &str) -> String {
         let number = self.state.next_task.fetch_add(1, Ordering::SeqCst);
         let task_id = format!("ta-fake{number:016}");
-        let task = Task {
+        let task = FakeTask {
             task_id: task_id.clone(),
             ended: CancellationToken::new(),
         };
@@ -214,7 +214,7 @@ impl State {
         }
     }
 
-    fn command(&self, task_id: &str, exec_id: &str) -> Result<Arc<Command>, Status> {
+    fn command(&self, task_id: &str, exec_id: &str) -> Result<Arc<FakeCommand>, Status> {
         self.task(task_id)?;
         let commands = lock(&self.commands);
         let command = commands.get(exec_id).map(Arc::clone);

@@ -15,7 +15,7 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 /// Shortest wait in seconds, regardless of the provider's value.
 const SHORTEST_WAIT: f32 = 0.1;
 /// Longest wait in seconds that is accepted.
-const LONGEST_WAIT: f32 = 3600.0;
+const MAX_WAIT: f32 = 3600.0;
 
 /// A refusal in the provider's own words, for the operator only.
 #[derive(Debug)]
@@ -98,10 +98,10 @@ pub(crate) fn wait(status: &Status) -> Option<Duration> {
     let seconds = if seconds.is_finite() {
         seconds
     } else {
-        LONGEST_WAIT
+        MAX_WAIT
     };
     Some(Duration::from_secs_f32(
-        seconds.clamp(SHORTEST_WAIT, LONGEST_WAIT),
+        seconds.clamp(SHORTEST_WAIT, MAX_WAIT),
     ))
 }
 
@@ -110,7 +110,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::wire::Detail;
+    use crate::wire::StatusDetail;
 
     pub(crate) fn throttled(seconds: f32) -> Status {
         let policy = RetryPolicy {
@@ -119,7 +119,7 @@ mod tests {
         let details = RpcStatus {
             code: 8,
             message: "slower".to_owned(),
-            details: vec![Detail {
+            details: vec![StatusDetail {
                 type_url: "type.googleapis.com/modal.client.RPCRetryPolicy".to_owned(),
                 value: policy.encode_to_vec(),
             }],

@@ -14,21 +14,21 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Repetitions after the provider asked to wait.
 const MAX_THROTTLES: u32 = 3;
 /// Longest wait here; the caller decides about a longer one.
-const LONGEST_THROTTLE: Duration = Duration::from_secs(5);
+const MAX_THROTTLE: Duration = Duration::from_secs(5);
 
 /// State of the repetitions of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Retry {
+pub(crate) struct RequestRetries {
     failures: u32,
     throttles: u32,
 }
 
-impl Retry {
+impl RequestRetries {
     /// Waits until the next repetition is due and returns true, or returns false when there is none.
     pub(crate) async fn again(&mut self, status: &Status) -> bool {
         if let Some(wait) = fault::wait(status) {
             // A longer wait is left to the caller, who can report it.
-            if self.throttles == MAX_THROTTLES || wait > LONGEST_THROTTLE {
+            if self.throttles == MAX_THROTTLES || wait > MAX_THROTTLE {
                 return false;
             }
             self.throttles += 1;
@@ -61,7 +61,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_may_pass_is_tried_a_few_times() {
         // paused clock
-        let mut retry = Retry::default();
+        let mut retry = RequestRetries::default();
         let down = Status::unavailable("down");
         let mut tries = 0;
         while retry.again(&down).await {
@@ -80,7 +80,7 @@ mod tests {
             Status::resource_exhausted("x"),
             Status::failed_precondition("x"),
         ] {
-            assert!(!Retry::default().again(&status).await);
+            assert!(!RequestRetries::default().again(&status).await);
         }
     }
 }

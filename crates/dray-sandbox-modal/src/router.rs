@@ -12,25 +12,25 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
-use crate::control::{Control, Task};
+use crate::control::{ControlClient, Task};
 use crate::fault;
-use crate::retry::Retry;
+use crate::retry::RequestRetries;
 use crate::rpc;
-use crate::wire::{Empty, Ended, StdinPiece, StdioPiece, StdioRead, Which};
+use crate::wire::{EmptyMessage, ExecRequest, ExecWaitResponse, StdinPiece, StdioPiece, StdioRead};
 
 /// How long one request for the end of a command stays open.
 const LONG_POLL: Duration = Duration::from_mins(1);
 
 /// Connection and credential for a router, until the credential expires.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub(crate) struct RouterAccess {
     channel: Channel,
     url: String,
     bearer: MetadataValue<Ascii>,
     generation: u64,
 }
 
-impl Access {
+impl RouterAccess {
     fn request<T>(&self, message: T, throttles: u32) -> Request<T> {
         let mut request = Request::new(message);
         let metadata = request.metadata_mut();
@@ -43,16 +43,16 @@ impl Access {
 /// Client of the router of one task.
 #[derive(Debug)]
 pub(crate) struct Router {
-    control: Arc<Control>,
+    control: Arc<ControlClient>,
     task: Task,
-    access: RwLock<Arc<Access>>,
+    access: RwLock<Arc<RouterAccess>>,
     renewing: Mutex<()>,
     supervisor: Supervisor,
 }
 
 impl Router {
     /// Requests access to the router of a task.
-    pub(crate) async fn open(control: Arc<Control>, task: Task) -> Result<Self, Error> {
+    pub(crate) async fn open(control: Arc<ControlClient>, task: Task) -> Result<Self, Error> {
         let access = fetch(&control, &task, None)
             .await
             .map_err(|status| fault::failed("looking for the router", &status))?;
@@ -74,12 +74,12 @@ impl Router {
         &self.supervisor
     }
 
-    pub(crate) fn access(&self) -> Arc<Access> {
+    pub(crate) fn access(&self) -> Arc<RouterAccess> {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the credential, unless another task just did.
-    pub(crate) async fn renew(&self, old: &Access) -> Result<(), Status> {
+    pub(crate) async fn renew(&self, old: &RouterAccess) -> Result<(), Status> {
         // Many streams find the same credential expired; the first one renews it for all.
         let _one = self.renewing.lock().await;
         let current = self.access();
@@ -97,8 +97,8 @@ impl Router {
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let patience = self.control.settings().answer;
-        let mut retry = Retry::default();
+        let patience = self.control.settings().response;
+        let mut retry = RequestRetries::default();
         let mut renewed = false;
         loop {
             let access = self.access();
@@ -109,15 +109,15 @@ impl Router {
                     self.renew(&access).await?;
                 }
                 Err(status) if retry.again(&status).await => {}
-                answer => return answer,
+                response => return response,
             }
         }
     }
 
     /// Waits for the end of a command, without a limit of its own.
-    pub(crate) async fn wait(&self, exec_id: &str) -> Result<Ended, Status> {
+    pub(crate) async fn wait(&self, exec_id: &str) -> Result<ExecWaitResponse, Status> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecWait";
-        let mut retry = Retry::default();
+        let mut retry = RequestRetries::default();
         let mut renewed = false;
         loop {
             let access = self.access();
@@ -134,13 +134,13 @@ impl Router {
                     self.renew(&access).await?;
                 }
                 Err(status) if retry.again(&status).await => {}
-                answer => return answer,
+                response => return response,
             }
         }
     }
 
-    pub(crate) fn which(&self, exec_id: &str) -> Which {
-        Which {
+    pub(crate) fn which(&self, exec_id: &str) -> ExecRequest {
+        ExecRequest {
             task_id: self.task.task_id.clone(),
             exec_id: exec_id.to_owned(),
         }
@@ -149,14 +149,14 @@ impl Router {
     /// Opens a stream of output. It is not repeated here: its reader knows the offset.
     pub(crate) async fn output(
         &self,
-        access: &Access,
+        access: &RouterAccess,
         message: StdioRead,
         throttles: u32,
     ) -> Result<Streaming<StdioPiece>, Status> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdioRead";
         let request = access.request(message, throttles);
         let opened = rpc::server_stream(&access.channel, path, request);
-        match tokio::time::timeout(self.control.settings().answer, opened).await {
+        match tokio::time::timeout(self.control.settings().response, opened).await {
             Ok(opened) => opened,
             Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         }
@@ -164,18 +164,22 @@ impl Router {
 
     /// Writes a stream of input. It is not repeated here either.
     pub(crate) async fn input(
-        access: &Access,
+        access: &RouterAccess,
         pieces: impl futures_util::Stream<Item = StdinPiece> + Send + 'static,
         throttles: u32,
     ) -> Result<(), Status> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStdinWriteStream";
         let request = access.request(pieces, throttles);
-        let Empty {} = rpc::client_stream(&access.channel, path, request).await?;
+        let EmptyMessage {} = rpc::client_stream(&access.channel, path, request).await?;
         Ok(())
     }
 }
 
-async fn fetch(control: &Control, task: &Task, current: Option<&Access>) -> Result<Access, Status> {
+async fn fetch(
+    control: &ControlClient,
+    task: &Task,
+    current: Option<&RouterAccess>,
+) -> Result<RouterAccess, Status> {
     let found = control.access(task).await?;
     let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", found.jwt)
         .parse()
@@ -192,7 +196,7 @@ async fn fetch(control: &Control, task: &Task, current: Option<&Access>) -> Resu
             })?
             .connect_lazy(),
     };
-    Ok(Access {
+    Ok(RouterAccess {
         channel,
         url: found.url,
         bearer,

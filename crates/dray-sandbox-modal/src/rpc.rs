@@ -13,8 +13,8 @@ use tonic_prost::ProstCodec;
 use crate::config::{Settings, scheme};
 
 /// Longest message in bytes that is received.
-const LONGEST_MESSAGE: usize = 32 << 20;
-/// Interval of pings on a silent connection, and the time for their answer.
+const MAX_MESSAGE_BYTES: usize = 32 << 20;
+/// Interval of pings on a silent connection, and the time for their response.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Flow control window of one stream, in bytes; the one below is that of a connection.
 const STREAM_WINDOW: u32 = 2 << 20;
@@ -45,7 +45,7 @@ pub(crate) fn endpoint(settings: &Settings, url: &str) -> Result<Endpoint, Error
 }
 
 async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
-    let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(LONGEST_MESSAGE);
+    let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
     grpc.ready()
         .await
         .map_err(|error| Status::unavailable(format!("no connection: {error}")))?;
@@ -66,11 +66,11 @@ where
     let asked = async {
         let mut grpc = ready(channel).await?;
         let codec: ProstCodec<Q, A> = ProstCodec::default();
-        let answer = grpc.unary(request, PathAndQuery::from_static(path), codec);
-        Ok(answer.await?.into_inner())
+        let response = grpc.unary(request, PathAndQuery::from_static(path), codec);
+        Ok(response.await?.into_inner())
     };
     match tokio::time::timeout(patience, Box::pin(asked)).await {
-        Ok(answer) => answer,
+        Ok(response) => response,
         Err(_) => Err(Status::deadline_exceeded("no answer in time")),
     }
 }
@@ -87,8 +87,8 @@ where
 {
     let mut grpc = ready(channel).await?;
     let codec: ProstCodec<Q, A> = ProstCodec::default();
-    let answer = grpc.server_streaming(request, PathAndQuery::from_static(path), codec);
-    Ok(Box::pin(answer).await?.into_inner())
+    let response = grpc.server_streaming(request, PathAndQuery::from_static(path), codec);
+    Ok(Box::pin(response).await?.into_inner())
 }
 
 /// Sends a stream and receives one message.
@@ -104,6 +104,6 @@ where
 {
     let mut grpc = ready(channel).await?;
     let codec: ProstCodec<Q, A> = ProstCodec::default();
-    let answer = grpc.client_streaming(request, PathAndQuery::from_static(path), codec);
-    Ok(Box::pin(answer).await?.into_inner())
+    let response = grpc.client_streaming(request, PathAndQuery::from_static(path), codec);
+    Ok(Box::pin(response).await?.into_inner())
 }

@@ -6,22 +6,22 @@ mod resolve;
 use std::sync::Arc;
 
 use dray_sandbox::{Body, Error, ErrorKind, Fingerprint, Follow, Listing, Metadata, SandboxPath};
-use dray_sandbox_exec::{Exec, Exit, Running, kind_of_text};
+use dray_sandbox_exec::{CommandExit, Exec, RunningCommand, kind_of_text};
 use dray_types::Sha256Digest;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use entry::Found;
+use entry::ToolEntry;
 
 /// Path of the tool in every sandbox.
 const PROGRAM_PATH: &[u8] = b"/__modal/.bin/modal-sandbox-fs-tools";
-/// Longest answer in bytes that is not a file.
-const LONGEST_ANSWER: usize = 64 << 20;
+/// Longest response in bytes that is not a file.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// The argument of the tool.
 #[derive(Debug, Serialize)]
-enum Command<'a> {
+enum ToolCommand<'a> {
     ReadFile { path: &'a str },
     WriteFile { path: &'a str },
     ListFiles { path: &'a str },
@@ -32,7 +32,7 @@ enum Command<'a> {
 
 /// The text on stderr with which the tool fails.
 #[derive(Debug, Deserialize)]
-struct Payload {
+struct ToolFailure {
     error_kind: String,
     #[serde(default)]
     message: String,
@@ -49,7 +49,11 @@ impl<E: Exec + 'static> Tools<E> {
         Self { exec }
     }
 
-    async fn run(&self, command: &Command<'_>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(
+        &self,
+        command: &ToolCommand<'_>,
+        stdin: Option<Body>,
+    ) -> Result<RunningCommand, Error> {
         let argument = serde_json::to_vec(command)
             .map_err(|error| Error::new(ErrorKind::Protocol, "not a command").caused_by(error))?;
         self.exec
@@ -57,18 +61,20 @@ impl<E: Exec + 'static> Tools<E> {
             .await
     }
 
-    async fn ask(&self, command: Command<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {
+    async fn ask(&self, command: ToolCommand<'_>, stdin: Option<Body>) -> Result<Vec<u8>, Error> {
         let running = self.run(&command, stdin).await?;
-        let answer = running.stdout.read_all(LONGEST_ANSWER).await?;
+        let response = running.stdout.read_all(MAX_RESPONSE_BYTES).await?;
         done(&command, &running.end.await?)?;
-        Ok(answer)
+        Ok(response)
     }
 
     /// Reads a file of this size. A shorter one is [`ErrorKind::Truncated`], a longer one
     /// [`ErrorKind::ChangedDuringTransfer`].
     pub(crate) async fn read(&self, path: &SandboxPath, size: u64) -> Result<Body, Error> {
         let path = path.to_text()?.to_owned();
-        let running = self.run(&Command::ReadFile { path: &path }, None).await?;
+        let running = self
+            .run(&ToolCommand::ReadFile { path: &path }, None)
+            .await?;
         let state = Some((running, path));
         let body = Body::new(stream::unfold(state, async |state| {
             let (mut running, path) = state?;
@@ -78,7 +84,7 @@ impl<E: Exec + 'static> Tools<E> {
                 // The end of the output alone says nothing: a tool that fails also stops.
                 None => {
                     let ended = running.end.await;
-                    let read = Command::ReadFile { path: &path };
+                    let read = ToolCommand::ReadFile { path: &path };
                     let failed = ended.and_then(|exit| done(&read, &exit)).err()?;
                     Some((Err(failed), None))
                 }
@@ -91,15 +97,15 @@ impl<E: Exec + 'static> Tools<E> {
     /// Writes a file, over one that is there.
     pub(crate) async fn write(&self, path: &SandboxPath, body: Body) -> Result<(), Error> {
         let path = path.to_text()?;
-        self.ask(Command::WriteFile { path }, Some(body))
+        self.ask(ToolCommand::WriteFile { path }, Some(body))
             .await
             .map(drop)
     }
 
     /// Describes a path, without following links.
-    async fn look(&self, path: &SandboxPath) -> Result<Found, Error> {
+    async fn look(&self, path: &SandboxPath) -> Result<ToolEntry, Error> {
         let path = path.to_text()?;
-        Found::parse(&self.ask(Command::Stat { path }, None).await?)
+        ToolEntry::parse(&self.ask(ToolCommand::Stat { path }, None).await?)
     }
 
     /// See [`dray_sandbox::Sandbox::stat`]. Links are resolved part by part.
@@ -120,8 +126,10 @@ impl<E: Exec + 'static> Tools<E> {
         let mut truncated = false;
         while let Some((directory, depth)) = waiting.pop() {
             let text = directory.to_text()?;
-            let answer = self.ask(Command::ListFiles { path: text }, None).await?;
-            for found in Found::parse_all(&answer)? {
+            let response = self
+                .ask(ToolCommand::ListFiles { path: text }, None)
+                .await?;
+            for found in ToolEntry::parse_all(&response)? {
                 let entry = found.entry(&directory)?;
                 if depth > 1 && entry.kind == dray_sandbox::FileKind::Directory {
                     waiting.push((entry.path.clone(), depth - 1));
@@ -146,14 +154,14 @@ impl<E: Exec + 'static> Tools<E> {
             return Err(Error::new(ErrorKind::IsDirectory, "it is a directory"));
         }
         let path = path.to_text()?;
-        let remove = Command::Remove { path, recursive };
+        let remove = ToolCommand::Remove { path, recursive };
         self.ask(remove, None).await.map(drop)
     }
 
     /// See [`dray_sandbox::Sandbox::make_directory`]. The tool makes the missing parents.
     pub(crate) async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         let path = path.to_text()?;
-        let make = Command::MakeDirectory {
+        let make = ToolCommand::MakeDirectory {
             path,
             parents: true,
         };
@@ -181,16 +189,19 @@ pub(crate) fn regular(file: &Metadata) -> Result<(), Error> {
     match file.kind {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(Error::new(ErrorKind::IsDirectory, "it is a directory")),
-        _ => Err(Error::new(ErrorKind::NotRegular, "it is no regular file")),
+        _ => Err(Error::new(
+            ErrorKind::NotRegular,
+            "it is not a regular file",
+        )),
     }
 }
 
 /// Fails unless the tool succeeded.
-fn done(command: &Command<'_>, exit: &Exit) -> Result<(), Error> {
+fn done(command: &ToolCommand<'_>, exit: &CommandExit) -> Result<(), Error> {
     if exit.status == 0 {
         return Ok(());
     }
-    let payload: Option<Payload> = serde_json::from_str(exit.stderr.trim()).ok();
+    let payload: Option<ToolFailure> = serde_json::from_str(exit.stderr.trim()).ok();
     // Without its JSON the tool was not reached, or it died.
     let Some(payload) = payload else {
         let kind = match exit.status {
@@ -208,7 +219,7 @@ fn done(command: &Command<'_>, exit: &Exit) -> Result<(), Error> {
         ("NotFound", _) => ErrorKind::NotFound,
         ("IsDirectory", _) => ErrorKind::IsDirectory,
         // The entry that exists when a file is written is its parent, as a file.
-        ("NotDirectory" | "IsFile", _) | ("AlreadyExists", Command::WriteFile { .. }) => {
+        ("NotDirectory" | "IsFile", _) | ("AlreadyExists", ToolCommand::WriteFile { .. }) => {
             ErrorKind::NotDirectory
         }
         ("AlreadyExists" | "PathAlreadyExists" | "DirectoryNotEmpty", _) => ErrorKind::Exists,
@@ -226,11 +237,11 @@ mod tests {
     use super::*;
 
     fn refused(status: i32, stderr: &str) -> ErrorKind {
-        let exit = Exit {
+        let exit = CommandExit {
             status,
             stderr: stderr.to_owned(),
         };
-        done(&Command::Stat { path: "/x" }, &exit)
+        done(&ToolCommand::Stat { path: "/x" }, &exit)
             .unwrap_err()
             .kind()
     }
@@ -259,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_missing_or_died_is_told() {
+    fn a_tool_that_is_missing_or_died_is_reported() {
         assert_eq!(refused(127, ""), ErrorKind::ToolMissing);
         assert_eq!(refused(137, ""), ErrorKind::Unavailable);
         assert_eq!(
@@ -270,30 +281,30 @@ mod tests {
 
     #[test]
     fn a_file_in_the_place_of_a_parent_is_not_a_file_that_exists() {
-        let exit = Exit {
+        let exit = CommandExit {
             status: 1,
             stderr: r#"{"error_kind":"AlreadyExists","message":"m"}"#.to_owned(),
         };
-        let error = done(&Command::WriteFile { path: "/f/x" }, &exit).unwrap_err();
+        let error = done(&ToolCommand::WriteFile { path: "/f/x" }, &exit).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotDirectory);
     }
 
     #[test]
     fn commands_are_spelled_as_the_tool_reads_them() {
-        let spelled = |command: Command<'_>| serde_json::to_string(&command).unwrap();
+        let spelled = |command: ToolCommand<'_>| serde_json::to_string(&command).unwrap();
         assert_eq!(
-            spelled(Command::ReadFile { path: "/a\n\"b" }),
+            spelled(ToolCommand::ReadFile { path: "/a\n\"b" }),
             r#"{"ReadFile":{"path":"/a\n\"b"}}"#
         );
         assert_eq!(
-            spelled(Command::Remove {
+            spelled(ToolCommand::Remove {
                 path: "/a",
                 recursive: true
             }),
             r#"{"Remove":{"path":"/a","recursive":true}}"#
         );
         assert_eq!(
-            spelled(Command::MakeDirectory {
+            spelled(ToolCommand::MakeDirectory {
                 path: "/a",
                 parents: true
             }),

@@ -56,7 +56,7 @@ pub(crate) struct RouterAccess {
 
 /// `modal.client.AuthTokenGetRequest`, and every other message without fields.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Empty {}
+pub(crate) struct EmptyMessage {}
 
 /// `modal.client.AuthTokenGetResponse`: the credential for calls of the second version.
 #[derive(Clone, PartialEq, Message)]
@@ -73,12 +73,12 @@ pub(crate) struct RpcStatus {
     #[prost(string, tag = "2")]
     pub(crate) message: String,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) details: Vec<Detail>,
+    pub(crate) details: Vec<StatusDetail>,
 }
 
 /// `google.protobuf.Any`, one detail of a status.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Detail {
+pub(crate) struct StatusDetail {
     #[prost(string, tag = "1")]
     pub(crate) type_url: String,
     #[prost(bytes = "vec", tag = "2")]
@@ -94,17 +94,17 @@ pub(crate) struct RetryPolicy {
 
 /// `modal.task_command_router.TaskExecStartRequest`. The caller chooses `exec_id`, which makes a start idempotent.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Start {
+pub(crate) struct ExecStartRequest {
     #[prost(string, tag = "1")]
     pub(crate) task_id: String,
     #[prost(string, tag = "2")]
     pub(crate) exec_id: String,
     #[prost(string, repeated, tag = "3")]
     pub(crate) command_args: Vec<String>,
-    /// [`PIPE`], or 0 to drop the output.
+    /// [`PIPE_OUTPUT`], or 0 to drop the output.
     #[prost(int32, tag = "4")]
     pub(crate) stdout_config: i32,
-    /// [`PIPE`], or 0 to drop the output.
+    /// [`PIPE_OUTPUT`], or 0 to drop the output.
     #[prost(int32, tag = "5")]
     pub(crate) stderr_config: i32,
     #[prost(btree_map = "string, string", tag = "12")]
@@ -112,11 +112,11 @@ pub(crate) struct Start {
 }
 
 /// The value of `TASK_EXEC_STDOUT_CONFIG_PIPE` and of `TASK_EXEC_STDERR_CONFIG_PIPE`.
-pub(crate) const PIPE: i32 = 1;
+pub(crate) const PIPE_OUTPUT: i32 = 1;
 
 /// `TaskExecWaitRequest`, `TaskExecPollRequest` and `TaskExecStdinStatusRequest`: they name a command.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Which {
+pub(crate) struct ExecRequest {
     #[prost(string, tag = "1")]
     pub(crate) task_id: String,
     #[prost(string, tag = "2")]
@@ -125,7 +125,7 @@ pub(crate) struct Which {
 
 /// `TaskExecWaitResponse` and `TaskExecPollResponse`; without a status the command still runs.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Ended {
+pub(crate) struct ExecWaitResponse {
     #[prost(oneof = "ExitStatus", tags = "1, 2")]
     pub(crate) exit_status: Option<ExitStatus>,
 }
@@ -183,19 +183,19 @@ pub(crate) struct StdinWrite {
 /// `TaskExecStdinWriteStreamRequest`: one message of a stream of input.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StdinPiece {
-    #[prost(oneof = "Payload", tags = "1, 2, 3")]
-    pub(crate) payload: Option<Payload>,
+    #[prost(oneof = "StreamPayload", tags = "1, 2, 3")]
+    pub(crate) payload: Option<StreamPayload>,
 }
 
 /// The content of a message of the stream: a start, data, and an end, in this order.
 #[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Payload {
+pub(crate) enum StreamPayload {
     #[prost(message, tag = "1")]
     Start(StdinStart),
     #[prost(bytes = "bytes", tag = "2")]
     Data(Bytes),
     #[prost(message, tag = "3")]
-    End(Empty),
+    End(EmptyMessage),
 }
 
 /// `TaskExecStdinWriteStreamStart`: the command, and the offset of the first data.

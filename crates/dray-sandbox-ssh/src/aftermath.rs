@@ -7,12 +7,12 @@ use tokio_util::task::TaskTracker;
 
 /// Background work, awaited only before the same files are changed.
 #[derive(Clone, Debug)]
-pub(crate) struct Aftermath {
+pub(crate) struct BackgroundWork {
     tasks: TaskTracker,
     left: Arc<watch::Sender<usize>>,
 }
 
-impl Aftermath {
+impl BackgroundWork {
     pub(crate) fn new() -> Self {
         Self {
             tasks: TaskTracker::new(),
@@ -27,7 +27,7 @@ impl Aftermath {
             return;
         };
         // Counted before it is spawned, so that `settle` waits for it from this line on.
-        let one = One::new(&self.left);
+        let one = CountedTask::new(&self.left);
         let counted = async move {
             work.await;
             drop(one);
@@ -43,16 +43,16 @@ impl Aftermath {
 }
 
 /// Counts one piece of work until it ends, also by a panic.
-struct One(Arc<watch::Sender<usize>>);
+struct CountedTask(Arc<watch::Sender<usize>>);
 
-impl One {
+impl CountedTask {
     fn new(left: &Arc<watch::Sender<usize>>) -> Self {
         left.send_modify(|left| *left += 1);
         Self(Arc::clone(left))
     }
 }
 
-impl Drop for One {
+impl Drop for CountedTask {
     fn drop(&mut self) {
         self.0.send_modify(|left| *left = left.saturating_sub(1));
     }
@@ -66,7 +66,7 @@ mod tests {
 
     #[tokio::test]
     async fn settling_waits_for_all_that_is_left() {
-        let aftermath = Aftermath::new();
+        let aftermath = BackgroundWork::new();
         aftermath.settle().await;
         let (done, wait) = tokio::sync::oneshot::channel::<()>();
         aftermath.add(async move {
@@ -79,7 +79,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_panics_is_not_waited_for_for_ever() {
-        let aftermath = Aftermath::new();
+        let aftermath = BackgroundWork::new();
         aftermath.add(async { panic!("on purpose") });
         aftermath.settle().await;
     }

@@ -7,7 +7,7 @@ use dray_sandbox::{Address, Backend, Error, ErrorKind, Handle, Sandbox};
 
 use crate::client::Client;
 use crate::config::{Config, ConfigError, Settings};
-use crate::link::Link;
+use crate::link::HostLink;
 use crate::sandbox::SshSandbox;
 use crate::target::Target;
 
@@ -40,7 +40,7 @@ impl SshBackend {
         Ok(())
     }
 
-    async fn link(&self, address: &Address) -> Result<(Arc<Link>, Target), Error> {
+    async fn link(&self, address: &Address) -> Result<(Arc<HostLink>, Target), Error> {
         // The name of another backend's address could happen to be a host.
         if address.backend != self.name() {
             return Err(Error::new(
@@ -50,7 +50,7 @@ impl SshBackend {
         }
         let target = Target::parse(&address.name)?;
         let client = Client::new(Arc::clone(&self.settings), target.clone());
-        Ok((Arc::new(Link::new(client).await?), target))
+        Ok((Arc::new(HostLink::new(client).await?), target))
     }
 
     async fn connect(

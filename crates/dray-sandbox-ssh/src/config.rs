@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Longest path of a Unix socket on Linux, without the NUL (`sun_path`).
-const LONGEST_SOCKET: usize = 107;
+const MAX_SOCKET: usize = 107;
 /// Bytes that are added to the directory: a slash, 16 hexadecimal digits, `.sock`, and the dot and 16 characters that
 /// `ssh` appends while it makes the socket.
 const SOCKET_NAME: usize = 1 + 16 + 5 + 17;
@@ -58,7 +58,7 @@ pub struct Config {
     pub directory: Option<String>,
     /// Time for connecting and logging in.
     pub connect_timeout: Period,
-    /// Time without an answer after which a channel is given up.
+    /// Time without a response after which a channel is given up.
     pub idle_timeout: Period,
     /// Time that a shared connection lives on without use.
     pub persist: Period,
@@ -167,7 +167,7 @@ impl Settings {
 
 fn check_length(control: &Path) -> Result<(), ConfigError> {
     let found = control.as_os_str().len();
-    let allowed = LONGEST_SOCKET - SOCKET_NAME;
+    let allowed = MAX_SOCKET - SOCKET_NAME;
     if found > allowed {
         return Err(ConfigError::ControlDirectoryTooLong { found, allowed });
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_socket_name_never_gets_too_long_for_the_system() {
         let folder = tempfile::tempdir().unwrap();
-        let room = LONGEST_SOCKET - SOCKET_NAME - folder.path().as_os_str().len() - 1;
+        let room = MAX_SOCKET - SOCKET_NAME - folder.path().as_os_str().len() - 1;
         with_directory(folder.path().join("x".repeat(room))).unwrap();
         let refused = with_directory(folder.path().join("x".repeat(room + 1))).unwrap_err();
         assert!(

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_connection_and_a_lost_one_are_told_apart() {
+    fn a_full_connection_and_a_lost_one_are_distinguished() {
         let full = "mux_client_request_session: session request failed: Session open refused by peer\n\
                     Connection closed by UNKNOWN port 65535";
         assert!(matches!(refusal("x", full), Refusal::Full(_)));

@@ -4,7 +4,7 @@
 use dray_sandbox::{Error, ErrorKind, SandboxPath};
 use tracing::debug;
 
-use crate::link::Link;
+use crate::link::HostLink;
 use crate::sftp::{self, Pool};
 use crate::shell::Shell;
 
@@ -18,7 +18,7 @@ const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// The result of looking at a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct HostLookup {
     /// Fingerprint and session directory, in one word.
     pub(crate) incarnation: String,
     /// Session directory, without links.
@@ -31,11 +31,11 @@ pub(crate) struct Found {
 
 /// Looks at the host over a shell and over SFTP. `directory` is the configured session directory; absent means home.
 pub(crate) async fn find(
-    link: &Link,
+    link: &HostLink,
     shell: &Shell,
     pool: &Pool,
     directory: Option<&SandboxPath>,
-) -> Result<Found, Error> {
+) -> Result<HostLookup, Error> {
     let fingerprint = link.fingerprint().await?;
     // Both are asked, because the result also says which of them can be used.
     let by_shell = absent(over_shell(shell, directory).await)?;
@@ -48,7 +48,7 @@ pub(crate) async fn find(
             "the host offers neither commands nor sftp",
         ));
     };
-    Ok(Found {
+    Ok(HostLookup {
         incarnation: format!(
             // One word without line breaks, because handles are stored and compared as text.
             "{fingerprint},{identity},{}",

@@ -8,7 +8,7 @@ use tokio::process::Command;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::sleep;
 
-use crate::aftermath::Aftermath;
+use crate::aftermath::BackgroundWork;
 use crate::client::Client;
 use crate::fault::Refusal;
 use crate::master::{Master, SocketId};
@@ -16,10 +16,10 @@ use crate::master::{Master, SocketId};
 /// First pause before another attempt to open a channel; it doubles.
 const CHANNEL_RETRY_DELAYS: Duration = Duration::from_millis(50);
 /// Last pause; after it the host counts as full. All pauses together take about a second and a half.
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+const MAX_DELAY: Duration = Duration::from_millis(800);
 
 /// A kind of channel that can be opened on a shared connection.
-pub(crate) trait Ask: Sync {
+pub(crate) trait ChannelKind: Sync {
     /// The channel when it is open.
     type Channel: Send;
 
@@ -33,31 +33,31 @@ pub(crate) trait Ask: Sync {
 
 /// All connections to one host.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct HostLink {
     client: Client,
-    lines: Vec<Line>,
+    lines: Vec<LinkConnection>,
     /// Key that the host must have; the first one seen when nothing else was asked for.
     expected: Mutex<Option<String>>,
     generation: AtomicU64,
     /// Notified when no channel is free.
     crowded: Notify,
-    aftermath: Aftermath,
+    aftermath: BackgroundWork,
 }
 
 #[derive(Debug)]
-struct Line {
+struct LinkConnection {
     master: Master,
     /// The socket behind which the expected host was found.
     known: Mutex<Option<SocketId>>,
 }
 
-impl Link {
+impl HostLink {
     /// Prepares the connections; the first channel makes one.
     pub(crate) async fn new(client: Client) -> Result<Self, Error> {
         let place = client.place().await?;
         let directory = &client.settings().control;
         let lines = (0..client.settings().config.connections)
-            .map(|index| Line {
+            .map(|index| LinkConnection {
                 master: Master::new(directory, &name(&place, index)),
                 known: Mutex::new(None),
             })
@@ -68,7 +68,7 @@ impl Link {
             expected: Mutex::new(None),
             generation: AtomicU64::new(0),
             crowded: Notify::new(),
-            aftermath: Aftermath::new(),
+            aftermath: BackgroundWork::new(),
         })
     }
 
@@ -77,7 +77,7 @@ impl Link {
     }
 
     /// Work that dropped transfers have left on this host.
-    pub(crate) fn aftermath(&self) -> &Aftermath {
+    pub(crate) fn aftermath(&self) -> &BackgroundWork {
         &self.aftermath
     }
 
@@ -106,14 +106,14 @@ impl Link {
 
     /// Opens a channel. It skips full connections and makes a lost one again, once. When all are full, channels that
     /// wait for their next use are closed, and it retries for about a second and a half.
-    pub(crate) async fn channel<A: Ask>(&self, ask: &A) -> Result<A::Channel, Error> {
+    pub(crate) async fn channel<A: ChannelKind>(&self, ask: &A) -> Result<A::Channel, Error> {
         let mut pause = CHANNEL_RETRY_DELAYS;
         loop {
             let full = match self.try_channel(ask).await? {
                 Ok(channel) => return Ok(channel),
                 Err(full) => full,
             };
-            if pause > LONGEST_PAUSE {
+            if pause > MAX_DELAY {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     "every connection carries as many channels as the host allows",
@@ -133,7 +133,10 @@ impl Link {
     }
 
     /// The inner error says that all connections are full.
-    async fn try_channel<A: Ask>(&self, ask: &A) -> Result<Result<A::Channel, Error>, Error> {
+    async fn try_channel<A: ChannelKind>(
+        &self,
+        ask: &A,
+    ) -> Result<Result<A::Channel, Error>, Error> {
         let mut last = Error::new(ErrorKind::Unavailable, "the connection does not hold");
         for line in &self.lines {
             let mut lost = false;
@@ -181,7 +184,7 @@ impl Link {
     }
 
     /// Makes sure that a connection is there and leads to the expected host.
-    async fn alive(&self, line: &Line) -> Result<SocketId, Error> {
+    async fn alive(&self, line: &LinkConnection) -> Result<SocketId, Error> {
         let mut known = line.known.lock().await;
         // The lock of this line is held throughout, so that one task connects and the others use what it made.
         if let Some(socket) = *known

@@ -30,7 +30,7 @@ pub(crate) struct Master {
 
 /// The result of connecting: which host is behind the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Connected {
+pub(crate) struct ConnectedHost {
     /// Fingerprint of the key that the host proved to have, `SHA256:` and base64.
     pub(crate) fingerprint: String,
     /// Whether the connection was made just now.
@@ -67,11 +67,11 @@ impl Master {
     }
 
     /// Uses the connection that is there, or makes one; a socket without a listener is removed.
-    pub(crate) async fn connect(&self, client: &Client) -> Result<Connected, Error> {
+    pub(crate) async fn connect(&self, client: &Client) -> Result<ConnectedHost, Error> {
         let _lock = self.lock().await?;
         if self.is_alive().await {
             if let Some(fingerprint) = self.fingerprint().await {
-                return Ok(Connected {
+                return Ok(ConnectedHost {
                     fingerprint,
                     fresh: false,
                 });
@@ -87,7 +87,7 @@ impl Master {
         let fingerprint = self.fingerprint().await.ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "ssh does not tell the key of the host")
         })?;
-        Ok(Connected {
+        Ok(ConnectedHost {
             fingerprint,
             fresh: true,
         })

@@ -14,19 +14,19 @@ use dray_sandbox::{
 use dray_sandbox_exec::ExecFiles;
 use tokio::sync::Mutex;
 
-use crate::identity::{self, Found};
-use crate::link::Link;
-use crate::sftp::{self, Lease, Pool};
+use crate::identity::{self, HostLookup};
+use crate::link::HostLink;
+use crate::sftp::{self, ChannelLease, Pool};
 use crate::shell::Shell;
 
 /// Files of one host, over SFTP where it is offered, else over commands.
 #[derive(Debug)]
 pub(crate) struct SshSandbox {
     handle: Handle,
-    link: Arc<Link>,
+    link: Arc<HostLink>,
     pool: Pool,
     exec: ExecFiles<Shell>,
-    found: Found,
+    found: HostLookup,
     /// Session directory as configured.
     directory: Option<SandboxPath>,
     /// Generation of the link in which the incarnation was seen.
@@ -37,7 +37,7 @@ pub(crate) struct SshSandbox {
 impl SshSandbox {
     /// Connects and looks at the host. With `expected`, every other incarnation is refused.
     pub(crate) async fn open(
-        link: Arc<Link>,
+        link: Arc<HostLink>,
         directory: Option<SandboxPath>,
         name: dray_sandbox::Address,
         expected: Option<&str>,
@@ -60,7 +60,7 @@ impl SshSandbox {
             seen: AtomicU64::new(link.generation()),
             link,
             pool,
-            exec: ExecFiles::new(shell).with_standing_shell(),
+            exec: ExecFiles::new(shell).with_persistent_shell(),
             found,
             directory,
             checking: Mutex::new(()),
@@ -68,7 +68,7 @@ impl SshSandbox {
     }
 
     /// A channel to the incarnation that was opened, which is checked again after every new connection.
-    async fn sftp(&self) -> Result<Lease, Error> {
+    async fn sftp(&self) -> Result<ChannelLease, Error> {
         // First the lease, which may connect and so raise the generation that the check looks at.
         let lease = self.pool.lease().await?;
         self.check().await?;
@@ -190,7 +190,7 @@ impl Sandbox for SshSandbox {
         // A dropped upload may still be writing on the host, and would write over what comes now.
         self.link.aftermath().settle().await;
         if write.transport == Transport::Sftp {
-            let upload = sftp::Upload {
+            let upload = sftp::UploadTarget {
                 path: write.path,
                 size: write.size,
                 offset: write.offset,

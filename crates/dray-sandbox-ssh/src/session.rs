@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_tells_whether_it_still_runs() {
+    async fn it_reports_whether_it_still_runs() {
         let (mut session, stdin, mut stdout) = Session::start(shell("read line"), true).unwrap();
         assert!(session.is_alive());
         drop(stdin);

@@ -14,16 +14,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Arguments, Channel, Exec, Exit, Running, quote};
+use dray_sandbox_exec::{Arguments, Channel, CommandExit, Exec, RunningCommand, quote};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use self::group::Group;
-use self::job::Job;
+use self::group::ProcessGroup;
+use self::job::RemoteJob;
 use crate::client::Client;
 use crate::fault::{self, Refusal};
-use crate::link::{Ask, Link};
+use crate::link::{ChannelKind, HostLink};
 use crate::session::Session;
 
 /// Prints a line with the nonce and the number of the process that leads the group, and then runs the command. The
@@ -39,11 +39,11 @@ const MAX_COMMAND_BYTES: usize = 131_071;
 /// Runs commands over shared connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Shell {
-    link: Arc<Link>,
+    link: Arc<HostLink>,
 }
 
 impl Shell {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
+    pub(crate) fn new(link: Arc<HostLink>) -> Self {
         Self { link }
     }
 
@@ -56,19 +56,19 @@ impl Shell {
         &self,
         argv: Vec<Vec<u8>>,
         limit: usize,
-    ) -> Result<(Exit, Vec<u8>), Error> {
+    ) -> Result<(CommandExit, Vec<u8>), Error> {
         let running = self.run(argv, None).await?;
         let output = running.stdout.read_all(limit).await?;
         Ok((running.end.await?, output))
     }
 
-    async fn start(&self, argv: &[Vec<u8>], input: bool) -> Result<Started, Error> {
+    async fn start(&self, argv: &[Vec<u8>], input: bool) -> Result<StartedCommand, Error> {
         // 128 random bits: no start file can print the line by chance or on purpose.
         let nonce = format!("{:032x}", rand::random::<u128>());
         let line = command_line(&nonce, argv)?;
         let shell = self.clone();
         self.link
-            .channel(&Begin {
+            .channel(&ChannelRequest {
                 shell,
                 line,
                 nonce,
@@ -103,7 +103,7 @@ fn command_line(nonce: &str, argv: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
 }
 
 /// Opens a channel that runs one command.
-struct Begin {
+struct ChannelRequest {
     shell: Shell,
     line: Vec<u8>,
     nonce: String,
@@ -111,35 +111,35 @@ struct Begin {
     input: bool,
 }
 
-impl Ask for Begin {
-    type Channel = Started;
+impl ChannelKind for ChannelRequest {
+    type Channel = StartedCommand;
 
     fn fill(&self, client: &Client, command: &mut Command) {
         client.host(command);
         command.arg(OsStr::from_bytes(&self.line));
     }
 
-    async fn open(&self, command: Command) -> Result<Started, Refusal> {
-        Started::new(command, self).await
+    async fn open(&self, command: Command) -> Result<StartedCommand, Refusal> {
+        StartedCommand::new(command, self).await
     }
 }
 
 /// A command that has begun.
-struct Started {
+struct StartedCommand {
     session: Session,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     /// First bytes of its output.
     first: Bytes,
-    group: Group,
+    group: ProcessGroup,
 }
 
-impl Started {
-    async fn new(command: Command, begin: &Begin) -> Result<Self, Refusal> {
+impl StartedCommand {
+    async fn new(command: Command, begin: &ChannelRequest) -> Result<Self, Refusal> {
         let (session, stdin, mut stdout) =
             Session::start(command, begin.input).map_err(Refusal::Final)?;
         // From here on it may run, and a caller that drops this future does not know it.
-        let mut group = Group::new(begin.shell.clone(), begin.nonce.clone());
+        let mut group = ProcessGroup::new(begin.shell.clone(), begin.nonce.clone());
         match timeout(START_TIMEOUT, first_line(&mut stdout, &begin.nonce)).await {
             Ok(Ok(Some((leader, first)))) => {
                 group.leader = leader;
@@ -227,9 +227,9 @@ impl Exec for Shell {
         }
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let started = self.start(&argv, stdin.is_some()).await?;
-        let job = Job::new(started.group, started.session);
+        let job = RemoteJob::new(started.group, started.session);
         if let (Some(pipe), Some(body)) = (started.stdin, stdin) {
             job.feed(pipe, body);
         }

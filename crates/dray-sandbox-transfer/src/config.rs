@@ -218,7 +218,7 @@ impl Config {
             .iter()
             .map(|name| match BackendKind::from_name(name) {
                 Some(kind) => self.backend(kind, clock),
-                None => Err(Unusable(format!("there is no backend `{name}`"))),
+                None => Err(Unusable(format!("the backend `{name}` does not exist"))),
             })
             .collect()
     }

@@ -12,8 +12,8 @@ pub use listing::{ListedFile, Tree};
 use dray_presentation::name;
 use dray_proto::v1;
 use dray_transfer_engine::{
-    Failed, FileSink, FileSource, GetOptions, GetTreeOptions, Progress, Put, PutOptions, Source,
-    TreeFormat,
+    FileSink, FileSource, GetOptions, GetTreeOptions, Progress, PutOptions, PutResult, Source,
+    TransferFailure, TreeFormat,
 };
 use dray_types::{Clock, Fault, OperationId, TenantId};
 use tokio_util::sync::CancellationToken;
@@ -224,7 +224,7 @@ impl DirectSandbox {
     }
 
     /// Converts a failed transfer, with the advice when its part is kept.
-    fn fault(&self, failed: Failed) -> Fault {
+    fn fault(&self, failed: TransferFailure) -> Fault {
         let kept = failed.kept;
         let fault = Fault::from(self.opened.transfer_failed(failed));
         if kept {
@@ -240,7 +240,7 @@ impl DirectSandbox {
         source: &dyn Source,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<Result<Put, Failed>, Error> {
+    ) -> Result<Result<PutResult, TransferFailure>, Error> {
         let most = self.config.max_file.as_u64();
         let size = source.size();
         if size > most {
@@ -268,7 +268,7 @@ impl DirectSandbox {
         })
     }
 
-    fn placed(&self, placed: &Put) -> v1::PlacedFile {
+    fn placed(&self, placed: &PutResult) -> v1::PlacedFile {
         let handle = self.opened.engine.handle();
         let mut receipt = wire::receipt(&placed.receipt, "put", &self.operation, handle);
         receipt.path = placed.path.as_bytes().to_vec();

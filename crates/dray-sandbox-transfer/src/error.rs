@@ -30,7 +30,7 @@ pub enum Error {
     #[error("no session is bound to the chat")]
     NoChat,
     /// The backend is not configured.
-    #[error("there is no backend `{0}`")]
+    #[error("the backend `{0}` does not exist")]
     NoBackend(String),
     /// This tenant may not name sandboxes.
     #[error("the tenant may not name sandboxes by address")]

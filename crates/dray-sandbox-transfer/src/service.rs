@@ -14,7 +14,7 @@ use dray_sandbox::{Address, Backend, Handle, SandboxPath};
 use dray_service::{Router, Service, ServiceContext, StartError};
 use dray_store::{Store, StoreAccess};
 use dray_transfer_engine::policy::{Policy, expand};
-use dray_transfer_engine::{Engine, Failed};
+use dray_transfer_engine::{Engine, TransferFailure};
 use dray_types::{Clock, Fault, TenantId};
 
 use crate::backends::Backends;
@@ -140,7 +140,7 @@ impl SandboxTransfer {
     }
 
     /// The error of a failed transfer; files that are left behind are reported to the operator.
-    pub(crate) fn transfer_failed(&self, opened: &Opened, failed: Failed) -> Error {
+    pub(crate) fn transfer_failed(&self, opened: &Opened, failed: TransferFailure) -> Error {
         self.backends
             .failed(opened.engine.handle(), failed.error.kind());
         opened.transfer_failed(failed)
@@ -228,7 +228,7 @@ impl Opened {
     }
 
     /// The error of a failed transfer; files that are left behind are reported to the operator.
-    pub(crate) fn transfer_failed(&self, failed: Failed) -> Error {
+    pub(crate) fn transfer_failed(&self, failed: TransferFailure) -> Error {
         for path in &failed.left {
             tracing::warn!(sandbox = %self.engine.handle(), %path, "a partial file could not be removed");
         }

@@ -7,13 +7,13 @@ use dray_archive::tar::{
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 
-use super::input::{Input, short};
+use super::input::{HeldInput, short};
 
 /// Entries of a tar, one after the other, with names as they are written. What an unpacker needs beyond that, such as
 /// limits and safe names, is in [`super::Reader`].
 #[derive(Debug)]
 pub struct TarEntries {
-    input: Input,
+    input: HeldInput,
     decoder: Decoder,
     /// Content of the current entry that is left, and the padding after it.
     left: u64,
@@ -42,7 +42,7 @@ impl TarEntries {
     /// At the beginning of a tar.
     pub fn new(tar: Body, rules: TarRules) -> Self {
         Self {
-            input: Input::new(tar),
+            input: HeldInput::new(tar),
             decoder: Decoder::new(rules),
             left: 0,
             padding: 0,

@@ -9,12 +9,12 @@ use super::entries::tar_error;
 
 /// The rest of a body, with at most one piece of it held.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct HeldInput {
     body: Body,
     held: Bytes,
 }
 
-impl Input {
+impl HeldInput {
     pub(super) const fn new(body: Body) -> Self {
         let held = Bytes::new();
         Self { body, held }

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 
 use dray_archive::name::{UnsafeName, safe_parts};
-use dray_sandbox::path::LONGEST_NAME;
+use dray_sandbox::path::MAX_NAME_BYTES;
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
 use sha2::{Digest as _, Sha256};
 
@@ -29,7 +29,7 @@ fn key(parent: Key, part: &[u8]) -> Key {
 }
 
 #[derive(Debug)]
-struct Directory {
+struct NamedDirectory {
     /// Another name than it has in the archive.
     renamed: Option<Box<[u8]>>,
     /// Whether it was a member itself, not only part of a name.
@@ -38,14 +38,14 @@ struct Directory {
 
 /// Names given so far. Two that a case-insensitive or composing file system takes for one never are.
 #[derive(Debug, Default)]
-pub(super) struct Unique {
+pub(super) struct UniqueNames {
     /// By what such a file system sees; the number to try next.
     used: HashMap<Key, u32>,
     /// By the name in the archive.
-    directories: HashMap<Key, Directory>,
+    directories: HashMap<Key, NamedDirectory>,
 }
 
-impl Unique {
+impl UniqueNames {
     /// A name for a file: its own, or with a number when that is taken.
     pub(super) fn file(&mut self, parts: &[&[u8]]) -> Vec<u8> {
         let Some((last, before)) = parts.split_last() else {
@@ -83,7 +83,7 @@ impl Unique {
                 Cow::from(directory.renamed.clone().map_or(part.to_vec(), Vec::from))
             } else {
                 let claimed = self.claim(seen, part);
-                let directory = Directory {
+                let directory = NamedDirectory {
                     renamed: (*claimed != **part).then(|| claimed.as_ref().into()),
                     given: false,
                 };
@@ -131,10 +131,10 @@ fn numbered(part: &[u8], number: u32) -> Vec<u8> {
         .split_at_checked(dot.unwrap_or(part.len()))
         .unwrap_or((part, b""));
     let suffix = format!("_{number}");
-    let room = LONGEST_NAME.saturating_sub(suffix.len() + extension.len());
+    let room = MAX_NAME_BYTES.saturating_sub(suffix.len() + extension.len());
     let stem = stem.get(..room).unwrap_or(stem);
     let mut name = [stem, suffix.as_bytes(), extension].concat();
-    name.truncate(LONGEST_NAME);
+    name.truncate(MAX_NAME_BYTES);
     name
 }
 
@@ -172,8 +172,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_somebody_takes_for_the_same_get_numbers() {
-        let mut unique = Unique::default();
+    fn names_that_a_file_system_takes_for_the_same_get_numbers() {
+        let mut unique = UniqueNames::default();
         let mut file = |name: &str| {
             let parts: Vec<_> = name.split('/').map(str::as_bytes).collect();
             String::from_utf8(unique.file(&parts)).unwrap()
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_given_once_and_keeps_its_number() {
-        let mut unique = Unique::default();
+        let mut unique = UniqueNames::default();
         assert_eq!(unique.file(&[b"a", b"file"]), b"a/file");
         assert_eq!(unique.directory(&[b"a"]).unwrap(), b"a");
         assert_eq!(unique.directory(&[b"a"]), None);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn numbers_fit_into_the_longest_name() {
-        let mut unique = Unique::default();
+        let mut unique = UniqueNames::default();
         let mut broken = vec![0xff; 251];
         broken.extend_from_slice(b".bin");
         assert_eq!(unique.file(&[&broken]), broken);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn thousands_of_one_name_cost_no_more_than_others() {
-        let mut unique = Unique::default();
+        let mut unique = UniqueNames::default();
         for _ in 0..5000 {
             unique.file(&[b"same"]);
         }

@@ -9,28 +9,28 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 
 use super::entries::{TarEntries, TarItem};
-use super::names::{self, Unique};
+use super::names::{self, UniqueNames};
 use super::{Filter, Kind, Limits, Member, Members, Report, Why};
 
 /// Bytes read after the end of the archive, so that its producer can end too.
-const LONGEST_END: u64 = 1 << 20;
+const MAX_END_BYTES: u64 = 1 << 20;
 
 /// Members of a hostile tar.
 pub struct Reader {
     tar: TarEntries,
     limits: Limits,
     filter: Filter,
-    unique: Unique,
+    unique: UniqueNames,
     report: Report,
     /// Members, bytes and bytes of names seen so far.
     entries: usize,
     total: u64,
     names: usize,
-    state: State,
+    state: ReaderState,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum ReaderState {
     Reading,
     Ended,
     Failed,
@@ -53,12 +53,12 @@ impl Reader {
             tar: TarEntries::new(tar, TarRules::Strict),
             limits,
             filter: Box::new(|_| true),
-            unique: Unique::default(),
+            unique: UniqueNames::default(),
             report: Report::default(),
             entries: 0,
             total: 0,
             names: 0,
-            state: State::Reading,
+            state: ReaderState::Reading,
         }
     }
 
@@ -204,7 +204,7 @@ impl Reader {
         while let Some(piece) = self.tar.after_end().await? {
             zeros &= piece.iter().all(|byte| *byte == 0);
             seen += piece.len() as u64;
-            if seen > LONGEST_END {
+            if seen > MAX_END_BYTES {
                 zeros = false;
                 break;
             }
@@ -217,8 +217,8 @@ impl Reader {
 
     fn check(&self) -> Result<(), Error> {
         match self.state {
-            State::Failed => Err(Error::new(ErrorKind::Protocol, "the tar failed before")),
-            State::Reading | State::Ended => Ok(()),
+            ReaderState::Failed => Err(Error::new(ErrorKind::Protocol, "the tar failed before")),
+            ReaderState::Reading | ReaderState::Ended => Ok(()),
         }
     }
 }
@@ -227,15 +227,15 @@ impl Reader {
 impl Members for Reader {
     async fn next(&mut self) -> Result<Option<Member>, Error> {
         self.check()?;
-        if self.state == State::Ended {
+        if self.state == ReaderState::Ended {
             return Ok(None);
         }
         // Stays so when the future is dropped half-way: the position in the stream is unknown then.
-        self.state = State::Failed;
+        self.state = ReaderState::Failed;
         let next = self.read_next().await?;
         self.state = match next {
-            Some(_) => State::Reading,
-            None => State::Ended,
+            Some(_) => ReaderState::Reading,
+            None => ReaderState::Ended,
         };
         Ok(next)
     }
@@ -244,7 +244,7 @@ impl Members for Reader {
         self.check()?;
         let piece = self.tar.piece().await;
         if piece.is_err() {
-            self.state = State::Failed;
+            self.state = ReaderState::Failed;
         }
         piece
     }

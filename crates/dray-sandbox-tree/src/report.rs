@@ -77,14 +77,14 @@ pub struct Skipped {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ReportState {
     first: Vec<Skipped>,
     more: u64,
 }
 
 /// What was left out of a tree. A cheap handle: clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Report(Arc<Mutex<Inner>>);
+pub struct Report(Arc<Mutex<ReportState>>);
 
 impl Report {
     /// Records a member that was left out. After the first thousand only their number grows.

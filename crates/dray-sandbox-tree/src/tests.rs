@@ -14,11 +14,11 @@ use futures_util::stream;
 
 use super::{Kind, Limits, Member, Members, Reader, Report, Why};
 
-/// A tar that says whatever a test wants.
+/// A tar with any header that a test needs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tar(pub(super) Vec<u8>);
+pub(super) struct ScriptedTar(pub(super) Vec<u8>);
 
-impl Tar {
+impl ScriptedTar {
     /// A header with these fields and content, padded.
     pub(super) fn member(self, flag: u8, name: &[u8], content: &[u8]) -> Self {
         self.sized(flag, name, content.len() as u64)
@@ -163,13 +163,13 @@ pub(super) async fn refusal(tar: &[u8]) -> ErrorKind {
 }
 
 /// Members at hand.
-pub(super) struct Given {
+pub(super) struct GivenMembers {
     waiting: std::collections::VecDeque<(Member, Vec<u8>)>,
     content: Vec<u8>,
     pub(super) report: Report,
 }
 
-impl Given {
+impl GivenMembers {
     pub(super) fn new(members: impl IntoIterator<Item = (Member, Vec<u8>)>) -> Self {
         Self {
             waiting: members.into_iter().collect(),
@@ -180,7 +180,7 @@ impl Given {
 }
 
 #[async_trait::async_trait]
-impl Members for Given {
+impl Members for GivenMembers {
     async fn next(&mut self) -> Result<Option<Member>, Error> {
         let next = self.waiting.pop_front();
         Ok(next.map(|(member, content)| {

@@ -11,7 +11,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{Entry, FileKind};
 use dray_sandbox::path::SandboxPath;
 
-use super::names::{self, Unique};
+use super::names::{self, UniqueNames};
 use super::{Filter, Kind, Limits, Member, Members, Report, Why};
 
 /// Members of a directory that is walked.
@@ -20,7 +20,7 @@ pub struct Walk {
     root: SandboxPath,
     limits: Limits,
     filter: Filter,
-    unique: Unique,
+    unique: UniqueNames,
     report: Report,
     waiting: VecDeque<Entry>,
     body: Option<Body>,
@@ -62,7 +62,7 @@ impl Walk {
             root,
             limits,
             filter: Box::new(|_| true),
-            unique: Unique::default(),
+            unique: UniqueNames::default(),
             report: Report::default(),
             waiting: listing.entries.into(),
             body: None,

@@ -12,7 +12,7 @@ pub use dray_archive::tar::Owner;
 
 /// Members as a tar. It fails where the members fail, and then has no end blocks.
 pub fn tar(members: impl Members + 'static, owner: Owner) -> Body {
-    let state = Some(Writing {
+    let state = Some(TarWrite {
         members,
         owner,
         left: None,
@@ -28,14 +28,14 @@ pub fn tar(members: impl Members + 'static, owner: Owner) -> Body {
     }))
 }
 
-struct Writing<M> {
+struct TarWrite<M> {
     members: M,
     owner: Owner,
     /// Content of the current member that has not come yet, and the padding after it.
     left: Option<(u64, u64)>,
 }
 
-impl<M: Members> Writing<M> {
+impl<M: Members> TarWrite<M> {
     /// Some bytes; `None` after the last member.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if let Some((left, padding)) = &mut self.left {

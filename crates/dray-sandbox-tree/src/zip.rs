@@ -12,8 +12,8 @@ use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::stream;
 
 use super::{Kind, Member, Members, names};
-use deflate::Deflate;
-use records::{Central, Local, When};
+use deflate::DeflateStream;
+use records::{CentralHeader, DosTime, LocalHeader};
 
 /// Bytes of content looked at before it is decided whether to compress it (sandbox-transfer R-3).
 const SAMPLE_BYTES: usize = 64 * 1024;
@@ -30,7 +30,7 @@ pub fn zip(members: impl Members + 'static) -> Body {
 
 /// A ZIP that uses 64 bits from `large` bytes on.
 pub(super) fn zip_with(members: impl Members + 'static, large: u64) -> Body {
-    let writing = Writing {
+    let writing = ZipWrite {
         members,
         large,
         out: Vec::new(),
@@ -50,7 +50,7 @@ pub(super) fn zip_with(members: impl Members + 'static, large: u64) -> Body {
     }))
 }
 
-struct Writing<M> {
+struct ZipWrite<M> {
     members: M,
     large: u64,
     /// Output that was made and not returned yet.
@@ -62,23 +62,23 @@ struct Writing<M> {
     count: u64,
     /// Names in the top directory that `_skipped.txt` must not take.
     texts: Vec<String>,
-    current: Option<Current>,
+    current: Option<OpenMember>,
 }
 
 /// The file being written.
-struct Current {
-    local: Local,
+struct OpenMember {
+    local: LocalHeader,
     left: u64,
-    content: Content,
+    content: MemberContent,
 }
 
-enum Content {
+enum MemberContent {
     /// Not yet decided whether to compress it.
     Sample(Vec<u8>),
-    Deflate(Box<Deflate>),
+    Deflate(Box<DeflateStream>),
 }
 
-impl<M: Members> Writing<M> {
+impl<M: Members> ZipWrite<M> {
     fn take(&mut self) -> Vec<u8> {
         self.written += self.out.len() as u64;
         std::mem::take(&mut self.out)
@@ -116,21 +116,21 @@ impl<M: Members> Writing<M> {
         if !name.contains('/') && name.to_ascii_lowercase().starts_with("_skipped") {
             self.texts.push(name.to_lowercase());
         }
-        let local = Local {
+        let local = LocalHeader {
             name: name.into_bytes(),
             directory: member.kind == Kind::Directory,
             mode: member.mode,
-            time: When::from(member.mtime),
+            time: DosTime::from(member.mtime),
             offset: self.offset(),
             streamed: member.size > 0,
             large: member.size >= self.large,
         };
         local.write(&mut self.out);
         if local.streamed {
-            self.current = Some(Current {
+            self.current = Some(OpenMember {
                 local,
                 left: member.size,
-                content: Content::Sample(Vec::new()),
+                content: MemberContent::Sample(Vec::new()),
             });
         } else {
             self.count += 1;
@@ -138,7 +138,7 @@ impl<M: Members> Writing<M> {
         }
     }
 
-    fn close(&mut self, current: Current) -> Result<(), Error> {
+    fn close(&mut self, current: OpenMember) -> Result<(), Error> {
         if current.left > 0 {
             return Err(Error::new(ErrorKind::Truncated, "less than announced"));
         }
@@ -148,7 +148,7 @@ impl<M: Members> Writing<M> {
         let (crc, packed, size) = (deflate.crc(), deflate.packed(), deflate.size());
         local.descriptor(crc, packed, size, &mut self.out);
         self.count += 1;
-        let central: Central<'_> = local.central(crc, packed, size, self.large);
+        let central: CentralHeader<'_> = local.central(crc, packed, size, self.large);
         central.write(&mut self.central);
         Ok(())
     }
@@ -189,34 +189,34 @@ impl<M: Members> Writing<M> {
     }
 }
 
-impl Current {
+impl OpenMember {
     fn feed(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.left = self
             .left
             .checked_sub(piece.len() as u64)
             .ok_or_else(|| Error::new(ErrorKind::ChangedDuringTransfer, "more than announced"))?;
         match &mut self.content {
-            Content::Sample(sample) => {
+            MemberContent::Sample(sample) => {
                 sample.extend_from_slice(piece);
                 if sample.len() >= SAMPLE_BYTES {
-                    let sample = Content::Sample(std::mem::take(sample));
-                    self.content = Content::Deflate(Box::new(sample.decided(out)));
+                    let sample = MemberContent::Sample(std::mem::take(sample));
+                    self.content = MemberContent::Deflate(Box::new(sample.decided(out)));
                 }
             }
-            Content::Deflate(deflate) => deflate.feed(piece, out),
+            MemberContent::Deflate(deflate) => deflate.feed(piece, out),
         }
         Ok(())
     }
 }
 
-impl Content {
+impl MemberContent {
     /// Decides by the sample, if that was not done yet.
-    fn decided(self, out: &mut Vec<u8>) -> Deflate {
+    fn decided(self, out: &mut Vec<u8>) -> DeflateStream {
         match self {
             Self::Deflate(deflate) => *deflate,
             Self::Sample(sample) => {
                 let first = sample.get(..SAMPLE_BYTES).unwrap_or(&sample);
-                let mut deflate = Deflate::new(deflate::helps(first));
+                let mut deflate = DeflateStream::new(deflate::helps(first));
                 deflate.feed(&sample, out);
                 deflate
             }

@@ -58,7 +58,7 @@ pub enum ErrorKind {
     Unavailable,
     /// No progress for the idle window, or the total passed.
     Timeout,
-    /// An answer that the peer's protocol does not allow.
+    /// A response that the peer's protocol does not allow.
     Protocol,
 }
 
@@ -139,7 +139,7 @@ impl ErrorKind {
     /// One sentence for an agent or a user. No path, address or token is ever part of it.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::NotFound => "There is no such file in the sandbox.",
+            Self::NotFound => "The file does not exist in the sandbox.",
             Self::IsDirectory => "This is a directory, not a file.",
             Self::NotDirectory => "Part of this path is not a directory.",
             Self::NotRegular => "This is not a regular file.",
@@ -150,7 +150,7 @@ impl ErrorKind {
             }
             Self::DeniedPath => "This path may hold credentials or system data and is not allowed.",
             Self::TooLarge => "The file is larger than the limit.",
-            Self::NoSpace => "There is no space left for the file.",
+            Self::NoSpace => "The sandbox has no space left for the file.",
             Self::Exists => "A file of this name exists already.",
             Self::Loop => "The path leads through a loop of links.",
             Self::InvalidName => "This name cannot be used for a file here.",

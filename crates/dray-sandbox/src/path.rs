@@ -5,9 +5,9 @@ use std::fmt;
 use crate::error::{Error, ErrorKind};
 
 /// Longest path in bytes, `PATH_MAX` without its NUL.
-pub const LONGEST_PATH: usize = 4095;
+pub const MAX_PATH_BYTES: usize = 4095;
 /// Longest name in bytes, `NAME_MAX` of Linux.
-pub const LONGEST_NAME: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 
 /// An absolute path inside a sandbox: bytes without NUL, any newline and any encoding allowed
 /// (sandbox-transfer 1.2). It knows nothing of links; only the sandbox can resolve those.
@@ -39,7 +39,7 @@ impl SandboxPath {
                 b".." => {
                     parts.pop();
                 }
-                part if part.len() > LONGEST_NAME => return invalid("a name is over 255 bytes"),
+                part if part.len() > MAX_NAME_BYTES => return invalid("a name is over 255 bytes"),
                 part => parts.push(part),
             }
         }
@@ -52,7 +52,7 @@ impl SandboxPath {
         if folded.is_empty() {
             folded.push(b'/');
         }
-        if folded.len() > LONGEST_PATH {
+        if folded.len() > MAX_PATH_BYTES {
             return invalid("the path is too long");
         }
         Ok(Self(folded))

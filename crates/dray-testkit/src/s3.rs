@@ -230,11 +230,11 @@ async fn pass_request(
         _ => {}
     }
     let harm = match trouble {
-        Some(S3Fault::CutRequest(after)) => Harm::Cut(after),
-        Some(S3Fault::AlterRequest(at)) => Harm::Alter(at),
-        _ => Harm::None,
+        Some(S3Fault::CutRequest(after)) => BodyCorruption::Cut(after),
+        Some(S3Fault::AlterRequest(at)) => BodyCorruption::Alter(at),
+        _ => BodyCorruption::None,
     };
-    let request = request.map(|body| Harmed::new(body, harm).boxed());
+    let request = request.map(|body| CorruptedBody::new(body, harm).boxed());
     let response = forward_request(upstream, request, tasks).await?;
     let harm = match trouble {
         Some(S3Fault::LostAnswer) => {
@@ -244,14 +244,14 @@ async fn pass_request(
         }
         Some(S3Fault::Late(by)) => {
             tokio::time::sleep(by).await;
-            Harm::None
+            BodyCorruption::None
         }
-        Some(S3Fault::CutAnswer(after)) => Harm::Cut(after),
-        Some(S3Fault::AlterAnswer(at)) => Harm::Alter(at),
-        Some(S3Fault::StallBody) => Harm::Stall,
-        _ => Harm::None,
+        Some(S3Fault::CutAnswer(after)) => BodyCorruption::Cut(after),
+        Some(S3Fault::AlterAnswer(at)) => BodyCorruption::Alter(at),
+        Some(S3Fault::StallBody) => BodyCorruption::Stall,
+        _ => BodyCorruption::None,
     };
-    Ok(response.map(|body| Harmed::new(body, harm).boxed()))
+    Ok(response.map(|body| CorruptedBody::new(body, harm).boxed()))
 }
 
 /// One connection per request: slow, and simple to break.
@@ -294,7 +294,7 @@ fn refusal_response(status: u16) -> Response<Passing> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Harm {
+enum BodyCorruption {
     None,
     Cut(u64),
     Alter(u64),
@@ -302,14 +302,14 @@ enum Harm {
 }
 
 /// A body that is cut, altered or stalled on its way.
-struct Harmed {
+struct CorruptedBody {
     body: Incoming,
-    harm: Harm,
+    harm: BodyCorruption,
     passed: u64,
 }
 
-impl Harmed {
-    fn new(body: Incoming, harm: Harm) -> Self {
+impl CorruptedBody {
+    fn new(body: Incoming, harm: BodyCorruption) -> Self {
         Self {
             body,
             harm,
@@ -321,10 +321,10 @@ impl Harmed {
         let start = self.passed;
         self.passed += bytes.len() as u64;
         match self.harm {
-            Harm::Cut(after) if self.passed > after => {
+            BodyCorruption::Cut(after) if self.passed > after => {
                 Err(io::Error::from(io::ErrorKind::ConnectionReset))
             }
-            Harm::Alter(at) if (start..self.passed).contains(&at) => {
+            BodyCorruption::Alter(at) if (start..self.passed).contains(&at) => {
                 let mut altered = BytesMut::from(&bytes[..]);
                 let index = usize::try_from(at - start).unwrap_or_default();
                 if let Some(byte) = altered.get_mut(index) {
@@ -337,7 +337,7 @@ impl Harmed {
     }
 }
 
-impl Body for Harmed {
+impl Body for CorruptedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -346,7 +346,7 @@ impl Body for Harmed {
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         // Pending without a waker, on purpose: the body never goes on.
-        if self.harm == Harm::Stall {
+        if self.harm == BodyCorruption::Stall {
             return Poll::Pending;
         }
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));

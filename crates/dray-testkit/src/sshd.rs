@@ -53,7 +53,7 @@ impl Options {
         self
     }
 
-    /// Gives SFTP to everybody for all requests, never a shell.
+    /// Offers SFTP for all requests, never a shell.
     #[must_use]
     pub fn without_shell(mut self) -> Self {
         self.forced = true;

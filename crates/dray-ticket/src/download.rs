@@ -160,7 +160,7 @@ impl DownloadBody {
             };
             let before = self.position;
             self.position += bytes.len() as u64;
-            let wanted = cut(bytes, before, self.range);
+            let wanted = cut(&bytes, before, self.range);
             if wanted.is_empty() {
                 continue;
             }
@@ -225,7 +225,7 @@ impl Drop for DownloadBody {
 }
 
 /// The part of `bytes`, which begin at `position`, that is inside the range.
-fn cut(bytes: Bytes, position: u64, range: ByteRange) -> Bytes {
+fn cut(bytes: &Bytes, position: u64, range: ByteRange) -> Bytes {
     let length = bytes.len() as u64;
     let start = range.start.saturating_sub(position).min(length);
     let end = range.end.saturating_sub(position).min(length);

@@ -49,11 +49,12 @@ impl TicketRequest {
 
     /// A ticket through which this content goes out, and no other.
     pub fn download(content: StoredContent) -> Self {
+        let size = content.size;
         Self {
             direction: TicketDirection::Download,
-            size: Some(content.size),
-            content: Some(content.clone()),
-            ..Self::upload(content.size)
+            size: Some(size),
+            content: Some(content),
+            ..Self::upload(size)
         }
     }
 

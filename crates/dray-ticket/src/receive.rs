@@ -20,7 +20,7 @@ use crate::record::{
 use crate::service::LoadedTicket;
 
 /// Time for which a request holds a ticket without a sign of life.
-pub(crate) const LEASE_TIME: Duration = Duration::from_secs(60);
+pub(crate) const LEASE_TIME: Duration = Duration::from_mins(1);
 /// Longest time that bytes stay in memory only.
 const MAX_BUFFER_TIME: Duration = Duration::from_secs(10);
 

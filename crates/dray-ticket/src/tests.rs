@@ -263,7 +263,7 @@ pub(crate) fn with_version(head: &str) -> String {
 pub(crate) async fn read_response(stream: &mut TcpStream) -> TestResponse {
     let mut all = Vec::new();
     let read = stream.read_to_end(&mut all);
-    let read = tokio::time::timeout(Duration::from_secs(60), read);
+    let read = tokio::time::timeout(Duration::from_mins(1), read);
     // A reset after the response is no matter.
     let _ = read.await.expect("a response in time");
     parse_response(&all)

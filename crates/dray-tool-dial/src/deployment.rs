@@ -10,7 +10,7 @@ use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOut
 use serde_json::Value;
 
 use crate::failure::deployment_failure;
-use crate::{DeploymentFacts, answer, attachment, history, request};
+use crate::{DeploymentFacts, attachment, history, request, response};
 
 /// A deployment that the model can ask.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Tool for DialDeploymentTool {
         let headers = self.propagate_headers.as_deref();
         let asked = self.dial.chat(&turn.caller, id, headers, &body).await;
         let outcome = match asked {
-            Ok(chunks) => answer::read_answer(chunks, id, &call.stage).await,
+            Ok(chunks) => response::read_answer(chunks, id, &call.stage).await,
             Err(refused) => Err(deployment_failure(refused)),
         };
         if let Err(ToolFailure::Failed(failed)) = &outcome {
@@ -87,7 +87,7 @@ impl DialDeploymentTool {
     }
 }
 
-/// Whether an answer contradicts the cached metadata of the deployment (R14).
+/// Whether a response contradicts the cached metadata of the deployment (R14).
 const fn contradicts_cache(status: Option<u16>, uses_metadata: bool) -> bool {
     match status {
         Some(404 | 405) => true,

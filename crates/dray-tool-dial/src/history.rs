@@ -12,10 +12,10 @@ pub(crate) async fn history_pairs(turn: &Turn, tool: &str, direct: bool) -> Vec<
     let mut conversation = Vec::new();
     for (arguments, result) in earlier_calls(&turn.history, tool) {
         conversation.push(user_message(&*turn.storage, &arguments, direct).await);
-        let mut answer = Message::new(Role::Assistant, "");
-        answer.content = result.content.clone().or(answer.content);
-        answer.custom_content.clone_from(&result.custom_content);
-        conversation.push(answer);
+        let mut response = Message::new(Role::Assistant, "");
+        response.content = result.content.clone().or(response.content);
+        response.custom_content.clone_from(&result.custom_content);
+        conversation.push(response);
     }
     conversation
 }

@@ -116,7 +116,7 @@ impl Tool for InterpreterTool {
             outcome = self.run(turn, code, &wanted).await;
         }
         match outcome {
-            Ok(answer) => Ok(result::result_output(answer, page, &*turn.storage).await),
+            Ok(response) => Ok(result::result_output(response, page, &*turn.storage).await),
             // A result and not a failure: the loop goes on (quickapps 29).
             Err(InterpreterFailure::Said(text)) => Ok(ToolOutput::text(text, "text/markdown")),
             Err(InterpreterFailure::Closed) => {

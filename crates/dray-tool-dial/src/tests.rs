@@ -8,5 +8,5 @@
 mod app;
 mod core;
 mod deployment;
+pub(crate) mod fixture;
 mod history;
-pub(crate) mod world;

@@ -37,7 +37,7 @@ impl PeerService {
     }
 }
 
-/// Why a service gave no answer that can be used. What it prints is for the agent.
+/// Why a service gave no response that can be used. What it prints is for the agent.
 #[derive(Debug, Error)]
 pub enum CallFailure {
     /// The service refused the call, with its own message.
@@ -52,7 +52,7 @@ pub enum CallFailure {
     /// The service did not answer in time.
     #[error("{} did not answer in time; try again later.", .0.title())]
     Late(PeerService),
-    /// Its answer is not what it must be.
+    /// Its response is not what it must be.
     #[error("{} gave an answer that cannot be used; try again later.", .0.title())]
     Garbled(PeerService),
     /// The copy came without proof that it is whole.
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_absent_service_is_told_of_in_a_sentence_that_invites_to_try_again() {
+    fn an_absent_service_is_reported_in_a_sentence_that_invites_to_try_again() {
         let away = CallError::NoResponder("dray.egress.v1.fetch".to_owned());
         assert_eq!(
             CallFailure::of(PeerService::Web, away).to_string(),
@@ -157,12 +157,13 @@ mod tests {
 
     #[test]
     fn a_refusal_is_passed_on_in_the_words_of_the_service() {
-        let fault = Fault::new(FaultCode::NotFound, "There is no such file.").advice("List first.");
+        let fault =
+            Fault::new(FaultCode::NotFound, "The file does not exist.").advice("List first.");
         let failure = ToolFailure::from(CallFailure::of(
             PeerService::Sandbox,
             CallError::Fault(fault),
         ));
-        assert_eq!(failure.to_string(), "There is no such file. List first.");
+        assert_eq!(failure.to_string(), "The file does not exist. List first.");
     }
 
     #[test]

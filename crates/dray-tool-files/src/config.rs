@@ -33,7 +33,7 @@ pub struct Config {
     pub transfer_timeout: Period,
     /// How long a turn waits for a user's files to be in the sandbox. Default `30s`.
     pub upload_wait: Period,
-    /// How long sessions are not requested after a request without an answer. Default `10s`.
+    /// How long sessions are not requested after a request without a response. Default `10s`.
     pub absence: Period,
     /// Lifetime of links to files, `5m` to `7d`. Default `24h`.
     pub link_lifetime: Period,
@@ -43,7 +43,7 @@ pub struct Config {
     pub offload_threshold: ByteSize,
     /// Tools whose results stay in the conversation however large they are.
     pub offload_excluded: Vec<String>,
-    /// Whether messages tell the model about the files of a conversation. Default `true`.
+    /// Whether messages describe to the model the files of a conversation. Default `true`.
     pub reminder: bool,
     /// Language of that: `en`, or `zh` for the wording of FastGPT. Default `en`.
     pub reminder_language: ReminderLanguage,

@@ -15,7 +15,7 @@ use thiserror::Error as ThisError;
 #[derive(Debug, ThisError)]
 pub enum DriveError {
     /// No file or folder has this path.
-    #[error("There is no such file in the file storage.")]
+    #[error("The file does not exist in the file storage.")]
     NotFound,
     /// The caller may not.
     #[error("The file storage does not allow this.")]

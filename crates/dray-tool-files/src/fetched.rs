@@ -63,7 +63,7 @@ fn fetch_failure(parameter: &str, url: &str, fault: Fault) -> ToolFailure {
     }
 }
 
-/// The answer, compared with itself and with what was asked.
+/// The response, compared with itself and with what was asked.
 fn check_reply(url: &str, limit: u64, reply: v1::FetchReply) -> Option<FetchedFile> {
     let Ok(ContentSource::Claim(claim)) = ContentSource::try_from(reply.content?) else {
         return None;

@@ -9,7 +9,7 @@
 //! - [`tools`]: what the model can call.
 //! - [`dial_files`]: tools over the files of DIAL.
 //! - [`uploads`], [`context`]: a person's files on their way in; [`catalog`]: their ids.
-//! - [`media`]: tags of the final answer on their way out.
+//! - [`media`]: tags of the final response on their way out.
 //! - [`offload`]: large results of tools.
 //! - `name_key`: names of stored files, bound to the conversation that brought them.
 //!

@@ -1,5 +1,5 @@
-//! `MEDIA:` tags in the final answer (platform-delivery 3): text passes as it comes, half a tag never shows, and what
-//! the tags name is sent when the answer ends.
+//! `MEDIA:` tags in the final response (platform-delivery 3): text passes as it comes, half a tag never shows, and what
+//! the tags name is sent when the response ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::scope::TurnScope;
 use super::session::SessionBinding;
 use super::turn::TurnFiles;
 
-/// The filter of one answer.
+/// The filter of one response.
 #[derive(Debug)]
 pub struct MediaTagFilter {
     scope: Arc<TurnScope>,
@@ -30,12 +30,12 @@ pub struct MediaTagFilter {
     away: Option<String>,
 }
 
-/// The end of an answer.
+/// The end of a response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilteredRest {
     /// Text that was held back, and what is to be said about files that did not go.
     pub text: String,
-    /// Files for the answer, where the session has no chat.
+    /// Files for the response, where the session has no chat.
     pub attachments: Vec<Attachment>,
 }
 
@@ -64,7 +64,7 @@ impl MediaTagFilter {
         self.hold.take(|path| known.get(path).cloned().flatten())
     }
 
-    /// Ends the answer: sends what its tags name, once, and not what a tool of this turn has sent.
+    /// Ends the response: sends what its tags name, once, and not what a tool of this turn has sent.
     pub async fn finish(mut self) -> FilteredRest {
         let paths = self.hold.undecided_at_end();
         self.look(paths).await;
@@ -140,8 +140,8 @@ impl MediaTagFilter {
             .buffered(MAX_LOOKUPS)
             .collect()
             .await;
-        for answer in answers {
-            match answer {
+        for response in answers {
+            match response {
                 Ok((path, real)) => {
                     self.known.insert(path, real);
                 }

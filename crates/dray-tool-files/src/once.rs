@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_several_want_at_once_is_done_once() {
+    async fn what_several_want_concurrently_is_done_once() {
         let (once, done) = (OnceMap::default(), AtomicU32::new(0));
         let want = async || {
             let work = async {

@@ -1,4 +1,4 @@
-//! Files on their way to a person: through platform-delivery where the session has a chat, else attached to the answer.
+//! Files on their way to a person: through platform-delivery where the session has a chat, else attached to the response.
 //!
 //! Only what is proved counts as delivered: size and SHA-256 of what left the sandbox are those of what is kept.
 
@@ -44,7 +44,7 @@ pub(super) struct OutgoingFile {
 pub(super) struct SendOutcome {
     /// The result for the model: JSON of platform-delivery 2.3, or a sentence.
     pub(super) told: String,
-    /// Files for the answer, without a chat.
+    /// Files for the response, without a chat.
     pub(super) attachments: Vec<Attachment>,
     /// Whether anything arrived or may still arrive.
     pub(super) any: bool,
@@ -198,7 +198,7 @@ impl FileDelivery {
         })
     }
 
-    /// Attaches files to the answer. One that is not available does not stop the others.
+    /// Attaches files to the response. One that is not available does not stop the others.
     async fn attach(
         &self,
         what: &str,

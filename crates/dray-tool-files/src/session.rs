@@ -138,7 +138,7 @@ impl SessionBinding {
         self.bound().await.sandbox.is_some()
     }
 
-    /// Whether the session has a chat, which gets the files; otherwise they are attached to the answer.
+    /// Whether the session has a chat, which gets the files; otherwise they are attached to the response.
     pub async fn has_chat(&self) -> bool {
         self.bound().await.chat.is_some()
     }

@@ -357,7 +357,7 @@ pub(super) fn clean_name(name: &str) -> String {
     folders.join("/")
 }
 
-/// `quick-app-{digits}{ext}`: by the content, so that the same answer is the same each time (R16).
+/// `quick-app-{digits}{ext}`: by the content, so that the same response is the same each time (R16).
 pub(super) fn data_name(inline: &data::InlineData) -> String {
     let digest = Sha256Digest::of(&inline.bytes).to_hex();
     let head = inline

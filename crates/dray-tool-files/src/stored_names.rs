@@ -37,7 +37,7 @@ impl StoredNames {
     }
 
     /// The stored file of a name that a client or a model shows. The name of another conversation, a digest without its
-    /// MAC and the name of a deleted file give the same answer: the file does not exist.
+    /// MAC and the name of a deleted file give the same response: the file does not exist.
     pub(super) async fn named_claim(
         &self,
         name: &str,

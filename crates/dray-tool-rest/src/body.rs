@@ -1,4 +1,4 @@
-//! Separates text from other content of answers, whose bytes are kept as they are.
+//! Separates text from other content of responses, whose bytes are kept as they are.
 
 use dray_media_type::{essence, parameter, usual_extension};
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};

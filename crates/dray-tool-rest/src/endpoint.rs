@@ -30,7 +30,7 @@ pub(crate) struct PreparedEndpoint {
     /// Address with `{key}` in its path.
     pub(crate) url: String,
     pub(crate) slots: Vec<ArgumentSlot>,
-    /// Value of `Accept`: the types of answers that the tool supports.
+    /// Value of `Accept`: the types of responses that the tool supports.
     pub(crate) accept: String,
 }
 

@@ -11,15 +11,12 @@ const MAX_REFUSAL_CHARACTERS: usize = 2000;
 const GENERAL_MESSAGE: &str =
     "> ##### Exception:\nGeneral exception occurred while calling web API\n";
 
-/// A request that got no whole answer. `whom` is what was called.
+/// A request that got no whole response. `whom` is what was called.
 pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
     let (kind, text) = match &error.failure {
         // Timeouts have rules of their own (quickapps 21).
         Cause::Idle(_) => return ToolFailure::TimedOut,
-        Cause::Connect(_) => (
-            "ConnectionError",
-            format!("There is no connection to the {whom}."),
-        ),
+        Cause::Connect(_) => ("ConnectionError", format!("The {whom} cannot be reached.")),
         Cause::Broken(_) => (
             "ReadError",
             format!("The connection to the {whom} broke before its answer was complete."),
@@ -47,7 +44,7 @@ pub(crate) fn of_transport(error: HttpError, whom: &str) -> ToolFailure {
         .into()
 }
 
-/// An answer with a status outside 2xx, with what could be read of its body as text.
+/// A response with a status outside 2xx, with what could be read of its body as text.
 pub(crate) fn of_status(status: u16, refusal: &str, content_type: &str) -> ToolFailure {
     let text = if (300..400).contains(&status) {
         format!(
@@ -67,7 +64,7 @@ pub(crate) fn of_status(status: u16, refusal: &str, content_type: &str) -> ToolF
         .into()
 }
 
-/// An answer that cannot be used.
+/// A response that cannot be used.
 pub(crate) fn of_answer(text: &str) -> ToolFailure {
     let markdown = format!("> ##### Error:\n AnswerError {text}\n");
     HandledFailure::new(text).shown(markdown).into()

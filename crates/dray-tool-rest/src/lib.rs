@@ -15,13 +15,13 @@
 //! assert_eq!(options.answer_limit, ANSWER_LIMIT);
 //! ```
 
-mod answer;
 mod authorization;
 mod body;
 mod endpoint;
 mod failure;
 mod place;
 mod request;
+mod response;
 mod token;
 mod tool;
 
@@ -38,7 +38,7 @@ use dray_types::Clock;
 
 pub use token::TokenCache;
 
-/// Most bytes of an answer unless the operator says otherwise.
+/// Most bytes of a response unless the operator says otherwise.
 pub const ANSWER_LIMIT: usize = 10 << 20;
 
 /// What holds for all REST tools.
@@ -46,7 +46,7 @@ pub const ANSWER_LIMIT: usize = 10 << 20;
 pub struct RestOptions {
     /// The caller's headers that third parties get, by the operator; none by default (R2).
     pub forward_headers: Vec<String>,
-    /// Most bytes of an answer.
+    /// Most bytes of a response.
     pub answer_limit: usize,
     /// Tokens of client credentials; one for the life of the service.
     pub tokens: TokenCache,

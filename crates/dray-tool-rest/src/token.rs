@@ -16,7 +16,7 @@ use crate::{failure, place};
 /// Most credentials whose tokens are kept.
 const MAX_CACHED_TOKENS: usize = 1000;
 
-/// Longest answer of a token server, in bytes.
+/// Longest response of a token server, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// How long a token holds whose server does not say.
@@ -132,17 +132,17 @@ async fn request_token(
     http: &HttpClient,
     deadline: Instant,
 ) -> Result<CachedToken, ToolFailure> {
-    let mut answer = send_token_request(client, http, deadline, false).await?;
+    let mut response = send_token_request(client, http, deadline, false).await?;
     // RFC 6749 section 2.3.1: the header must be supported, the body may be.
-    if matches!(answer.status(), 400 | 401) {
-        answer = send_token_request(client, http, deadline, true).await?;
+    if matches!(response.status(), 400 | 401) {
+        response = send_token_request(client, http, deadline, true).await?;
     }
-    let status = answer.status();
-    if !answer.is_success() {
+    let status = response.status();
+    if !response.is_success() {
         let text = format!("The token server answered with status {status}.");
         return Err(HandledFailure::new(text).status(status).into());
     }
-    let bytes = answer
+    let bytes = response
         .bytes(MAX_RESPONSE_BYTES)
         .await
         .map_err(token_failure)?;

@@ -13,9 +13,9 @@ use dray_tool::{
 use dray_types::Secret;
 use tokio::time::Instant;
 
-use crate::answer::ResponseRules;
 use crate::endpoint::{self, PreparedEndpoint};
 use crate::request::PreparedRequest;
+use crate::response::ResponseRules;
 use crate::{RestOptions, authorization, failure};
 
 /// What the tools of a set share.
@@ -93,12 +93,12 @@ impl EndpointTool {
         let (tokens, http) = (&self.shared.options.tokens, &self.shared.client);
         let token = tokens.get(client, http, deadline, None).await?;
         set_bearer(prepared, &token);
-        let answer = self.send(prepared, deadline).await?;
-        if answer.status() != 401 {
-            return Ok(answer);
+        let response = self.send(prepared, deadline).await?;
+        if response.status() != 401 {
+            return Ok(response);
         }
         // Frees the connection before the next request.
-        drop(answer);
+        drop(response);
         let token = tokens.get(client, http, deadline, Some(&token)).await?;
         set_bearer(prepared, &token);
         self.send(prepared, deadline).await
@@ -146,7 +146,7 @@ impl Tool for EndpointTool {
         if let Some(authorization) = authorization {
             authorization::apply_credentials(authorization, &turn.caller, &mut prepared)?;
         }
-        let answer = if let Some(RestAuthorization::ClientIdSecret(client)) = authorization {
+        let response = if let Some(RestAuthorization::ClientIdSecret(client)) = authorization {
             // Before forwarded headers, so that none takes its place.
             prepared.set_header("authorization", "Bearer");
             forward_headers(&mut prepared, turn, &self.shared.options);
@@ -156,7 +156,7 @@ impl Tool for EndpointTool {
             forward_headers(&mut prepared, turn, &self.shared.options);
             self.send(&prepared, call.deadline).await?
         };
-        self.answers.output(answer, turn.storage.as_ref()).await
+        self.answers.output(response, turn.storage.as_ref()).await
     }
 }
 

@@ -62,7 +62,7 @@ impl HandledFailure {
         self
     }
 
-    /// Adds the HTTP status of an answer.
+    /// Adds the HTTP status of a response.
     #[must_use]
     pub const fn status(mut self, status: u16) -> Self {
         self.status = Some(status);

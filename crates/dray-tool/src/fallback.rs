@@ -2,7 +2,7 @@
 
 use dray_agent::manifest::call::{Fallback, Strategy, StrategyKind, Trigger, TriggerKind};
 
-/// The text of the answer when a strategy ends the request.
+/// The text of the response when a strategy ends the request.
 pub const STOPPED_MESSAGE: &str = "A tool encountered an error and the agent was stopped. Please try again or contact your \
                            administrator if the issue persists.";
 

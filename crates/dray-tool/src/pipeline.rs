@@ -27,13 +27,13 @@ mod tests;
 use attempt::run_attempt;
 use show::CallStage;
 
-/// Type of failures as the model sees them.
+/// Media type of failures, which the model reads as Markdown.
 const MARKDOWN_MEDIA_TYPE: &str = "text/markdown";
 
-/// Type of a result that names none.
+/// Media type of a result without one.
 const PLAIN_MEDIA_TYPE: &str = "text/plain";
 
-/// Longest limit of a call that is reckoned with; more is the same as none.
+/// Longest timeout of a call; a longer one counts as this.
 const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// Settings of all calls of a request.
@@ -71,7 +71,7 @@ pub struct CompletedCall {
     pub milliseconds: u64,
 }
 
-/// A call after which the request does not go on.
+/// Why the request ends after a call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RequestEnd {
     /// A strategy of the tool ends the request with this text.
@@ -90,7 +90,7 @@ pub enum RequestEnd {
 
 /// Calls a tool.
 ///
-/// Arguments that are not a JSON object are answered, not raised (R10). A panic of the tool is a failure like any
+/// Arguments that are not a JSON object give a result for the model, not an error (R10). A panic of the tool is a failure like any
 /// other. What the client sees goes to `sink`; when the client is gone the call is dropped (R17).
 ///
 /// # Errors
@@ -130,17 +130,17 @@ pub async fn run_call(
     }
 }
 
-/// The answer to a call of a tool that there is not (R10).
+/// The result of a call of a tool that does not exist (R10).
 pub fn unknown_tool_call(id: &str, name: &str, valid: &[&str]) -> CompletedCall {
     // The name is a model's text: it is put on one line and cut.
     let name = crate::stage::value::value_line(&Value::from(name), 64);
     let known = if valid.is_empty() {
-        "There are no tools.".to_owned()
+        "This agent has no tools.".to_owned()
     } else {
         format!("Valid tools: {}.", valid.join(", "))
     };
     tracing::info!(tool = %name, "the model called an unknown tool");
-    answered_call(id, format!("There is no tool `{name}`. {known}"))
+    answered_call(id, format!("The tool `{name}` does not exist. {known}"))
 }
 
 /// One call while it runs.
@@ -316,7 +316,7 @@ impl RunningCall<'_> {
     }
 }
 
-/// A failure and what is behind it, on one line.
+/// A failure with its causes, on one line.
 fn cause_chain(first: &dyn std::error::Error) -> String {
     let chain = std::iter::successors(Some(first), |error| error.source());
     let all: Vec<_> = chain.map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The way of an answer's events to the client.
+//! The way of a response's events to the client.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,12 +16,12 @@ const MAX_WAITING_EVENTS: usize = 64;
 #[error("the client is gone")]
 pub struct ClientGone;
 
-/// The way to the client, shared by everything that works on one answer. Cheap to clone.
+/// The way to the client, shared by everything that works on one response. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EventSink {
     events: mpsc::Sender<Event>,
     stages: Arc<AtomicU32>,
-    /// Stages that stay open until the end of the answer, and how they end.
+    /// Stages that stay open until the end of the response, and how they end.
     deferred: Arc<Mutex<Vec<(u32, StageStatus)>>>,
 }
 
@@ -90,7 +90,7 @@ impl EventSink {
     }
 }
 
-/// A stage of an answer, or a hidden one: writing to that does nothing. Cheap to clone; its opener
+/// A stage of a response, or a hidden one: writing to that does nothing. Cheap to clone; its opener
 /// closes it.
 #[derive(Clone, Debug)]
 pub struct StageWriter {
@@ -149,7 +149,7 @@ impl StageWriter {
             .await
     }
 
-    /// Ends the stage with the answer, in [`EventSink::close_deferred`].
+    /// Ends the stage with the response, in [`EventSink::close_deferred`].
     pub fn defer_close(&self, status: StageStatus) {
         if let Some((sink, number)) = &self.open_stage {
             let mut deferred = sink.deferred.lock().unwrap_or_else(PoisonError::into_inner);

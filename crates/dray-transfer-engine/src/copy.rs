@@ -14,15 +14,15 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::peer::{Progress, Sink};
 use super::queue::{Queue, Spool};
-use super::schedule::Trouble;
-use crate::policy::{Finding, Policy, SCANNED, Scanner};
+use super::schedule::TransferError;
+use crate::policy::{Finding, MAX_SCANNED_BYTES, Policy, Scanner};
 
 /// Longest chunk that is digested and passed on in one step.
 const DIGEST_STEP_BYTES: usize = 256 << 10;
 
 /// Counts and digests of the bytes that the sink has.
-pub(super) struct Seen {
-    sha256: Sums,
+pub(super) struct CopiedBytes {
+    sha256: DigestSource,
     cksum: crc_fast::Digest,
     /// Number of bytes so far.
     pub(super) bytes: u64,
@@ -35,28 +35,28 @@ pub(super) struct Seen {
 }
 
 /// The source of the SHA-256.
-enum Sums {
+enum DigestSource {
     /// Computed here from the bytes.
     Ours(Sha256),
     /// Reported by the sink, as of its last flush.
     Sinks(Sha256Digest),
 }
 
-impl Seen {
-    /// Starts without bytes; a file of more than [`SCANNED`] bytes is not scanned for secrets.
+impl CopiedBytes {
+    /// Starts without bytes; a file of more than [`MAX_SCANNED_BYTES`] bytes is not scanned for secrets.
     pub(super) fn new(size: u64) -> Self {
         Self {
-            sha256: Sums::Ours(Sha256::new()),
+            sha256: DigestSource::Ours(Sha256::new()),
             cksum: crc_fast::Digest::new(CrcAlgorithm::Crc32Cksum),
             bytes: 0,
             head: Vec::new(),
-            scanner: (size <= SCANNED).then(Scanner::new),
+            scanner: (size <= MAX_SCANNED_BYTES).then(Scanner::new),
             settled: true,
         }
     }
 
     pub(super) fn update(&mut self, piece: &[u8]) {
-        if let Sums::Ours(sha256) = &mut self.sha256 {
+        if let DigestSource::Ours(sha256) = &mut self.sha256 {
             sha256.update(piece);
         }
         self.cksum.update(piece);
@@ -71,21 +71,23 @@ impl Seen {
     /// Leaves the digest to the sink, if it computes one, and takes its digest of the bytes that it has.
     pub(super) fn ask(&mut self, sink: &dyn Sink) {
         if let Some(sha256) = sink.sha256() {
-            self.sha256 = Sums::Sinks(sha256);
+            self.sha256 = DigestSource::Sinks(sha256);
         }
     }
 
     /// SHA-256 of the bytes so far; where the sink computes it, as of the last call of [`Self::ask`].
     pub(super) fn sha256(&self) -> Sha256Digest {
         match &self.sha256 {
-            Sums::Ours(sha256) => Sha256Digest::from_bytes(sha256.clone().finalize().into()),
-            Sums::Sinks(sha256) => *sha256,
+            DigestSource::Ours(sha256) => {
+                Sha256Digest::from_bytes(sha256.clone().finalize().into())
+            }
+            DigestSource::Sinks(sha256) => *sha256,
         }
     }
 
     /// Whether a digest of the sandbox is that of these bytes.
-    pub(super) fn agrees(&self, print: &Fingerprint) -> bool {
-        match print {
+    pub(super) fn agrees(&self, fingerprint: &Fingerprint) -> bool {
+        match fingerprint {
             Fingerprint::Sha256(sha256, size) => *size == self.bytes && *sha256 == self.sha256(),
             Fingerprint::Cksum(cksum, size) => *size == self.bytes && *cksum == self.cksum(),
         }
@@ -126,11 +128,11 @@ pub(super) struct Limits {
 /// Copies a stream to its end into the sink. Afterwards `seen` describes what the sink has, also after a failure.
 pub(super) async fn copy(
     body: Body,
-    seen: &mut Seen,
+    seen: &mut CopiedBytes,
     sink: &mut dyn Sink,
     limits: Limits,
     progress: &dyn Progress,
-) -> Result<(), Trouble> {
+) -> Result<(), TransferError> {
     let queue = Queue::new(limits.spool);
     let left = limits.size.map(|size| size.saturating_sub(seen.bytes));
     let fill = Box::pin(fill(body, &queue, left, limits.idle));
@@ -151,7 +153,7 @@ pub(super) async fn copy(
     };
     timeout_at(limits.deadline, both).await.unwrap_or_else(|_| {
         let error = Error::new(ErrorKind::Timeout, "the whole took too long for its size");
-        Err(Trouble::transport(error))
+        Err(TransferError::transport(error))
     })
 }
 
@@ -206,18 +208,18 @@ async fn some(body: &mut Body) -> Option<Result<Bytes, Error>> {
 /// Writes what is in the queue to the sink.
 async fn empty(
     queue: &Queue,
-    seen: &mut Seen,
+    seen: &mut CopiedBytes,
     sink: &mut dyn Sink,
     size: u64,
     progress: &dyn Progress,
-) -> Result<(), Trouble> {
-    while let Some(mut rest) = queue.pop().await.map_err(Trouble::transport)? {
+) -> Result<(), TransferError> {
+    while let Some(mut rest) = queue.pop().await.map_err(TransferError::transport)? {
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(DIGEST_STEP_BYTES));
             // Cleared first: a write that fails or is dropped leaves a digest that counts too much.
             seen.settled = false;
             seen.update(&piece);
-            sink.write(piece).await.map_err(Trouble::host)?;
+            sink.write(piece).await.map_err(TransferError::host)?;
             seen.settled = true;
             progress.moved(seen.bytes, size);
             // Hashing is work of the CPU; other tasks of this thread have their turn between two chunks.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::options::{EngineOptions, ListOptions};
-use crate::policy::{Places, Policy, PolicyOptions, Way};
+use crate::policy::{Places, Policy, PolicyOptions, TransferDirection};
 use crate::receipt::Skipped;
 
 /// Moves files for one opened incarnation. Callers keep it as long as that: it remembers what the sandbox offers and
@@ -27,12 +27,12 @@ pub struct Engine {
     /// Tasks that remove what dropped transfers leave behind.
     pub(super) tasks: TaskTracker,
     probe: OnceCell<Probe>,
-    memory: Mutex<Memory>,
+    memory: Mutex<TransferMemory>,
 }
 
 /// Knowledge from earlier transfers.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct TransferMemory {
     /// Transports that were given up, with the reason, by direction (`true` for out of the sandbox).
     pub(super) given_up: BTreeMap<(bool, Transport), ErrorKind>,
     /// Whether a file could be renamed at the last attempt; `None` before the first.
@@ -136,13 +136,16 @@ impl Engine {
         path: &SandboxPath,
         follow: Follow,
     ) -> Result<Metadata, Error> {
-        policy.check(path, Way::Out)?;
+        policy.check(path, TransferDirection::Outbound)?;
         let metadata = self.answer(self.sandbox.stat(path, follow)).await?;
         // A link that was not followed stands where its directory leads; its target is not read.
         if follow == Follow::No && metadata.kind == FileKind::Symlink {
-            policy.check(&self.in_resolved_parent(path).await?, Way::Out)?;
+            policy.check(
+                &self.in_resolved_parent(path).await?,
+                TransferDirection::Outbound,
+            )?;
         } else {
-            policy.check(&metadata.real_path, Way::Out)?;
+            policy.check(&metadata.real_path, TransferDirection::Outbound)?;
         }
         Ok(metadata)
     }
@@ -168,9 +171,12 @@ impl Engine {
             .sandbox
             .list(&directory.real_path, options.depth, options.limit);
         let mut listing = self.answer(listing).await?;
-        listing
-            .entries
-            .retain(|entry| options.policy.check(&entry.path, Way::Out).is_ok());
+        listing.entries.retain(|entry| {
+            options
+                .policy
+                .check(&entry.path, TransferDirection::Outbound)
+                .is_ok()
+        });
         Ok(listing)
     }
 
@@ -185,10 +191,10 @@ impl Engine {
         path: &SandboxPath,
         recursive: bool,
     ) -> Result<(), Error> {
-        policy.check(path, Way::In)?;
+        policy.check(path, TransferDirection::Inbound)?;
         // The last part stays as it is, because a link is removed and not its target.
         let resolved = self.in_resolved_parent(path).await?;
-        policy.check(&resolved, Way::In)?;
+        policy.check(&resolved, TransferDirection::Inbound)?;
         if policy.roots.contains(&resolved) {
             return Err(Error::new(
                 ErrorKind::OutsideRoot,
@@ -214,7 +220,7 @@ impl Engine {
         metadata.ok().map(|metadata| metadata.real_path)
     }
 
-    /// Limits the wait for an answer that is not a stream.
+    /// Limits the wait for a response that is not a stream.
     pub(super) async fn answer<T>(
         &self,
         asked: impl Future<Output = Result<T, Error>>,
@@ -230,7 +236,7 @@ impl Engine {
         self.gate.acquire().await.map_err(closed)
     }
 
-    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+    pub(super) fn memory(&self) -> MutexGuard<'_, TransferMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,7 +244,7 @@ impl Engine {
     /// chance, since the cause may have passed. Records in `skipped` what was left out.
     pub(super) fn choose(
         &self,
-        way: Way,
+        direction: TransferDirection,
         mut usable: Vec<Transport>,
         skipped: &mut Vec<Skipped>,
     ) -> Option<Transport> {
@@ -250,7 +256,10 @@ impl Engine {
         });
         let memory = self.memory();
         let given_up = |transport: Transport| {
-            let reason = memory.given_up.get(&(way == Way::Out, transport)).copied();
+            let reason = memory
+                .given_up
+                .get(&(direction == TransferDirection::Outbound, transport))
+                .copied();
             reason.map(|reason| Skipped { transport, reason })
         };
         let best = usable
@@ -272,8 +281,8 @@ impl Engine {
     }
 
     /// Gives a transport up for this incarnation, in one direction.
-    pub(super) fn give_up(&self, way: Way, skipped: Skipped) {
-        let key = (way == Way::Out, skipped.transport);
+    pub(super) fn give_up(&self, direction: TransferDirection, skipped: Skipped) {
+        let key = (direction == TransferDirection::Outbound, skipped.transport);
         self.memory().given_up.insert(key, skipped.reason);
     }
 }

@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempPath;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use self::partial::Partial;
+use self::partial::PartialFile;
 use super::peer::{Sink, Source};
 
 /// Bytes that are gathered before they are hashed and written; as many may be on their way to the disk meanwhile.
@@ -31,12 +31,12 @@ const BATCH_BYTES: usize = 512 << 10;
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// State of the writing thread: the file and the digest of its bytes.
-struct Output {
+struct FileWriter {
     file: Arc<File>,
     sha256: Sha256,
 }
 
-impl Output {
+impl FileWriter {
     fn write(&mut self, batch: &[Bytes]) -> io::Result<()> {
         for piece in batch {
             (&*self.file).write_all(piece)?;
@@ -47,14 +47,14 @@ impl Output {
 }
 
 /// The name that content has until all of it is proved.
-enum Temporary {
+enum TemporaryName {
     /// The name is removed with the sink.
     Dropped(TempPath),
     /// The name stays when the transfer is interrupted.
     Kept(PathBuf),
 }
 
-impl Temporary {
+impl TemporaryName {
     fn persist(self, target: &Path) -> io::Result<()> {
         match self {
             Self::Dropped(path) => path.persist(target).map_err(|error| error.error),
@@ -82,7 +82,7 @@ impl Temporary {
 pub struct FileSink {
     target: PathBuf,
     /// `None` before the first byte of a resumable file, and once it has its name or was removed.
-    temporary: Option<Temporary>,
+    temporary: Option<TemporaryName>,
     file: Option<Arc<File>>,
     /// Identity of the content of a resumable file; `None` for one that does not stay.
     origin: Option<Vec<u8>>,
@@ -94,7 +94,7 @@ pub struct FileSink {
     batch: Vec<Bytes>,
     gathered: usize,
     /// The last batch; `None` before the first byte and after a failure.
-    writing: Option<JoinHandle<io::Result<Output>>>,
+    writing: Option<JoinHandle<io::Result<FileWriter>>>,
     sha256: Sha256Digest,
 }
 
@@ -121,7 +121,7 @@ impl FileSink {
             .tempfile_in(directory)?;
         let (file, temporary) = named.into_parts();
         Ok(Self {
-            temporary: Some(Temporary::Dropped(temporary)),
+            temporary: Some(TemporaryName::Dropped(temporary)),
             file: Some(Arc::new(file)),
             origin: None,
             ..Self::resumable(target, Vec::new())
@@ -165,9 +165,9 @@ impl FileSink {
             return Ok(());
         };
         let (target, of) = (self.target.clone(), of.clone());
-        let opened = spawn_blocking(move || Partial::open(&target, &origin, &of)).await;
+        let opened = spawn_blocking(move || PartialFile::open(&target, &origin, &of)).await;
         let opened = opened.unwrap_or_else(|error| Err(io::Error::other(error)));
-        let Partial { path, file, stale } = opened.map_err(|error| match error.kind() {
+        let PartialFile { path, file, stale } = opened.map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => {
                 let error = "another transfer writes the same partial file";
                 Error::new(ErrorKind::Exists, error)
@@ -175,7 +175,7 @@ impl FileSink {
             _ => failed(&error),
         })?;
         self.restarted = stale.then_some("the file changed since the earlier transfer");
-        self.temporary = Some(Temporary::Kept(path));
+        self.temporary = Some(TemporaryName::Kept(path));
         self.file = Some(Arc::new(file));
         Ok(())
     }
@@ -198,7 +198,7 @@ impl FileSink {
         Ok(())
     }
 
-    async fn written(&mut self) -> Result<Output, Error> {
+    async fn written(&mut self) -> Result<FileWriter, Error> {
         let failed = || Error::new(ErrorKind::Unavailable, "nothing was begun on this host");
         let writing = self.writing.take().ok_or_else(failed)?;
         blocking_result(writing.await)
@@ -245,7 +245,7 @@ impl Sink for FileSink {
         self.writing = Some(spawn_blocking(move || {
             file.set_len(0)?;
             (&*file).rewind()?;
-            Ok(Output {
+            Ok(FileWriter {
                 file,
                 sha256: Sha256::new(),
             })
@@ -275,7 +275,7 @@ impl Sink for FileSink {
             .seek(SeekFrom::Start(length))
             .map_err(|error| failed(&error))?;
         self.sha256 = Sha256Digest::from_bytes(sha256.clone().finalize().into());
-        let output = Output { file: kept, sha256 };
+        let output = FileWriter { file: kept, sha256 };
         self.writing = Some(spawn_blocking(move || Ok(output)));
         Ok(Some(body))
     }
@@ -327,7 +327,7 @@ impl Sink for FileSink {
         if self.writing.is_some() {
             drop(self.written().await);
         }
-        if let Some(Temporary::Kept(path)) = self.temporary.take() {
+        if let Some(TemporaryName::Kept(path)) = self.temporary.take() {
             // The open file is freed with its last descriptor.
             let _ = std::fs::remove_file(path);
         }
@@ -362,7 +362,7 @@ pub struct FileSource {
 type ReadChunk = (Bytes, Option<Sha256>);
 
 /// A read of a source that is under way.
-struct Reading {
+struct SourceRead {
     source: FileSource,
     at: u64,
     /// The digest so far; `None` for a read that does not start at the beginning.
@@ -387,14 +387,14 @@ impl FileSource {
 
     /// The whole content, without a digest.
     fn unhashed(self) -> Body {
-        let mut reading = Reading {
+        let mut reading = SourceRead {
             source: self,
             at: 0,
             sha256: None,
             next: None,
         };
         reading.read_ahead();
-        Body::new(stream::try_unfold(reading, Reading::step))
+        Body::new(stream::try_unfold(reading, SourceRead::step))
     }
 
     fn known(&self) -> Option<Sha256Digest> {
@@ -414,7 +414,7 @@ impl FileSource {
     }
 }
 
-impl Reading {
+impl SourceRead {
     fn read_ahead(&mut self) {
         let left = self.source.size.saturating_sub(self.at);
         let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
@@ -469,13 +469,13 @@ impl Source for FileSource {
     }
 
     async fn open(&self, offset: u64) -> Result<Body, Error> {
-        let mut reading = Reading {
+        let mut reading = SourceRead {
             source: self.clone(),
             at: offset,
             sha256: (offset == 0).then(Sha256::new),
             next: None,
         };
         reading.read_ahead();
-        Ok(Body::new(stream::try_unfold(reading, Reading::step)))
+        Ok(Body::new(stream::try_unfold(reading, SourceRead::step)))
     }
 }

@@ -13,14 +13,14 @@ use dray_sandbox::path::SandboxPath;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::copy::Seen;
+use super::copy::CopiedBytes;
 use super::engine::Engine;
 use super::options::GetOptions;
 use super::peer::{Progress, Sink};
-use super::schedule::{Schedule, Trouble};
-use super::witness::Before;
-use super::{Failed, Got, prove};
-use crate::policy::{Finding, Verdict, Way};
+use super::schedule::{Schedule, TransferError};
+use super::witness::IntegrityBaseline;
+use super::{GetResult, TransferFailure, prove};
+use crate::policy::{Finding, TransferDirection, Verdict};
 use crate::receipt::Receipt;
 
 /// Files of fewer bytes are transferred before the remaining life of a sandbox matters.
@@ -38,7 +38,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Failed`] with the kind of the last failure; the sink was aborted or, where it can resume, interrupted. A
+    /// [`TransferFailure`] with the kind of the last failure; the sink was aborted or, where it can resume, interrupted. A
     /// dropped future leaves the sink as it is; cancelling does not.
     pub async fn get(
         &self,
@@ -47,18 +47,18 @@ impl Engine {
         sink: &mut dyn Sink,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<Got, Failed> {
+    ) -> Result<GetResult, TransferFailure> {
         let mut receipt = Receipt::default();
         let started = Instant::now();
         let outcome = {
-            let mut getting = Getting {
+            let mut getting = GetOperation {
                 engine: self,
                 path,
                 options,
                 sink,
                 progress,
                 receipt: &mut receipt,
-                schedule: Schedule::new(self, Way::Out),
+                schedule: Schedule::new(self, TransferDirection::Outbound),
                 partial: None,
                 may_continue: true,
             };
@@ -80,7 +80,7 @@ impl Engine {
             false
         };
         let kept = timeout(self.options.answer, ended).await;
-        Err(Failed {
+        Err(TransferFailure {
             error,
             cancelled,
             left: Vec::new(),
@@ -112,14 +112,14 @@ impl Engine {
     }
 
     /// Digest in the sandbox; `None` where no program there can compute one now.
-    pub(super) async fn print(
+    pub(super) async fn fingerprint(
         &self,
         path: &SandboxPath,
         size: u64,
     ) -> Result<Option<Fingerprint>, Error> {
         let asked = timeout(Self::total(size), self.sandbox.fingerprint(path)).await;
         match asked {
-            Ok(Ok(print)) => Ok(Some(print)),
+            Ok(Ok(fingerprint)) => Ok(Some(fingerprint)),
             Ok(Err(error)) if cannot_run(error.kind()) => Ok(None),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Error::new(ErrorKind::Timeout, "no digest in time")),
@@ -157,7 +157,7 @@ pub(super) fn milliseconds(started: Instant) -> u64 {
 }
 
 /// State of one get.
-struct Getting<'a> {
+struct GetOperation<'a> {
     engine: &'a Engine,
     path: &'a SandboxPath,
     options: &'a GetOptions<'a>,
@@ -165,33 +165,33 @@ struct Getting<'a> {
     progress: &'a dyn Progress,
     receipt: &'a mut Receipt,
     schedule: Schedule<'a>,
-    partial: Option<Partial>,
+    partial: Option<UnprovenCopy>,
     /// Whether the sink may still be asked for the part of an earlier transfer.
     may_continue: bool,
 }
 
 /// A copy that is not complete or not proved yet.
-struct Partial {
+struct UnprovenCopy {
     file: Metadata,
-    before: Before,
-    seen: Seen,
+    before: IntegrityBaseline,
+    seen: CopiedBytes,
     /// Whether an earlier transfer brought the first bytes.
     continued: bool,
 }
 
 /// A copy that is complete and proved.
-struct Done {
-    partial: Partial,
+struct ProvenCopy {
+    partial: UnprovenCopy,
     integrity: Integrity,
     warning: Option<Finding>,
 }
 
-impl Done {
-    fn into_got(self, mut receipt: Receipt) -> Got {
+impl ProvenCopy {
+    fn into_got(self, mut receipt: Receipt) -> GetResult {
         let sha256 = self.partial.seen.sha256();
         receipt.sha256 = Some(sha256);
         receipt.integrity = Some(self.integrity);
-        Got {
+        GetResult {
             size: self.partial.seen.bytes,
             metadata: self.partial.file,
             sha256,
@@ -201,20 +201,22 @@ impl Done {
     }
 }
 
-impl Getting<'_> {
-    async fn run(&mut self) -> Result<Done, Error> {
-        self.options.policy.check(self.path, Way::Out)?;
+impl GetOperation<'_> {
+    async fn run(&mut self) -> Result<ProvenCopy, Error> {
+        self.options
+            .policy
+            .check(self.path, TransferDirection::Outbound)?;
         // Held until the return: retries and their pauses count as one transfer of the limit.
         let _turn = self.engine.turn().await?;
         loop {
             match self.attempt().await {
                 Ok(done) => return Ok(done),
-                Err(trouble) => self.schedule.after(trouble, self.receipt).await?,
+                Err(failure) => self.schedule.after(failure, self.receipt).await?,
             }
         }
     }
 
-    async fn attempt(&mut self) -> Result<Done, Trouble> {
+    async fn attempt(&mut self) -> Result<ProvenCopy, TransferError> {
         let file = self.look().await?;
         let kept = self.kept(&file).await?;
         let transport = match &kept {
@@ -229,23 +231,28 @@ impl Getting<'_> {
         // Without a digest, the bytes of two transfers are joined by nothing that proves them to be of one content.
         if partial.continued && integrity == Integrity::SizeMtime {
             let error = "nothing in the sandbox proves what an earlier transfer brought";
-            return Err(Trouble::transport(Error::new(ErrorKind::Corrupted, error)));
+            return Err(TransferError::transport(Error::new(
+                ErrorKind::Corrupted,
+                error,
+            )));
         }
         self.publish(partial, integrity).await
     }
 
     /// Metadata of the file now, after the checks whether it may be read at all. Nothing is opened before.
-    async fn look(&self) -> Result<Metadata, Trouble> {
+    async fn look(&self) -> Result<Metadata, TransferError> {
         let sandbox = &self.engine.sandbox;
         let file = self
             .engine
             .answer(sandbox.stat(self.path, Follow::Yes))
             .await?;
-        self.options.policy.check(&file.real_path, Way::Out)?;
+        self.options
+            .policy
+            .check(&file.real_path, TransferDirection::Outbound)?;
         match file.kind {
             FileKind::File => {}
             FileKind::Directory => {
-                return Err(Error::new(ErrorKind::IsDirectory, "a directory is no file").into());
+                return Err(Error::new(ErrorKind::IsDirectory, "the path is a directory").into());
             }
             kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str()).into()),
         }
@@ -263,7 +270,7 @@ impl Getting<'_> {
         file: Metadata,
         transport: Transport,
         kept: Option<Body>,
-    ) -> Result<Partial, Trouble> {
+    ) -> Result<UnprovenCopy, TransferError> {
         if let Some(mut partial) = self.partial.take()
             && self.engine.sandbox.resumes(transport)
             && partial.seen.settled
@@ -280,10 +287,10 @@ impl Getting<'_> {
         let engine = self.engine;
         engine.reserve_life(file.size).await?;
         let before = engine.before(&file, transport, continued).await?;
-        let mut seen = Seen::new(file.size);
+        let mut seen = CopiedBytes::new(file.size);
         match kept {
             None => {
-                self.sink.begin(&file).await.map_err(Trouble::host)?;
+                self.sink.begin(&file).await.map_err(TransferError::host)?;
                 seen.ask(&*self.sink);
             }
             Some(mut body) => {
@@ -291,12 +298,12 @@ impl Getting<'_> {
                 seen.ask(&*self.sink);
                 // Read back from the disk: the counts and the scan for secrets must cover these bytes too.
                 while let Some(piece) = body.next().await {
-                    seen.update(&piece.map_err(Trouble::host)?);
+                    seen.update(&piece.map_err(TransferError::host)?);
                 }
                 self.schedule.continued(seen.bytes);
             }
         }
-        Ok(Partial {
+        Ok(UnprovenCopy {
             file,
             before,
             seen,
@@ -306,21 +313,26 @@ impl Getting<'_> {
 
     /// Compares the bytes that arrived with the evidence of the sandbox. A failed request is repeated without a new
     /// copy.
-    async fn prove(&mut self, partial: Partial) -> Result<(Partial, Integrity), Trouble> {
-        let Partial {
+    async fn prove(
+        &mut self,
+        partial: UnprovenCopy,
+    ) -> Result<(UnprovenCopy, Integrity), TransferError> {
+        let UnprovenCopy {
             file, before, seen, ..
         } = &partial;
         let (engine, path) = (self.engine, self.path);
         // The state is read before any digest is compared: a file that was touched is changed, not damaged.
-        if let Before::Settled(state) | Before::Watched(state, _) = before {
+        if let IntegrityBaseline::Unchanged(state)
+        | IntegrityBaseline::UnchangedWithDigest(state, _) = before
+        {
             let unchanged = self
-                .patiently(|| engine.unchanged(&file.real_path, state))
+                .with_retries(|| engine.unchanged(&file.real_path, state))
                 .await?;
             if !unchanged {
                 return Err(changed("the file was touched while it was read").into());
             }
             let digest = match before {
-                Before::Watched(_, digest) => digest.as_ref(),
+                IntegrityBaseline::UnchangedWithDigest(_, digest) => digest.as_ref(),
                 _ => None,
             };
             return match prove::judge_watched(digest, seen) {
@@ -330,12 +342,12 @@ impl Getting<'_> {
         }
         let before = before.known();
         let after = self
-            .patiently(|| engine.print(&file.real_path, file.size))
+            .with_retries(|| engine.fingerprint(&file.real_path, file.size))
             .await?;
         // Digests that agree decide alone; otherwise the file may have changed or the bytes be damaged.
         let stable = if prove::needs_stat(before, after.as_ref(), seen) {
             let now = self
-                .patiently(|| engine.answer(engine.sandbox.stat(path, Follow::Yes)))
+                .with_retries(|| engine.answer(engine.sandbox.stat(path, Follow::Yes)))
                 .await?;
             prove::same(file, &now)
         } else {
@@ -348,13 +360,13 @@ impl Getting<'_> {
     }
 
     /// Repeats a request until it succeeds or the schedule ends it. A file that has vanished counts as changed.
-    async fn patiently<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, Trouble>
+    async fn with_retries<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, TransferError>
     where
         F: Future<Output = Result<T, Error>>,
     {
         loop {
             let error = match ask().await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             if error.kind() == ErrorKind::NotFound {
@@ -363,17 +375,17 @@ impl Getting<'_> {
             self.schedule
                 .after(error.into(), self.receipt)
                 .await
-                .map_err(Trouble::host)?;
+                .map_err(TransferError::host)?;
         }
     }
 
     /// Applies the last rules of policy, which need the content, and completes the sink.
     async fn publish(
         &mut self,
-        mut partial: Partial,
+        mut partial: UnprovenCopy,
         integrity: Integrity,
-    ) -> Result<Done, Trouble> {
-        let Partial { file, seen, .. } = &mut partial;
+    ) -> Result<ProvenCopy, TransferError> {
+        let UnprovenCopy { file, seen, .. } = &mut partial;
         let policy = self.options.policy;
         // Both names, because either the link or its target may be named like a key.
         for path in [self.path, &file.real_path] {
@@ -389,8 +401,8 @@ impl Getting<'_> {
             }
         };
         let finished = self.sink.finish(seen.sha256(), seen.bytes).await;
-        finished.map_err(Trouble::host)?;
-        Ok(Done {
+        finished.map_err(TransferError::host)?;
+        Ok(ProvenCopy {
             partial,
             integrity,
             warning,
@@ -398,9 +410,9 @@ impl Getting<'_> {
     }
 }
 
-fn damaged(kind: ErrorKind) -> Trouble {
+fn damaged(kind: ErrorKind) -> TransferError {
     let error = "the digests of the sandbox and of what came differ";
-    Trouble::transport(Error::new(kind, error))
+    TransferError::transport(Error::new(kind, error))
 }
 
 fn changed(why: &str) -> Error {
@@ -408,6 +420,6 @@ fn changed(why: &str) -> Error {
 }
 
 /// Whether the file is one like those of `/proc`, which report that they are empty and give bytes.
-fn pseudo(file: &Metadata, trouble: &Trouble) -> bool {
-    file.size == 0 && trouble.error.kind() == ErrorKind::ChangedDuringTransfer
+fn pseudo(file: &Metadata, failure: &TransferError) -> bool {
+    file.size == 0 && failure.error.kind() == ErrorKind::ChangedDuringTransfer
 }

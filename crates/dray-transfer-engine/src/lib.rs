@@ -11,14 +11,14 @@
 //! ```rust
 //! use dray_sandbox::SandboxPath;
 //! use dray_transfer_engine::Policy;
-//! use dray_transfer_engine::policy::Way;
+//! use dray_transfer_engine::policy::TransferDirection;
 //!
 //! let policy = Policy::beneath([SandboxPath::new("/work")?]);
 //! let report = SandboxPath::new("/work/report.pdf")?;
-//! assert!(policy.check(&report, Way::Out).is_ok());
+//! assert!(policy.check(&report, TransferDirection::Outbound).is_ok());
 //! // Credentials stay in the sandbox, and so does all that lies outside the roots.
-//! assert!(policy.check(&SandboxPath::new("/work/.env")?, Way::Out).is_err());
-//! assert!(policy.check(&SandboxPath::new("/srv/report.pdf")?, Way::Out).is_err());
+//! assert!(policy.check(&SandboxPath::new("/work/.env")?, TransferDirection::Outbound).is_err());
+//! assert!(policy.check(&SandboxPath::new("/srv/report.pdf")?, TransferDirection::Outbound).is_err());
 //! # Ok::<(), dray_sandbox::Error>(())
 //! ```
 //!
@@ -68,7 +68,7 @@ use policy::Finding;
 
 /// A file that came out of a sandbox.
 #[derive(Clone, Debug)]
-pub struct Got {
+pub struct GetResult {
     /// Metadata of the file when it was read.
     pub metadata: Metadata,
     /// Length of the file in bytes.
@@ -83,7 +83,7 @@ pub struct Got {
 
 /// A file that is in its place in a sandbox.
 #[derive(Clone, Debug)]
-pub struct Put {
+pub struct PutResult {
     /// The path of the file, with its links resolved.
     pub path: SandboxPath,
     /// Length of the file in bytes.
@@ -102,7 +102,7 @@ pub struct Put {
 
 /// A transfer that did not succeed.
 #[derive(Debug)]
-pub struct Failed {
+pub struct TransferFailure {
     /// Failure that ended it.
     pub error: Error,
     /// Whether the caller cancelled; the kind of `error` then means nothing.
@@ -116,7 +116,7 @@ pub struct Failed {
 }
 
 /// The form for the operator's log, with the paths that were left behind.
-impl fmt::Display for Failed {
+impl fmt::Display for TransferFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.cancelled {
             f.write_str("cancelled")?;
@@ -130,7 +130,7 @@ impl fmt::Display for Failed {
     }
 }
 
-impl std::error::Error for Failed {
+impl std::error::Error for TransferFailure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
     }

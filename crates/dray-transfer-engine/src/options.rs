@@ -10,7 +10,7 @@ use crate::policy::Policy;
 pub struct EngineOptions {
     /// Longest time without a byte before a stream is given up. Default 30 s.
     pub idle: Duration,
-    /// Longest time for an answer that is not a stream, such as `stat`. Default 60 s.
+    /// Longest time for a response that is not a stream, such as `stat`. Default 60 s.
     pub answer: Duration,
     /// First pause before a retry. The pause doubles each time, up to 30 s, and the actual wait is random between
     /// zero and the pause. Default 1 s.

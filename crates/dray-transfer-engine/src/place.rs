@@ -4,17 +4,17 @@ use dray_presentation::name;
 use dray_sandbox::backend::Follow;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::FileKind;
-use dray_sandbox::path::{LONGEST_NAME, SandboxPath};
+use dray_sandbox::path::{MAX_NAME_BYTES, SandboxPath};
 
 use super::engine::Engine;
-use crate::policy::{Policy, Way};
+use crate::policy::{Policy, TransferDirection};
 
 /// Epochs from this value on are times in milliseconds, not counts of workers, so there is none to clean up after.
 pub(super) const TIME_EPOCHS: u64 = 1 << 32;
 /// The epoch of temporary files that stay for a later put of the same content to continue.
 pub(super) const KEPT_EPOCH: u64 = TIME_EPOCHS;
 /// Longest operation in a temporary name, in letters and digits.
-const LONGEST_OPERATION: usize = 40;
+const MAX_OPERATION: usize = 40;
 
 impl Engine {
     /// Makes a directory and its missing parents, and returns it with its links resolved. One that
@@ -28,7 +28,7 @@ impl Engine {
         policy: &Policy,
         path: &SandboxPath,
     ) -> Result<SandboxPath, Error> {
-        policy.check(path, Way::In)?;
+        policy.check(path, TransferDirection::Inbound)?;
         self.directory(policy, path).await
     }
 
@@ -61,18 +61,18 @@ impl Engine {
         }
         let mut real = found.real_path;
         if missing.is_empty() {
-            policy.check(&real, Way::In)?;
+            policy.check(&real, TransferDirection::Inbound)?;
             return Ok(real);
         }
         // The missing parts hold no links, so the resolved parent and their names are the whole path.
         while let Some(name) = missing.pop() {
             real = real.join(name)?;
         }
-        policy.check(&real, Way::In)?;
+        policy.check(&real, TransferDirection::Inbound)?;
         self.answer(self.sandbox.make_directory(&real)).await?;
         // Another process may have made one of the missing parts as a link meanwhile.
         let made = self.answer(self.sandbox.stat(&real, Follow::Yes)).await?;
-        policy.check(&made.real_path, Way::In)?;
+        policy.check(&made.real_path, TransferDirection::Inbound)?;
         Ok(made.real_path)
     }
 }
@@ -93,10 +93,10 @@ pub(super) fn numbered(raw: &[u8], number: u32) -> Vec<u8> {
     let (stem, extension) = raw
         .split_at_checked(dot.unwrap_or(raw.len()))
         .unwrap_or((raw, b""));
-    let room = LONGEST_NAME.saturating_sub(suffix.len() + extension.len());
+    let room = MAX_NAME_BYTES.saturating_sub(suffix.len() + extension.len());
     let stem = stem.get(..room.min(stem.len())).unwrap_or_default();
     let mut whole = [stem, &suffix, extension].concat();
-    whole.truncate(LONGEST_NAME);
+    whole.truncate(MAX_NAME_BYTES);
     whole
 }
 
@@ -113,7 +113,7 @@ pub(super) fn temp(
     let operation: String = operation
         .chars()
         .filter(char::is_ascii_alphanumeric)
-        .take(LONGEST_OPERATION)
+        .take(MAX_OPERATION)
         .collect();
     let nonce = if attempt < 2 {
         format!("{operation}.{epoch}")

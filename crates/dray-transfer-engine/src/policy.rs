@@ -13,7 +13,7 @@ mod tests;
 
 use std::fmt;
 
-pub use content::{Finding, SCANNED, Scanner, Verdict, is_private_key};
+pub use content::{Finding, MAX_SCANNED_BYTES, Scanner, Verdict, is_private_key};
 pub use options::{ContentAction, PolicyOptions};
 pub use place::{Places, expand};
 
@@ -22,11 +22,11 @@ use dray_sandbox::path::SandboxPath;
 
 /// The direction in which a file moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum TransferDirection {
     /// Out of the sandbox. Names that suggest credentials are refused.
-    Out,
+    Outbound,
     /// Into the sandbox. A user may hand an agent a `credentials.json`; only directories are checked.
-    In,
+    Inbound,
 }
 
 /// The paths that may be reached in one sandbox: [`PolicyOptions`] bound to its places.
@@ -101,10 +101,10 @@ impl Policy {
     /// # Errors
     ///
     /// [`Refusal`], which converts to an [`Error`] of kind [`ErrorKind::DeniedPath`] or [`ErrorKind::OutsideRoot`].
-    pub fn check(&self, path: &SandboxPath, way: Way) -> Result<(), Refusal> {
+    pub fn check(&self, path: &SandboxPath, direction: TransferDirection) -> Result<(), Refusal> {
         // What an operator lifts is lifted from the deny list alone; the roots still hold.
         if !self.allow.iter().any(|pattern| pattern.matches(path))
-            && let Some(rule) = self.denied(path, way)
+            && let Some(rule) = self.denied(path, direction)
         {
             return Err(Refusal {
                 kind: ErrorKind::DeniedPath,
@@ -163,13 +163,16 @@ impl Policy {
     }
 
     /// The rule of the deny list that covers `path`.
-    fn denied(&self, path: &SandboxPath, way: Way) -> Option<String> {
+    fn denied(&self, path: &SandboxPath, direction: TransferDirection) -> Option<String> {
         if self.deny.iter().any(|pattern| pattern.matches(path)) {
             return Some("deny".to_owned());
         }
         // Names count only on the way out: a user may give an agent a file that an agent may not send.
-        deny::place(path, &self.homes, &self.written)
-            .or_else(|| (way == Way::Out).then(|| deny::secret_name(path)).flatten())
+        deny::place(path, &self.homes, &self.written).or_else(|| {
+            (direction == TransferDirection::Outbound)
+                .then(|| deny::secret_name(path))
+                .flatten()
+        })
     }
 }
 

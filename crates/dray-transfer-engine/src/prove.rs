@@ -3,7 +3,7 @@
 use dray_sandbox::error::ErrorKind;
 use dray_sandbox::metadata::{Fingerprint, Integrity, Metadata};
 
-use super::copy::Seen;
+use super::copy::CopiedBytes;
 
 /// Whether both describe the same file in the same state, as far as that is known without reading it.
 pub(super) fn same(before: &Metadata, after: &Metadata) -> bool {
@@ -18,7 +18,7 @@ pub(super) fn same(before: &Metadata, after: &Metadata) -> bool {
 pub(super) fn needs_stat(
     before: Option<&Fingerprint>,
     after: Option<&Fingerprint>,
-    seen: &Seen,
+    seen: &CopiedBytes,
 ) -> bool {
     match (before, after) {
         (before, Some(after)) => {
@@ -37,7 +37,7 @@ pub(super) fn needs_stat(
 pub(super) fn judge(
     before: Option<&Fingerprint>,
     after: Option<&Fingerprint>,
-    seen: &Seen,
+    seen: &CopiedBytes,
     stable: bool,
 ) -> Result<Integrity, ErrorKind> {
     let differ = |stable: bool| {
@@ -75,7 +75,7 @@ pub(super) fn judge(
 /// [`ErrorKind::Corrupted`] when other bytes arrived.
 pub(super) fn judge_watched(
     digest: Option<&Fingerprint>,
-    seen: &Seen,
+    seen: &CopiedBytes,
 ) -> Result<Integrity, ErrorKind> {
     match digest {
         None => Ok(Integrity::SizeMtime),
@@ -84,8 +84,8 @@ pub(super) fn judge_watched(
     }
 }
 
-const fn strength(print: &Fingerprint, best: Integrity) -> Integrity {
-    match print {
+const fn strength(fingerprint: &Fingerprint, best: Integrity) -> Integrity {
+    match fingerprint {
         Fingerprint::Sha256(..) => best,
         Fingerprint::Cksum(..) => Integrity::Weak,
     }
@@ -97,8 +97,8 @@ mod tests {
 
     use super::*;
 
-    fn seen(content: &[u8]) -> Seen {
-        let mut seen = Seen::new(content.len() as u64);
+    fn seen(content: &[u8]) -> CopiedBytes {
+        let mut seen = CopiedBytes::new(content.len() as u64);
         seen.update(content);
         seen
     }

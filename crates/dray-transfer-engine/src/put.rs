@@ -21,9 +21,9 @@ use super::get::{cancelled, interrupted, is_continuable, milliseconds};
 use super::options::PutOptions;
 use super::peer::{Progress, Source};
 use super::place::{KEPT_EPOCH, TIME_EPOCHS, temp};
-use super::schedule::{Schedule, Trouble};
-use super::{Failed, Put};
-use crate::policy::Way;
+use super::schedule::{Schedule, TransferError};
+use super::{PutResult, TransferFailure};
+use crate::policy::TransferDirection;
 use crate::receipt::Receipt;
 
 /// Earlier workers on the same operation whose temporary files are removed.
@@ -38,8 +38,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Failed`] with the kind of the last failure. What was written is removed, also after cancelling; what could
-    /// not be removed is named in [`Failed::left`]. When the future is dropped, a task removes it. A later put into
+    /// [`TransferFailure`] with the kind of the last failure. What was written is removed, also after cancelling; what could
+    /// not be removed is named in [`TransferFailure::left`]. When the future is dropped, a task removes it. A later put into
     /// the same directory removes what a killed process left.
     pub async fn put(
         &self,
@@ -49,8 +49,8 @@ impl Engine {
         options: &PutOptions<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<Put, Failed> {
-        let putting = Putting::new(self, name, source, options, progress);
+    ) -> Result<PutResult, TransferFailure> {
+        let putting = PutOperation::new(self, name, source, options, progress);
         putting.run_until(directory, cancel).await
     }
 
@@ -62,7 +62,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::put`]; [`Failed::kept`] says whether something was kept.
+    /// As [`Self::put`]; [`TransferFailure::kept`] says whether something was kept.
     pub async fn put_resumable(
         &self,
         directory: &SandboxPath,
@@ -71,19 +71,19 @@ impl Engine {
         options: &PutOptions<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<Put, Failed> {
+    ) -> Result<PutResult, TransferFailure> {
         let options = PutOptions {
             epoch: KEPT_EPOCH,
             ..*options
         };
-        let mut putting = Putting::new(self, name, source, &options, progress);
+        let mut putting = PutOperation::new(self, name, source, &options, progress);
         putting.keeps = true;
         putting.run_until(directory, cancel).await
     }
 }
 
 /// A file that has its name in the sandbox.
-struct Placed {
+struct PlacedFile {
     path: SandboxPath,
     renamed: bool,
     existed: bool,
@@ -91,19 +91,19 @@ struct Placed {
     atomic: Option<bool>,
 }
 
-impl Placed {
+impl PlacedFile {
     fn into_put(
         self,
         size: u64,
         sha256: Sha256Digest,
         left: Vec<SandboxPath>,
         mut receipt: Receipt,
-    ) -> Put {
+    ) -> PutResult {
         receipt.bytes = size;
         receipt.sha256 = Some(sha256);
         receipt.integrity = Some(self.integrity);
         receipt.atomic = self.atomic;
-        Put {
+        PutResult {
             path: self.path,
             size,
             sha256,
@@ -116,7 +116,7 @@ impl Placed {
 }
 
 /// State of one put.
-struct Putting<'a> {
+struct PutOperation<'a> {
     engine: &'a Engine,
     name: &'a [u8],
     source: &'a dyn Source,
@@ -138,7 +138,7 @@ struct Putting<'a> {
     kept: Option<SandboxPath>,
 }
 
-impl<'a> Putting<'a> {
+impl<'a> PutOperation<'a> {
     fn new(
         engine: &'a Engine,
         name: &'a [u8],
@@ -153,7 +153,7 @@ impl<'a> Putting<'a> {
             options,
             progress,
             receipt: Receipt::default(),
-            schedule: Schedule::new(engine, Way::In),
+            schedule: Schedule::new(engine, TransferDirection::Inbound),
             ours: Leftovers::new(engine),
             digest: None,
             resume: None,
@@ -167,7 +167,7 @@ impl<'a> Putting<'a> {
         mut self,
         directory: &SandboxPath,
         cancel: &CancellationToken,
-    ) -> Result<Put, Failed> {
+    ) -> Result<PutResult, TransferFailure> {
         let started = Instant::now();
         let outcome = {
             let run = Box::pin(self.run(directory));
@@ -190,7 +190,7 @@ impl<'a> Putting<'a> {
             Some(Err(error)) => (error, false),
             None => (cancelled(), true),
         };
-        Err(Failed {
+        Err(TransferFailure {
             error,
             cancelled,
             left,
@@ -199,12 +199,12 @@ impl<'a> Putting<'a> {
         })
     }
 
-    async fn run(&mut self, directory: &SandboxPath) -> Result<(Placed, Sha256Digest), Error> {
+    async fn run(&mut self, directory: &SandboxPath) -> Result<(PlacedFile, Sha256Digest), Error> {
         let policy = self.options.policy;
-        policy.check(&directory.join(self.name)?, Way::In)?;
+        policy.check(&directory.join(self.name)?, TransferDirection::Inbound)?;
         let _turn = self.engine.turn().await?;
         let directory = self.prepared(directory).await?;
-        policy.check(&directory.join(self.name)?, Way::In)?;
+        policy.check(&directory.join(self.name)?, TransferDirection::Inbound)?;
         self.forget_predecessors(&directory).await?;
         // Set before the first attempt: it may continue what an earlier process left under the same name.
         if self.keeps {
@@ -218,18 +218,20 @@ impl<'a> Putting<'a> {
                     self.sweep(&directory, &placed).await;
                     return Ok((placed, self.source.sha256().await?));
                 }
-                Err(trouble) => self.schedule.after(trouble, &mut self.receipt).await?,
+                Err(failure) => self.schedule.after(failure, &mut self.receipt).await?,
             }
         }
     }
 
     async fn prepared(&mut self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
         let (engine, policy) = (self.engine, self.options.policy);
-        let asked = self.patiently(|| engine.directory(policy, directory)).await;
-        asked.map_err(|trouble| trouble.error)
+        let asked = self
+            .with_retries(|| engine.directory(policy, directory))
+            .await;
+        asked.map_err(|failure| failure.error)
     }
 
-    async fn attempt(&mut self, directory: &SandboxPath) -> Result<Placed, Trouble> {
+    async fn attempt(&mut self, directory: &SandboxPath) -> Result<PlacedFile, TransferError> {
         if let Some(placed) = self.find_name(directory).await? {
             return Ok(placed);
         }
@@ -273,7 +275,7 @@ impl<'a> Putting<'a> {
         &mut self,
         directory: &SandboxPath,
         target: &SandboxPath,
-    ) -> Result<SandboxPath, Trouble> {
+    ) -> Result<SandboxPath, TransferError> {
         let usable = self.engine.sandbox.write_transports(target);
         let transport = self.schedule.choose(usable, &mut self.receipt)?;
         self.receipt.transport = Some(transport);
@@ -290,18 +292,18 @@ impl<'a> Putting<'a> {
             self.schedule.continued(offset);
         }
         match self.write(&path, offset).await {
-            Err(trouble) if trouble.error.kind() == ErrorKind::Exists => {
+            Err(failure) if failure.error.kind() == ErrorKind::Exists => {
                 // A crash before this process left it: the name holds the operation and the epoch of this put.
                 self.discard(&path).await?;
                 let error = Error::new(ErrorKind::Unavailable, "a temp file was there already");
-                Err(Trouble::transport(error.caused_by(trouble.error)))
+                Err(TransferError::transport(error.caused_by(failure.error)))
             }
             written => written.map(|()| path),
         }
     }
 
     /// Length of our temporary file; one that cannot be continued is removed.
-    async fn length(&self, path: &SandboxPath) -> Result<u64, Trouble> {
+    async fn length(&self, path: &SandboxPath) -> Result<u64, TransferError> {
         let engine = self.engine;
         let there = engine.answer(engine.sandbox.stat(path, Follow::No)).await;
         match there {
@@ -322,7 +324,7 @@ impl<'a> Putting<'a> {
     }
 
     /// Writes one of our files from `offset` to its end.
-    async fn write(&mut self, path: &SandboxPath, offset: u64) -> Result<(), Trouble> {
+    async fn write(&mut self, path: &SandboxPath, offset: u64) -> Result<(), TransferError> {
         let Some(transport) = self.receipt.transport else {
             return Ok(());
         };
@@ -349,22 +351,22 @@ impl<'a> Putting<'a> {
         let sending = self
             .engine
             .send(write, wants_digest, self.source, self.progress);
-        let trouble = match Box::pin(sending).await {
+        let failure = match Box::pin(sending).await {
             Ok(digest) => {
                 self.digest = digest;
                 return Ok(());
             }
-            Err(trouble) => trouble,
+            Err(failure) => failure,
         };
-        if trouble.error.kind() == ErrorKind::Exists {
+        if failure.error.kind() == ErrorKind::Exists {
             // The exclusive create failed, so the file belongs to another process.
             self.ours.forget(path);
-        } else if interrupted(trouble.error.kind()) && self.engine.sandbox.resumes(transport) {
+        } else if interrupted(failure.error.kind()) && self.engine.sandbox.resumes(transport) {
             self.resume = Some(path.clone());
         } else {
             self.try_discard(path).await;
         }
-        Err(trouble)
+        Err(failure)
     }
 
     /// Removes the temporary files of earlier workers on this operation.
@@ -384,16 +386,16 @@ impl<'a> Putting<'a> {
     }
 
     /// Repeats a request until it succeeds or the schedule ends it.
-    async fn patiently<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, Trouble>
+    async fn with_retries<T, F>(&mut self, ask: impl Fn() -> F) -> Result<T, TransferError>
     where
         F: Future<Output = Result<T, Error>>,
     {
         loop {
             match ask().await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(error) => {
                     let after = self.schedule.after(error.into(), &mut self.receipt).await;
-                    after.map_err(Trouble::host)?;
+                    after.map_err(TransferError::host)?;
                 }
             }
         }

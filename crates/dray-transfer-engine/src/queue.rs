@@ -51,7 +51,7 @@ impl Spool {
 /// A queue with one writer and one reader, in the order of a pipe.
 #[derive(Debug)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Signals bytes to take, or the end.
     filled: Notify,
     /// Signals room in memory.
@@ -60,7 +60,7 @@ pub(super) struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     pieces: VecDeque<Bytes>,
     held: usize,
     file: Option<Arc<File>>,
@@ -70,7 +70,7 @@ struct State {
 }
 
 /// The next step of the reader.
-enum Next {
+enum ReaderStep {
     Piece(Bytes),
     Spooled(Arc<File>, u64, usize),
     End(Result<(), Error>),
@@ -129,17 +129,17 @@ impl Queue {
     pub(super) async fn pop(&self) -> Result<Option<Bytes>, Error> {
         loop {
             match self.next() {
-                Next::Piece(piece) => {
+                ReaderStep::Piece(piece) => {
                     self.taken.notify_one();
                     return Ok(Some(piece));
                 }
-                Next::Spooled(file, at, length) => {
+                ReaderStep::Spooled(file, at, length) => {
                     let piece = blocking(move || read(&file, at, length)).await?;
                     self.state().read += piece.len() as u64;
                     return Ok(Some(piece));
                 }
-                Next::End(result) => return result.map(|()| None),
-                Next::Wait => self.filled.notified().await,
+                ReaderStep::End(result) => return result.map(|()| None),
+                ReaderStep::Wait => self.filled.notified().await,
             }
         }
     }
@@ -189,12 +189,12 @@ impl Queue {
         Ok(())
     }
 
-    fn next(&self) -> Next {
+    fn next(&self) -> ReaderStep {
         let mut state = self.state();
         // Pieces in memory are older than the spool: they are held only while it is empty.
         if let Some(piece) = state.pieces.pop_front() {
             state.held -= piece.len();
-            return Next::Piece(piece);
+            return ReaderStep::Piece(piece);
         }
         let left = state.written - state.read;
         match &state.file {
@@ -202,13 +202,13 @@ impl Queue {
                 let length = usize::try_from(left)
                     .unwrap_or(READ_BACK_BYTES)
                     .min(READ_BACK_BYTES);
-                Next::Spooled(Arc::clone(file), state.read, length)
+                ReaderStep::Spooled(Arc::clone(file), state.read, length)
             }
-            _ => state.end.take().map_or(Next::Wait, Next::End),
+            _ => state.end.take().map_or(ReaderStep::Wait, ReaderStep::End),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,19 +8,19 @@ use dray_sandbox::metadata::Transport;
 use tokio::time::sleep;
 
 use super::engine::Engine;
-use crate::policy::{Refusal, Way};
+use crate::policy::{Refusal, TransferDirection};
 use crate::receipt::{Receipt, Skipped};
 
 /// Largest back-off between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Longest wait that is accepted from a provider.
-const LONGEST_WAIT: Duration = Duration::from_mins(10);
+const MAX_WAIT: Duration = Duration::from_mins(10);
 /// Progress in bytes after which an interruption no longer counts.
 const MIN_PROGRESS_BYTES: u64 = 16 << 20;
 
 /// A failure in a transfer, with the stage at which it occurred.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct TransferError {
     pub(super) error: Error,
     pub(super) stage: Stage,
 }
@@ -36,7 +36,7 @@ pub(super) enum Stage {
     Host,
 }
 
-impl Trouble {
+impl TransferError {
     pub(super) const fn transport(error: Error) -> Self {
         Self {
             error,
@@ -52,7 +52,7 @@ impl Trouble {
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for TransferError {
     fn from(error: Error) -> Self {
         Self {
             error,
@@ -61,7 +61,7 @@ impl From<Error> for Trouble {
     }
 }
 
-impl From<Refusal> for Trouble {
+impl From<Refusal> for TransferError {
     fn from(refusal: Refusal) -> Self {
         Error::from(refusal).into()
     }
@@ -71,7 +71,7 @@ impl From<Refusal> for Trouble {
 #[derive(Debug)]
 pub(super) struct Schedule<'a> {
     engine: &'a Engine,
-    way: Way,
+    direction: TransferDirection,
     /// Failures by limit: kinds that share a limit are counted together.
     failures: BTreeMap<ErrorKind, u32>,
     corrupted: BTreeMap<Transport, u32>,
@@ -83,10 +83,10 @@ pub(super) struct Schedule<'a> {
 }
 
 impl<'a> Schedule<'a> {
-    pub(super) fn new(engine: &'a Engine, way: Way) -> Self {
+    pub(super) fn new(engine: &'a Engine, direction: TransferDirection) -> Self {
         Self {
             engine,
-            way,
+            direction,
             failures: BTreeMap::new(),
             corrupted: BTreeMap::new(),
             pauses: 0,
@@ -100,12 +100,14 @@ impl<'a> Schedule<'a> {
         &mut self,
         usable: Vec<Transport>,
         receipt: &mut Receipt,
-    ) -> Result<Transport, Trouble> {
-        let chosen = self.engine.choose(self.way, usable, &mut receipt.skipped);
+    ) -> Result<Transport, TransferError> {
+        let chosen = self
+            .engine
+            .choose(self.direction, usable, &mut receipt.skipped);
         chosen.ok_or_else(|| {
             let none = || Error::new(ErrorKind::ToolMissing, "no transport reaches this path");
             // The last real failure says more than that no transport is left.
-            Trouble::host(self.given_up_for.take().unwrap_or_else(none))
+            TransferError::host(self.given_up_for.take().unwrap_or_else(none))
         })
     }
 
@@ -121,10 +123,10 @@ impl<'a> Schedule<'a> {
     /// Waits until the next attempt is due, or returns the error when there is none.
     pub(super) async fn after(
         &mut self,
-        trouble: Trouble,
+        trouble: TransferError,
         receipt: &mut Receipt,
     ) -> Result<(), Error> {
-        let Trouble { error, stage } = trouble;
+        let TransferError { error, stage } = trouble;
         let kind = error.kind();
         let transport = receipt.transport.filter(|_| stage == Stage::Transport);
         match (kind, transport) {
@@ -167,7 +169,7 @@ impl<'a> Schedule<'a> {
         };
         tracing::warn!(transport = transport.as_str(), %error, "transport given up");
         receipt.skipped.push(skipped);
-        self.engine.give_up(self.way, skipped);
+        self.engine.give_up(self.direction, skipped);
         self.given_up_for = Some(error);
     }
 
@@ -179,10 +181,10 @@ impl<'a> Schedule<'a> {
             .backoff
             // The shift must not overflow; the back-off reached its maximum long before.
             .saturating_mul(1 << self.pauses.min(16))
-            .min(LONGEST_PAUSE);
+            .min(MAX_DELAY);
         self.pauses += 1;
         let pause = rand::random_range(Duration::ZERO..=longest);
-        let asked = error.retry_after().unwrap_or_default().min(LONGEST_WAIT);
+        let asked = error.retry_after().unwrap_or_default().min(MAX_WAIT);
         tracing::debug!(%error, "trying again");
         sleep(pause.max(asked)).await;
     }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::engine::Engine;
 use super::peer::{Progress, Source};
-use super::schedule::Trouble;
+use super::schedule::TransferError;
 
 /// The failure of the source itself, if it failed.
 type Blame = Arc<Mutex<Option<Error>>>;
@@ -27,8 +27,11 @@ impl Engine {
         wants_digest: bool,
         source: &dyn Source,
         progress: &dyn Progress,
-    ) -> Result<Option<Fingerprint>, Trouble> {
-        let body = source.open(write.offset).await.map_err(Trouble::host)?;
+    ) -> Result<Option<Fingerprint>, TransferError> {
+        let body = source
+            .open(write.offset)
+            .await
+            .map_err(TransferError::host)?;
         let blame = Blame::default();
         let (taken, watched) = watch::channel(write.offset);
         let body = watch(body, write.size, taken, Arc::clone(&blame));
@@ -43,8 +46,8 @@ impl Engine {
         // Looked at after the write ended: the backend reports a failed source only as a failed body.
         let blamed = blame.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (result, blamed) {
-            (_, Some(error)) => Err(Trouble::host(error)),
-            (Err(error), None) => Err(Trouble::transport(error)),
+            (_, Some(error)) => Err(TransferError::host(error)),
+            (Err(error), None) => Err(TransferError::transport(error)),
             (Ok(digest), None) => Ok(digest),
         }
     }

@@ -22,7 +22,7 @@ use super::*;
 use crate::policy::{ContentAction, Policy};
 
 /// A fake sandbox, an engine on it, and a policy that allows `/work`.
-struct World {
+struct EngineFixture {
     fake: Fake,
     engine: Engine,
     policy: Policy,
@@ -42,7 +42,7 @@ fn path(text: &str) -> SandboxPath {
     SandboxPath::new(text).unwrap()
 }
 
-impl World {
+impl EngineFixture {
     fn new(fake: Fake) -> Self {
         Self::with(fake, EngineOptions::default())
     }
@@ -58,7 +58,11 @@ impl World {
         }
     }
 
-    async fn get_into(&self, file: &str, sink: &mut dyn Sink) -> Result<Got, Failed> {
+    async fn get_into(
+        &self,
+        file: &str,
+        sink: &mut dyn Sink,
+    ) -> Result<GetResult, TransferFailure> {
         let options = GetOptions {
             policy: &self.policy,
             max_bytes: self.max_bytes,
@@ -72,8 +76,8 @@ impl World {
         got
     }
 
-    async fn get(&self, file: &str) -> (Result<Got, Failed>, Recorder) {
-        let mut sink = Recorder::default();
+    async fn get(&self, file: &str) -> (Result<GetResult, TransferFailure>, RecordingSink) {
+        let mut sink = RecordingSink::default();
         let got = self.get_into(file, &mut sink).await;
         assert_eq!(got.is_ok(), sink.finished.is_some());
         assert_eq!(got.is_err(), sink.aborted);
@@ -86,7 +90,7 @@ impl World {
     }
 
     /// A get that must go well and give what the file holds now.
-    async fn got(&self, file: &str) -> (Got, Recorder) {
+    async fn got(&self, file: &str) -> (GetResult, RecordingSink) {
         let (got, sink) = self.get(file).await;
         assert_eq!(
             Some(Bytes::from(sink.bytes.clone())),
@@ -106,7 +110,7 @@ impl World {
         directory: &str,
         name: &[u8],
         source: &dyn Source,
-    ) -> Result<Put, Failed> {
+    ) -> Result<PutResult, TransferFailure> {
         let cancel = CancellationToken::new();
         self.put_until(directory, name, source, &cancel).await
     }
@@ -117,7 +121,7 @@ impl World {
         name: &[u8],
         source: &dyn Source,
         cancel: &CancellationToken,
-    ) -> Result<Put, Failed> {
+    ) -> Result<PutResult, TransferFailure> {
         let options = PutOptions {
             policy: &self.policy,
             collision: self.collision,
@@ -134,7 +138,11 @@ impl World {
         put
     }
 
-    async fn put(&self, name: &str, content: impl Into<Bytes>) -> Result<Put, Failed> {
+    async fn put(
+        &self,
+        name: &str,
+        content: impl Into<Bytes>,
+    ) -> Result<PutResult, TransferFailure> {
         self.put_from("/work", name.as_bytes(), &BytesSource::new(content))
             .await
     }
@@ -152,7 +160,7 @@ impl World {
 
 /// A sink that remembers how it was used and can fail.
 #[derive(Default)]
-struct Recorder {
+struct RecordingSink {
     bytes: Vec<u8>,
     begun: u32,
     finished: Option<(Sha256Digest, u64)>,
@@ -161,7 +169,7 @@ struct Recorder {
 }
 
 #[async_trait]
-impl Sink for Recorder {
+impl Sink for RecordingSink {
     async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
         assert!(self.finished.is_none() && !self.aborted);
         self.begun += 1;

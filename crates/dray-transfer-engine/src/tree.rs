@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use put::{PutTree, PutTreeOptions};
 
-use super::Failed;
-use super::copy::{Limits, Seen, copy, fill};
+use super::TransferFailure;
+use super::copy::{CopiedBytes, Limits, copy, fill};
 use super::engine::Engine;
 use super::get::{cancelled, milliseconds};
 use super::peer::{Progress, Sink};
 use super::queue::{Queue, Spool};
-use super::schedule::{Schedule, Stage, Trouble};
-use crate::policy::{Finding, Policy, Way};
+use super::schedule::{Schedule, Stage, TransferError};
+use crate::policy::{Finding, Policy, TransferDirection};
 use crate::receipt::Receipt;
 use dray_sandbox::backend::Follow;
 use dray_sandbox::body::Body;
@@ -30,7 +30,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Integrity, Metadata};
 use dray_sandbox::path::SandboxPath;
 use dray_sandbox_tree::{self as tree, Filter, Members, Owner, Reader, Walk, Why};
-use screen::{Screened, Tally};
+use screen::{ScreenTally, ScreenedMembers};
 
 /// Options of a get of a directory.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Failed`] with the kind of the last failure; then the sink was aborted.
+    /// [`TransferFailure`] with the kind of the last failure; then the sink was aborted.
     pub async fn get_tree(
         &self,
         path: &SandboxPath,
@@ -87,9 +87,9 @@ impl Engine {
         sink: &mut dyn Sink,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<GotTree, Failed> {
+    ) -> Result<GotTree, TransferFailure> {
         let started = Instant::now();
-        let mut getting = Getting {
+        let mut getting = GetOperation {
             engine: self,
             path,
             options,
@@ -114,7 +114,7 @@ impl Engine {
         };
         // The result is the failure above; a sink that cannot clean up in time reports that itself.
         let _ = timeout(self.options.answer, getting.sink.abort()).await;
-        Err(Failed {
+        Err(TransferFailure {
             error,
             cancelled,
             left: Vec::new(),
@@ -125,7 +125,7 @@ impl Engine {
 }
 
 /// State of one get of a directory.
-struct Getting<'a> {
+struct GetOperation<'a> {
     engine: &'a Engine,
     path: &'a SandboxPath,
     options: &'a GetTreeOptions<'a>,
@@ -138,11 +138,13 @@ struct Getting<'a> {
     skipped: Option<tree::Report>,
 }
 
-impl Getting<'_> {
+impl GetOperation<'_> {
     async fn run(&mut self) -> Result<GotTree, Error> {
-        self.options.policy.check(self.path, Way::Out)?;
+        self.options
+            .policy
+            .check(self.path, TransferDirection::Outbound)?;
         let _turn = self.engine.turn().await?;
-        let mut schedule = Schedule::new(self.engine, Way::Out);
+        let mut schedule = Schedule::new(self.engine, TransferDirection::Outbound);
         loop {
             let mut trouble = match self.attempt().await {
                 Ok(got) => return Ok(got),
@@ -164,7 +166,7 @@ impl Getting<'_> {
         }
     }
 
-    async fn attempt(&mut self) -> Result<GotTree, Trouble> {
+    async fn attempt(&mut self) -> Result<GotTree, TransferError> {
         let engine = self.engine;
         let directory = engine
             .stat(self.options.policy, self.path, Follow::Yes)
@@ -175,9 +177,10 @@ impl Getting<'_> {
         let total = Engine::total(self.options.limits.total);
         engine.reserve_life(self.options.limits.total).await?;
         self.receipt.attempts += 1;
-        let tally = Tally::default();
+        let tally = ScreenTally::default();
         let members = self.members(&directory.real_path).await?;
-        let members = Screened::new(members, self.screen(&directory.real_path), tally.clone());
+        let members =
+            ScreenedMembers::new(members, self.screen(&directory.real_path), tally.clone());
         let skipped = members.report();
         self.skipped = Some(skipped.clone());
         let body = match self.options.format {
@@ -185,8 +188,11 @@ impl Getting<'_> {
             TreeFormat::Zip => tree::zip(members),
             TreeFormat::Tar => tree::tar(members, Owner::default()),
         };
-        self.sink.begin(&directory).await.map_err(Trouble::host)?;
-        let mut seen = Seen::new(u64::MAX);
+        self.sink
+            .begin(&directory)
+            .await
+            .map_err(TransferError::host)?;
+        let mut seen = CopiedBytes::new(u64::MAX);
         let limits = Limits {
             size: None,
             // Left out members take time and give no byte; the streams below have idle windows of their own.
@@ -201,7 +207,7 @@ impl Getting<'_> {
         self.sink
             .finish(sha256, size)
             .await
-            .map_err(Trouble::host)?;
+            .map_err(TransferError::host)?;
         // No digest of each member is asked for: sizes are all that was compared.
         self.receipt.sha256 = Some(sha256);
         self.receipt.integrity = Some(Integrity::SizeMtime);
@@ -226,7 +232,10 @@ impl Getting<'_> {
     }
 
     /// Opens the members of the directory, from a tar or by walking.
-    async fn members(&mut self, directory: &SandboxPath) -> Result<Box<dyn Members>, Trouble> {
+    async fn members(
+        &mut self,
+        directory: &SandboxPath,
+    ) -> Result<Box<dyn Members>, TransferError> {
         let engine = self.engine;
         let limits = self.options.limits;
         let filter = self.screen(directory).into_filter();
@@ -246,8 +255,8 @@ impl Getting<'_> {
         Ok(Box::new(engine.answer(walk).await?.filtered(filter)))
     }
 
-    fn screen(&self, directory: &SandboxPath) -> Screen {
-        Screen {
+    fn screen(&self, directory: &SandboxPath) -> MemberScreen {
+        MemberScreen {
             policy: self.options.policy.clone(),
             directory: directory.clone(),
             idle: self.engine.options.idle,
@@ -257,13 +266,13 @@ impl Getting<'_> {
 
 /// Policy applied to the members of a directory.
 #[derive(Clone, Debug)]
-struct Screen {
+struct MemberScreen {
     policy: Policy,
     directory: SandboxPath,
     idle: Duration,
 }
 
-impl Screen {
+impl MemberScreen {
     /// Path of a member in the sandbox.
     fn path(&self, name: &[u8]) -> Result<SandboxPath, Error> {
         SandboxPath::new([self.directory.as_bytes(), b"/", name].concat())
@@ -272,7 +281,11 @@ impl Screen {
     fn into_filter(self) -> Filter {
         Box::new(move |name| {
             let path = self.path(name);
-            path.is_ok_and(|path| self.policy.check(&path, Way::Out).is_ok())
+            path.is_ok_and(|path| {
+                self.policy
+                    .check(&path, TransferDirection::Outbound)
+                    .is_ok()
+            })
         })
     }
 }

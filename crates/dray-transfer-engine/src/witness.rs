@@ -14,36 +14,36 @@ use super::engine::Engine;
 const SECOND_NS: i128 = 1_000_000_000;
 
 /// Evidence from the sandbox, taken before the copy.
-pub(super) enum Before {
+pub(super) enum IntegrityBaseline {
     /// A digest that is computed while the copy runs.
-    Due,
+    Pending,
     /// A digest that is known; `None` where none could be computed, or none was wanted.
-    Known(Option<Fingerprint>),
+    Digest(Option<Fingerprint>),
     /// The state of a file that has been left alone; an equal state afterwards proves that it did not change.
-    Settled(State),
+    Unchanged(State),
     /// Such a state, with a digest that is computed while the copy runs.
-    Watched(State, Option<Fingerprint>),
+    UnchangedWithDigest(State, Option<Fingerprint>),
 }
 
-impl Before {
+impl IntegrityBaseline {
     /// Whether a digest has to be computed beside the copy.
     pub(super) const fn wants_digest(&self) -> bool {
-        matches!(self, Self::Due | Self::Watched(_, None))
+        matches!(self, Self::Pending | Self::UnchangedWithDigest(_, None))
     }
 
     /// Records the digest that was computed beside the copy. `None` proves nothing; the digest afterwards decides.
     pub(super) fn set_digest(&mut self, computed: Option<Fingerprint>) {
         match self {
-            Self::Due => *self = Self::Known(computed),
-            Self::Watched(_, digest) => *digest = computed,
-            Self::Known(_) | Self::Settled(_) => {}
+            Self::Pending => *self = Self::Digest(computed),
+            Self::UnchangedWithDigest(_, digest) => *digest = computed,
+            Self::Digest(_) | Self::Unchanged(_) => {}
         }
     }
 
     pub(super) const fn known(&self) -> Option<&Fingerprint> {
         match self {
-            Self::Known(print) => print.as_ref(),
-            Self::Due | Self::Settled(_) | Self::Watched(..) => None,
+            Self::Digest(fingerprint) => fingerprint.as_ref(),
+            Self::Pending | Self::Unchanged(_) | Self::UnchangedWithDigest(..) => None,
         }
     }
 }
@@ -60,24 +60,24 @@ impl Engine {
         file: &Metadata,
         transport: Transport,
         continued: bool,
-    ) -> Result<Before, Error> {
+    ) -> Result<IntegrityBaseline, Error> {
         let times_suffice = !continued && self.times_suffice(file.size, transport);
         if times_suffice || self.watches(file.size) {
             match self.settled(file).await? {
-                Some(state) if times_suffice => return Ok(Before::Settled(state)),
-                Some(state) => return Ok(Before::Watched(state, None)),
+                Some(state) if times_suffice => return Ok(IntegrityBaseline::Unchanged(state)),
+                Some(state) => return Ok(IntegrityBaseline::UnchangedWithDigest(state, None)),
                 None => {}
             }
         }
         // Large files: another full read costs more than the certainty is worth; the digest afterwards remains.
         if file.size > self.options.digest_before_up_to {
-            return Ok(Before::Known(None));
+            return Ok(IntegrityBaseline::Digest(None));
         }
         if self.options.digest_while_reading {
-            return Ok(Before::Due);
+            return Ok(IntegrityBaseline::Pending);
         }
-        let print = self.print(&file.real_path, file.size).await?;
-        Ok(Before::Known(print))
+        let fingerprint = self.fingerprint(&file.real_path, file.size).await?;
+        Ok(IntegrityBaseline::Digest(fingerprint))
     }
 
     /// Whether times are enough evidence for a file of this size over this transport.

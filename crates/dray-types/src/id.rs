@@ -127,7 +127,7 @@ impl OperationId {
     /// The last token of the operation's ledger key: itself when it matches `[A-Za-z0-9_-]{1,64}`, otherwise
     /// `h_` and 40 hexadecimal digits of its SHA-256 (messaging-reliability 7.1).
     pub fn ledger_token(&self) -> String {
-        // Upper case stays: keys of the ledger tell it apart.
+        // Upper case stays: keys of the ledger distinguish it.
         let plain = self.0.len() <= 64
             && self
                 .0

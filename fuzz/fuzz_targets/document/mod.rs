@@ -7,7 +7,7 @@ use dray_documents::limits::Limits;
 use dray_documents::markdown::{Selection, Span};
 
 /// Bytes of text that a conversion may give; small, so that the limit is met.
-const TEXT: u64 = 20_000;
+const MAX_TEXT_BYTES: u64 = 20_000;
 
 /// Converts, and checks what came of it. The first byte chooses the limits and the selection.
 pub(crate) fn check(mime: &str, extension: &str, bytes: &[u8]) {
@@ -20,7 +20,7 @@ pub(crate) fn check(mime: &str, extension: &str, bytes: &[u8]) {
         ..Hint::default()
     };
     let limits = Limits {
-        max_text_bytes: if choice % 2 == 0 { TEXT } else { 100 },
+        max_text_bytes: if choice % 2 == 0 { MAX_TEXT_BYTES } else { 100 },
         max_elements: if choice % 3 == 0 { 20 } else { 50_000 },
         max_depth: if choice % 5 == 0 { 4 } else { 256 },
         ..Limits::default()

@@ -18,17 +18,17 @@ use dray_guard::{
 use dray_types::Sha256Digest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-const PINNED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 215, 14));
+const PINNED_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 215, 14));
 
-/// Every name has the pinned address; whoever is dialled sends the answer.
-struct World {
+/// Every name has the pinned address; every dialled address sends the answer.
+struct FakeNetwork {
     answer: Vec<u8>,
     dialled: Mutex<Vec<IpAddr>>,
 }
 
 type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-impl Resolver for World {
+impl Resolver for FakeNetwork {
     fn lookup<'a>(
         &'a self,
         name: &'a CanonicalName,
@@ -38,13 +38,13 @@ impl Resolver for World {
             Ok(DnsAnswer {
                 name: name.clone(),
                 cnames: Vec::new(),
-                addresses: vec![PINNED],
+                addresses: vec![PINNED_ADDRESS],
             })
         })
     }
 }
 
-impl Dialer for World {
+impl Dialer for FakeNetwork {
     fn connect<'a>(&'a self, to: &'a PinnedAddr) -> Boxed<'a, io::Result<DialedStream>> {
         Box::pin(async move {
             let peer = to.socket_addr();
@@ -76,7 +76,7 @@ pub fn request() -> FetchJob {
     }
 }
 
-fn fetcher(world: &Arc<World>) -> Fetcher {
+fn fetcher(fake_network: &Arc<FakeNetwork>) -> Fetcher {
     let seconds = Duration::from_secs;
     let settings = FetchLimits {
         dns: seconds(3),
@@ -98,8 +98,8 @@ fn fetcher(world: &Arc<World>) -> Fetcher {
         ..AdminPolicy::default()
     };
     let network = NetworkAccess {
-        resolver: Arc::clone(world) as Arc<dyn Resolver>,
-        dialer: Arc::clone(world) as Arc<dyn Dialer>,
+        resolver: Arc::clone(fake_network) as Arc<dyn Resolver>,
+        dialer: Arc::clone(fake_network) as Arc<dyn Dialer>,
     };
     let judge = Judge::new(JudgeConfig::default());
     Fetcher::new(
@@ -112,18 +112,18 @@ fn fetcher(world: &Arc<World>) -> Fetcher {
     )
 }
 
-/// Fetches `answer` and checks what must hold whatever it is.
+/// Fetches `answer` and checks what must hold for any of them.
 pub fn check(answer: Vec<u8>, request: &FetchJob) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
-    let world = Arc::new(World {
+    let fake_network = Arc::new(FakeNetwork {
         answer,
         dialled: Mutex::default(),
     });
-    let fetcher = fetcher(&world);
+    let fetcher = fetcher(&fake_network);
     let mut sink = HashingSink::new(Vec::new());
     let mut record = FetchRecord::default();
     let (result, took) = runtime.block_on(async {
@@ -138,8 +138,8 @@ pub fn check(answer: Vec<u8>, request: &FetchJob) {
         "stored bytes are bounded"
     );
     assert!(record.counts.stored >= stored.len() as u64);
-    for dialled in world.dialled.lock().unwrap().iter() {
-        assert_eq!(*dialled, PINNED, "only the pin is dialled");
+    for dialled in fake_network.dialled.lock().unwrap().iter() {
+        assert_eq!(*dialled, PINNED_ADDRESS, "only the pin is dialled");
     }
     match result {
         Ok(fetched) => {

@@ -3,13 +3,13 @@
 use super::{pattern, public, raw};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 const OK_STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";
 
 #[test]
 fn broken_and_inconsistent_responses_are_failures_without_a_file() {
-    world::run("response", &StorySetup::default(), |world| {
+    story_network::run("response", &StorySetup::default(), |story_network| {
         let response = |text: &str, code| {
             (
                 FetchCommand::new(public(&raw(text))),
@@ -17,7 +17,7 @@ fn broken_and_inconsistent_responses_are_failures_without_a_file() {
             )
         };
         let status = |code: &str| FetchCommand::new(public(&format!("/status/{code}")));
-        world.check(&[
+        story_network.check(&[
             response("", "connection_closed"),
             response("garbage\r\n\r\n", "malformed_response"),
             response("ICY 200 OK\r\n\r\nx", "malformed_response"),
@@ -42,11 +42,11 @@ fn broken_and_inconsistent_responses_are_failures_without_a_file() {
         for code in [
             "300", "304", "401", "403", "404", "407", "429", "500", "503",
         ] {
-            let line = world.check_one(&status(code), &FetchExpectation::Refused);
+            let line = story_network.check_one(&status(code), &FetchExpectation::Refused);
             let names_status = line["message"]
                 .as_str()
                 .is_some_and(|text| text.ends_with(&format!("HTTP status {code}.")));
-            world.demand(line["code"] == "http_status" && names_status, || {
+            story_network.demand(line["code"] == "http_status" && names_status, || {
                 format!("status {code}: {line}")
             });
         }
@@ -55,10 +55,10 @@ fn broken_and_inconsistent_responses_are_failures_without_a_file() {
 
 #[test]
 fn limits_hold_on_what_arrives_and_on_what_is_stored() {
-    world::run("limit", &StorySetup::default(), |world| {
+    story_network::run("limit", &StorySetup::default(), |story_network| {
         let limited = |path: &str, limit| FetchCommand::new(public(path)).limit(limit);
         let large = FetchExpectation::Denied("too_large");
-        world.check(&[
+        story_network.check(&[
             (
                 limited("/bytes/50000", 50_000),
                 FetchExpectation::Content(pattern(50_000)),
@@ -85,12 +85,12 @@ fn limits_hold_on_what_arrives_and_on_what_is_stored() {
 
 #[test]
 fn servers_that_do_not_respond_are_given_up_in_time() {
-    world::run("slow", &StorySetup::default(), |world| {
+    story_network::run("slow", &StorySetup::default(), |story_network| {
         let late = FetchExpectation::Denied("timeout");
         let total = |path: &str| {
             FetchCommand::new(public(path)).set("EXTERNAL_URL_FETCH_TOTAL_TIMEOUT_SECONDS", "2")
         };
-        world.check(&[
+        story_network.check(&[
             (total("/silent"), late.clone()),
             (total("/drip"), late.clone()),
             (

@@ -1,4 +1,4 @@
-//! Sections 6 and 7 by name: answers that lead inside, alone, mixed with public ones, or behind an alias.
+//! Sections 6 and 7 by name: DNS answers with internal addresses, alone, beside public ones, or behind an alias.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 /// An answer with these addresses, each under its own type.
 fn answer(addresses: &[IpAddr]) -> Value {
@@ -42,22 +42,22 @@ fn no_blocked_address_is_reached_by_a_name() {
         .map(|(number, address)| (format!("n{number}.example.com"), answer(&[*address])))
         .collect();
     let (zone, cases) = refused(&names);
-    world::run(
+    story_network::run(
         "name",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
-            world.check(&cases);
-            world.demand(world.attempts() == 0, || {
-                format!("{} connection attempts", world.attempts())
+        |story_network| {
+            story_network.check(&cases);
+            story_network.demand(story_network.attempts() == 0, || {
+                format!("{} connection attempts", story_network.attempts())
             });
             for (name, _) in &names {
-                world.demand(question_count(world, name) == 2, || {
+                story_network.demand(question_count(story_network, name) == 2, || {
                     format!(
                         "{} questions about {name}, not 2",
-                        question_count(world, name)
+                        question_count(story_network, name)
                     )
                 });
             }
@@ -65,8 +65,8 @@ fn no_blocked_address_is_reached_by_a_name() {
     );
 }
 
-fn question_count(world: &world::StoryNetwork, name: &str) -> usize {
-    world
+fn question_count(story_network: &story_network::StoryNetwork, name: &str) -> usize {
+    story_network
         .internet
         .questions()
         .iter()
@@ -97,21 +97,21 @@ fn one_blocked_address_among_public_ones_refuses_the_whole_answer() {
     crowd.push(IpAddr::from([10, 0, 0, 1]));
     names.push(("crowd.example.com".to_owned(), answer(&crowd)));
     let (zone, cases) = refused(&names);
-    world::run(
+    story_network::run(
         "mixed",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
-            world.check(&cases);
-            world.demand(world.attempts() == 0, || {
-                format!("{} connection attempts", world.attempts())
+        |story_network| {
+            story_network.check(&cases);
+            story_network.demand(story_network.attempts() == 0, || {
+                format!("{} connection attempts", story_network.attempts())
             });
             // D-3: AAAA is judged although it would not be used.
             let unused = FetchCommand::new("http://m17.example.com/")
                 .set("EXTERNAL_URL_FETCH_IPV6", "false");
-            world.check_one(&unused, &FetchExpectation::Denied("ssrf_blocked"));
+            story_network.check_one(&unused, &FetchExpectation::Denied("ssrf_blocked"));
         },
     );
 }
@@ -164,23 +164,23 @@ fn an_alias_to_a_blocked_address_or_name_is_refused() {
         FetchCommand::new("http://round.example.com/"),
         FetchExpectation::Refused,
     ));
-    world::run(
+    story_network::run(
         "alias",
         &StorySetup {
             zone: zone.into(),
             ..StorySetup::default()
         },
-        |world| {
-            world.check(&cases);
-            world.demand(world.attempts() == 1, || {
-                format!("{} connection attempts, not 1", world.attempts())
+        |story_network| {
+            story_network.check(&cases);
+            story_network.demand(story_network.attempts() == 1, || {
+                format!("{} connection attempts, not 1", story_network.attempts())
             });
-            let questions = world.internet.questions();
+            let questions = story_network.internet.questions();
             let inner = questions
                 .iter()
                 .filter(|question| INNER_NAMES.contains(&question.name.as_str()))
                 .count();
-            world.demand(inner == 0, || {
+            story_network.demand(inner == 0, || {
                 format!("{inner} questions about names that are never fetched")
             });
         },
@@ -222,13 +222,13 @@ fn names_that_are_never_fetched_are_refused_without_a_query() {
         .iter()
         .map(|name| ((*name).to_owned(), json!([{"A": [PUBLIC_ADDRESSES]}])))
         .collect();
-    world::run(
+    story_network::run(
         "inner",
         &StorySetup {
             zone: zone.into(),
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let mut cases: Vec<_> = INNER_NAMES
                 .iter()
                 .map(|name| {
@@ -247,9 +247,9 @@ fn names_that_are_never_fetched_are_refused_without_a_query() {
                 "*.company.example",
             );
             cases.push((extra, FetchExpectation::Denied("blocked_host")));
-            world.check(&cases);
-            let questions = world.internet.questions();
-            world.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+            story_network.check(&cases);
+            let questions = story_network.internet.questions();
+            story_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
         },
     );
 }

@@ -2,15 +2,15 @@
 
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 #[test]
 fn a_packet_of_the_binary_to_a_watched_range_is_a_finding() {
-    // The operator of this world opens a range, and the counters do not know.
-    let findings = world::findings("notice", &StorySetup::default(), |world| {
+    // The operator of this story opens a range, and the counters do not know.
+    let findings = story_network::findings("notice", &StorySetup::default(), |story_network| {
         let opened = FetchCommand::new("http://10.77.0.5/")
             .set("EXTERNAL_URL_FETCH_PRIVATE_CIDRS", "10.77.0.0/24");
-        world.check(&[
+        story_network.check(&[
             (opened, FetchExpectation::Reached("10.77.0.5")),
             (
                 FetchCommand::new("http://10.77.0.6/"),

@@ -6,7 +6,7 @@ use super::{public, to};
 use crate::cable::PUBLIC_ADDRESSES;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 const PRIVATE_CIDRS_VARIABLE: &str = "EXTERNAL_URL_FETCH_PRIVATE_CIDRS";
 const OPENED_CIDRS: &str = "10.77.0.0/24,fd12:3456:789a::/48";
@@ -36,10 +36,10 @@ fn opened(url: impl Into<String>) -> FetchCommand {
 
 #[test]
 fn exactly_the_opened_range_is_reached() {
-    world::run("opened", &plan(), |world| {
-        world.own("10.77.0.9/32");
+    story_network::run("opened", &plan(), |story_network| {
+        story_network.own("10.77.0.9/32");
         let blocked = |url: &str| (opened(url), FetchExpectation::Denied("ssrf_blocked"));
-        world.check(&[
+        story_network.check(&[
             (
                 opened("http://10.77.0.5/"),
                 FetchExpectation::Reached("10.77.0.5"),
@@ -93,22 +93,25 @@ fn exactly_the_opened_range_is_reached() {
         let platform = opened("http://10.77.0.8/").set("KUBERNETES_SERVICE_HOST", "10.77.0.8");
         let provider =
             FetchCommand::new("http://[fd00:ec2::254]/").set(PRIVATE_CIDRS_VARIABLE, "fd00::/16");
-        world.check(&[
+        story_network.check(&[
             (port, FetchExpectation::Denied("port_not_allowed")),
             (addition, FetchExpectation::Denied("ssrf_blocked")),
             (servers, FetchExpectation::Denied("ssrf_blocked")),
             (platform, FetchExpectation::Denied("ssrf_blocked")),
             (provider, FetchExpectation::Denied("ssrf_blocked")),
         ]);
-        world.demand(world.opened() == 5, || {
-            format!("{} connections into opened ranges, not 5", world.opened())
+        story_network.demand(story_network.opened() == 5, || {
+            format!(
+                "{} connections into opened ranges, not 5",
+                story_network.opened()
+            )
         });
     });
 }
 
 #[test]
 fn a_public_page_leads_into_opened_ranges_only() {
-    world::run("pivot", &plan(), |world| {
+    story_network::run("pivot", &plan(), |story_network| {
         let portal =
             |location: &str| opened(format!("http://portal.example.org{}", to(302, location)));
         let list =
@@ -118,7 +121,7 @@ fn a_public_page_leads_into_opened_ranges_only() {
         let named = "http://files.example.com/";
         let policy =
             json!({"enabled": true, "host_allowlist": ["portal.example.org", "files.example.com"]});
-        world.check(&[
+        story_network.check(&[
             (
                 portal("http://10.77.0.5/"),
                 FetchExpectation::Denied("ssrf_blocked"),
@@ -149,15 +152,18 @@ fn a_public_page_leads_into_opened_ranges_only() {
                 FetchExpectation::Denied("ssrf_blocked"),
             ),
         ]);
-        world.demand(world.opened() == 5, || {
-            format!("{} connections into opened ranges, not 5", world.opened())
+        story_network.demand(story_network.opened() == 5, || {
+            format!(
+                "{} connections into opened ranges, not 5",
+                story_network.opened()
+            )
         });
     });
 }
 
 #[test]
 fn only_exact_private_networks_can_be_opened() {
-    world::run("unopenable", &StorySetup::default(), |world| {
+    story_network::run("unopenable", &StorySetup::default(), |story_network| {
         let cases: Vec<_> = [
             "8.8.8.0/24",
             "127.0.0.0/8",
@@ -184,9 +190,9 @@ fn only_exact_private_networks_can_be_opened() {
             )
         })
         .collect();
-        world.check(&cases);
-        world.demand(world.attempts() == 0, || {
-            format!("{} connection attempts", world.attempts())
+        story_network.check(&cases);
+        story_network.demand(story_network.attempts() == 0, || {
+            format!("{} connection attempts", story_network.attempts())
         });
     });
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::cable::PUBLIC_ADDRESSES;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 const ENABLED_VARIABLE: &str = "EXTERNAL_URL_FETCH_ENABLED";
 const ALLOWLIST_VARIABLE: &str = "EXTERNAL_URL_FETCH_HOST_ALLOWLIST";
@@ -86,7 +86,7 @@ fn every_row_of_the_truth_tables_holds_and_refusals_send_no_query() {
         zone: zone.into(),
         ..StorySetup::default()
     };
-    world::run("policy", &plan, |world| {
+    story_network::run("policy", &plan, |story_network| {
         let cases: Vec<_> = POLICY_ROWS
             .iter()
             .enumerate()
@@ -98,13 +98,13 @@ fn every_row_of_the_truth_tables_holds_and_refusals_send_no_query() {
                 (fetch(&format!("http://{}/", name(number)), row), expect)
             })
             .collect();
-        world.check(&cases);
-        let questions = world.internet.questions();
+        story_network.check(&cases);
+        let questions = story_network.internet.questions();
         for (number, PolicyRow { code, .. }) in POLICY_ROWS.iter().enumerate() {
             let has_queried = questions
                 .iter()
                 .any(|question| question.name == name(number));
-            world.demand(has_queried == code.is_none(), || {
+            story_network.demand(has_queried == code.is_none(), || {
                 format!("row {number}: queried is {has_queried}, the code is {code:?}")
             });
         }
@@ -133,17 +133,17 @@ fn an_allowlist_exempts_no_address_and_no_near_miss() {
         "notexample.com": [{"A": [PUBLIC_ADDRESSES]}],
         "www.example.com.evil.net": [{"A": [PUBLIC_ADDRESSES]}],
     });
-    world::run(
+    story_network::run(
         "list",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let listed =
                 |url: &str| FetchCommand::new(url).set(ALLOWLIST_VARIABLE, "*.example.com");
             let outside = FetchExpectation::Denied("host_not_in_admin_allowlist");
-            world.check(&[
+            story_network.check(&[
                 (
                     listed("http://inside.example.com/"),
                     FetchExpectation::Denied("ssrf_blocked"),
@@ -156,14 +156,14 @@ fn an_allowlist_exempts_no_address_and_no_near_miss() {
                 (listed("http://127.0.0.1/"), outside.clone()),
                 (listed("http://localhost/"), outside),
             ]);
-            let queried: Vec<String> = world
+            let queried: Vec<String> = story_network
                 .internet
                 .questions()
                 .into_iter()
                 .map(|question| question.name)
                 .collect();
             let only = queried.iter().all(|name| name == "inside.example.com");
-            world.demand(only, || format!("questions about {queried:?}"));
+            story_network.demand(only, || format!("questions about {queried:?}"));
         },
     );
 }

@@ -3,7 +3,7 @@
 use crate::cable::PUBLIC_ADDRESSES;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 use super::public;
 
@@ -17,7 +17,7 @@ const PROXY_URLS: [&str; 4] = [
 
 #[test]
 fn proxies_of_the_environment_see_no_packet() {
-    world::run("proxy", &StorySetup::default(), |world| {
+    story_network::run("proxy", &StorySetup::default(), |story_network| {
         let mut cases = Vec::new();
         for proxy in PROXY_URLS {
             let through = |url: String| {
@@ -43,15 +43,15 @@ fn proxies_of_the_environment_see_no_packet() {
                 FetchExpectation::Denied("ssrf_blocked"),
             ));
             let secure = through(format!("https://{PUBLIC_ADDRESSES}/"))
-                .set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle());
+                .set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle());
             cases.push((secure, FetchExpectation::Reached(PUBLIC_ADDRESSES)));
         }
-        world.check(&cases);
-        let direct = world
+        story_network.check(&cases);
+        let direct = story_network
             .internet
             .requests()
             .iter()
             .all(|request| request.head.starts_with("GET / HTTP/1.1\r\n"));
-        world.demand(direct, || "a request was written for a proxy".to_owned());
+        story_network.demand(direct, || "a request was written for a proxy".to_owned());
     });
 }

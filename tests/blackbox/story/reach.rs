@@ -6,7 +6,7 @@ use super::{pattern, public, to};
 use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 #[test]
 fn public_servers_are_reached_over_both_families() {
@@ -19,24 +19,24 @@ fn public_servers_are_reached_over_both_families() {
         "xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESSES]}],
         "many.example.com": [{"A": [PUBLIC_ADDRESSES, "93.184.216.35", "93.184.216.36"], "AAAA": [PUBLIC_6]}],
     });
-    world::run(
+    story_network::run(
         "reach",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let cases: Vec<_> = REACHED_URLS
                 .iter()
                 .map(|(url, address)| (FetchCommand::new(*url), FetchExpectation::Reached(address)))
                 .collect();
-            world.check(&cases);
-            let (arrived, wanted) = (world.internet.requests().len(), cases.len());
-            world.demand(arrived == wanted, || {
+            story_network.check(&cases);
+            let (arrived, wanted) = (story_network.internet.requests().len(), cases.len());
+            story_network.demand(arrived == wanted, || {
                 format!("{arrived} requests for {wanted} fetches")
             });
-            let attempts = usize::try_from(world.attempts()).unwrap();
-            world.demand(attempts >= wanted, || {
+            let attempts = usize::try_from(story_network.attempts()).unwrap();
+            story_network.demand(attempts >= wanted, || {
                 format!("the counters saw {attempts} connection attempts")
             });
         },
@@ -75,14 +75,14 @@ const REACHED_URLS: [(&str, &str); 23] = [
 
 #[test]
 fn files_arrive_whole_with_size_digest_and_labels() {
-    world::run("files", &StorySetup::default(), |world| {
+    story_network::run("files", &StorySetup::default(), |story_network| {
         let content = |path: &str, size| {
             (
                 FetchCommand::new(public(path)),
                 FetchExpectation::Content(pattern(size)),
             )
         };
-        world.check(&[
+        story_network.check(&[
             content("/bytes/0", 0),
             content("/bytes/1", 1),
             content("/bytes/70000", 70_000),
@@ -91,18 +91,19 @@ fn files_arrive_whole_with_size_digest_and_labels() {
             content("/gzip/100000", 100_000),
         ]);
         let named = FetchCommand::new(public("/named/7265706f72742e637376"));
-        let line = world.check_one(&named, &FetchExpectation::Content(b"a,b\n".to_vec()));
-        world.demand(line["name"] == "report.csv", || {
+        let line = story_network.check_one(&named, &FetchExpectation::Content(b"a,b\n".to_vec()));
+        story_network.demand(line["name"] == "report.csv", || {
             format!("the name is {}", line["name"])
         });
-        world.demand(line["media_type"] == "text/csv", || {
+        story_network.demand(line["media_type"] == "text/csv", || {
             format!("the media type is {}", line["media_type"])
         });
         // "../../etc/passwd"
         let escaping = FetchCommand::new(public("/named/2e2e2f2e2e2f6574632f706173737764"));
-        let line = world.check_one(&escaping, &FetchExpectation::Content(b"a,b\n".to_vec()));
+        let line =
+            story_network.check_one(&escaping, &FetchExpectation::Content(b"a,b\n".to_vec()));
         let name = line["name"].as_str().unwrap_or_default();
-        world.demand(!name.contains('/') && !name.starts_with('.'), || {
+        story_network.demand(!name.contains('/') && !name.starts_with('.'), || {
             format!("the name is {name}")
         });
     });
@@ -114,13 +115,13 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
         "start.example.com": [{"A": [PUBLIC_ADDRESSES]}],
         "end.example.com": [{"A": ["93.184.216.40"]}],
     });
-    world::run(
+    story_network::run(
         "chain",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let end = FetchExpectation::Content(b"end of the chain\n".to_vec());
             let chain = |length: u8| FetchCommand::new(public(&format!("/chain/{length}")));
             let hops = |limit: &str| chain(1).set("EXTERNAL_URL_FETCH_MAX_REDIRECTS", limit);
@@ -148,20 +149,20 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
                     FetchExpectation::Reached("93.184.216.40"),
                 ));
             }
-            world.check(&cases);
+            story_network.check(&cases);
             // "5" means six requests.
             let request_count = |path: &str| {
-                world
+                story_network
                     .internet
                     .requests()
                     .iter()
                     .filter(|request| request.head.contains(path))
                     .count()
             };
-            world.demand(request_count("GET /chain/55 ") == 1, || {
+            story_network.demand(request_count("GET /chain/55 ") == 1, || {
                 "the sixth request of a long chain is missing".to_owned()
             });
-            world.demand(request_count("GET /chain/54 ") == 0, || {
+            story_network.demand(request_count("GET /chain/54 ") == 0, || {
                 "a seventh request was sent".to_owned()
             });
         },

@@ -7,7 +7,7 @@ use crate::cable::PUBLIC_ADDRESSES;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, StoryNetwork, StorySetup};
+use crate::story_network::{self, StoryNetwork, StorySetup};
 
 #[test]
 fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
@@ -32,35 +32,35 @@ fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
         ));
     }
     let names = hops.len();
-    world::run(
+    story_network::run(
         "rebinding",
         &StorySetup {
             zone: zone.into(),
             ..StorySetup::default()
         },
-        |world| {
-            world.check(&first);
+        |story_network| {
+            story_network.check(&first);
             for number in 0..names {
-                expect_lookups(world, &format!("d{number}.example.com"), 1);
+                expect_lookups(story_network, &format!("d{number}.example.com"), 1);
             }
-            world.check(&second);
-            world.check(&hops);
+            story_network.check(&second);
+            story_network.check(&hops);
             for number in 0..names {
-                expect_lookups(world, &format!("h{number}.example.com"), 2);
+                expect_lookups(story_network, &format!("h{number}.example.com"), 2);
             }
         },
     );
 }
 
 /// Each lookup asks once for each family.
-fn expect_lookups(world: &StoryNetwork, name: &str, lookups: usize) {
-    let questions = world.internet.questions();
+fn expect_lookups(story_network: &StoryNetwork, name: &str, lookups: usize) {
+    let questions = story_network.internet.questions();
     for kind in ["A", "AAAA"] {
         let count = questions
             .iter()
             .filter(|question| question.name == name && question.kind == kind)
             .count();
-        world.demand(count == lookups, || {
+        story_network.demand(count == lookups, || {
             format!("{count} questions for {kind} of {name}, not {lookups}")
         });
     }
@@ -68,7 +68,7 @@ fn expect_lookups(world: &StoryNetwork, name: &str, lookups: usize) {
 
 #[test]
 fn a_connection_that_fails_does_not_use_another_answer() {
-    // Nobody listens at port 8000 outside; inside somebody does. A caller may repeat the whole fetch; then the answer
+    // Port 8000 has a listener inside and none outside. A caller may repeat the whole fetch; then the answer
     // is judged again, and no connection is tried without an answer of its own (D-6).
     let turning = json!([{"A": [PUBLIC_ADDRESSES]}, {"A": ["127.0.0.1"]}]);
     let zone =
@@ -77,23 +77,23 @@ fn a_connection_that_fails_does_not_use_another_answer() {
         zone,
         ..StorySetup::default()
     };
-    world::run("refusing", &plan, |world| {
+    story_network::run("refusing", &plan, |story_network| {
         let fetch = FetchCommand::new("http://closed.example.com:8000/");
-        world.check_one(&fetch, &FetchExpectation::Denied("connect_failed"));
-        let tries = usize::try_from(world.attempts()).unwrap();
-        world.demand((1..=3).contains(&tries), || {
+        story_network.check_one(&fetch, &FetchExpectation::Denied("connect_failed"));
+        let tries = usize::try_from(story_network.attempts()).unwrap();
+        story_network.demand((1..=3).contains(&tries), || {
             format!("{tries} connection attempts")
         });
-        expect_lookups(world, "closed.example.com", tries);
-        let line = world.check_one(
+        expect_lookups(story_network, "closed.example.com", tries);
+        let line = story_network.check_one(
             &FetchCommand::new("http://turning.example.com:8000/"),
             &FetchExpectation::Refused,
         );
         let code = line["code"].as_str().unwrap_or_default();
-        world.demand(["connect_failed", "ssrf_blocked"].contains(&code), || {
+        story_network.demand(["connect_failed", "ssrf_blocked"].contains(&code), || {
             format!("the code is {code}")
         });
-        let more = usize::try_from(world.attempts()).unwrap() - tries;
-        world.demand(more == 1, || format!("{more} connection attempts, not 1"));
+        let more = usize::try_from(story_network.attempts()).unwrap() - tries;
+        story_network.demand(more == 1, || format!("{more} connection attempts, not 1"));
     });
 }

@@ -7,7 +7,7 @@ use crate::cable::PUBLIC_ADDRESSES;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 #[test]
 fn no_blocked_address_is_reached_by_a_redirect() {
@@ -27,16 +27,16 @@ fn no_blocked_address_is_reached_by_a_redirect() {
         cases.push(refused(*status, &location));
         cases.push(refused(*status, &format!("http://{name}/")));
     }
-    world::run(
+    story_network::run(
         "redirect",
         &StorySetup {
             zone: zone.into(),
             ..StorySetup::default()
         },
-        |world| {
-            world.check(&cases);
-            let (arrived, sent) = (world.internet.requests().len(), cases.len());
-            world.demand(arrived == sent, || {
+        |story_network| {
+            story_network.check(&cases);
+            let (arrived, sent) = (story_network.internet.requests().len(), cases.len());
+            story_network.demand(arrived == sent, || {
                 format!("{arrived} requests arrived for {sent} fetches")
             });
         },
@@ -79,13 +79,13 @@ fn a_redirect_goes_through_every_rule_again() {
         "two.example.com": [{"A": [PUBLIC_ADDRESSES]}],
         "three.example.org": [{"A": [PUBLIC_ADDRESSES]}],
     });
-    world::run(
+    story_network::run(
         "again",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let mut cases: Vec<_> = REFUSED_LOCATIONS
                 .iter()
                 .map(|(location, code)| {
@@ -98,7 +98,7 @@ fn a_redirect_goes_through_every_rule_again() {
             // The sentence then speaks of the redirect target; only the refusal matters here.
             let nowhere = public(&to(302, "http://nowhere.example.com/"));
             cases.push((FetchCommand::new(nowhere), FetchExpectation::Refused));
-            world.check(&cases);
+            story_network.check(&cases);
             let listed = |list: &str| {
                 let start = format!(
                     "http://one.example.com{}",
@@ -107,7 +107,7 @@ fn a_redirect_goes_through_every_rule_again() {
                 FetchCommand::new(start).set("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list)
             };
             let app = json!({"enabled": null, "host_allowlist": ["*.example.com"]});
-            world.check(&[
+            story_network.check(&[
                 (
                     listed("*.example.com"),
                     FetchExpectation::Denied("host_not_in_admin_allowlist"),
@@ -117,14 +117,14 @@ fn a_redirect_goes_through_every_rule_again() {
                     FetchExpectation::Denied("host_not_in_app_allowlist"),
                 ),
             ]);
-            let questions = world.internet.questions();
+            let questions = story_network.internet.questions();
             let has_queried = questions
                 .iter()
                 .any(|question| question.name == "three.example.org");
-            world.demand(!has_queried, || {
+            story_network.demand(!has_queried, || {
                 "a host outside the allowlist was asked for after a redirect".to_owned()
             });
-            world.check_one(
+            story_network.check_one(
                 &listed("*.example.com,*.example.org"),
                 &FetchExpectation::Reached(PUBLIC_ADDRESSES),
             );

@@ -10,7 +10,7 @@ use crate::cable::PUBLIC_ADDRESSES;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 #[test]
 fn a_reference_reaches_only_what_a_fetch_reaches() {
@@ -73,13 +73,13 @@ fn a_reference_reaches_only_what_a_fetch_reaches() {
         zone: zone.into(),
         ..StorySetup::default()
     };
-    world::run("reference", &plan, |world| {
-        world.check(&cases);
-        let questions = world.internet.questions();
+    story_network::run("reference", &plan, |story_network| {
+        story_network.check(&cases);
+        let questions = story_network.internet.questions();
         let has_queried = questions
             .iter()
             .any(|question| question.name == "unlisted.example.org");
-        world.demand(!has_queried, || {
+        story_network.demand(!has_queried, || {
             "a host outside the app's list was asked for".to_owned()
         });
     });

@@ -6,29 +6,29 @@ use super::to;
 use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 #[test]
 fn a_request_has_only_its_six_fields() {
     let zone = json!({"one.example.com": [{"A": [PUBLIC_ADDRESSES]}], "two.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
-    world::run(
+    story_network::run(
         "request",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let second = to(302, "http://two.example.com:8080/file?x=%0d%0a#part");
             let url = format!("http://one.example.com{second}?token=secret#top");
             let fetch = FetchCommand::new(url).set("EXTERNAL_URL_FETCH_USER_AGENT", "blackbox/1");
-            world.check_one(&fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
+            story_network.check_one(&fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
             let expected = |target: &str, host: &str| {
                 format!(
                     "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: blackbox/1\r\nAccept: */*\r\n\
                  Accept-Encoding: identity\r\nConnection: close\r\n\r\n"
                 )
             };
-            let heads: Vec<String> = world
+            let heads: Vec<String> = story_network
                 .internet
                 .requests()
                 .into_iter()
@@ -38,7 +38,7 @@ fn a_request_has_only_its_six_fields() {
                 expected(&format!("{second}?token=secret"), "one.example.com"),
                 expected("/file?x=%0d%0a", "two.example.com:8080"),
             ];
-            world.demand(same(&heads, &wanted), || {
+            story_network.demand(same(&heads, &wanted), || {
                 format!("the requests were {heads:#?}\nnot {wanted:#?}")
             });
         },
@@ -61,13 +61,13 @@ fn same(heads: &[String], wanted: &[String]) -> bool {
 #[test]
 fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
     let zone = json!({"xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
-    world::run(
+    story_network::run(
         "canonical",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             for (url, host) in [
                 ("http://BÜCHER.example.com./", "xn--bcher-kva.example.com"),
                 ("http://93.184.216.34:8080/", "93.184.216.34:8080"),
@@ -77,24 +77,25 @@ fn hosts_are_sent_in_their_canonical_form_to_the_address_that_was_judged() {
                     "[2606:2800:220:1::1]:8080",
                 ),
             ] {
-                world.internet.forget();
+                story_network.internet.forget();
                 let reached = if url.contains("[2606") {
                     PUBLIC_6
                 } else {
                     PUBLIC_ADDRESSES
                 };
-                world.check_one(&FetchCommand::new(url), &FetchExpectation::Reached(reached));
-                let requests = world.internet.requests();
+                story_network
+                    .check_one(&FetchCommand::new(url), &FetchExpectation::Reached(reached));
+                let requests = story_network.internet.requests();
                 let right =
                     requests.len() == 1 && requests.iter().all(|request| request.host() == host);
-                world.demand(right, || {
+                story_network.demand(right, || {
                     format!("{url}: expected one request for {host}, got {requests:?}")
                 });
                 let port = if host.ends_with(":8080") { 8080 } else { 80 };
                 let there = requests
                     .iter()
                     .all(|request| request.to == reached && request.port == port);
-                world.demand(there, || format!("{url}: went elsewhere: {requests:?}"));
+                story_network.demand(there, || format!("{url}: went elsewhere: {requests:?}"));
             }
         },
     );

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::cable::{NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESSES, SYSTEM_NAME_SERVER};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 const DNS_SERVERS_VARIABLE: &str = "EXTERNAL_URL_FETCH_DNS_SERVERS";
 
@@ -17,15 +17,15 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
         "gone.example.com.svc.cluster.example": [{"A": [PUBLIC_ADDRESSES]}],
         "listed.example.com": [{"code": "NXDOMAIN"}],
     });
-    world::run(
+    story_network::run(
         "resolver",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let files = || FetchCommand::new("http://files.example.com/");
-            world.check(&[
+            story_network.check(&[
                 (files(), FetchExpectation::Reached(PUBLIC_ADDRESSES)),
                 // The search list of the system file would complete this one (D-1).
                 (
@@ -38,7 +38,7 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
                     FetchExpectation::Denied("dns_not_found"),
                 ),
             ]);
-            let mut names: Vec<_> = world
+            let mut names: Vec<_> = story_network
                 .internet
                 .questions()
                 .into_iter()
@@ -46,7 +46,7 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
                 .collect();
             names.sort();
             names.dedup();
-            world.demand(
+            story_network.demand(
                 names
                     == [
                         "files.example.com",
@@ -55,25 +55,25 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
                     ],
                 || format!("questions about {names:?}"),
             );
-            served_by(world, &files(), NAME_SERVER);
+            served_by(story_network, &files(), NAME_SERVER);
             served_by(
-                world,
+                story_network,
                 &files().set(DNS_SERVERS_VARIABLE, "9.9.9.9:53"),
                 NAME_SERVER,
             );
             served_by(
-                world,
+                story_network,
                 &files().set(DNS_SERVERS_VARIABLE, "2620:fe::fe"),
                 NAME_SERVER_6,
             );
             served_by(
-                world,
+                story_network,
                 &files().set(DNS_SERVERS_VARIABLE, "[2620:fe::fe]:53"),
                 NAME_SERVER_6,
             );
             // D-2: without the variable, the name servers of the system file, and nothing else from it.
             served_by(
-                world,
+                story_network,
                 &files().unset(DNS_SERVERS_VARIABLE),
                 SYSTEM_NAME_SERVER,
             );
@@ -81,15 +81,15 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
     );
 }
 
-fn served_by(world: &world::StoryNetwork, fetch: &FetchCommand, server: &str) {
-    world.internet.forget();
-    world.check_one(fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
-    let questions = world.internet.questions();
+fn served_by(story_network: &story_network::StoryNetwork, fetch: &FetchCommand, server: &str) {
+    story_network.internet.forget();
+    story_network.check_one(fetch, &FetchExpectation::Reached(PUBLIC_ADDRESSES));
+    let questions = story_network.internet.questions();
     let (queries, right) = (
         questions.len(),
         questions.iter().all(|question| question.server == server),
     );
-    world.demand(queries == 2 && right, || {
+    story_network.demand(queries == 2 && right, || {
         format!("asked, instead of {server} twice: {questions:?}")
     });
 }
@@ -103,20 +103,20 @@ fn bad_answers_of_the_name_server_are_failures_with_the_right_name() {
         "silent.example.com": [{"code": "SILENT"}],
         "long.example.com": [{"A": [PUBLIC_ADDRESSES], "tcp_only": true}],
     });
-    world::run(
+    story_network::run(
         "answer",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let denied = |name: &str, code| {
                 (
                     FetchCommand::new(format!("http://{name}.example.com/")),
                     FetchExpectation::Denied(code),
                 )
             };
-            world.check(&[
+            story_network.check(&[
                 denied("absent", "dns_not_found"),
                 denied("empty", "dns_not_found"),
                 denied("servfail", "dns_failure"),
@@ -127,16 +127,16 @@ fn bad_answers_of_the_name_server_are_failures_with_the_right_name() {
                     FetchExpectation::Reached(PUBLIC_ADDRESSES),
                 ),
             ]);
-            let over_tcp = world
+            let over_tcp = story_network
                 .internet
                 .questions()
                 .into_iter()
                 .any(|question| question.tcp);
-            world.demand(over_tcp, || {
+            story_network.demand(over_tcp, || {
                 "a truncated answer was not asked for again over TCP".to_owned()
             });
-            world.demand(world.attempts() == 1, || {
-                format!("{} connection attempts, not 1", world.attempts())
+            story_network.demand(story_network.attempts() == 1, || {
+                format!("{} connection attempts, not 1", story_network.attempts())
             });
         },
     );

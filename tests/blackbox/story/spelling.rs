@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::cable::PUBLIC_ADDRESSES;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 /// Other ways to write an address, private or public (U-6, U-8).
 const AMBIGUOUS_ADDRESSES: [&str; 21] = [
@@ -32,7 +32,7 @@ const AMBIGUOUS_ADDRESSES: [&str; 21] = [
     "http://ⓔxample.example.com/",
 ];
 
-/// No absolute http(s) URL that everybody reads alike (U-1 to U-5, U-7, U-9).
+/// No absolute http(s) URL that all parsers read alike (U-1 to U-5, U-7, U-9).
 const INVALID_URLS: [&str; 33] = [
     " http://good.example.com/",
     "http://good.example.com/ ",
@@ -92,13 +92,13 @@ const OTHER_SCHEMES: [&str; 7] = [
 #[test]
 fn odd_spellings_are_refused_before_any_query_or_connection() {
     let zone = json!({"good.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
-    world::run(
+    story_network::run(
         "spelling",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let coded = |url: &str, code| (FetchCommand::new(url), FetchExpectation::Coded(code));
             let mut cases = Vec::new();
             cases.extend(AMBIGUOUS_ADDRESSES.iter().map(|url| {
@@ -125,11 +125,11 @@ fn odd_spellings_are_refused_before_any_query_or_connection() {
                     FetchExpectation::Denied("port_not_allowed"),
                 ));
             }
-            world.check(&cases);
-            let questions = world.internet.questions();
-            world.demand(questions.is_empty(), || format!("questions: {questions:?}"));
-            world.demand(world.attempts() == 0, || {
-                format!("{} connection attempts", world.attempts())
+            story_network.check(&cases);
+            let questions = story_network.internet.questions();
+            story_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+            story_network.demand(story_network.attempts() == 0, || {
+                format!("{} connection attempts", story_network.attempts())
             });
         },
     );
@@ -142,12 +142,12 @@ fn the_port_list_is_the_operators() {
         ..StorySetup::default()
     };
     plan.openings.ports.push(8081);
-    world::run("port", &plan, |world| {
+    story_network::run("port", &plan, |story_network| {
         let ports = |url: &str, list: &str| {
             FetchCommand::new(url).set("EXTERNAL_URL_FETCH_ALLOWED_PORTS", list)
         };
         let other = "http://good.example.com:8081/";
-        world.check(&[
+        story_network.check(&[
             (
                 FetchCommand::new(other),
                 FetchExpectation::Denied("port_not_allowed"),

@@ -4,11 +4,11 @@ use super::public;
 use crate::cable::PUBLIC_ADDRESSES;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 #[test]
 fn a_doubtful_configuration_does_not_start() {
-    world::run("start", &StorySetup::default(), |world| {
+    story_network::run("start", &StorySetup::default(), |story_network| {
         let cases: Vec<_> = [
             ("EXTERNAL_URL_FETCH_ENABLED", "yes"),
             ("EXTERNAL_URL_FETCH_ENABLED", "1"),
@@ -45,13 +45,13 @@ fn a_doubtful_configuration_does_not_start() {
             )
         })
         .collect();
-        world.check(&cases);
-        world.demand(world.attempts() == 0, || {
-            format!("{} connection attempts", world.attempts())
+        story_network.check(&cases);
+        story_network.demand(story_network.attempts() == 0, || {
+            format!("{} connection attempts", story_network.attempts())
         });
-        let questions = world.internet.questions();
-        world.demand(questions.is_empty(), || format!("questions: {questions:?}"));
-        world.check_one(
+        let questions = story_network.internet.questions();
+        story_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+        story_network.check_one(
             &FetchCommand::new(public("/")),
             &FetchExpectation::Reached(PUBLIC_ADDRESSES),
         );

@@ -6,7 +6,7 @@ use super::to;
 use crate::cable::{PUBLIC_6, PUBLIC_ADDRESSES};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::world::{self, StorySetup};
+use crate::story_network::{self, StorySetup};
 
 #[test]
 fn only_a_valid_certificate_for_the_name_is_accepted() {
@@ -15,18 +15,18 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
         "secure.example.com": server, "misnamed.example.com": server, "expired.example.com": server,
         "stranger.example.com": server, "secure.example.net": server,
     });
-    world::run(
+    story_network::run(
         "tls",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let trusting = |url: &str| {
-                FetchCommand::new(url).set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle())
+                FetchCommand::new(url).set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle())
             };
             let bad = FetchExpectation::Denied("tls_error");
-            world.check(&[
+            story_network.check(&[
                 (
                     trusting("https://secure.example.com/"),
                     FetchExpectation::Reached(PUBLIC_ADDRESSES),
@@ -55,8 +55,8 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
                 // A server that speaks no TLS.
                 (trusting("https://secure.example.com:8080/"), bad),
             ]);
-            let arrived = world.internet.requests().len();
-            world.demand(arrived == 4, || {
+            let arrived = story_network.internet.requests().len();
+            story_network.demand(arrived == 4, || {
                 format!("{arrived} requests were written, not 4")
             });
         },
@@ -66,16 +66,16 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
 #[test]
 fn https_does_not_turn_into_http() {
     let zone = json!({"secure.example.com": [{"A": [PUBLIC_ADDRESSES]}]});
-    world::run(
+    story_network::run(
         "downgrade",
         &StorySetup {
             zone,
             ..StorySetup::default()
         },
-        |world| {
+        |story_network| {
             let start = |location: &str| {
                 FetchCommand::new(format!("https://secure.example.com{}", to(302, location)))
-                    .set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle())
+                    .set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle())
             };
             let allowed = start("http://secure.example.com/")
                 .set("EXTERNAL_URL_FETCH_ALLOW_DOWNGRADE", "true");
@@ -83,10 +83,10 @@ fn https_does_not_turn_into_http() {
                 "http://secure.example.com{}",
                 to(301, "https://secure.example.com/")
             ))
-            .set("EXTERNAL_URL_FETCH_CA_BUNDLE", world.bundle());
+            .set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle());
             let only = FetchCommand::new("http://secure.example.com/")
                 .set("EXTERNAL_URL_FETCH_HTTPS_ONLY", "true");
-            world.check(&[
+            story_network.check(&[
                 (
                     start("http://secure.example.com/"),
                     FetchExpectation::Denied("redirect_downgrade"),

@@ -97,7 +97,7 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.DIRECT.GET.KV_dray_sessions", &[]),
 ];
 
-/// Subscriptions that would let somebody listen in.
+/// Subscriptions that would let another user listen in.
 const EAVESDROPPING_SUBJECTS: &[(&str, Option<&str>)] = &[
     (">", None),
     ("*", None),
@@ -456,7 +456,7 @@ fn a_responder_answers_on_the_reply_subject_only() {
     fetcher
         .subscribe("dray.egress.v1.fetch", Some("egress-fetcher"))
         .unwrap();
-    // Nobody asked: the resolver's inbox is closed to the fetcher.
+    // Without a request: the resolver's inbox is closed to the fetcher.
     let refusal = fetcher.publish("_INBOX_file-resolver.1", b"").unwrap_err();
     assert!(refusal.contains("Permissions Violation"), "{refusal}");
 

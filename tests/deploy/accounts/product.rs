@@ -71,7 +71,7 @@ impl WorkHandler<v1::ToolCallRequested> for FakeResolver {
         delivery: WorkDelivery<v1::ToolCallRequested>,
     ) -> Result<WorkCompleted, WorkFailure> {
         if delivery.work.tool == "broken" {
-            return Err(Fault::new(FaultCode::NotFound, "There is no such file.").into());
+            return Err(Fault::new(FaultCode::NotFound, "The file does not exist.").into());
         }
         Ok(WorkCompleted::event(&v1::ToolCallResolved {
             operation_id: delivery.meta.operation.to_string(),

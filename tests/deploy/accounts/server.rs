@@ -62,7 +62,7 @@ impl AccountsServer {
         let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
         let mut log_lines = Vec::new();
         let mut address = None;
-        // It tells its address, and then that it is ready.
+        // It prints its address, and then that it is ready.
         for line in log.by_ref().map_while(Result::ok) {
             if let Some((_, listen_address)) =
                 line.split_once("Listening for client connections on ")

@@ -1,7 +1,7 @@
 //! A NATS client of a few lines that says what the server answered, word for word.
 //!
-//! The real client hides a refused publish (it is an event, and the caller waits in vain), so it cannot tell a
-//! refusal from an outage. Here every command is followed by a PING, and whatever stands before the PONG is the
+//! The real client hides a refused publish (it is an event, and the caller waits until its timeout), so it cannot tell a
+//! refusal from an outage. Here every command is followed by a PING, and what stands before the PONG is the
 //! answer.
 
 use std::collections::VecDeque;
@@ -55,12 +55,12 @@ impl WireClient {
         Ok(client)
     }
 
-    /// Publishes, and tells whether the server refused it.
+    /// Publishes, and returns whether the server refused it.
     pub(super) fn publish(&mut self, subject: &str, payload: &[u8]) -> Result<(), Refusal> {
         self.put(subject, "", "", payload)
     }
 
-    /// Subscribes, in a queue group or not, and tells whether the server refused it.
+    /// Subscribes, in a queue group or not, and returns whether the server refused it.
     pub(super) fn subscribe(&mut self, subject: &str, queue: Option<&str>) -> Result<(), Refusal> {
         self.replies += 1;
         let queue = queue.map(|queue| format!("{queue} ")).unwrap_or_default();

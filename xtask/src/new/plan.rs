@@ -133,7 +133,7 @@ const TOOL_STEPS: [&str; 4] = [
 ];
 
 const FORMAT_STEPS: [&str; 5] = [
-    "Give the media type its place in `crates/dray-documents/src/classify`: a signature of bytes in `magic.rs`; or \
+    "Give the media type a signature of bytes in `crates/dray-media-type/src/kind/signature.rs`; or \
      give the extension of a text a row in `crates/dray-media-type/src/table.rs`.",
     "Replace the converter in `crates/dray-documents/src/formats/@snake@.rs`. Every loop counts into the budget.",
     "Raise `VERSION` in `crates/dray-documents/src/formats/mod.rs` when files were converted otherwise before.",

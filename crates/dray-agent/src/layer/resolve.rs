@@ -1,4 +1,4 @@
-//! Puts entries of the layers in place of their names (quickapps 8.2, 8.4).
+//! Replaces the names of templates in a manifest by the entries of the layers (quickapps 8.2, 8.4).
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::manifest::{ManifestProblem, ManifestReader};
 #[cfg(test)]
 mod tests;
 
-/// A template that could not be used. What names it is skipped; the rest survives.
+/// A template that could not be used. The entry that names it is left out; all others stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateFailure {
     /// Name of the template.
@@ -27,7 +27,7 @@ pub struct TemplateFailure {
 /// Why a template could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateFailureCause {
-    /// There is none of this kind.
+    /// No layer has a template of this kind and name.
     Missing(EntryKind),
     /// The manifest changes what it may not.
     Refused(Vec<RefusedPatch>),
@@ -90,7 +90,7 @@ pub struct ResolvedToolsets {
 }
 
 impl LayerSet {
-    /// The configured text of the system prompt. One of DIAL has none here: it is stored elsewhere.
+    /// Returns the configured text of the system prompt; empty for a prompt that DIAL stores.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl LayerSet {
         }
     }
 
-    /// The tool sets of a manifest with every template put in its place, first tool sets, then the tools in them.
-    /// Disabled ones are dropped, and disabled templates not even looked for.
+    /// Replaces every template of a manifest: first those of tool sets, then those of the tools in them. Disabled
+    /// entries are left out, and their templates are not looked up.
     pub fn resolve(&self, reader: &ManifestReader, tool_sets: Vec<ToolSet>) -> ResolvedToolsets {
         let mut run = ResolutionRun {
             layers: self,
@@ -128,7 +128,7 @@ impl LayerSet {
     }
 }
 
-/// Something that a template may stand for.
+/// An entry of a manifest that may name a template instead of being written out.
 trait TemplateTarget: DeserializeOwned + JsonSchema {
     /// Kind of the templates that can stand for it.
     const KIND: EntryKind;
@@ -136,7 +136,7 @@ trait TemplateTarget: DeserializeOwned + JsonSchema {
     /// The template that it names.
     fn template(&self) -> Option<&Predefined>;
 
-    /// Whether it is there at all.
+    /// Whether the manifest enables it.
     fn is_enabled(&self) -> bool;
 }
 
@@ -246,7 +246,7 @@ impl ResolutionRun<'_> {
             .collect()
     }
 
-    /// Follows templates until something stands by itself.
+    /// Follows templates until an entry names none.
     fn one<T: TemplateTarget>(&mut self, mut entry: T) -> Option<T> {
         let mut trail: Vec<String> = Vec::new();
         while entry.is_enabled() {
@@ -254,7 +254,7 @@ impl ResolutionRun<'_> {
                 return Some(entry);
             };
             let name = template.template_name.clone();
-            // A template may name another one, and layers of an operator can close a circle.
+            // A template may name another one, and the layers of an operator may form a cycle.
             let read = if trail.contains(&name) {
                 Err(TemplateFailureCause::Endless)
             } else {

@@ -14,7 +14,7 @@ pub struct AttachmentRules {
     pub supported_types: Option<Vec<String>>,
     /// Types that the user sees too, see [`Self::propagated`].
     pub propagate_types_to_choice: Option<Vec<String>>,
-    /// Types that are called otherwise.
+    /// Replacements of media types: the type of a file, and the type that is used instead.
     pub media_type_substitution: Option<BTreeMap<String, String>>,
 }
 
@@ -45,9 +45,9 @@ fn or_default<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Fallback {
     /// Tried in order; the first that applies wins.
-    #[serde(default = "go_on")]
+    #[serde(default = "continue_always")]
     pub strategies: Vec<Strategy>,
-    /// Whether the stage shows what went wrong.
+    /// Whether the stage shows the error.
     #[serde(default = "default_true")]
     pub display_error_in_stage: bool,
 }
@@ -55,7 +55,7 @@ pub struct Fallback {
 impl Default for Fallback {
     fn default() -> Self {
         Self {
-            strategies: go_on(),
+            strategies: continue_always(),
             display_error_in_stage: true,
         }
     }
@@ -66,12 +66,12 @@ impl Default for Fallback {
 // `retry` needs `instructions`, and the check knows no keyword for a condition between members.
 #[schemars(extend("x-rule" = "strategy"))]
 pub struct Strategy {
-    /// What is done.
+    /// The action.
     #[serde(rename = "type")]
     pub kind: StrategyKind,
     /// Message for the model; `retry` needs it.
     pub instructions: Option<String>,
-    /// When; always if absent.
+    /// The failures to which it applies; all if absent.
     pub trigger_on: Option<Trigger>,
 }
 
@@ -95,9 +95,9 @@ pub struct Trigger {
     /// How the text of the failure is compared.
     #[serde(rename = "type")]
     pub kind: TriggerKind,
-    /// With what.
+    /// The text that the failure is compared with.
     pub value: String,
-    /// Whether `A` is not `a`.
+    /// Whether upper and lower case differ.
     #[serde(default)]
     pub case_sensitive: bool,
 }
@@ -106,20 +106,20 @@ pub struct Trigger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TriggerKind {
-    /// The value is in it.
+    /// The text of the failure contains the value.
     Contains,
-    /// The value is all of it.
+    /// The text of the failure equals the value.
     Equals,
 }
 
-/// How a tool looks.
+/// Display of a tool to the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ToolDisplay {
     /// Its stage.
     pub stage: Option<ToolStage>,
 }
 
-/// How the stage of a tool looks.
+/// Display of the stage of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ToolStage {
     /// Its name.
@@ -129,18 +129,18 @@ pub struct ToolStage {
     /// Whether it is shown.
     #[serde(default = "default_true")]
     pub show: bool,
-    /// Whether it stays open after the call, until the end of the answer.
+    /// Whether it stays open after the call, until the end of the response.
     pub defer_close: Option<bool>,
 }
 
-/// How an argument looks.
+/// Display of an argument to the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ParameterDisplay {
     /// In the stage of its tool.
     pub stage: Option<ParameterStage>,
 }
 
-/// How an argument looks in the stage of its tool.
+/// Display of an argument in the stage of its tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ParameterStage {
     /// Hides it.
@@ -164,7 +164,7 @@ pub struct ParameterStage {
     pub format: Option<String>,
 }
 
-fn go_on() -> Vec<Strategy> {
+fn continue_always() -> Vec<Strategy> {
     vec![Strategy {
         kind: StrategyKind::Continue,
         instructions: None,

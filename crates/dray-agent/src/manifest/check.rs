@@ -1,5 +1,6 @@
 //! Checks a document against the schema of a type and finds every problem, where reading into the type would stop
-//! at the first. Knows what schemas of [`super::Manifest`] and its parts are made of, no more.
+//! at the first. Supports only the keywords that the schemas of [`super::Manifest`]
+//! and its parts use.
 
 use std::fmt;
 
@@ -47,7 +48,7 @@ impl CheckReport {
 #[derive(Debug)]
 pub(super) struct ManifestSchema(pub(super) Value);
 
-/// Why no variant fits: the key that says so, if it is one, and the reason.
+/// The reason why no variant fits, with the key that it is about, if any.
 pub(super) struct VariantMismatch(Option<&'static str>, String);
 
 impl ManifestSchema {
@@ -174,7 +175,7 @@ impl ManifestSchema {
     }
 }
 
-/// The one of a few alternatives whose type is that of the value; nothing for an allowed `null`.
+/// The alternative whose type is that of the value; `None` for an allowed `null`.
 fn fitting_alternative<'s>(
     either: &'s [Value],
     value: &Value,
@@ -211,7 +212,7 @@ pub(super) fn member_schema<'s>(chain: &[&'s Map<String, Value>], key: &str) -> 
     })
 }
 
-/// The variant that the value's `type` names; nothing when the variants are plain values, one of which it is.
+/// The variant that the value's `type` names; `None` when the variants are plain values and one of them matches.
 fn chosen_variant<'s>(
     variants: &'s [Value],
     value: &Value,
@@ -265,7 +266,7 @@ fn must_be(what: &str, value: &Value) -> String {
     format!("must be {what}, not {actual}")
 }
 
-/// The first keyword of one schema that the value itself breaks; members and items aside.
+/// The first keyword of one schema that the value itself breaks. Members and items are not checked.
 fn broken_keyword(schema: &Map<String, Value>, value: &Value) -> Option<String> {
     if let Some(kind) = schema.get("type").filter(|kind| !is_of(kind, value)) {
         let kinds = kind
@@ -336,7 +337,7 @@ fn is_of(kind: &Value, value: &Value) -> bool {
     }
 }
 
-/// Rules that a schema cannot say: the member that breaks one, and why.
+/// Checks a rule that JSON Schema cannot express. Returns the member that breaks it, with the reason.
 fn broken_rule(rule: &str, value: &Value) -> Option<(&'static str, &'static str)> {
     let text = |key| value.get(key).and_then(Value::as_str);
     match rule {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::default_true;
 
-/// Something that happens at a point of every request.
+/// An action at a fixed point of every request.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Hook {
@@ -17,16 +17,16 @@ pub enum Hook {
 /// A call of a tool that no model asked for.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct ToolHook {
-    /// When it is called.
+    /// The point at which it is called.
     pub event: HookEvent,
     /// Name of the tool as models see it, prefixed by that of its tool set.
     pub tool: String,
-    /// What it is called with; nothing if absent.
+    /// Arguments of the call; none if absent.
     pub arguments: Option<Map<String, Value>>,
     /// When its result goes into the conversation.
     #[serde(default)]
     pub mode: HookMode,
-    /// Whether it is there at all.
+    /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
     pub enabled: bool,
 }
@@ -55,7 +55,7 @@ impl HookEvent {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HookMode {
-    /// When it is not the newest one of the same tool with the same arguments.
+    /// Unless it equals the newest result of the same tool with the same arguments.
     #[default]
     AppendIfChanged,
     /// Each time.

@@ -160,7 +160,7 @@ fn rules_of_calls_have_defaults_that_null_means_too() {
 }
 
 #[test]
-fn r_11_all_problems_are_named_at_once_with_path_and_reason() {
+fn r_11_all_problems_are_named_together_with_path_and_reason() {
     refused(
         json!({
             "orchestrator": {"deployment": {"parameters": {"temperature": 3, "stop": 7}}, "max_iterations": -1,
@@ -261,7 +261,7 @@ fn unknown_keys_are_ignored_and_named() {
 }
 
 #[test]
-fn free_values_hold_whatever_they_hold() {
+fn free_values_hold_any_json() {
     let mut document = example();
     let free = json!({"a": {"b": [{"c": null}]}});
     document["orchestrator"]["deployment"]["parameters"]["custom_fields"] =

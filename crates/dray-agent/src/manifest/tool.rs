@@ -20,7 +20,7 @@ pub struct Common {
     pub fallback_configuration: Option<Fallback>,
     /// How its stage looks.
     pub display: Option<ToolDisplay>,
-    /// Whether it is there at all.
+    /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
     pub enabled: bool,
     /// Whether hooks alone may call it: it is hidden from models.
@@ -104,7 +104,7 @@ pub enum DeploymentTool {
     DialDeploymentSimple {
         /// Its id.
         deployment_id: String,
-        /// Whether it is there at all.
+        /// Whether it is used; a disabled entry counts as absent.
         #[serde(default = "default_true")]
         enabled: bool,
     },

@@ -34,7 +34,7 @@ pub enum ToolSet {
 pub struct Common {
     /// What it is for.
     pub description: Option<String>,
-    /// Whether it is there at all.
+    /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
     pub enabled: bool,
     /// Longest duration of one call in seconds, before that of `tool_defaults`.
@@ -293,7 +293,7 @@ pub struct Predefined {
     /// Changes to it: a merge patch (RFC 7396).
     #[serde(rename = "override")]
     pub patch: Option<Map<String, Value>>,
-    /// Whether it is there at all.
+    /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
     pub enabled: bool,
 }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_must_ask() {
+    fn a_user_message_is_required() {
         refused(
             "s",
             &["Messages array must contain at least one user message."],

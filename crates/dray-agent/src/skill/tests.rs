@@ -1,4 +1,4 @@
-//! Skills: how they are read, listed and told.
+//! Skills: how they are read, listed and described to a model.
 
 use proptest::prelude::*;
 
@@ -183,7 +183,7 @@ fn what_should_be_mended_is_said_in_known_words() {
 }
 
 #[test]
-fn colons_without_quotes_are_repaired_and_told() {
+fn colons_without_quotes_are_repaired_and_reported() {
     let parsed = parse_lenient(&document(
         "name: a\ndescription: Use: when \"x\" \\ fails:\nmetadata:\n  note: a: b\nlicense: |\n  one: two: three\n  four",
     ));
@@ -334,7 +334,7 @@ fn a_conversation_that_read_the_skill_of_files_long_ago_is_left_alone() {
 }
 
 #[test]
-fn names_that_nobody_would_read_are_cut_in_messages() {
+fn names_that_are_too_long_are_cut_in_messages() {
     let name = "ä".repeat(100_000);
     let said = warnings(&format!("name: {name}\ndescription: d"));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The whole answer, made of its chunks (quickapps 3.3).
+//! Merges the chunks of a streamed response into one response (quickapps 3.3).
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ impl MergedAnswer {
         for (key, value) in chunk {
             match self.whole.get_mut(&key) {
                 Some(whole) if key == "choices" => merge_delta(whole, value),
-                // The rest is alike in all chunks, but for what the last one counts.
+                // Other members are equal in all chunks, except for the usage, which the last one has.
                 Some(whole) if !value.is_null() => *whole = value,
                 Some(_) => {}
                 None => {

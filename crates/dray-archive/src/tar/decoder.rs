@@ -4,7 +4,7 @@
 //! and unpacks it with another would otherwise get unchecked entries (CVE-2025-62518).
 
 use super::header::{self, Header, has_more_maps, text};
-use super::pax::{self, Pax};
+use super::pax::{self, PaxRecords};
 use super::{BLOCK_BYTES, Block, TarError};
 
 /// Most bytes of one extended header or long name.
@@ -92,13 +92,13 @@ pub enum ExtensionScope {
 
 /// Extended headers before an entry.
 #[derive(Debug, Default)]
-struct Extra {
-    pax: Option<Pax>,
+struct ExtendedHeaders {
+    pax: Option<PaxRecords>,
     name: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
 }
 
-impl Extra {
+impl ExtendedHeaders {
     const fn is_empty(&self) -> bool {
         self.pax.is_none() && self.name.is_none() && self.link.is_none()
     }
@@ -121,7 +121,7 @@ enum ExpectedBlock {
 #[derive(Debug)]
 pub struct Decoder {
     rules: TarRules,
-    extra: Extra,
+    extra: ExtendedHeaders,
     expected: ExpectedBlock,
 }
 
@@ -134,7 +134,7 @@ impl Decoder {
     pub fn new(rules: TarRules) -> Self {
         Self {
             rules,
-            extra: Extra::default(),
+            extra: ExtendedHeaders::default(),
             expected: ExpectedBlock::Header,
         }
     }
@@ -231,7 +231,7 @@ impl Decoder {
     }
 
     fn entry(&mut self, header: Header, size: u64) -> Result<DecodeStep, TarError> {
-        let Extra { pax, name, link } = std::mem::take(&mut self.extra);
+        let ExtendedHeaders { pax, name, link } = std::mem::take(&mut self.extra);
         let pax = pax.unwrap_or_default();
         // The size of an extended header wins always, or entries get smuggled.
         let mut size = pax.size.unwrap_or(size);

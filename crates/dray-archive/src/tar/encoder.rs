@@ -35,7 +35,7 @@ pub struct NewEntry<'a> {
 }
 
 impl<'a> NewEntry<'a> {
-    /// An empty file that its owner may write and everybody read, of the superuser, at the epoch.
+    /// An empty file that its owner may write and everyone may read, of the superuser, at the epoch.
     pub const fn file(name: &'a [u8]) -> Self {
         Self {
             name,

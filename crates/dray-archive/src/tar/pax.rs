@@ -4,7 +4,7 @@ use super::TarError;
 
 /// The records that matter.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Pax {
+pub(super) struct PaxRecords {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
@@ -20,8 +20,8 @@ pub(super) struct Pax {
 
 /// Reads all records. Ambiguous records are refused, because another reader would see other entries; a tolerant reader
 /// stops at them.
-pub(super) fn parse(mut records: &[u8], tolerant: bool) -> Result<Pax, TarError> {
-    let mut pax = Pax::default();
+pub(super) fn parse(mut records: &[u8], tolerant: bool) -> Result<PaxRecords, TarError> {
+    let mut pax = PaxRecords::default();
     while !records.is_empty() {
         let set = record(records).filter(|(key, value, _)| pax.set(key, value));
         let Some((_, _, rest)) = set else {
@@ -35,7 +35,7 @@ pub(super) fn parse(mut records: &[u8], tolerant: bool) -> Result<Pax, TarError>
     Ok(pax)
 }
 
-impl Pax {
+impl PaxRecords {
     /// Whether the value is one that the key can have.
     fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
         self.sparse |= key.starts_with(b"GNU.sparse.");
@@ -89,7 +89,7 @@ fn seconds(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn strict(records: &[u8]) -> Result<Pax, TarError> {
+    fn strict(records: &[u8]) -> Result<PaxRecords, TarError> {
         parse(records, false)
     }
 
@@ -104,7 +104,7 @@ mod tests {
         let sparse = strict(b"22 GNU.sparse.major=1\n21 GNU.sparse.name=s\n").unwrap();
         assert!(sparse.sparse);
         assert_eq!(sparse.sparse_name.unwrap(), b"s");
-        assert_eq!(strict(b"").unwrap(), Pax::default());
+        assert_eq!(strict(b"").unwrap(), PaxRecords::default());
         assert_eq!(strict(b"12 mtime=-3\n").unwrap().mtime, Some(-3));
         // A value may hold newlines and equals signs.
         let pax = strict(b"14 path=a\nb=c\n").unwrap();

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use dray_types::Clock;
 use tokio::sync::watch;
 
+use self::consumer::DurableConsumer;
 pub(crate) use self::consumer::{LocalAcker, LocalPuller};
 use self::core::SubjectRoutes;
 pub(crate) use self::core::{LocalInbox, LocalSubscription};
@@ -32,7 +33,7 @@ const MAX_PAYLOAD: usize = 1024 * 1024;
 /// A bus of its own in this process; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalBackend {
-    world: Arc<LocalServer>,
+    server: Arc<LocalServer>,
     faults: FaultInjector,
 }
 
@@ -47,7 +48,10 @@ struct LocalServer {
 #[derive(Debug, Default)]
 struct ServerState {
     routes: SubjectRoutes,
+    /// By the name of the stream.
     logs: BTreeMap<String, StreamLog>,
+    /// By the names of the stream and of the durable.
+    consumers: BTreeMap<String, BTreeMap<String, DurableConsumer>>,
 }
 
 impl LocalServer {
@@ -65,7 +69,7 @@ impl LocalServer {
 impl LocalBackend {
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
-            world: Arc::new(LocalServer {
+            server: Arc::new(LocalServer {
                 state: Mutex::default(),
                 changed: watch::Sender::new(0),
                 clock,
@@ -78,7 +82,7 @@ impl LocalBackend {
     #[cfg(test)]
     pub(crate) fn faulty(&self, plan: &Arc<FaultPlan>) -> Self {
         Self {
-            world: Arc::clone(&self.world),
+            server: Arc::clone(&self.server),
             faults: FaultInjector::planned(plan),
         }
     }
@@ -89,14 +93,14 @@ impl LocalBackend {
         reply: Option<&str>,
         message: &OutgoingMessage,
     ) -> Result<(), TransportError> {
-        let now_ms = self.world.clock.now_ms();
-        let mut state = self.world.lock();
+        let now_ms = self.server.clock.now_ms();
+        let mut state = self.server.lock();
         let captured = state.capture(message, now_ms);
         // A stream that takes the subject counts as a listener, as on the server: no 503 notice
         // goes to the caller (F-17).
         state.routes.deliver(reply, message, captured.is_some());
         drop(state);
-        self.world.wake();
+        self.server.wake();
         Ok(())
     }
 
@@ -109,8 +113,8 @@ impl LocalBackend {
     }
 
     fn store_now(&self, message: &OutgoingMessage) -> Result<StreamAck, TransportError> {
-        let now_ms = self.world.clock.now_ms();
-        let mut state = self.world.lock();
+        let now_ms = self.server.clock.now_ms();
+        let mut state = self.server.lock();
         let outcome = state
             .capture(message, now_ms)
             .unwrap_or_else(|| Err(TransportError::NotProvisioned(message.subject.clone())));
@@ -118,7 +122,7 @@ impl LocalBackend {
         state.routes.deliver(None, message, true);
         // Woken waiters take the lock themselves.
         drop(state);
-        self.world.wake();
+        self.server.wake();
         outcome
     }
 
@@ -127,8 +131,8 @@ impl LocalBackend {
         stream: &str,
         read: impl FnOnce(&mut StreamLog, u64) -> T,
     ) -> Result<T, TransportError> {
-        let now_ms = self.world.clock.now_ms();
-        let mut state = self.world.lock();
+        let now_ms = self.server.clock.now_ms();
+        let mut state = self.server.lock();
         let log = state
             .logs
             .get_mut(stream)
@@ -211,15 +215,17 @@ impl LocalBackend {
         stream: &str,
         durable: &str,
     ) -> Result<Option<ConsumerState>, TransportError> {
-        Ok(self
-            .with_log(stream, |log, _| log.consumer_state(durable))
-            .ok()
-            .flatten())
+        Ok(self.consumer_now(stream, durable))
+    }
+
+    fn consumer_now(&self, stream: &str, durable: &str) -> Option<ConsumerState> {
+        let now_ms = self.server.clock.now_ms();
+        self.server.lock().consumer_state(stream, durable, now_ms)
     }
 
     #[expect(clippy::unused_async, reason = "same shape as the other backend")]
     pub(crate) async fn provision_stream(&self, spec: &StreamSpec) -> Result<(), TransportError> {
-        let mut state = self.world.lock();
+        let mut state = self.server.lock();
         match state.logs.get_mut(&spec.name) {
             // An update keeps the messages; a new configuration applies to what is appended from now on.
             Some(log) => log.reconfigure(spec.clone()),
@@ -237,7 +243,7 @@ impl LocalBackend {
         &self,
         spec: &ConsumerSpec,
     ) -> Result<(), TransportError> {
-        self.with_log(&spec.stream, |log, _| log.add_consumer(spec.clone()))
+        self.server.lock().add_consumer(spec.clone())
     }
 
     #[expect(clippy::unused_self, reason = "same shape as the other backend")]
@@ -247,8 +253,8 @@ impl LocalBackend {
 
     #[expect(clippy::unused_async, reason = "same shape as the other backend")]
     pub(crate) async fn close(&self) {
-        self.world.lock().routes.close();
-        self.world.wake();
+        self.server.lock().routes.close();
+        self.server.wake();
     }
 }
 
@@ -302,7 +308,7 @@ impl LocalCursor {
 
     pub(crate) async fn next(&mut self) -> Result<StoredMessage, TransportError> {
         // Subscribed before the log is read: a message between the two wakes the wait below instead of being missed.
-        let mut changed = self.local.world.changed.subscribe();
+        let mut changed = self.local.server.changed.subscribe();
         loop {
             let found = self
                 .local

@@ -39,7 +39,7 @@ pub struct DeadLetterDetails {
 #[derive(Debug, thiserror::Error)]
 pub enum LetterError {
     /// No dead letter has this sequence (any more).
-    #[error("there is no dead letter {0}")]
+    #[error("the dead letter {0} does not exist")]
     NotFound(u64),
     /// The message is not a dead letter.
     #[error("message {sequence} of the dead-letter stream does not decode")]

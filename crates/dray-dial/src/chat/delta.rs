@@ -1,13 +1,13 @@
-//! One piece of an answer.
+//! One piece of a response.
 
 use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::message::Attachment;
 use serde_json::Value;
 
-/// What one chunk adds to the answer.
+/// What one chunk adds to the response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChunkDelta {
-    /// Text that is appended to the answer.
+    /// Text that is appended to the response.
     pub content: Option<String>,
     /// More of the model's reasoning, as services of reasoning models show it.
     pub reasoning: Option<String>,
@@ -15,7 +15,7 @@ pub struct ChunkDelta {
     pub refusal: Option<String>,
     /// Log probabilities of the chunk's text.
     pub logprobs: Option<Value>,
-    /// Files that are added to the answer.
+    /// Files that are added to the response.
     pub attachments: Vec<Attachment>,
     /// Changes of stages, each named by its number.
     pub stages: Vec<StageDelta>,
@@ -27,14 +27,14 @@ pub struct ChunkDelta {
     pub usage: Option<TokenUsage>,
     /// Tokens by model; replaces what came before.
     pub statistics: Vec<ModelUsage>,
-    /// Why the answer ended, in the word of the service.
+    /// Why the response ended, in the word of the service.
     pub finish_reason: Option<String>,
 }
 
 /// A change of a stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StageDelta {
-    /// Number of the stage in this answer.
+    /// Number of the stage in this response.
     pub index: u32,
     /// More of its name.
     pub name: Option<String>,
@@ -58,7 +58,7 @@ pub enum StageEnd {
 /// A piece of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallDelta {
-    /// Number of the call in this answer.
+    /// Number of the call in this response.
     pub index: u32,
     /// Its id; comes once.
     pub id: Option<String>,
@@ -69,7 +69,7 @@ pub struct CallDelta {
 }
 
 impl ChunkDelta {
-    /// Reads a chunk, or a whole answer, whose `message` is one big piece.
+    /// Reads a chunk, or a whole response, whose `message` is one big piece.
     pub(super) fn read(chunk: &Value) -> Self {
         let mut read = Self::default();
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
@@ -82,7 +82,7 @@ impl ChunkDelta {
                 tokens: token_usage(usage),
             })
             .collect();
-        // One answer is requested, so only choice 0 counts. Some services leave its index out.
+        // One response is requested, so only choice 0 counts. Some services leave its index out.
         let first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
         let Some(choice) = list_items(chunk.get("choices")).find(first) else {
             return read;
@@ -122,7 +122,7 @@ impl ChunkDelta {
     }
 }
 
-/// The text of an answer: a text, or the parts of a list that are texts.
+/// The text of a response: a text, or the parts of a list that are texts.
 fn delta_content(delta: &Value) -> Option<String> {
     match delta.get("content")? {
         Value::String(text) => Some(text.clone()),
@@ -159,9 +159,9 @@ fn stage_delta(index: u32, stage: &Value) -> StageDelta {
 fn delta_attachments(holder: &Value) -> Vec<Attachment> {
     list_items(holder.get("attachments"))
         .filter_map(|attachment| {
-            // An attachment of another form must not cost the whole answer.
+            // An attachment of another form must not cost the whole response.
             let mut attachment: Attachment = serde_json::from_value(attachment.clone()).ok()?;
-            // It counts in this answer; the answer to the client numbers its attachments itself.
+            // It counts in this response; the response to the client numbers its attachments itself.
             attachment.rest.shift_remove("index");
             Some(attachment)
         })

@@ -53,7 +53,7 @@ impl ChatError {
         }
     }
 
-    /// Makes the error from an error event or from an error in a whole answer.
+    /// Makes the error from an error event or from an error in a whole response.
     pub(super) fn told(error: &Value) -> Self {
         let text = |name| {
             error

@@ -1,4 +1,4 @@
-//! An answer while it comes.
+//! A response while it comes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,12 +12,12 @@ use super::surrogates::SplitPairs;
 use crate::error::Error;
 use crate::sse::SseDecoder;
 
-/// Longest event of an answer, in bytes. Models that make pictures send them in one event.
+/// Longest event of a response, in bytes. Models that make pictures send them in one event.
 const MAX_EVENT_BYTES: usize = 32 << 20;
 
-/// An answer while it comes: events, or one JSON document where the peer does not stream.
+/// A response while it comes: events, or one JSON document where the peer does not stream.
 pub struct ChatStream {
-    answer: HttpResponse,
+    response: HttpResponse,
     decoder: SseDecoder,
     events: VecDeque<String>,
     /// Set while it is not known to be events, and when it is one document.
@@ -29,9 +29,9 @@ pub struct ChatStream {
 }
 
 impl ChatStream {
-    pub(super) fn new(answer: HttpResponse) -> Self {
+    pub(super) fn new(response: HttpResponse) -> Self {
         Self {
-            answer,
+            response,
             decoder: SseDecoder::with_limit(MAX_EVENT_BYTES),
             events: VecDeque::new(),
             document: None,
@@ -79,10 +79,10 @@ impl ChatStream {
                     return self.read(event.as_bytes()).map(Some);
                 }
             }
-            match self.answer.chunk().await {
+            match self.response.chunk().await {
                 Ok(Some(piece)) => self.take(&piece)?,
                 Ok(None) => return self.end(),
-                // The answer was complete; only `[DONE]` is missing.
+                // The response was complete; only `[DONE]` is missing.
                 Err(_) if self.finished => return Ok(None),
                 Err(error) => return Err(Error::from(error).into()),
             }

@@ -13,7 +13,7 @@ const STAND_IN_BASE: u32 = 0x10_F000;
 /// The first surrogate.
 const FIRST_SURROGATE: u32 = 0xD800;
 /// Number of surrogates; the first half of them are high.
-const SURROGATES: u32 = 0x800;
+const SURROGATE_COUNT: u32 = 0x800;
 
 /// Halves that wait for the next chunk, by the place of their text.
 #[derive(Debug, Default)]
@@ -132,7 +132,7 @@ fn stand_in(unit: u32) -> Option<char> {
 /// The surrogate that a stand-in is for.
 fn unit_of(character: char) -> Option<u32> {
     let offset = u32::from(character).checked_sub(STAND_IN_BASE)?;
-    (offset < SURROGATES).then_some(FIRST_SURROGATE + offset)
+    (offset < SURROGATE_COUNT).then_some(FIRST_SURROGATE + offset)
 }
 
 fn is_high(character: char) -> bool {

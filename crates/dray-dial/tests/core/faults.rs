@@ -91,7 +91,7 @@ async fn every_call(core: &DialClient, me: &Caller) -> Vec<(&'static str, Option
 }
 
 #[tokio::test]
-async fn every_call_tells_the_status_that_it_got() {
+async fn every_call_reports_the_status_that_it_got() {
     let (fake_server, core, me) = start().await;
     let paths: Vec<_> = Box::pin(every_call(&core, &me))
         .await

@@ -255,7 +255,7 @@ async fn r_14_metadata_are_typed_cached_per_caller_and_forgotten() {
 }
 
 #[tokio::test]
-async fn toolsets_models_prompts_and_configurations_are_told() {
+async fn toolsets_models_prompts_and_configurations_are_reported() {
     let (fake_server, core, me) = start().await;
     fake_server.document(
         "/openai/toolsets/toolsets/b/t",

@@ -4,7 +4,7 @@
 //! Nothing is allocated in proportion to a number in the file.
 
 mod bytes;
-mod magic;
+mod late_pdf;
 mod markup;
 pub mod mime;
 mod office;
@@ -16,10 +16,11 @@ mod zip;
 
 use std::io::{self, Read as _};
 
+use dray_media_type::kind::{ContentKind, ImageKind, Signature, find_signature};
 use serde::{Deserialize, Serialize};
 
 use crate::container::Input;
-use crate::encoding::{Found, SAMPLE};
+use crate::encoding::{Found, SAMPLE_BYTES};
 use crate::formats::Hint;
 
 /// The five kinds, the strictest last.
@@ -138,20 +139,37 @@ fn unpacked_extension(mime: &str, name: &str) -> Option<String> {
 /// Those of reading.
 pub fn classify(input: &mut dyn Input, name: &str) -> io::Result<Class> {
     let extension = file_extension(name);
-    let sample = zip::read_sample(input, SAMPLE)?;
-    let class = match magic::find_signature(&sample) {
-        Some(magic::Magic::Is(kind, mime)) => Class::new(
-            kind,
-            mime,
-            unpacked_extension(mime, name).unwrap_or(extension),
+    let sample = zip::read_sample(input, SAMPLE_BYTES)?;
+    let class = match find_signature(&sample) {
+        // Also where a text may begin so: of two kinds the stricter one wins (read-attachment 5).
+        Some(Signature::Format(format)) => Class::new(
+            kind_of_content(format.kind),
+            format.media_type,
+            unpacked_extension(format.media_type, name).unwrap_or(extension),
         ),
-        Some(magic::Magic::Zip) => classify_container(input, &sample, extension)?,
-        Some(magic::Magic::Ole) => classify_compound(input, extension)?,
+        Some(Signature::Zip) => classify_container(input, &sample, extension)?,
+        Some(Signature::CompoundFile) => classify_compound(input, extension)?,
         None => classify_unsigned(&sample, extension),
     };
     // The caller and the converters read on from this handle and expect its start.
     input.rewind()?;
     Ok(class)
+}
+
+/// The kind by which the policy decides. Raw pictures of cameras are no pictures for it, because only the listed formats
+/// are (read-attachment 5.1).
+fn kind_of_content(content: ContentKind) -> Kind {
+    match content {
+        ContentKind::Image(ImageKind::Other)
+        | ContentKind::Video(_)
+        | ContentKind::Audio(_)
+        | ContentKind::Executable(_)
+        | ContentKind::Binary => Kind::Binary,
+        ContentKind::Image(_) => Kind::Image,
+        ContentKind::Document(_) => Kind::Document,
+        ContentKind::Archive(_) => Kind::Archive,
+        ContentKind::Text | ContentKind::Empty => Kind::Text,
+    }
 }
 
 fn classify_container(
@@ -191,9 +209,9 @@ fn classify_compound(input: &mut dyn Input, extension: String) -> io::Result<Cla
 }
 
 fn classify_unsigned(sample: &[u8], extension: String) -> Class {
-    let cut = sample.len() >= SAMPLE;
+    let cut = sample.len() >= SAMPLE_BYTES;
     let text = text::detect_text(sample, cut);
-    if magic::late_pdf(sample, text.is_some()) {
+    if late_pdf::is_late_pdf(sample, text.is_some()) {
         return Class::new(Kind::Document, mime::PDF, extension);
     }
     let Some(text) = text else {
@@ -227,9 +245,9 @@ pub fn is_blank(input: &mut dyn Input, class: &Class, limit: u64) -> io::Result<
     }
     // Characters of UTF-16 and UTF-32 have zero bytes, which say nothing about blankness.
     let wide = class.certain && class.encoding != Some(Found::Known(encoding_rs::UTF_8).name());
-    input.seek(io::SeekFrom::Start(SAMPLE as u64))?;
-    let mut rest = io::Read::take(&mut *input, limit.saturating_sub(SAMPLE as u64));
-    let mut buffer = vec![0; SAMPLE];
+    input.seek(io::SeekFrom::Start(SAMPLE_BYTES as u64))?;
+    let mut rest = io::Read::take(&mut *input, limit.saturating_sub(SAMPLE_BYTES as u64));
+    let mut buffer = vec![0; SAMPLE_BYTES];
     let blank = loop {
         match rest.read(&mut buffer) {
             Ok(0) => break true,

@@ -137,7 +137,7 @@ impl Markdown {
         &self.selection
     }
 
-    /// Announces a page, slide, sheet or chapter. Answers whether it is wanted; if not, the format passes over it.
+    /// Announces a page, slide, sheet or chapter. Returns whether it is wanted; if not, the format passes over it.
     pub fn part(&mut self, unit: Unit, number: u32, title: Option<&str>) -> Result<bool, Limit> {
         self.seen = self.seen.saturating_add(1);
         if !self.selection.wants(unit, number, title) {

@@ -12,9 +12,9 @@ use crate::coding::ContentCoding;
 use crate::record::{FetchEnd, FetchRecord, HopRecord, RequestedOrigin};
 
 /// Most addresses in an event, over all hops.
-const MOST_ANSWERS: usize = 256;
+const MAX_ANSWERS: usize = 256;
 /// Most bytes of an encoded event, well below what the stream takes.
-const MOST_BYTES: usize = 60 * 1024;
+const MAX_BYTES: usize = 60 * 1024;
 
 /// The event of a fetch that ended, or was cancelled, at `now_ms`.
 pub(super) fn audit_event(
@@ -122,17 +122,17 @@ fn target_fields(
     }
 }
 
-/// The addresses of every hop that are reported: at most [`MOST_ANSWERS`] in all, blocked ones first if there are more.
+/// The addresses of every hop that are reported: at most [`MAX_ANSWERS`] in all, blocked ones first if there are more.
 fn reported_addresses(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
     let all: usize = hops.iter().map(|hop| hop.answers.len()).sum();
-    if all <= MOST_ANSWERS {
+    if all <= MAX_ANSWERS {
         return hops
             .iter()
             .map(|hop| hop.answers.iter().collect())
             .collect();
     }
     let mut reported: Vec<Vec<&ClassifiedAddress>> = vec![Vec::new(); hops.len()];
-    let mut remaining = MOST_ANSWERS;
+    let mut remaining = MAX_ANSWERS;
     // Refused addresses are what an investigation looks for.
     for is_blocked in [true, false] {
         for (hop, reported) in hops.iter().zip(&mut reported) {
@@ -152,7 +152,7 @@ fn reported_addresses(hops: &[HopRecord]) -> Vec<Vec<&ClassifiedAddress>> {
 /// Shortens what a hostile server or a long configuration can make long, so that the stream always takes the event.
 fn fit_event_size(event: &mut v1::EgressAudit) {
     // Every turn shortens a list, so the loop ends.
-    while encoded_bytes(event) > MOST_BYTES {
+    while encoded_bytes(event) > MAX_BYTES {
         let longest = event
             .hops
             .iter_mut()
@@ -285,12 +285,12 @@ mod tests {
         let ranges = vec!["fd12:3456::/32".to_owned(); 5000];
         let event = audit_event(&meta(), &record, 0, &[0; 32], &ranges);
         assert!(
-            encoded_bytes(&event) <= MOST_BYTES,
+            encoded_bytes(&event) <= MAX_BYTES,
             "{}",
             encoded_bytes(&event)
         );
         let reported: usize = event.hops.iter().map(|hop| hop.answers.len()).sum();
-        assert_eq!(reported, MOST_ANSWERS);
+        assert_eq!(reported, MAX_ANSWERS);
         for hop in &event.hops {
             assert_eq!(hop.answers[0].class, "loopback");
         }

@@ -50,7 +50,7 @@ fn decode(
 #[test]
 fn b_5_the_number_of_members_is_bounded() {
     let member = gzip(b"");
-    let limit = MOST_MEMBERS as usize;
+    let limit = MAX_MEMBERS as usize;
     assert_eq!(
         decode(ContentCoding::Gzip, &member.repeat(limit), 1 << 16, 4096),
         Ok(Vec::new())

@@ -20,9 +20,9 @@ use crate::resolve::parse_servers;
 /// Longest total time that an operator may configure (egress-security 14).
 const TOTAL_CEILING: Period = Period::secs(300);
 /// Longest time for connecting that an operator may configure (egress-security 20).
-const LONGEST_CONNECT: Period = Period::secs(30);
+const MAX_CONNECT: Period = Period::secs(30);
 /// Longest `User-Agent` in bytes (egress-security 20).
-const LONGEST_USER_AGENT: usize = 128;
+const MAX_USER_AGENT_BYTES: usize = 128;
 
 /// A checked configuration in the types that the fetcher uses.
 #[derive(Clone, Debug)]
@@ -214,7 +214,7 @@ impl Config {
         }
         FetchLimits {
             dns: checks.period("dns_timeout", self.dns_timeout, TOTAL_CEILING),
-            connect: checks.period("connect_timeout", self.connect_timeout, LONGEST_CONNECT),
+            connect: checks.period("connect_timeout", self.connect_timeout, MAX_CONNECT),
             tls: checks.period("tls_timeout", self.tls_timeout, TOTAL_CEILING),
             head: checks.period("head_timeout", self.head_timeout, TOTAL_CEILING),
             total: checks.period("total_timeout", self.total_timeout, TOTAL_CEILING),
@@ -235,7 +235,7 @@ impl Config {
         match HeaderValue::from_str(agent) {
             // `HeaderValue` alone would accept a tab, and blanks at the ends, which recipients strip (RFC 9110,
             // section 5.5).
-            Ok(value) if printable && trimmed && agent.len() <= LONGEST_USER_AGENT => value,
+            Ok(value) if printable && trimmed && agent.len() <= MAX_USER_AGENT_BYTES => value,
             _ => {
                 checks.0.push(ConfigProblem::new(
                     "user_agent",

@@ -355,7 +355,7 @@ fn i_9_no_setting_opens_loopback_link_local_metadata_or_shared_space() {
         );
         refuses("NAT64_PREFIXES", &[network]);
     }
-    // Everything that can be switched on at once still leaves them closed.
+    // All settings together still leave them closed.
     let open = Config {
         enabled: true,
         allowed_ports: "any".to_owned(),

@@ -1,4 +1,4 @@
-//! Kernel sockets on loopback. The judge lets nobody pin a loopback address, so the socket is tried below it; racing is
+//! Kernel sockets on loopback. The judge pins no loopback address, so the socket is tried below it; racing is
 //! tested over the in-memory network.
 
 use std::net::Ipv4Addr;

@@ -225,11 +225,11 @@ mod tests {
         )
     }
 
-    const LIMITS: ByteLimits = ByteLimits { up: 4, down: 6 };
+    const TEST_LIMITS: ByteLimits = ByteLimits { up: 4, down: 6 };
 
     #[tokio::test]
     async fn b_2_exactly_the_limit_passes_in_both_directions() {
-        let (mut target, mut far, counts) = target(LIMITS);
+        let (mut target, mut far, counts) = target(TEST_LIMITS);
         target.write_all(b"1234").await.unwrap();
         far.write_all(b"123456").await.unwrap();
         drop(far);
@@ -241,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn b_2_one_byte_more_is_an_error_and_does_not_pass() {
-        let (mut up, mut far, counts) = target(LIMITS);
+        let (mut up, mut far, counts) = target(TEST_LIMITS);
         let error = up.write_all(b"12345").await.unwrap_err();
         assert_eq!(LimitReached::of(&error), Some(LimitReached::Up));
         assert_eq!(
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(all, b"1234");
 
         for pieces in [&[&b"1234567"[..]][..], &[&b"123456"[..], b"7"]] {
-            let (mut down, mut far, counts) = target(LIMITS);
+            let (mut down, mut far, counts) = target(TEST_LIMITS);
             let mut passed = Vec::new();
             let mut failed = false;
             for piece in pieces {
@@ -276,7 +276,7 @@ mod tests {
     async fn a_connection_is_idle_after_the_last_byte_and_sooner_when_half_closed() {
         let limit = Duration::from_mins(5);
         let started = Instant::now();
-        let (mut target, _far, counts) = target(LIMITS);
+        let (mut target, _far, counts) = target(TEST_LIMITS);
         let idle = counts.idle(limit);
         tokio::join!(idle, async {
             // paused clock: a byte after some time

@@ -19,8 +19,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::token::{ProxyIdentity, TokenKeys};
 use crate::service::PROXY_ADDRESS_NAME;
+use crate::tests::fake_network::*;
 use crate::tests::test_service::{TestService, start_service};
-use crate::tests::world::*;
 
 /// The key of all tokens here.
 const TOKEN_KEY: &str = "the key of these tests, 32 bytes or more";
@@ -28,7 +28,7 @@ const NAME: &str = "files.example.org";
 
 /// A service with a proxy, over a network of the test.
 struct ProxyFixture {
-    world: FakeNetwork,
+    fake_network: FakeNetwork,
     service: TestService,
     address: SocketAddr,
 }
@@ -36,7 +36,7 @@ struct ProxyFixture {
 impl ProxyFixture {
     /// `files.example.org` answers `hello` on port 80; `set` are fields of the proxy, or of the service with a slash.
     async fn start(set: &[(&str, &str)]) -> Self {
-        let world = FetcherFixture::default().world;
+        let fake_network = FetcherFixture::default().fake_network;
         let mut fields = vec![
             ("egress-fetcher.proxy.listen".to_owned(), "127.0.0.1:0"),
             ("egress-fetcher.proxy.token_key".to_owned(), TOKEN_KEY),
@@ -51,11 +51,11 @@ impl ProxyFixture {
             .iter()
             .map(|(field, value)| (field.as_str(), *value))
             .collect();
-        let service = start_service(&world, &fields).await;
+        let service = start_service(&fake_network, &fields).await;
         let doors = &service.running.context().doors;
         let address = doors.find(PROXY_ADDRESS_NAME).unwrap();
         Self {
-            world,
+            fake_network,
             service,
             address,
         }
@@ -114,7 +114,8 @@ impl ProxyFixture {
     /// The test is the server at `address`.
     fn be_server(&self, address: &str, port: u16) -> UnboundedReceiver<DuplexStream> {
         let (ends, received) = tokio::sync::mpsc::unbounded_channel();
-        self.world.peer(address, port, FakePeer::Handed(ends));
+        self.fake_network
+            .peer(address, port, FakePeer::Handed(ends));
         received
     }
 

@@ -1,4 +1,5 @@
-//! A tunnel: granted, judged by its first bytes, recorded, then relayed. Nothing reaches the target before the record.
+//! Tunnels: each is granted, checked by its first bytes, recorded and then relayed. No byte reaches the target before the
+//! record.
 
 use dray_guard::CanonicalUrl;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dray_guard::judge::MOST_CNAMES;
+use dray_guard::judge::MAX_CNAMES;
 use dray_guard::{CanonicalName, DnsAnswer, Judge};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -170,7 +170,7 @@ impl FamilyResult {
             let refused = judge.check_cname(&text).is_err();
             // A refused target is kept: the judge refuses the whole answer by it, and the audit event shows it.
             self.cnames.push(text);
-            if refused || self.cnames.len() > MOST_CNAMES {
+            if refused || self.cnames.len() > MAX_CNAMES {
                 self.stopped = true;
                 return false;
             }
@@ -259,8 +259,8 @@ fn combine_families(
         }
     }
     // D-8 counts the chain of one family, and every alias was checked when it was followed.
-    if longest <= MOST_CNAMES {
-        answer.cnames.truncate(MOST_CNAMES);
+    if longest <= MAX_CNAMES {
+        answer.cnames.truncate(MAX_CNAMES);
     }
     // The judge refuses a bad alias regardless of its target, so it must see it.
     if !answer.addresses.is_empty() || stopped {

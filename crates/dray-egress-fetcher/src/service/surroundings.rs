@@ -198,7 +198,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn section_8_4_surroundings_are_read_again_every_minute() {
-        let fixture = crate::tests::world::FetcherFixture::default();
+        let fixture = crate::tests::fake_network::FetcherFixture::default();
         let fetcher = Arc::new(fixture.fetcher());
         let servers = vec!["9.9.9.9".parse().unwrap()];
         let surroundings =

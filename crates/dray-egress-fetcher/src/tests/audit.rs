@@ -3,17 +3,17 @@
 use dray_testkit::http::ResponseScript;
 use dray_types::Sha256Digest;
 
+use super::fake_network::*;
 use super::test_service::*;
-use super::world::*;
 
 #[tokio::test]
 async fn section_18_every_fetch_has_one_complete_audit_event() {
-    let world = hello();
-    world.serve_with(PUBLIC_ADDRESS, |received| match received.target() {
+    let fake_network = hello();
+    fake_network.serve_with(PUBLIC_ADDRESS, |received| match received.target() {
         "/start?token=secret" => ResponseScript::redirect(302, "/end?signature=hidden"),
         _ => ResponseScript::with_fields(&[("Content-Type", "text/plain")], "hello"),
     });
-    let mut service = start_service(&world, &[]).await;
+    let mut service = start_service(&fake_network, &[]).await;
     service
         .call(&fetch_request(
             "http://files.example.org/start?token=secret#part",
@@ -56,9 +56,9 @@ async fn section_18_every_fetch_has_one_complete_audit_event() {
 
 #[tokio::test]
 async fn section_18_refusals_are_audited_with_what_was_judged() {
-    let world = hello();
-    world.name("inside.example.org", &["10.0.0.1", PUBLIC_ADDRESS]);
-    let mut service = start_service(&world, &[]).await;
+    let fake_network = hello();
+    fake_network.name("inside.example.org", &["10.0.0.1", PUBLIC_ADDRESS]);
+    let mut service = start_service(&fake_network, &[]).await;
     service
         .call(&fetch_request("http://inside.example.org/"))
         .await
@@ -98,10 +98,11 @@ async fn section_18_refusals_are_audited_with_what_was_judged() {
 
 #[tokio::test]
 async fn section_18_opened_ranges_are_visible_in_every_event() {
-    let world = hello();
-    world.name("inside.example.org", &["10.1.2.3"]);
-    world.serve("10.1.2.3", ResponseScript::ok("inside"));
-    let mut service = start_service(&world, &[("private_cidrs", r#"["10.1.0.0/16"]"#)]).await;
+    let fake_network = hello();
+    fake_network.name("inside.example.org", &["10.1.2.3"]);
+    fake_network.serve("10.1.2.3", ResponseScript::ok("inside"));
+    let mut service =
+        start_service(&fake_network, &[("private_cidrs", r#"["10.1.0.0/16"]"#)]).await;
     service
         .call(&fetch_request("http://inside.example.org/"))
         .await
@@ -156,9 +157,9 @@ async fn section_19_counters_start_at_zero() {
 
 #[tokio::test]
 async fn section_19_metrics_have_verdicts_classes_and_bytes_and_no_host() {
-    let world = hello();
-    world.name("inside.example.org", &["10.0.0.1"]);
-    let service = start_service(&world, &[]).await;
+    let fake_network = hello();
+    fake_network.name("inside.example.org", &["10.0.0.1"]);
+    let service = start_service(&fake_network, &[]).await;
     for host in ["files", "inside", "nowhere"] {
         let url = format!("http://{host}.example.org/");
         assert_eq!(
@@ -213,13 +214,13 @@ async fn section_19_metrics_have_verdicts_classes_and_bytes_and_no_host() {
 
 #[tokio::test]
 async fn section_19_an_impostor_raises_the_alarm() {
-    let world = hello();
-    world.peer(
+    let fake_network = hello();
+    fake_network.peer(
         PUBLIC_ADDRESS,
         80,
         FakePeer::Impostor("93.184.215.15:80".parse().unwrap()),
     );
-    let service = start_service(&world, &[]).await;
+    let service = start_service(&fake_network, &[]).await;
     let fault = service
         .call(&fetch_request("http://files.example.org/"))
         .await

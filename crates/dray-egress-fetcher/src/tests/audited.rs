@@ -13,8 +13,8 @@ use dray_types::{Fault, Sha256Digest};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::fake_network::*;
 use super::test_service::*;
-use super::world::*;
 use crate::config::Config;
 use crate::service::EgressFetcher;
 
@@ -27,7 +27,7 @@ struct CustomHost {
 }
 
 async fn start_customised(
-    world: &FakeNetwork,
+    fake_network: &FakeNetwork,
     set: &[(&str, &str)],
     change: fn(ServiceContext) -> ServiceContext,
 ) -> CustomHost {
@@ -36,7 +36,7 @@ async fn start_customised(
     for (key, value) in set {
         settings = settings.set(format!("egress-fetcher.{key}"), *value);
     }
-    let network = world.network();
+    let network = fake_network.network();
     let running = Host::new(settings)
         .with_start::<EgressFetcher, _, _>(move |config, cx| {
             EgressFetcher::start_with(config, change(cx), network)
@@ -106,10 +106,10 @@ async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
 
 #[tokio::test]
 async fn section_19_an_open_breaker_is_in_the_metrics() {
-    let world = hello();
-    world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    let fake_network = hello();
+    fake_network.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let folder = tempfile::tempdir().unwrap();
-    let network = world.network();
+    let network = fake_network.network();
     let (tell, handed_over) = std::sync::mpsc::channel();
     let running = Host::new(Settings::embedded(folder.path()))
         .with_start::<EgressFetcher, _, _>(move |config, cx| async move {
@@ -134,19 +134,19 @@ async fn section_19_an_open_breaker_is_in_the_metrics() {
 
 #[tokio::test]
 async fn s_4_what_the_process_itself_talks_to_cannot_be_fetched() {
-    let world = hello();
-    let service = start_customised(&world, &[], |cx| ServiceContext {
+    let fake_network = hello();
+    let service = start_customised(&fake_network, &[], |cx| ServiceContext {
         peers: vec![format!("nats://{PUBLIC_ADDRESS}:4222")],
         ..cx
     })
     .await;
     let fault = service.call(FILE_URL).await.unwrap_err();
     assert_eq!(fault.detail, "ssrf_blocked");
-    assert_eq!(world.dialled(), Vec::<String>::new());
+    assert_eq!(fake_network.dialled(), Vec::<String>::new());
 }
 
 /// A gzip body over TLS, late in every phase that can be late.
-fn late(authority: &Authority, world: &FakeNetwork) {
+fn late(authority: &Authority, fake_network: &FakeNetwork) {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(b"hello").unwrap();
     let body = encoder.finish().unwrap();
@@ -162,18 +162,18 @@ fn late(authority: &Authority, world: &FakeNetwork) {
         ResponseStep::send(body),
     ]);
     let acceptor = authority.acceptor("files.example.org").unwrap();
-    world.peer(
+    fake_network.peer(
         PUBLIC_ADDRESS,
         443,
         FakePeer::Tls(acceptor, ScriptedResponder::always(script)),
     );
-    world.slow("files.example.org", Duration::from_millis(20));
+    fake_network.slow("files.example.org", Duration::from_millis(20));
     let dns_answer = answer(
         "files.example.org",
         &["cdn.example.net."],
         &[PUBLIC_ADDRESS],
     );
-    world.set_dns_answers("files.example.org", vec![Ok(dns_answer)]);
+    fake_network.set_dns_answers("files.example.org", vec![Ok(dns_answer)]);
 }
 
 #[tokio::test]
@@ -181,10 +181,10 @@ async fn section_18_the_event_has_caller_times_coding_and_tls() {
     let authority = Authority::new().unwrap();
     let mut bundle = tempfile::NamedTempFile::new().unwrap();
     bundle.write_all(authority.pem().as_bytes()).unwrap();
-    let world = hello();
-    late(&authority, &world);
+    let fake_network = hello();
+    late(&authority, &fake_network);
     let path = bundle.path().to_str().unwrap();
-    let mut service = start_service(&world, &[("ca_bundle", path)]).await;
+    let mut service = start_service(&fake_network, &[("ca_bundle", path)]).await;
     let before = service.running.context().clock.now_ms();
     service
         .call(&fetch_request("https://files.example.org/a"))
@@ -229,12 +229,12 @@ async fn section_18_the_event_has_caller_times_coding_and_tls() {
 
 #[tokio::test]
 async fn section_18_an_invalid_redirect_target_is_recorded() {
-    let world = hello();
-    world.serve(
+    let fake_network = hello();
+    fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript::redirect(302, "http://2130706433/?key=hunter2"),
     );
-    let mut service = start_service(&world, &[]).await;
+    let mut service = start_service(&fake_network, &[]).await;
     for (url, first) in [
         (FILE_URL, "files.example.org"),
         ("http://2130706433/", "2130706433"),

@@ -7,12 +7,12 @@ use dray_types::Sha256Digest;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::world::*;
+use super::fake_network::*;
 
 async fn check(answer: impl AsRef<[u8]>, expected: &str) -> FetchResult {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::raw(answer.as_ref()));
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(
@@ -38,7 +38,9 @@ async fn i_7_chunk_framing_counts_against_the_byte_budget() {
         format!("{}1\r\nx\r\n", "0".repeat(1000)),
         "1\r\nx\r\n".to_owned(),
     ] {
-        fixture.world.serve(PUBLIC_ADDRESS, flood(head, chunk));
+        fixture
+            .fake_network
+            .serve(PUBLIC_ADDRESS, flood(head, chunk));
         let request = crate::fetch::FetchJob {
             size_limit: 200_000,
             ..request("http://files.example.org/")
@@ -61,7 +63,7 @@ async fn i_7_a_chunked_body_of_the_whole_limit_passes() {
         ResponseStep::Repeat(chunk.into(), 10 * 1024),
         ResponseStep::send("0\r\n\r\n"),
     ]);
-    fixture.world.serve(PUBLIC_ADDRESS, script);
+    fixture.fake_network.serve(PUBLIC_ADDRESS, script);
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!((outcome.code(), outcome.body.len()), ("ok", 10 << 20));
 }
@@ -81,7 +83,9 @@ async fn r_1_interim_responses_are_bounded() {
     }
     for endless in [one, large.as_str()] {
         let fixture = FetcherFixture::default();
-        fixture.world.serve(PUBLIC_ADDRESS, flood("", endless));
+        fixture
+            .fake_network
+            .serve(PUBLIC_ADDRESS, flood("", endless));
         let outcome = fixture.fetch("http://files.example.org/").await;
         assert_eq!(outcome.end(), ("malformed_response", "head"));
     }
@@ -96,7 +100,7 @@ async fn b_7_the_result_has_size_digest_types_and_final_url() {
     let fixture = FetcherFixture::default();
     let body = wire.clone();
     fixture
-        .world
+        .fake_network
         .serve_with(PUBLIC_ADDRESS, move |received| match received.target() {
             "/" => ResponseScript::redirect(302, "/picture?signature=x"),
             _ => ResponseScript::with_fields(
@@ -228,7 +232,7 @@ async fn section_17_every_failure_of_a_response_has_its_code() {
 async fn i_6_only_five_fields_are_sent() {
     let fixture = FetcherFixture::default();
     let server = fixture
-        .world
+        .fake_network
         .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("x"));
     fixture.fetch("http://files.example.org/").await;
     let names: Vec<_> = server.seen()[0]

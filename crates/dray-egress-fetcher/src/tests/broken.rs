@@ -11,8 +11,8 @@ use dray_store::embedded::EmbeddedS3;
 use dray_testkit::http::{ResponseScript, ResponseStep};
 use dray_types::{Clock, Fault};
 
+use super::fake_network::*;
 use super::test_service::*;
-use super::world::*;
 use crate::config::Config;
 use crate::service::EgressFetcher;
 
@@ -24,7 +24,7 @@ struct BareService {
     folder: tempfile::TempDir,
 }
 
-async fn bare(world: &FakeNetwork, audit_required: bool) -> BareService {
+async fn bare(fake_network: &FakeNetwork, audit_required: bool) -> BareService {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::system();
     let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
@@ -37,7 +37,7 @@ async fn bare(world: &FakeNetwork, audit_required: bool) -> BareService {
         audit_required,
         ..Config::default()
     };
-    let service = EgressFetcher::start_with(config, cx.clone(), world.network())
+    let service = EgressFetcher::start_with(config, cx.clone(), fake_network.network())
         .await
         .unwrap();
     BareService {
@@ -104,17 +104,17 @@ async fn section_18_without_the_stream_the_reply_still_goes_out_unless_audit_is_
 
 #[tokio::test]
 async fn b_2_the_partial_object_of_a_broken_transfer_is_removed() {
-    let world = hello();
+    let fake_network = hello();
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 20 << 20);
     let part = bytes::Bytes::from(vec![b'x'; 64 * 1024]);
-    world.serve(
+    fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript(vec![
             ResponseStep::send(head),
             ResponseStep::Repeat(part, 200),
         ]),
     );
-    let bare = bare(&world, false).await;
+    let bare = bare(&fake_network, false).await;
     let mut request = fetch_request("http://files.example.org/");
     request.size_limit_bytes = 50 << 20;
     let fault = bare.fetch(request).await.unwrap_err();
@@ -124,9 +124,9 @@ async fn b_2_the_partial_object_of_a_broken_transfer_is_removed() {
 
 #[tokio::test]
 async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
-    let world = hello();
+    let fake_network = hello();
     let part = bytes::Bytes::from(vec![b'x'; 64 * 1024]);
-    world.serve(
+    fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript(vec![
             ResponseStep::send("HTTP/1.1 200 OK\r\n\r\n"),
@@ -134,7 +134,7 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
             ResponseStep::Hold,
         ]),
     );
-    let bare = bare(&world, false).await;
+    let bare = bare(&fake_network, false).await;
     let topology = Topology::default();
     bare.cx.bus.apply_topology(&topology).await.unwrap();
     let filter = EventFilter::new("dray.audit.egress.v1.fetched.*").from_start();
@@ -163,13 +163,13 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
 
 #[tokio::test]
 async fn a_store_that_is_down_fails_the_fetch_and_not_the_service() {
-    let world = hello();
+    let fake_network = hello();
     let BareService {
         service,
         cx,
         s3,
         folder: _folder,
-    } = bare(&world, false).await;
+    } = bare(&fake_network, false).await;
     s3.stop().await;
     let mut request = fetch_request("http://files.example.org/");
     request.set_sink(v1::Sink::ClaimOnly);

@@ -8,7 +8,7 @@ use dray_testkit::tls::{Authority, Offer};
 use rustls::version::{TLS12, TLS13};
 use tokio::time::Instant;
 
-use super::world::*;
+use super::fake_network::*;
 
 fn hello() -> ScriptedResponder {
     ScriptedResponder::always(ResponseScript::ok("hello"))
@@ -22,7 +22,7 @@ fn secured(name: &str, offer: Offer, script: ResponseScript) -> FetcherFixture {
         ..FetcherFixture::default()
     };
     let acceptor = authority.acceptor_with(name, offer).unwrap();
-    fixture.world.peer(
+    fixture.fake_network.peer(
         PUBLIC_ADDRESS,
         443,
         FakePeer::Tls(acceptor, ScriptedResponder::always(script)),
@@ -33,18 +33,22 @@ fn secured(name: &str, offer: Offer, script: ResponseScript) -> FetcherFixture {
 #[tokio::test(start_paused = true)]
 async fn t_1_the_next_address_is_tried_after_250_ms() {
     let fixture = FetcherFixture::default();
-    fixture.world.name(
+    fixture.fake_network.name(
         "files.example.org",
         &["93.184.215.1", "93.184.215.2", PUBLIC_ADDRESS],
     );
-    fixture.world.peer("93.184.215.1", 80, FakePeer::Hangs);
-    fixture.world.peer("93.184.215.2", 80, FakePeer::Hangs);
+    fixture
+        .fake_network
+        .peer("93.184.215.1", 80, FakePeer::Hangs);
+    fixture
+        .fake_network
+        .peer("93.184.215.2", 80, FakePeer::Hangs);
     let started = Instant::now();
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(outcome.code(), "ok");
     assert_eq!(started.elapsed(), Duration::from_millis(500));
     assert_eq!(
-        fixture.world.dialled(),
+        fixture.fake_network.dialled(),
         ["93.184.215.1:80", "93.184.215.2:80", "93.184.215.14:80"]
     );
 }
@@ -53,7 +57,7 @@ async fn t_1_the_next_address_is_tried_after_250_ms() {
 async fn t_1_a_refused_address_is_not_waited_for() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .name("files.example.org", &["93.184.215.1", PUBLIC_ADDRESS]);
     let started = Instant::now();
     assert_eq!(
@@ -67,14 +71,16 @@ async fn t_1_a_refused_address_is_not_waited_for() {
 async fn t_1_the_first_connection_wins_even_when_it_began_first() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .name("files.example.org", &[PUBLIC_ADDRESS, "93.184.215.1"]);
-    fixture.world.peer(
+    fixture.fake_network.peer(
         PUBLIC_ADDRESS,
         80,
         FakePeer::Late(Duration::from_millis(400), hello()),
     );
-    fixture.world.peer("93.184.215.1", 80, FakePeer::Hangs);
+    fixture
+        .fake_network
+        .peer("93.184.215.1", 80, FakePeer::Hangs);
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(outcome.code(), "ok");
     assert_eq!(
@@ -87,9 +93,9 @@ async fn t_1_the_first_connection_wins_even_when_it_began_first() {
 async fn t_1_one_budget_for_all_addresses() {
     let fixture = FetcherFixture::default();
     let addresses = ["93.184.215.1", "93.184.215.2", "93.184.215.3"];
-    fixture.world.name("files.example.org", &addresses);
+    fixture.fake_network.name("files.example.org", &addresses);
     for address in addresses {
-        fixture.world.peer(address, 80, FakePeer::Hangs);
+        fixture.fake_network.peer(address, 80, FakePeer::Hangs);
     }
     let started = Instant::now();
     let outcome = fixture.fetch("http://files.example.org/").await;
@@ -101,7 +107,7 @@ async fn t_1_one_budget_for_all_addresses() {
 async fn t_2_another_peer_than_the_pinned_one_gets_no_byte() {
     let fixture = FetcherFixture::default();
     for other in ["127.0.0.1:80", "93.184.215.15:80", "93.184.215.14:81"] {
-        fixture.world.peer(
+        fixture.fake_network.peer(
             PUBLIC_ADDRESS,
             80,
             FakePeer::Impostor(other.parse().unwrap()),
@@ -118,7 +124,7 @@ async fn t_2_an_address_that_was_blocked_meanwhile_gets_no_byte() {
     let fixture = FetcherFixture::default();
     let server = hello();
     let late = FakePeer::Late(Duration::from_secs(1), server.clone());
-    fixture.world.peer(PUBLIC_ADDRESS, 80, late);
+    fixture.fake_network.peer(PUBLIC_ADDRESS, 80, late);
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
     let (outcome, ()) = tokio::join!(run(&fetcher, &request), async {
@@ -136,7 +142,7 @@ async fn t_2_a_connection_to_this_machine_gets_no_byte() {
     let fixture = FetcherFixture::default();
     let server = hello();
     fixture
-        .world
+        .fake_network
         .peer(PUBLIC_ADDRESS, 80, FakePeer::Itself(server.clone()));
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(outcome.end(), ("ssrf_blocked", "connect"));
@@ -155,7 +161,7 @@ async fn i_1_an_address_that_was_added_after_the_start_is_not_dialled() {
     assert_eq!(run(&fetcher, &request).await.code(), "ok");
     own.lock().unwrap().push(PUBLIC_ADDRESS.parse().unwrap());
     assert_eq!(run(&fetcher, &request).await.end(), ("ssrf_blocked", "dns"));
-    assert_eq!(fixture.world.dialled().len(), 1);
+    assert_eq!(fixture.fake_network.dialled().len(), 1);
     own.lock().unwrap().clear();
     assert_eq!(run(&fetcher, &request).await.code(), "ok");
 }
@@ -168,21 +174,22 @@ async fn i_4_interfaces_that_cannot_be_read_refuse_the_fetch() {
         .with_interfaces(|| Err(std::io::Error::other("no /proc")));
     let outcome = run(&fetcher, &request("http://files.example.org/")).await;
     assert_eq!(outcome.code(), "internal");
-    assert_eq!(fixture.world.dialled().len(), 0);
+    assert_eq!(fixture.fake_network.dialled().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn t_4_every_hop_has_a_connection_of_its_own() {
     let fixture = FetcherFixture::default();
-    let server = fixture
-        .world
-        .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
-            "/" => ResponseScript::redirect(302, "/next"),
-            _ => ResponseScript::with_fields(
-                &[("Alt-Svc", "h3=\":443\""), ("Connection", "keep-alive")],
-                "end",
-            ),
-        });
+    let server =
+        fixture
+            .fake_network
+            .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
+                "/" => ResponseScript::redirect(302, "/next"),
+                _ => ResponseScript::with_fields(
+                    &[("Alt-Svc", "h3=\":443\""), ("Connection", "keep-alive")],
+                    "end",
+                ),
+            });
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
         "ok"
@@ -191,7 +198,7 @@ async fn t_4_every_hop_has_a_connection_of_its_own() {
         fixture.fetch("http://files.example.org/").await.code(),
         "ok"
     );
-    assert_eq!(fixture.world.dialled().len(), 4);
+    assert_eq!(fixture.fake_network.dialled().len(), 4);
     assert!(
         server
             .seen()
@@ -285,7 +292,7 @@ async fn t_5_the_root_dot_is_neither_sent_nor_verified() {
 async fn t_5_a_server_that_speaks_no_tls_is_a_tls_error_or_a_closed_connection() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .peer(PUBLIC_ADDRESS, 443, FakePeer::Plain(hello()));
     let outcome = fixture.fetch("https://files.example.org/").await;
     assert!(
@@ -318,7 +325,9 @@ async fn b_3_a_close_delimited_body_over_tls_needs_close_notify() {
 #[tokio::test(start_paused = true)]
 async fn q_1_the_host_field_has_the_port_only_when_it_is_not_the_default() {
     let fixture = FetcherFixture::default();
-    fixture.world.serve(PUBLIC_V6, ResponseScript::ok("six"));
+    fixture
+        .fake_network
+        .serve(PUBLIC_V6, ResponseScript::ok("six"));
     let rows = [
         (
             "http://files.example.org/",
@@ -354,7 +363,7 @@ async fn q_1_the_host_field_has_the_port_only_when_it_is_not_the_default() {
     for (url, address, port, expected) in rows {
         let server = hello();
         fixture
-            .world
+            .fake_network
             .peer(address, port, FakePeer::Plain(server.clone()));
         assert_eq!(fixture.fetch(url).await.code(), "ok", "{url}");
         assert_eq!(server.seen()[0].field("host"), Some(expected), "{url}");
@@ -365,7 +374,7 @@ async fn q_1_the_host_field_has_the_port_only_when_it_is_not_the_default() {
 async fn q_3_the_request_comes_from_the_canonical_url_only() {
     let fixture = FetcherFixture::default();
     let server = fixture
-        .world
+        .fake_network
         .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("x"));
     fixture
         .fetch("http://files.example.org/a/../b%20c/\u{e9}?q=http://127.0.0.1/%0d%0aX:y#frag")
@@ -380,7 +389,9 @@ async fn q_3_the_request_comes_from_the_canonical_url_only() {
 #[tokio::test(start_paused = true)]
 async fn a_bug_in_a_fetch_does_not_end_the_process() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(outcome.code(), "internal");
     assert!(outcome.result.unwrap_err().fault.is_retryable());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use tokio::time::Instant;
 
-use super::world::*;
+use super::fake_network::*;
 use crate::fetch::FetchJob;
 use crate::record::FetchRecord;
 use crate::sink::HashingSink;
@@ -21,7 +21,7 @@ async fn check(fixture: &FetcherFixture, expected: (&str, &str), seconds: u64) {
 async fn section_14_dns_has_three_seconds() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .slow("files.example.org", Duration::from_mins(1));
     check(&fixture, ("timeout", "dns"), 3).await;
 }
@@ -29,14 +29,18 @@ async fn section_14_dns_has_three_seconds() {
 #[tokio::test(start_paused = true)]
 async fn section_14_connecting_has_five_seconds() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Hangs);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Hangs);
     check(&fixture, ("timeout", "connect"), 5).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn section_14_tls_has_five_seconds() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
     let started = Instant::now();
     let outcome = fixture.fetch("https://files.example.org/").await;
     assert_eq!(outcome.end(), ("timeout", "tls"));
@@ -46,28 +50,30 @@ async fn section_14_tls_has_five_seconds() {
 #[tokio::test(start_paused = true)]
 async fn section_14_the_head_has_ten_seconds_however_it_drips() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     check(&fixture, ("timeout", "head"), 10).await;
     let drip = (0..100).fold(ResponseScript::raw("HTTP/1.1 200 OK\r\n"), |script, _| {
         script
             .then(ResponseStep::Pause(Duration::from_secs(1)))
             .then(ResponseStep::send("X: y\r\n"))
     });
-    fixture.world.serve(PUBLIC_ADDRESS, drip);
+    fixture.fake_network.serve(PUBLIC_ADDRESS, drip);
     check(&fixture, ("timeout", "head"), 10).await;
     let flood = (0..16).fold(ResponseScript::default(), |script, _| {
         script
             .then(ResponseStep::send("HTTP/1.1 100 Continue\r\n\r\n"))
             .then(ResponseStep::Pause(Duration::from_millis(700)))
     });
-    fixture.world.serve(PUBLIC_ADDRESS, flood);
+    fixture.fake_network.serve(PUBLIC_ADDRESS, flood);
     check(&fixture, ("timeout", "head"), 10).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn section_14_the_body_may_be_silent_for_fifteen_seconds() {
     let fixture = FetcherFixture::default();
-    fixture.world.serve(
+    fixture.fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
             .then(ResponseStep::Hold),
@@ -87,7 +93,7 @@ async fn i_5_the_total_timeout_is_a_cap_that_tool_and_deadline_only_shorten() {
                 .then(ResponseStep::Pause(Duration::from_secs(1)))
         },
     );
-    fixture.world.serve(PUBLIC_ADDRESS, endless);
+    fixture.fake_network.serve(PUBLIC_ADDRESS, endless);
     let seconds = Duration::from_secs;
     for (tool, remaining, expected) in [
         (None, seconds(600), 60),
@@ -122,8 +128,8 @@ async fn section_14_a_passed_deadline_is_answered_without_network_activity() {
     assert_eq!(outcome.code(), "deadline_expired");
     assert_eq!(
         (
-            fixture.world.queried_names().len(),
-            fixture.world.dialled().len()
+            fixture.fake_network.queried_names().len(),
+            fixture.fake_network.dialled().len()
         ),
         (0, 0)
     );
@@ -132,7 +138,7 @@ async fn section_14_a_passed_deadline_is_answered_without_network_activity() {
 #[tokio::test(start_paused = true)]
 async fn section_14_cancellation_drops_the_connection() {
     let fixture = FetcherFixture::default();
-    fixture.world.serve(
+    fixture.fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript::raw("HTTP/1.1 200 OK\r\n\r\nabc").then(ResponseStep::Hold),
     );
@@ -150,7 +156,7 @@ async fn section_14_cancellation_drops_the_connection() {
     assert!(record.end.is_none());
     // Every place is free again.
     for _ in 0..4 {
-        fixture.world.peer(
+        fixture.fake_network.peer(
             PUBLIC_ADDRESS,
             80,
             FakePeer::Plain(ScriptedResponder::always(ResponseScript::ok("x"))),

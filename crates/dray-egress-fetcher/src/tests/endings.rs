@@ -1,4 +1,4 @@
-//! How fetches end: what the breaker, the sink and the record are told of it.
+//! How fetches end: what the breaker, the sink and the record get.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::world::*;
+use super::fake_network::*;
 use crate::error::FetchPhase;
 use crate::fetch::FetchJob;
 use crate::hop::{HopRequest, send_request};
@@ -28,7 +28,7 @@ const FILE_URL: &str = "http://files.example.org/";
 #[tokio::test(start_paused = true)]
 async fn section_15_bodies_that_never_come_open_the_breaker() {
     let fixture = FetcherFixture::default();
-    fixture.world.serve(
+    fixture.fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
             .then(ResponseStep::Hold),
@@ -59,9 +59,11 @@ async fn section_15_finished_bodies_refused_heads_and_redirects_are_successes() 
     ] {
         for dead in [true, true, true, true, false] {
             if dead {
-                fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+                fixture
+                    .fake_network
+                    .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
             } else {
-                fixture.world.serve(PUBLIC_ADDRESS, answer.clone());
+                fixture.fake_network.serve(PUBLIC_ADDRESS, answer.clone());
             }
             let outcome = run(&fetcher, &request(FILE_URL)).await;
             assert_ne!(outcome.code(), "overloaded");
@@ -89,7 +91,9 @@ impl ByteSink for StuckSink {
 #[tokio::test(start_paused = true)]
 async fn section_14_removing_a_part_does_not_outlast_the_fetch() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let fetcher = fixture.fetcher();
     let hurried = FetchJob {
         tool_timeout: Some(Duration::from_secs(2)),
@@ -102,7 +106,9 @@ async fn section_14_removing_a_part_does_not_outlast_the_fetch() {
     assert_eq!(denied.unwrap_err().code, Code::Timeout);
     assert_eq!(started.elapsed(), Duration::from_secs(2));
     // With time left, removing has five seconds, after two retries.
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let started = Instant::now();
     let denied = fetcher
         .fetch(&request(FILE_URL), &mut sink, &mut record)
@@ -129,7 +135,7 @@ async fn section_18_the_origin_of_an_invalid_url_is_recorded() {
         assert_eq!(outcome.record.hops[0].tried, Some(first));
         assert!(!format!("{:?}", outcome.record).contains("hunter2"), "S-5");
         fixture
-            .world
+            .fake_network
             .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, url));
         let outcome = fixture.fetch(FILE_URL).await;
         assert!(outcome.record.tried.is_none());
@@ -143,9 +149,11 @@ async fn section_18_the_origin_of_an_invalid_url_is_recorded() {
 async fn section_18_a_dropped_fetch_is_recorded_with_phase_and_times() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .slow("files.example.org", Duration::from_secs(2));
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let fetcher = fixture.fetcher();
     let request = request(FILE_URL);
     for (seconds, phase) in [(1, FetchPhase::Dns), (5, FetchPhase::Head)] {
@@ -168,7 +176,9 @@ async fn section_18_a_dropped_fetch_is_recorded_with_phase_and_times() {
 #[tokio::test(start_paused = true)]
 async fn section_18_a_failed_connection_records_the_dialled_addresses() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let outcome = fixture.fetch(FILE_URL).await;
     assert_eq!(outcome.code(), "connect_failed");
     let hop = &outcome.record.hops[0];
@@ -179,7 +189,7 @@ async fn section_18_a_failed_connection_records_the_dialled_addresses() {
     assert_eq!(hop.peer, None);
 }
 
-/// Answers one request with `head`; once that was `read`, breaks the TLS session with a record that nobody can decrypt.
+/// Answers one request with `head`; once that was `read`, breaks the TLS session with a record that cannot be decrypted.
 async fn garble(
     far: DuplexStream,
     acceptor: TlsAcceptor,
@@ -277,7 +287,7 @@ async fn b_1_bodies_come_in_chunks_of_at_most_64_kib() {
         ResponseScript::with_fields(gzip, &coded),
     ] {
         let fixture = FetcherFixture::default();
-        fixture.world.serve(PUBLIC_ADDRESS, script);
+        fixture.fake_network.serve(PUBLIC_ADDRESS, script);
         let mut sink = LargestChunkSink::default();
         let mut record = FetchRecord::default();
         let fetched = fixture.fetcher();
@@ -307,7 +317,7 @@ async fn i_7_b_2_only_what_was_stored_is_counted_as_stored() {
     };
     let coded = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
     fixture
-        .world
+        .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::raw(coded));
     let outcome = run(&fixture.fetcher(), &small).await;
     assert_eq!(outcome.code(), "too_large");

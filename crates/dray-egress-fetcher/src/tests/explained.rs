@@ -6,8 +6,8 @@ use dray_testkit::egress::{EGRESS_CASES, EGRESS_NAMES};
 use dray_testkit::http::ResponseScript;
 use dray_types::Fault;
 
+use super::fake_network::*;
 use super::test_service::*;
-use super::world::*;
 use crate::fetch::PolicyExplanation;
 use crate::record::FetchRecord;
 
@@ -26,12 +26,14 @@ fn fuzz_urls() -> Vec<String> {
 fn corpus_fixture() -> FetcherFixture {
     let fixture = FetcherFixture::default();
     for (name, addresses) in EGRESS_NAMES {
-        fixture.world.name(name, addresses);
+        fixture.fake_network.name(name, addresses);
     }
     for port in [80, 443, 8080, 8443] {
         for address in [PUBLIC_ADDRESS, "8.8.8.8", PUBLIC_V6] {
             let peer = dray_testkit::http::ScriptedResponder::always(ResponseScript::ok("hello"));
-            fixture.world.peer(address, port, FakePeer::Plain(peer));
+            fixture
+                .fake_network
+                .peer(address, port, FakePeer::Plain(peer));
         }
     }
     fixture
@@ -89,7 +91,11 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
         for app in app_policies() {
             for url in &urls {
                 let (explained, record) = explain(&fixture, url, &app, true).await;
-                assert_eq!(fixture.world.dialled(), Vec::<String>::new(), "{url}");
+                assert_eq!(
+                    fixture.fake_network.dialled(),
+                    Vec::<String>::new(),
+                    "{url}"
+                );
                 let fetched = fixture.fetch_for(url, app.clone()).await;
                 let case = format!("{url:?} under operator {number} for {app:?}");
                 // The steps that a fetch takes are those that are explained.
@@ -109,7 +115,7 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
                     (Some(refused), Ok(_)) => panic!("{case}: only explained as {refused:?}"),
                 }
                 assert!(explained.complete && record.lookup_only, "{case}");
-                fixture.world.forget_dials();
+                fixture.fake_network.forget_dials();
             }
         }
     }
@@ -138,12 +144,12 @@ async fn without_names_nothing_is_looked_up_and_addresses_are_judged() {
     let (literal, _) = explain(&fixture, "http://169.254.169.254/", &app, false).await;
     assert_eq!(literal.refusal.unwrap().code.as_str(), "ssrf_blocked");
     assert!(literal.complete);
-    assert_eq!(fixture.world.queried_names(), Vec::<String>::new());
-    assert_eq!(fixture.world.dialled(), Vec::<String>::new(), "I-1");
+    assert_eq!(fixture.fake_network.queried_names(), Vec::<String>::new());
+    assert_eq!(fixture.fake_network.dialled(), Vec::<String>::new(), "I-1");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_built_in_rule_is_told_from_a_setting() {
+async fn a_built_in_rule_is_distinguished_from_a_setting() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.blocked_hosts = HostPatterns::parse(["files.example.org"]).unwrap();
     for (url, step, owner) in [
@@ -201,7 +207,7 @@ async fn a_lookup_waits_for_a_slot_like_a_fetch() {
     // The tenant holds its half of the slots, so the lookup waits until its time is over.
     let explained = fetcher.explain(&job, true, &mut record).await;
     assert_eq!(explained.refusal.unwrap().code.as_str(), "timeout");
-    assert_eq!(fixture.world.queried_names(), Vec::<String>::new());
+    assert_eq!(fixture.fake_network.queried_names(), Vec::<String>::new());
 }
 
 async fn explain_call(service: &TestService, url: &str, resolve: bool) -> v1::ExplainReply {
@@ -216,9 +222,9 @@ async fn explain_call(service: &TestService, url: &str, resolve: bool) -> v1::Ex
 
 #[tokio::test]
 async fn the_reply_names_the_setting_and_its_origin_but_no_address_and_no_query() {
-    let world = hello();
-    world.name("inside.example.org", &["10.9.8.7"]);
-    let service = start_service(&world, &[("https_only", "false")]).await;
+    let fake_network = hello();
+    fake_network.name("inside.example.org", &["10.9.8.7"]);
+    let service = start_service(&fake_network, &[("https_only", "false")]).await;
     let reply = explain_call(&service, "http://inside.example.org/a?token=hunter2", true).await;
     assert_eq!(reply.verdict(), StepVerdict::Refused);
     assert_eq!(reply.steps.len(), 11);
@@ -231,7 +237,7 @@ async fn the_reply_names_the_setting_and_its_origin_but_no_address_and_no_query(
         (scheme.setting.as_str(), scheme.origin.as_str()),
         ("egress-fetcher.https_only", "option")
     );
-    let fault: Fault = reply.fault.clone().unwrap().try_into().unwrap();
+    let fault: Fault = reply.fault.clone().unwrap().into();
     let fetched = service
         .call(&fetch_request("http://inside.example.org/a?token=hunter2"))
         .await;

@@ -6,13 +6,13 @@ use dray_testkit::http::{ResponseScript, ResponseStep};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::world::*;
+use super::fake_network::*;
 use crate::fetch::FetchJob;
 use crate::limits::AdmissionLimits;
 
 /// A server that needs ten seconds for everything.
 fn slow(fixture: &FetcherFixture) {
-    fixture.world.serve(
+    fixture.fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript(vec![
             ResponseStep::Pause(Duration::from_secs(9)),
@@ -60,7 +60,7 @@ async fn section_15_eight_at_a_time_per_address_under_all_names() {
     let requests: Vec<_> = (0..9)
         .map(|index| {
             fixture
-                .world
+                .fake_network
                 .name(&format!("h{index}.example.org"), &[PUBLIC_ADDRESS]);
             request(&format!("http://h{index}.example.org/"))
         })
@@ -81,10 +81,10 @@ async fn section_15_two_tenants_with_a_slow_host_do_not_delay_a_third() {
     let fixture = FetcherFixture::default();
     slow(&fixture);
     fixture
-        .world
+        .fake_network
         .name("fast.example.org", &[OTHER_PUBLIC_ADDRESS]);
     fixture
-        .world
+        .fake_network
         .serve(OTHER_PUBLIC_ADDRESS, ResponseScript::ok("fast"));
     let from = |tenant: &str, url: &str| FetchJob {
         tenant: tenant.to_owned(),
@@ -116,8 +116,8 @@ async fn section_15_slow_hosts_of_two_tenants_leave_room_for_a_third() {
                 "93.184.{}.{index}",
                 tenant.len() + usize::from(tenant == "two")
             );
-            fixture.world.name(&name, &[&address]);
-            fixture.world.peer(&address, 80, FakePeer::Mute);
+            fixture.fake_network.name(&name, &[&address]);
+            fixture.fake_network.peer(&address, 80, FakePeer::Mute);
             requests.push(FetchJob {
                 tenant: tenant.to_owned(),
                 app: index.to_string(),
@@ -126,10 +126,10 @@ async fn section_15_slow_hosts_of_two_tenants_leave_room_for_a_third() {
         }
     }
     fixture
-        .world
+        .fake_network
         .name("fast.example.org", &[OTHER_PUBLIC_ADDRESS]);
     fixture
-        .world
+        .fake_network
         .serve(OTHER_PUBLIC_ADDRESS, ResponseScript::ok("fast"));
     requests.push(FetchJob {
         tenant: "three".to_owned(),
@@ -201,7 +201,9 @@ async fn section_15_the_queue_is_bounded_and_so_is_waiting() {
 #[tokio::test(start_paused = true)]
 async fn section_15_a_dead_host_is_refused_for_a_while() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
     for _ in 0..5 {
@@ -213,10 +215,14 @@ async fn section_15_a_dead_host_is_refused_for_a_while() {
         outcome.message(),
         "External URL fetching is busy; try again shortly."
     );
-    assert_eq!(fixture.world.dialled().len(), 5 * 3, "a fetch counts once");
+    assert_eq!(
+        fixture.fake_network.dialled().len(),
+        5 * 3,
+        "a fetch counts once"
+    );
     tokio::time::advance(Duration::from_secs(30)).await;
     fixture
-        .world
+        .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::ok("back"));
     assert_eq!(run(&fetcher, &request).await.code(), "ok");
 }
@@ -244,12 +250,14 @@ async fn section_15_a_caller_in_a_hurry_does_not_shut_out_others() {
 #[tokio::test(start_paused = true)]
 async fn section_15_a_host_that_is_silent_is_refused_for_a_while() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let fetcher = fixture.fetcher();
     let request = request("http://files.example.org/");
     for _ in 0..5 {
         assert_eq!(run(&fetcher, &request).await.end(), ("timeout", "head"));
     }
     assert_eq!(run(&fetcher, &request).await.code(), "overloaded");
-    assert_eq!(fixture.world.dialled().len(), 5);
+    assert_eq!(fixture.fake_network.dialled().len(), 5);
 }

@@ -6,7 +6,7 @@ use dray_guard::{AppPolicy, MaxRedirects};
 use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use dray_testkit::tls::Authority;
 
-use super::world::*;
+use super::fake_network::*;
 use crate::fetch::FetchJob;
 use crate::resolve::DnsError;
 
@@ -27,7 +27,7 @@ fn check(outcome: &FetchResult, code: &str, message: &str) {
 /// `SECRET_URL` against a server that answers `script`.
 async fn answered(script: ResponseScript) -> FetchResult {
     let fixture = FetcherFixture::default();
-    fixture.world.serve(PUBLIC_ADDRESS, script);
+    fixture.fake_network.serve(PUBLIC_ADDRESS, script);
     fixture.fetch(SECRET_URL).await
 }
 
@@ -126,7 +126,7 @@ async fn section_17_redirect_sentences() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.max_redirects = MaxRedirects::new(0).unwrap();
     fixture
-        .world
+        .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, "/again"));
     check(
         &fixture.fetch(SECRET_URL).await,
@@ -147,7 +147,7 @@ async fn section_17_redirect_sentences() {
     let down =
         ScriptedResponder::always(ResponseScript::redirect(302, "http://files.example.org/"));
     fixture
-        .world
+        .fake_network
         .peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, down));
     check(
         &fixture.fetch("https://files.example.org/a.txt").await,
@@ -160,10 +160,9 @@ async fn section_17_redirect_sentences() {
 #[tokio::test(start_paused = true)]
 async fn section_17_network_sentences() {
     let fixture = FetcherFixture::default();
+    let network = &fixture.fake_network;
     let say = |error| {
-        fixture
-            .world
-            .set_dns_answers("files.example.org", vec![Err(error)]);
+        network.set_dns_answers("files.example.org", vec![Err(error)]);
     };
     say(DnsError::NotFound);
     check(
@@ -177,14 +176,14 @@ async fn section_17_network_sentences() {
         "dns_failure",
         &format!("{FAILURE_PREFIX} Its host could not be resolved at the moment."),
     );
-    fixture.world.name("files.example.org", &[PUBLIC_ADDRESS]);
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    network.name("files.example.org", &[PUBLIC_ADDRESS]);
+    network.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     check(
         &fixture.fetch(SECRET_URL).await,
         "connect_failed",
         &format!("{FAILURE_PREFIX} The server could not be reached."),
     );
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    network.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
     check(
         &fixture.fetch(SECRET_URL).await,
         "timeout",
@@ -199,9 +198,9 @@ async fn section_17_network_sentences() {
         "deadline_expired",
         "External URL http://files.example.org/a.txt timed out. It was not fetched before its deadline.",
     );
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
+    network.peer(PUBLIC_ADDRESS, 80, FakePeer::Panics);
     check(&fixture.fetch(SECRET_URL).await, "internal", FAILURE_PREFIX);
-    fixture.world.peer(
+    network.peer(
         PUBLIC_ADDRESS,
         443,
         FakePeer::Tls(

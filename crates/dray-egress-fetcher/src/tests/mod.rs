@@ -12,6 +12,7 @@ mod deadline;
 mod endings;
 #[cfg(feature = "service")]
 mod explained;
+pub(crate) mod fake_network;
 mod load;
 mod messages;
 mod policy;
@@ -24,4 +25,3 @@ mod service;
 mod start;
 #[cfg(feature = "service")]
 pub(crate) mod test_service;
-pub(crate) mod world;

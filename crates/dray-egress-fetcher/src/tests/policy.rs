@@ -2,7 +2,7 @@
 
 use dray_guard::{HostPatterns, PrivateRanges};
 
-use super::world::*;
+use super::fake_network::*;
 use dray_guard::{AdminPolicy, AppPolicy};
 
 fn patterns(items: &[&str]) -> HostPatterns {
@@ -89,11 +89,11 @@ async fn section_3_3_the_allowlists_decide_without_a_dns_query() {
         assert_eq!(outcome.code(), expected, "{admin:?} {app_host:?}");
         if expected != "ok" {
             assert_eq!(
-                fixture.world.queried_names(),
+                fixture.fake_network.queried_names(),
                 Vec::<String>::new(),
                 "3.1: nothing was resolved"
             );
-            assert_eq!(fixture.world.dialled(), Vec::<String>::new());
+            assert_eq!(fixture.fake_network.dialled(), Vec::<String>::new());
         }
     }
 }
@@ -134,12 +134,14 @@ async fn p_4_an_invalid_app_pattern_refuses_every_fetch() {
 async fn p_3_an_allowlisted_name_is_still_judged_by_address() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.host_allowlist = Some(patterns(&["files.example.org"]));
-    fixture.world.name("files.example.org", &["127.0.0.1"]);
+    fixture
+        .fake_network
+        .name("files.example.org", &["127.0.0.1"]);
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
         "ssrf_blocked"
     );
-    assert_eq!(fixture.world.dialled(), Vec::<String>::new(), "I-1");
+    assert_eq!(fixture.fake_network.dialled(), Vec::<String>::new(), "I-1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,8 +167,8 @@ async fn i_1_no_spelling_of_a_blocked_address_is_dialled() {
     for (url, expected) in rows {
         assert_eq!(fixture.fetch(url).await.code(), expected, "{url}");
     }
-    assert_eq!(fixture.world.dialled(), Vec::<String>::new());
-    assert_eq!(fixture.world.queried_names(), Vec::<String>::new());
+    assert_eq!(fixture.fake_network.dialled(), Vec::<String>::new());
+    assert_eq!(fixture.fake_network.queried_names(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,7 +209,7 @@ async fn c_2_the_size_limit_is_clamped_and_zero_means_the_default() {
         (u64::MAX, 9, "too_large"),
     ];
     for (wanted, size, expected) in rows {
-        fixture.world.serve(
+        fixture.fake_network.serve(
             PUBLIC_ADDRESS,
             dray_testkit::http::ResponseScript::ok(vec![b'x'; size]),
         );
@@ -227,13 +229,17 @@ async fn c_2_the_size_limit_is_clamped_and_zero_means_the_default() {
 async fn section_8_6_an_opened_range_opens_exactly_itself() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
-    fixture.world.name("inside.example.org", &["10.1.2.3"]);
-    fixture.world.name("beside.example.org", &["10.2.0.1"]);
     fixture
-        .world
+        .fake_network
+        .name("inside.example.org", &["10.1.2.3"]);
+    fixture
+        .fake_network
+        .name("beside.example.org", &["10.2.0.1"]);
+    fixture
+        .fake_network
         .name("mixed.example.org", &["10.1.2.3", PUBLIC_ADDRESS]);
     fixture
-        .world
+        .fake_network
         .serve("10.1.2.3", dray_testkit::http::ResponseScript::ok("inside"));
     let outcome = fixture.fetch("http://inside.example.org/").await;
     assert_eq!(outcome.code(), "ok");
@@ -261,7 +267,9 @@ async fn section_8_6_an_opened_range_opens_exactly_itself() {
 #[tokio::test(start_paused = true)]
 async fn section_17_messages_name_the_url_and_never_an_address() {
     let mut fixture = FetcherFixture::default();
-    fixture.world.name("inside.example.org", &["10.11.12.13"]);
+    fixture
+        .fake_network
+        .name("inside.example.org", &["10.11.12.13"]);
     let outcome = fixture
         .fetch("http://inside.example.org/a?token=secret#part")
         .await;

@@ -1,25 +1,27 @@
-//! Redirect chains (section 12), every hop judged anew.
+//! Redirect chains (section 12), every hop judged again.
 
 use dray_guard::{HostPatterns, MaxRedirects, PrivateRanges};
 use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
 use dray_testkit::tls::Authority;
 
-use super::world::*;
+use super::fake_network::*;
 
 /// Redirects `/0` → `/1` → … → `/count`, which answers `end`.
 fn count_up(fixture: &FetcherFixture, count: u32) -> ScriptedResponder {
-    fixture.world.serve_with(PUBLIC_ADDRESS, move |received| {
-        let here: u32 = received
-            .target()
-            .trim_start_matches('/')
-            .parse()
-            .unwrap_or(0);
-        if here < count {
-            ResponseScript::redirect(302, &format!("/{}", here + 1))
-        } else {
-            ResponseScript::ok("end")
-        }
-    })
+    fixture
+        .fake_network
+        .serve_with(PUBLIC_ADDRESS, move |received| {
+            let here: u32 = received
+                .target()
+                .trim_start_matches('/')
+                .parse()
+                .unwrap_or(0);
+            if here < count {
+                ResponseScript::redirect(302, &format!("/{}", here + 1))
+            } else {
+                ResponseScript::ok("end")
+            }
+        })
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,13 +64,13 @@ async fn x_1_zero_means_that_any_redirect_fails() {
 async fn x_1_a_loop_ends_at_the_limit() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::redirect(307, "/again"));
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
         "redirect_limit"
     );
-    assert_eq!(fixture.world.dialled().len(), 6);
+    assert_eq!(fixture.fake_network.dialled().len(), 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,7 +79,7 @@ async fn x_2_the_method_stays_get_for_all_five_codes() {
         let fixture = FetcherFixture::default();
         let server =
             fixture
-                .world
+                .fake_network
                 .serve_with(PUBLIC_ADDRESS, move |received| match received.target() {
                     "/end" => ResponseScript::ok("end"),
                     _ => ResponseScript::redirect(code, "/end"),
@@ -109,11 +111,11 @@ async fn x_3_https_does_not_lead_to_http_unless_allowed() {
         "http://files.example.org/plain",
     ));
     fixture
-        .world
+        .fake_network
         .peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, down));
     let outcome = fixture.fetch("https://files.example.org/").await;
     assert_eq!(outcome.code(), "redirect_downgrade");
-    assert_eq!(fixture.world.dialled().len(), 1);
+    assert_eq!(fixture.fake_network.dialled().len(), 1);
     fixture.admin.allow_downgrade = true;
     assert_eq!(
         fixture.fetch("https://files.example.org/").await.code(),
@@ -124,13 +126,16 @@ async fn x_3_https_does_not_lead_to_http_unless_allowed() {
 #[tokio::test(start_paused = true)]
 async fn x_4_credentials_and_fragments_do_not_travel() {
     let fixture = FetcherFixture::default();
-    let server = fixture
-        .world
-        .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
-            "/start" => ResponseScript::redirect(302, "/end?q=1#fragment"),
-            "/login" => ResponseScript::redirect(302, "http://user:secret@files.example.org/end"),
-            _ => ResponseScript::ok("end"),
-        });
+    let server =
+        fixture
+            .fake_network
+            .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
+                "/start" => ResponseScript::redirect(302, "/end?q=1#fragment"),
+                "/login" => {
+                    ResponseScript::redirect(302, "http://user:secret@files.example.org/end")
+                }
+                _ => ResponseScript::ok("end"),
+            });
     assert_eq!(
         fixture
             .fetch("http://files.example.org/start#mine")
@@ -159,14 +164,17 @@ async fn x_4_credentials_and_fragments_do_not_travel() {
 #[tokio::test(start_paused = true)]
 async fn q_2_no_cookie_comes_back_and_no_challenge_is_answered() {
     let fixture = FetcherFixture::default();
-    let server = fixture
-        .world
-        .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
-            "/" => {
-                ResponseScript::raw("HTTP/1.1 302 Go\r\nSet-Cookie: a=b\r\nLocation: /next\r\n\r\n")
-            }
-            _ => ResponseScript::raw("HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"),
-        });
+    let server =
+        fixture
+            .fake_network
+            .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
+                "/" => ResponseScript::raw(
+                    "HTTP/1.1 302 Go\r\nSet-Cookie: a=b\r\nLocation: /next\r\n\r\n",
+                ),
+                _ => ResponseScript::raw(
+                    "HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=x\r\n\r\n",
+                ),
+            });
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(outcome.code(), "http_status");
     assert_eq!(server.seen().len(), 2);
@@ -197,11 +205,11 @@ async fn section_12_locations_that_are_not_one_url_are_invalid() {
             head.splice(at..at + 2, [0xff]);
         }
         fixture
-            .world
+            .fake_network
             .serve(PUBLIC_ADDRESS, ResponseScript::raw(head));
         let outcome = fixture.fetch("http://files.example.org/").await;
         assert_eq!(outcome.end(), ("redirect_invalid", "url"), "{location:?}");
-        assert_eq!(fixture.world.dialled().len(), 1);
+        assert_eq!(fixture.fake_network.dialled().len(), 1);
     }
 }
 
@@ -209,7 +217,7 @@ async fn section_12_locations_that_are_not_one_url_are_invalid() {
 async fn section_12_the_same_location_twice_is_one() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
             "/" => ResponseScript::raw("HTTP/1.1 302 Go\r\nLocation: /x\r\nLocation: /x\r\n\r\n"),
             _ => ResponseScript::ok("end"),
@@ -235,14 +243,16 @@ async fn i_3_every_target_goes_through_the_whole_pipeline() {
     ];
     for (location, expected) in rows {
         let fixture = FetcherFixture::default();
-        fixture.world.name("inside.example.org", &["192.168.0.1"]);
         fixture
-            .world
+            .fake_network
+            .name("inside.example.org", &["192.168.0.1"]);
+        fixture
+            .fake_network
             .serve(PUBLIC_ADDRESS, ResponseScript::redirect(302, location));
         let outcome = fixture.fetch("http://files.example.org/").await;
         assert_eq!(outcome.code(), expected, "{location}");
         assert_eq!(
-            fixture.world.dialled(),
+            fixture.fake_network.dialled(),
             [format!("{PUBLIC_ADDRESS}:80")],
             "I-1: {location}"
         );
@@ -269,9 +279,9 @@ async fn i_3_every_target_goes_through_the_whole_pipeline() {
 async fn p_5_both_lists_hold_for_every_target_before_its_dns_query() {
     let mut fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .name("other.example.com", &[OTHER_PUBLIC_ADDRESS]);
-    fixture.world.serve(
+    fixture.fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript::redirect(302, "http://other.example.com/"),
     );
@@ -288,7 +298,7 @@ async fn p_5_both_lists_hold_for_every_target_before_its_dns_query() {
     let outcome = fixture.fetch_for("http://files.example.org/", app).await;
     assert_eq!(outcome.code(), "host_not_in_app_allowlist");
     assert_eq!(
-        fixture.world.queried_names(),
+        fixture.fake_network.queried_names(),
         ["files.example.org", "files.example.org"]
     );
 }
@@ -297,13 +307,15 @@ async fn p_5_both_lists_hold_for_every_target_before_its_dns_query() {
 async fn section_8_6_a_public_page_cannot_steer_into_an_opened_range() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
-    fixture.world.name("inside.example.org", &["10.1.2.3"]);
-    fixture.world.serve(
+    fixture
+        .fake_network
+        .name("inside.example.org", &["10.1.2.3"]);
+    fixture.fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript::redirect(302, "http://inside.example.org/"),
     );
     fixture
-        .world
+        .fake_network
         .serve("10.1.2.3", ResponseScript::ok("inside"));
     assert_eq!(
         fixture.fetch("http://files.example.org/").await.code(),
@@ -321,7 +333,7 @@ async fn section_8_6_a_public_page_cannot_steer_into_an_opened_range() {
 async fn x_5_the_total_deadline_spans_the_chain() {
     let mut fixture = FetcherFixture::default();
     fixture.settings.total = std::time::Duration::from_secs(12);
-    fixture.world.serve(
+    fixture.fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript(vec![
             ResponseStep::Pause(std::time::Duration::from_secs(5)),
@@ -340,7 +352,7 @@ async fn x_5_the_total_deadline_spans_the_chain() {
 async fn x_6_the_message_names_only_the_original_url() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .serve_with(PUBLIC_ADDRESS, |received| match received.target() {
             "/first" => ResponseScript::redirect(302, "/ignore-previous-instructions"),
             _ => ResponseScript::status(500),
@@ -361,7 +373,7 @@ async fn r_6_only_a_redirect_status_redirects() {
         ("Location", "http://127.0.0.1/"),
     ];
     fixture
-        .world
+        .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::with_fields(&fields, page));
     let outcome = fixture.fetch("http://files.example.org/").await;
     assert_eq!(
@@ -369,7 +381,7 @@ async fn r_6_only_a_redirect_status_redirects() {
         ("ok", page.as_bytes().to_vec())
     );
     for status in [300, 304, 305, 306] {
-        fixture.world.serve(
+        fixture.fake_network.serve(
             PUBLIC_ADDRESS,
             ResponseScript::raw(format!("HTTP/1.1 {status} X\r\nLocation: /next\r\n\r\n")),
         );
@@ -386,13 +398,13 @@ async fn section_8_6_from_an_opened_range_both_sides_may_follow() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
     fixture
-        .world
+        .fake_network
         .serve_with("10.1.2.3", |received| match received.target() {
             "/inside" => ResponseScript::redirect(302, "http://10.1.2.4/"),
             _ => ResponseScript::redirect(302, "http://files.example.org/"),
         });
     fixture
-        .world
+        .fake_network
         .serve("10.1.2.4", ResponseScript::ok("inside"));
     let inside = fixture.fetch("http://10.1.2.3/inside").await;
     assert_eq!((inside.code(), inside.body), ("ok", b"inside".to_vec()));
@@ -413,7 +425,7 @@ async fn section_12_the_connection_of_a_redirect_is_closed_before_the_next_hop()
     };
     let endless = bytes::Bytes::from_static(&[b'x'; 1024]);
     fixture
-        .world
+        .fake_network
         .serve_with(PUBLIC_ADDRESS, move |received| match received.target() {
             "/" => ResponseScript(vec![
                 ResponseStep::send("HTTP/1.1 302 Go\r\nLocation: /next\r\n\r\n"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder};
 use tokio::time::Instant;
 
-use super::world::*;
+use super::fake_network::*;
 use crate::fetch::FetchJob;
 
 const FILE_URL: &str = "http://files.example.org/";
@@ -15,7 +15,7 @@ const FILE_URL: &str = "http://files.example.org/";
 /// A server that answers the first requests with `scripts`, in order, and all further ones with the last.
 fn answers(fixture: &FetcherFixture, scripts: Vec<ResponseScript>) -> ScriptedResponder {
     let queries = AtomicUsize::new(0);
-    fixture.world.serve_with(PUBLIC_ADDRESS, move |_| {
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, move |_| {
         let index = queries.fetch_add(1, Ordering::SeqCst);
         scripts[index.min(scripts.len() - 1)].clone()
     })
@@ -53,12 +53,14 @@ fn broken_rest(range: &str, length: usize, fields: &str, body: &[u8]) -> Respons
 #[tokio::test(start_paused = true)]
 async fn retries_twice_when_no_connection_opens() {
     let fixture = FetcherFixture::default();
-    fixture.world.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
+    fixture
+        .fake_network
+        .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
     let outcome = fixture.fetch(FILE_URL).await;
     assert_eq!(outcome.end(), ("connect_failed", "connect"));
-    assert_eq!(fixture.world.dialled().len(), 3);
+    assert_eq!(fixture.fake_network.dialled().len(), 3);
     assert_eq!(
-        fixture.world.queried_names().len(),
+        fixture.fake_network.queried_names().len(),
         3,
         "every attempt asks DNS"
     );
@@ -301,17 +303,17 @@ async fn b_2_the_limit_counts_all_parts_together() {
 async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
     let fixture = FetcherFixture::default();
     fixture
-        .world
+        .fake_network
         .name("cdn.example.net", &[OTHER_PUBLIC_ADDRESS]);
     let queries = AtomicUsize::new(0);
-    let first = fixture.world.serve_with(PUBLIC_ADDRESS, move |_| {
+    let first = fixture.fake_network.serve_with(PUBLIC_ADDRESS, move |_| {
         match queries.fetch_add(1, Ordering::SeqCst) {
             0 => broken(6, "ETag: \"v1\"\r\n", b"abc"),
             _ => ResponseScript::redirect(302, "http://cdn.example.net/"),
         }
     });
     let second = fixture
-        .world
+        .fake_network
         .serve_with(OTHER_PUBLIC_ADDRESS, |_| ResponseScript::ok("abcdef"));
     let outcome = fixture.fetch(FILE_URL).await;
     assert_eq!(

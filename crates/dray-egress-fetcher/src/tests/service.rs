@@ -9,8 +9,8 @@ use dray_testkit::http::ResponseScript;
 use dray_types::{Deadline, FaultCode, Sha256Digest, TenantId};
 use tokio::task::JoinSet;
 
+use super::fake_network::*;
 use super::test_service::*;
-use super::world::*;
 use crate::service::EgressFetcher;
 
 #[tokio::test]
@@ -32,21 +32,21 @@ async fn a_small_file_comes_back_inline() {
 
 #[tokio::test]
 async fn a_large_file_and_a_caller_that_asks_for_a_claim_get_a_claim() {
-    let world = hello();
+    let fake_network = hello();
     let body: Vec<u8> = (0..200_000_u32)
         .map(|index| index.to_le_bytes()[0])
         .collect();
-    world.serve(
+    fake_network.serve(
         PUBLIC_ADDRESS,
         ResponseScript::with_fields(&[("Content-Type", "text/csv")], &body),
     );
-    let service = start_service(&world, &[]).await;
+    let service = start_service(&fake_network, &[]).await;
     let cx = service.running.context();
     let large = service
         .call(&fetch_request("http://files.example.org/"))
         .await
         .unwrap();
-    world.serve(PUBLIC_ADDRESS, ResponseScript::ok("tiny"));
+    fake_network.serve(PUBLIC_ADDRESS, ResponseScript::ok("tiny"));
     let mut small = fetch_request("http://files.example.org/");
     small.set_sink(v1::Sink::ClaimOnly);
     let small = service.call(&small).await.unwrap();
@@ -68,10 +68,10 @@ async fn a_large_file_and_a_caller_that_asks_for_a_claim_get_a_claim() {
 
 #[tokio::test]
 async fn exactly_the_inline_limit_is_inline_and_one_more_is_not() {
-    let world = hello();
-    let service = start_service(&world, &[]).await;
+    let fake_network = hello();
+    let service = start_service(&fake_network, &[]).await;
     for (size, inline) in [(65_536, true), (65_537, false)] {
-        world.serve(PUBLIC_ADDRESS, ResponseScript::ok(vec![b'x'; size]));
+        fake_network.serve(PUBLIC_ADDRESS, ResponseScript::ok(vec![b'x'; size]));
         let reply = service
             .call(&fetch_request("http://files.example.org/"))
             .await
@@ -86,9 +86,9 @@ async fn exactly_the_inline_limit_is_inline_and_one_more_is_not() {
 
 #[tokio::test]
 async fn section_17_faults_cross_the_bus_with_code_detail_and_trace() {
-    let world = hello();
-    world.name("inside.example.org", &["10.0.0.1"]);
-    let service = start_service(&world, &[]).await;
+    let fake_network = hello();
+    fake_network.name("inside.example.org", &["10.0.0.1"]);
+    let service = start_service(&fake_network, &[]).await;
     let fault = service
         .call(&fetch_request("http://inside.example.org/x?y=z"))
         .await
@@ -104,7 +104,7 @@ async fn section_17_faults_cross_the_bus_with_code_detail_and_trace() {
     );
     assert!(!fault.is_retryable());
     assert_eq!(fault.trace_id.len(), 32);
-    world.serve(PUBLIC_ADDRESS, ResponseScript::status(503));
+    fake_network.serve(PUBLIC_ADDRESS, ResponseScript::status(503));
     let fault = service
         .call(&fetch_request("http://files.example.org/"))
         .await
@@ -141,9 +141,9 @@ async fn p_1_absent_and_empty_lists_differ_on_the_wire() {
 
 #[tokio::test]
 async fn section_14_a_call_ends_with_its_deadline_and_says_so() {
-    let world = hello();
-    world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
-    let mut service = start_service(&world, &[]).await;
+    let fake_network = hello();
+    fake_network.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    let mut service = start_service(&fake_network, &[]).await;
     let mut request = fetch_request("http://files.example.org/");
     request.tool_timeout_ms = 300;
     let fault = service.call(&request).await.unwrap_err();
@@ -184,11 +184,11 @@ async fn wait_for_waiting(service: &TestService, count: usize) {
 
 #[tokio::test]
 async fn section_15_fetches_that_wait_take_no_call_permit_of_the_process() {
-    let world = hello();
-    world.name("slow.example.org", &[OTHER_PUBLIC_ADDRESS]);
-    world.peer(OTHER_PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    let fake_network = hello();
+    fake_network.name("slow.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    fake_network.peer(OTHER_PUBLIC_ADDRESS, 80, FakePeer::Mute);
     let limits = [("limits.calls", "2"), ("limits.calls_per_tenant", "1")];
-    let service = start_service(&world, &limits).await;
+    let service = start_service(&fake_network, &limits).await;
     let _one = calls(&service, "one", "http://slow.example.org/", 32);
     let _two = calls(&service, "two", "http://slow.example.org/", 32);
     wait_for_waiting(&service, 60).await;
@@ -201,9 +201,9 @@ async fn section_15_fetches_that_wait_take_no_call_permit_of_the_process() {
 
 #[tokio::test]
 async fn section_15_as_many_wait_as_configured_and_the_next_is_refused() {
-    let world = hello();
-    world.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
-    let mut service = start_service(&world, &[("max_queue", "70")]).await;
+    let fake_network = hello();
+    fake_network.peer(PUBLIC_ADDRESS, 80, FakePeer::Mute);
+    let mut service = start_service(&fake_network, &[("max_queue", "70")]).await;
     let _many = calls(&service, "acme", "http://files.example.org/", 74);
     wait_for_waiting(&service, 70).await;
     let fault = service
@@ -219,9 +219,9 @@ async fn section_15_as_many_wait_as_configured_and_the_next_is_refused() {
 
 #[tokio::test]
 async fn a_fetch_is_not_repeated_by_the_bus() {
-    let world = hello();
-    let server = world.serve_with(PUBLIC_ADDRESS, |_| ResponseScript::status(503));
-    let service = start_service(&world, &[]).await;
+    let fake_network = hello();
+    let server = fake_network.serve_with(PUBLIC_ADDRESS, |_| ResponseScript::status(503));
+    let service = start_service(&fake_network, &[]).await;
     let fault = service
         .call(&fetch_request("http://files.example.org/"))
         .await

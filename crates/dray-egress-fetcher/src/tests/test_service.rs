@@ -8,7 +8,7 @@ use dray_proto::v1;
 use dray_service::{Host, RunningHost, Settings};
 use dray_types::{AppId, Clock, Deadline, Fault, TenantId, TraceContext};
 
-use super::world::*;
+use super::fake_network::*;
 use crate::service::EgressFetcher;
 
 pub(crate) const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -21,7 +21,7 @@ pub(crate) struct TestService {
 }
 
 /// `set` are fields of the service's section, or whole paths of other sections.
-pub(crate) async fn start_service(world: &FakeNetwork, set: &[(&str, &str)]) -> TestService {
+pub(crate) async fn start_service(fake_network: &FakeNetwork, set: &[(&str, &str)]) -> TestService {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
     for (key, value) in set {
@@ -32,7 +32,7 @@ pub(crate) async fn start_service(world: &FakeNetwork, set: &[(&str, &str)]) -> 
         };
         settings = settings.set(path, *value);
     }
-    let network = world.network();
+    let network = fake_network.network();
     let running = Host::new(settings)
         .with_start::<EgressFetcher, _, _>(move |config, cx| {
             EgressFetcher::start_with(config, cx, network)
@@ -86,7 +86,7 @@ impl TestService {
 }
 
 pub(crate) fn hello() -> FakeNetwork {
-    FetcherFixture::default().world
+    FetcherFixture::default().fake_network
 }
 
 pub(crate) fn content(reply: &v1::FetchReply) -> ContentSource {

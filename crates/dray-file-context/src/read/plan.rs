@@ -312,7 +312,7 @@ fn unknown_id_failure(catalog: &FileCatalog) -> ReadFailure {
     let ids = catalog.readable_ids();
     let mut message = FailureCode::UnknownId.sentence().to_owned();
     if ids.is_empty() {
-        message.push_str(" There are no readable files.");
+        message.push_str(" None of the files can be read.");
     } else {
         // The newest ones: the catalog begins with the oldest.
         let from = ids.len().saturating_sub(limits::LISTED_IDS);

@@ -85,7 +85,7 @@ fn a_call_fails_at_its_first_fault() {
 }
 
 #[test]
-fn outcomes_are_told_in_the_words_of_the_contract() {
+fn outcomes_are_reported_in_the_words_of_the_contract() {
     let plan = plan("c-0", "up/p.png").unwrap();
     assert_eq!(
         plan.report(&WriteOutcome::Written(12)),

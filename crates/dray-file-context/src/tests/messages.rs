@@ -175,7 +175,7 @@ fn g2_leaves_a_message_of_images_alone() {
 }
 
 #[test]
-fn a_turn_without_files_and_datasets_still_tells_the_time() {
+fn a_turn_without_files_and_datasets_still_has_the_time() {
     let now = json!({"at": "2026-05-14T10:00:00Z"});
     let g1 = build(json!({"generation": "g1", "now": now}));
     assert_eq!(

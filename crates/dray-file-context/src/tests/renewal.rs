@@ -20,7 +20,7 @@ fn signed(key: &str) -> String {
 }
 
 #[test]
-fn r_15_urls_are_signed_anew_and_the_old_ones_still_find_the_file() {
+fn r_15_urls_are_signed_again_and_the_old_ones_still_find_the_file() {
     let question = message("Human", "h", &[stored("a.pdf", "chat/x/a.pdf"), text("t")]);
     let request = json!({"history": [question], "renewals": {"scope": ["chat/x"],
         "signed": {"chat/x/a.pdf": signed("chat/x/a.pdf")}}});

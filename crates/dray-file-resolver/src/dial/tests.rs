@@ -62,7 +62,7 @@ async fn read(
     Ok(content)
 }
 
-/// What the agent is told when `b/a.txt` misbehaves: code, whether the model can correct it, whether it may be
+/// What the agent gets when `b/a.txt` misbehaves: code, whether the model can correct it, whether it may be
 /// repeated, and the sentence.
 async fn check(
     trouble: InjectedFault,
@@ -71,9 +71,9 @@ async fn check(
     retryable: bool,
     sentence: &str,
 ) {
-    let world = DialFixture::new().await;
-    world.core.misbehave("b/a.txt", trouble.clone());
-    let error = world.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
+    let fixture = DialFixture::new().await;
+    fixture.core.misbehave("b/a.txt", trouble.clone());
+    let error = fixture.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
     let fault = error.fault(&DisplayName::url("files/b/a.txt"));
     assert_eq!(
         (
@@ -89,16 +89,16 @@ async fn check(
 
 #[tokio::test]
 async fn metadata_come_first_and_credentials_go_along() {
-    let world = DialFixture::new().await;
+    let fixture = DialFixture::new().await;
     assert_eq!(
-        world.read("files/b/a.txt", FILE_LIMIT).await.unwrap(),
+        fixture.read("files/b/a.txt", FILE_LIMIT).await.unwrap(),
         vec![b'x'; 1000]
     );
     assert_eq!(
-        world.core.requests(),
+        fixture.core.requests(),
         ["GET /v1/metadata/files/b/a.txt", "GET /v1/files/b/a.txt"]
     );
-    for seen in world.core.seen() {
+    for seen in fixture.core.seen() {
         assert_eq!(seen.header("api-key"), "k");
         assert_eq!(seen.header("authorization"), "Bearer t");
         assert_eq!(seen.header("referer"), "");
@@ -107,30 +107,30 @@ async fn metadata_come_first_and_credentials_go_along() {
 
 #[tokio::test]
 async fn paths_are_sent_percent_encoded_once() {
-    let world = DialFixture::new().await;
-    world.core.put("b/ä ö+#?.txt", "umlaut", "text/plain");
+    let fixture = DialFixture::new().await;
+    fixture.core.put("b/ä ö+#?.txt", "umlaut", "text/plain");
     assert_eq!(
-        world
+        fixture
             .read("//files/b/%C3%A4 %C3%B6+%23%3f.txt", FILE_LIMIT)
             .await
             .unwrap(),
         b"umlaut"
     );
     assert_eq!(
-        world.core.requests()[1],
+        fixture.core.requests()[1],
         "GET /v1/files/b/%C3%A4%20%C3%B6%2B%23%3F.txt"
     );
 }
 
 #[tokio::test]
 async fn media_types_are_labels_or_nothing() {
-    let world = DialFixture::new().await;
+    let fixture = DialFixture::new().await;
     let endless = format!("text/{}", "x".repeat(200));
     for (sent, expected) in [
         ("text/plain; charset=utf-8", "text/plain; charset=utf-8"),
         (&endless, ""),
     ] {
-        world.core.put("b/a.txt", "text", sent);
+        fixture.core.put("b/a.txt", "text", sent);
         let Ok(LoadTarget::Dial(path)) = classify_reference("files/b/a.txt", None) else {
             panic!("not a DIAL file");
         };
@@ -138,7 +138,7 @@ async fn media_types_are_labels_or_nothing() {
             api_key: Secret::new("k"),
             authorization: Secret::default(),
         };
-        let file = DialFile::open(&world.client, &path, &credentials, FILE_LIMIT)
+        let file = DialFile::open(&fixture.client, &path, &credentials, FILE_LIMIT)
             .await
             .unwrap();
         assert_eq!(file.media_type(), expected);
@@ -147,16 +147,16 @@ async fn media_types_are_labels_or_nothing() {
 
 #[tokio::test]
 async fn empty_credentials_are_not_sent() {
-    let world = DialFixture::new().await;
+    let fixture = DialFixture::new().await;
     let read = read(
-        &world.client,
+        &fixture.client,
         "files/b/a.txt",
         &CallerCredentials::default(),
         FILE_LIMIT,
     )
     .await;
     assert!(matches!(read, Err(DialError::Unauthorized)), "{read:?}");
-    let seen = world.core.seen();
+    let seen = fixture.core.seen();
     assert!(
         !seen[0].headers.contains_key("api-key") && !seen[0].headers.contains_key("authorization")
     );
@@ -164,22 +164,22 @@ async fn empty_credentials_are_not_sent() {
 
 #[tokio::test]
 async fn credentials_that_break_headers_are_refused_before_anything_is_sent() {
-    let world = DialFixture::new().await;
+    let fixture = DialFixture::new().await;
     let credentials = CallerCredentials {
         api_key: Secret::new("k\r\nX: y"),
         authorization: Secret::default(),
     };
-    let read = read(&world.client, "files/b/a.txt", &credentials, FILE_LIMIT).await;
+    let read = read(&fixture.client, "files/b/a.txt", &credentials, FILE_LIMIT).await;
     assert!(
         matches!(read, Err(DialError::InvalidCredential)),
         "{read:?}"
     );
-    assert_eq!(world.core.requests(), Vec::<String>::new());
+    assert_eq!(fixture.core.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn what_dial_refuses_is_told_truthfully() {
-    let world = DialFixture::new().await;
+async fn what_dial_refuses_is_reported_truthfully() {
+    let fixture = DialFixture::new().await;
     for (named, sentence) in [
         (
             "files/other/a.txt",
@@ -190,7 +190,7 @@ async fn what_dial_refuses_is_told_truthfully() {
             "File files/b/none.txt could not be loaded: it does not exist.",
         ),
     ] {
-        let error = world.read(named, FILE_LIMIT).await.unwrap_err();
+        let error = fixture.read(named, FILE_LIMIT).await.unwrap_err();
         assert!(error.is_correctable());
         assert_eq!(error.fault(&DisplayName::url(named)).message, sentence);
     }
@@ -245,11 +245,11 @@ async fn what_may_pass_is_worth_a_retry() {
 #[tokio::test]
 async fn retry_after_is_passed_on_and_capped() {
     for (seconds, expected) in [(7, 7), (86_400, 600)] {
-        let world = DialFixture::new().await;
-        world
+        let fixture = DialFixture::new().await;
+        fixture
             .core
             .misbehave("b/a.txt", InjectedFault::Busy(503, seconds));
-        let error = world.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
+        let error = fixture.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
         let fault = error.fault(&DisplayName::url("files/b/a.txt"));
         assert_eq!(
             fault.retry,
@@ -260,13 +260,13 @@ async fn retry_after_is_passed_on_and_capped() {
 
 #[tokio::test]
 async fn r2_redirects_are_not_followed() {
-    let world = DialFixture::new().await;
+    let fixture = DialFixture::new().await;
     let other = DialCore::start().await.unwrap();
     let url = format!("{}/v1/files/b/a.txt", other.url());
-    world
+    fixture
         .core
         .misbehave("b/a.txt", InjectedFault::Redirect(url));
-    let error = world.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
+    let error = fixture.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
     assert!(
         matches!(error, DialError::Refused(status) if status == 302),
         "{error:?}"
@@ -276,15 +276,15 @@ async fn r2_redirects_are_not_followed() {
 
 #[tokio::test]
 async fn r3_a_size_equal_to_the_limit_is_allowed() {
-    let world = DialFixture::new().await;
-    let content = world.read("files/b/a.txt", ByteSize::bytes(1000)).await;
+    let fixture = DialFixture::new().await;
+    let content = fixture.read("files/b/a.txt", ByteSize::bytes(1000)).await;
     assert_eq!(content.unwrap().len(), 1000);
 }
 
 #[tokio::test]
 async fn r3_a_stated_size_above_the_limit_is_refused_before_the_content() {
-    let world = DialFixture::new().await;
-    let error = world
+    let fixture = DialFixture::new().await;
+    let error = fixture
         .read("files/b/a.txt", ByteSize::bytes(999))
         .await
         .unwrap_err();
@@ -295,7 +295,7 @@ async fn r3_a_stated_size_above_the_limit_is_refused_before_the_content() {
     );
     assert_eq!(fault.code, FaultCode::TooLarge);
     assert!(error.is_correctable());
-    assert_eq!(world.core.requests(), ["GET /v1/metadata/files/b/a.txt"]);
+    assert_eq!(fixture.core.requests(), ["GET /v1/metadata/files/b/a.txt"]);
 }
 
 #[tokio::test]
@@ -305,9 +305,9 @@ async fn r3_missing_and_lying_lengths_are_no_way_round() {
         InjectedFault::MetadataLength(10),
         InjectedFault::Endless,
     ] {
-        let world = DialFixture::new().await;
-        world.core.misbehave("b/a.txt", trouble.clone());
-        let error = world
+        let fixture = DialFixture::new().await;
+        fixture.core.misbehave("b/a.txt", trouble.clone());
+        let error = fixture
             .read("files/b/a.txt", ByteSize::bytes(100))
             .await
             .unwrap_err();
@@ -321,11 +321,11 @@ async fn r3_missing_and_lying_lengths_are_no_way_round() {
 
 #[tokio::test]
 async fn r3_a_content_length_above_the_limit_is_refused_before_the_content() {
-    let world = DialFixture::new().await;
-    world
+    let fixture = DialFixture::new().await;
+    fixture
         .core
         .misbehave("b/a.txt", InjectedFault::MetadataLie(10));
-    let read = world.read("files/b/a.txt", ByteSize::bytes(100)).await;
+    let read = fixture.read("files/b/a.txt", ByteSize::bytes(100)).await;
     assert!(
         matches!(read, Err(DialError::TooLarge { size: 1000, .. })),
         "{read:?}"
@@ -334,10 +334,14 @@ async fn r3_a_content_length_above_the_limit_is_refused_before_the_content() {
 
 #[tokio::test]
 async fn r3_a_missing_length_within_the_limit_is_fine() {
-    let world = DialFixture::new().await;
-    world.core.misbehave("b/a.txt", InjectedFault::NoLength);
+    let fixture = DialFixture::new().await;
+    fixture.core.misbehave("b/a.txt", InjectedFault::NoLength);
     assert_eq!(
-        world.read("files/b/a.txt", FILE_LIMIT).await.unwrap().len(),
+        fixture
+            .read("files/b/a.txt", FILE_LIMIT)
+            .await
+            .unwrap()
+            .len(),
         1000
     );
 }
@@ -374,9 +378,9 @@ async fn answers_that_contradict_themselves_are_not_handed_over() {
 #[tokio::test]
 async fn silence_and_stalls_end_in_a_timeout() {
     for trouble in [InjectedFault::Silent, InjectedFault::Stalled] {
-        let world = DialFixture::new().await;
-        world.core.misbehave("b/a.txt", trouble.clone());
-        let client = client(&world.core.url(), Duration::from_millis(100));
+        let fixture = DialFixture::new().await;
+        fixture.core.misbehave("b/a.txt", trouble.clone());
+        let client = client(&fixture.core.url(), Duration::from_millis(100));
         let credentials = CallerCredentials {
             api_key: Secret::new("k"),
             authorization: Secret::default(),

@@ -400,7 +400,7 @@ impl ReadingContext {
         if !self.config.roots.is_empty() {
             return Ok(());
         }
-        Err(Fault::new(FaultCode::Denied, "There is no workspace here whose files could be read by path.")
+        Err(Fault::new(FaultCode::Denied, "This system has no workspace whose files can be read by path.")
             .detail("no_workspace")
             .advice("Pass a stored file, a file of a sandbox or a URL, or ask the operator to set file-resolver.reading.roots."))
     }

@@ -328,7 +328,7 @@ async fn spool_source(mut source: FileSource, name: String) -> Result<OpenedDocu
         OpenFailure::Fault(
             Fault::new(
                 FaultCode::Unavailable,
-                "There is no room for the document here.",
+                "This machine has no room for the document.",
             )
             .detail("no_room"),
         )
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_ours_are_not_told_as_the_documents() {
+    fn faults_of_ours_are_not_reported_as_the_documents() {
         let sorted = |code| sort_fault(Fault::new(code, "Words."));
         assert!(matches!(sorted(FaultCode::NotFound),
             OpenFailure::Refused(RefusedDocument { code: Code::NotFound, reason, .. }) if reason == "Words"));

@@ -18,7 +18,7 @@ use crate::error::ResolveError;
 use crate::resolver::{ResolveJob, ResolveOutcome};
 
 /// Longest tool name and tool call id, in bytes; both are copied into every event.
-const LONGEST_NAME: usize = 512;
+const MAX_NAME_BYTES: usize = 512;
 
 /// Time before the deadline that a worker keeps for its report.
 const REPORT_MARGIN: Duration = Duration::from_millis(250);
@@ -137,9 +137,9 @@ fn rejected_event(
     invalid: Option<v1::InvalidParameter>,
 ) -> v1::ToolCallRejected {
     // A character has at most four bytes.
-    let cut = |name: &str| name.chars().take(LONGEST_NAME / 4).collect();
+    let cut = |name: &str| name.chars().take(MAX_NAME_BYTES / 4).collect();
     let shown = |name: &String| {
-        if name.len() > LONGEST_NAME {
+        if name.len() > MAX_NAME_BYTES {
             cut(name)
         } else {
             name.clone()
@@ -157,8 +157,8 @@ fn rejected_event(
 
 fn check_names(work: &v1::ToolCallRequested) -> Result<(), Fault> {
     for (field, value) in [("tool_call_id", &work.tool_call_id), ("tool", &work.tool)] {
-        if value.len() > LONGEST_NAME {
-            let reason = format!("it is longer than {LONGEST_NAME} bytes");
+        if value.len() > MAX_NAME_BYTES {
+            let reason = format!("it is longer than {MAX_NAME_BYTES} bytes");
             return Err(InvalidMessage::field(field, reason).into());
         }
     }

@@ -11,7 +11,7 @@ use dray_proto::v1::{self, TerminalState, tool_call_outcome};
 use dray_testkit::dial::InjectedFault;
 use dray_types::{FaultCode, OperationId, TenantId};
 
-use super::world::{ResolverFixture, fetched, noise};
+use super::fixture::{ResolverFixture, fetched, noise};
 
 const TENANT_KEYS: &[(&str, &str)] = &[("file-resolver.tenants.acme.api_key", "key")];
 
@@ -24,9 +24,9 @@ fn call(arguments: &str) -> v1::ToolCallRequested {
     }
 }
 
-async fn events(world: &ResolverFixture) -> EventStream {
+async fn events(fixture: &ResolverFixture) -> EventStream {
     let filter = EventFilter::new("dray.event.toolcall.v1.>").from_start();
-    world.bus.events(filter).await.unwrap()
+    fixture.bus.events(filter).await.unwrap()
 }
 
 /// The next event of this operation.
@@ -42,8 +42,8 @@ async fn next(events: &mut EventStream, meta: &Meta) -> ObservedEvent {
     found.await.expect("no event within 20 s")
 }
 
-async fn resolved(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolved {
-    let event = next(&mut events(world).await, meta).await;
+async fn resolved(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolved {
+    let event = next(&mut events(fixture).await, meta).await;
     assert_eq!(
         event.headers.get("Dray-Schema"),
         Some("dray.v1.ToolCallResolved/1")
@@ -51,8 +51,8 @@ async fn resolved(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallResolved 
     event.decode().unwrap()
 }
 
-async fn rejected(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejected {
-    let event = next(&mut events(world).await, meta).await;
+async fn rejected(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejected {
+    let event = next(&mut events(fixture).await, meta).await;
     assert_eq!(
         event.headers.get("Dray-Schema"),
         Some("dray.v1.ToolCallRejected/1")
@@ -61,13 +61,13 @@ async fn rejected(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallRejected 
 }
 
 /// Asks until the operation has ended.
-async fn outcome(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallOutcome {
+async fn outcome(fixture: &ResolverFixture, meta: &Meta) -> v1::ToolCallOutcome {
     let question = v1::ToolCallOutcomeRequest {
         operation_id: meta.operation.to_string(),
     };
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     loop {
-        let answer = world.bus.call(&world.meta(), &question).await.unwrap();
+        let answer = fixture.bus.call(&fixture.meta(), &question).await.unwrap();
         if answer.outcome.is_some() {
             return answer;
         }
@@ -81,19 +81,19 @@ async fn outcome(world: &ResolverFixture, meta: &Meta) -> v1::ToolCallOutcome {
 
 #[tokio::test]
 async fn a_published_tool_call_is_answered_by_an_event() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    world.core.put("b/a", "text", "text/plain");
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    fixture.core.put("b/a", "text", "text/plain");
     let outside = "https://h.example/a";
-    world.egress.answer(
+    fixture.egress.answer(
         outside,
         Ok(fetched(ContentSource::Inline("web".into()), b"web")),
     );
-    let meta = world.meta();
+    let meta = fixture.meta();
     let work = call(&format!(
         r#"{{"a":"file:text::files/b/a","w":"file:text::{outside}"}}"#
     ));
-    world.bus.publish_work(&meta, &work).await.unwrap();
-    let event = resolved(&world, &meta).await;
+    fixture.bus.publish_work(&meta, &work).await.unwrap();
+    let event = resolved(&fixture, &meta).await;
     assert_eq!(
         (event.tool_call_id.as_str(), event.tool.as_str()),
         ("call-1", "tool")
@@ -101,17 +101,17 @@ async fn a_published_tool_call_is_answered_by_an_event() {
     assert_eq!(event.operation_id, meta.operation.as_str());
     let resolved = event.resolved.unwrap();
     assert_eq!(resolved.url, None);
-    let text = world.read(resolved.arguments.unwrap()).await;
+    let text = fixture.read(resolved.arguments.unwrap()).await;
     assert_eq!(text, r#"{"a":"text","w":"web"}"#);
 }
 
 #[tokio::test]
 async fn an_argument_to_correct_is_a_rejection_that_is_not_tried_again() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    let meta = world.meta();
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    let meta = fixture.meta();
     let work = call(r#"{"doc":"file:text::files/b/none"}"#);
-    world.bus.publish_work(&meta, &work).await.unwrap();
-    let event = rejected(&world, &meta).await;
+    fixture.bus.publish_work(&meta, &work).await.unwrap();
+    let event = rejected(&fixture, &meta).await;
     assert_eq!(event.state(), TerminalState::Failed);
     assert_eq!(event.tool_call_id, "call-1");
     let invalid = event.invalid.unwrap();
@@ -122,15 +122,15 @@ async fn an_argument_to_correct_is_a_rejection_that_is_not_tried_again() {
          File files/b/none could not be loaded: it does not exist."
     );
     assert_eq!(event.fault.unwrap().code(), v1::FaultCode::NotFound);
-    assert_eq!(world.core.requests().len(), 1, "metadata, once");
+    assert_eq!(fixture.core.requests().len(), 1, "metadata, once");
 }
 
 #[tokio::test]
 async fn broken_arguments_are_a_rejection_without_a_parameter() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    let meta = world.meta();
-    world.bus.publish_work(&meta, &call("{")).await.unwrap();
-    let event = rejected(&world, &meta).await;
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    let meta = fixture.meta();
+    fixture.bus.publish_work(&meta, &call("{")).await.unwrap();
+    let event = rejected(&fixture, &meta).await;
     assert_eq!(
         (event.state(), event.invalid),
         (TerminalState::Failed, None)
@@ -140,17 +140,17 @@ async fn broken_arguments_are_a_rejection_without_a_parameter() {
 
 #[tokio::test]
 async fn names_that_would_fill_the_event_are_refused_and_cut() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    let meta = world.meta();
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    let meta = fixture.meta();
     let work = v1::ToolCallRequested {
         tool: "x".repeat(60_000),
         ..call("{}")
     };
-    world.bus.publish_work(&meta, &work).await.unwrap();
-    let event = rejected(&world, &meta).await;
+    fixture.bus.publish_work(&meta, &work).await.unwrap();
+    let event = rejected(&fixture, &meta).await;
     assert!(event.encoded_len() < 2000, "{}", event.encoded_len());
     assert_eq!(event.fault.unwrap().code(), v1::FaultCode::InvalidArgument);
-    let submitted = world.bus.call(&world.meta(), &work).await.unwrap_err();
+    let submitted = fixture.bus.call(&fixture.meta(), &work).await.unwrap_err();
     assert_eq!(
         dray_types::Fault::from(submitted).code,
         FaultCode::InvalidArgument
@@ -159,13 +159,13 @@ async fn names_that_would_fill_the_event_are_refused_and_cut() {
 
 #[tokio::test]
 async fn large_results_travel_as_claims() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
     let content = noise(100_000);
-    world.core.put("b/a", content.clone(), "image/x");
-    let meta = world.meta();
+    fixture.core.put("b/a", content.clone(), "image/x");
+    let meta = fixture.meta();
     let work = call(r#"{"a":"file:base64::files/b/a"}"#);
-    world.bus.publish_work(&meta, &work).await.unwrap();
-    let resolved = resolved(&world, &meta).await.resolved.unwrap();
+    fixture.bus.publish_work(&meta, &work).await.unwrap();
+    let resolved = resolved(&fixture, &meta).await.resolved.unwrap();
     let ContentSource::Claim(claim) = resolved.arguments.unwrap().try_into().unwrap() else {
         panic!("not a claim");
     };
@@ -175,18 +175,18 @@ async fn large_results_travel_as_claims() {
 
 #[tokio::test]
 async fn work_uses_the_credentials_of_its_tenant_and_no_others() {
-    let world = ResolverFixture::with(&[("file-resolver.tenants.other.api_key", "key")]).await;
-    world.core.put("b/a", "text", "text/plain");
+    let fixture = ResolverFixture::with(&[("file-resolver.tenants.other.api_key", "key")]).await;
+    fixture.core.put("b/a", "text", "text/plain");
     let work = call(r#"{"a":"file:text::files/b/a"}"#);
-    let acme = world.meta();
-    world.bus.publish_work(&acme, &work).await.unwrap();
-    let event = rejected(&world, &acme).await;
+    let acme = fixture.meta();
+    fixture.bus.publish_work(&acme, &work).await.unwrap();
+    let event = rejected(&fixture, &acme).await;
     assert_eq!(event.fault.unwrap().detail, "dial_unauthorized");
     assert_eq!(event.invalid, None);
-    let other = Meta::new(TenantId::new("other").unwrap(), world.meta().deadline);
-    world.bus.publish_work(&other, &work).await.unwrap();
-    resolved(&world, &other).await;
-    let keys: Vec<_> = world
+    let other = Meta::new(TenantId::new("other").unwrap(), fixture.meta().deadline);
+    fixture.bus.publish_work(&other, &work).await.unwrap();
+    resolved(&fixture, &other).await;
+    let keys: Vec<_> = fixture
         .core
         .seen()
         .iter()
@@ -197,40 +197,40 @@ async fn work_uses_the_credentials_of_its_tenant_and_no_others() {
 
 #[tokio::test]
 async fn claims_of_other_tenants_are_rejected() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    let foreign = world.put("other", "{}").await;
-    let meta = world.meta();
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    let foreign = fixture.put("other", "{}").await;
+    let meta = fixture.meta();
     let work = v1::ToolCallRequested {
         arguments: Some(ContentSource::Claim(foreign).into()),
         ..call("")
     };
-    world.bus.publish_work(&meta, &work).await.unwrap();
-    let fault = rejected(&world, &meta).await.fault.unwrap();
+    fixture.bus.publish_work(&meta, &work).await.unwrap();
+    let fault = rejected(&fixture, &meta).await.fault.unwrap();
     assert_eq!(
         (fault.code(), fault.detail.as_str()),
         (v1::FaultCode::Denied, "foreign_tenant")
     );
-    let submitted = world.bus.call(&world.meta(), &work).await.unwrap_err();
+    let submitted = fixture.bus.call(&fixture.meta(), &work).await.unwrap_err();
     assert_eq!(dray_types::Fault::from(submitted).detail, "foreign_tenant");
 }
 
 #[tokio::test]
 async fn what_may_pass_is_tried_again_until_it_has_passed() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    world.core.put("b/a", "text", "text/plain");
-    world.core.misbehave("b/a", InjectedFault::Status(503));
-    let meta = world.meta();
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    fixture.core.put("b/a", "text", "text/plain");
+    fixture.core.misbehave("b/a", InjectedFault::Status(503));
+    let meta = fixture.meta();
     let work = call(r#"{"a":"file:text::files/b/a"}"#);
-    world.bus.publish_work(&meta, &work).await.unwrap();
+    fixture.bus.publish_work(&meta, &work).await.unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-    while world.core.requests().is_empty() {
+    while fixture.core.requests().is_empty() {
         assert!(tokio::time::Instant::now() < deadline, "never tried");
         tokio::task::yield_now().await;
     }
-    world.core.behave("b/a");
-    let text = world
+    fixture.core.behave("b/a");
+    let text = fixture
         .read(
-            resolved(&world, &meta)
+            resolved(&fixture, &meta)
                 .await
                 .resolved
                 .unwrap()
@@ -243,40 +243,40 @@ async fn what_may_pass_is_tried_again_until_it_has_passed() {
 
 #[tokio::test]
 async fn submitted_calls_are_work_and_can_be_asked_after() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    world.core.put("b/a", "text", "text/plain");
-    let meta = world.meta();
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    fixture.core.put("b/a", "text", "text/plain");
+    let meta = fixture.meta();
     let work = call(r#"{"a":"file:text::files/b/a"}"#);
-    let accepted = world.bus.call(&meta, &work).await.unwrap();
+    let accepted = fixture.bus.call(&meta, &work).await.unwrap();
     assert_eq!(
         (accepted.operation_id.as_str(), accepted.duplicate),
         (meta.operation.as_str(), false)
     );
-    let again = world.bus.call(&meta, &work).await.unwrap();
+    let again = fixture.bus.call(&meta, &work).await.unwrap();
     assert_eq!(
         (again.operation_id, again.duplicate),
         (accepted.operation_id, true)
     );
-    let answer = outcome(&world, &meta).await;
+    let answer = outcome(&fixture, &meta).await;
     assert_eq!(answer.state(), TerminalState::Done);
     let Some(tool_call_outcome::Outcome::Resolved(event)) = answer.outcome else {
         panic!("not resolved: {answer:?}");
     };
-    assert_eq!(event, resolved(&world, &meta).await);
-    let gets = world.core.requests().len();
+    assert_eq!(event, resolved(&fixture, &meta).await);
+    let gets = fixture.core.requests().len();
     assert_eq!(gets, 2, "the same operation is resolved once");
 }
 
 #[tokio::test]
-async fn a_rejected_submission_tells_its_rejection() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    let meta = world.meta();
-    world
+async fn a_rejected_submission_has_its_rejection() {
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    let meta = fixture.meta();
+    fixture
         .bus
         .call(&meta, &call(r#"{"a":"file:x"}"#))
         .await
         .unwrap();
-    let answer = outcome(&world, &meta).await;
+    let answer = outcome(&fixture, &meta).await;
     let Some(tool_call_outcome::Outcome::Rejected(event)) = answer.outcome else {
         panic!("not rejected: {answer:?}");
     };
@@ -286,21 +286,25 @@ async fn a_rejected_submission_tells_its_rejection() {
 
 #[tokio::test]
 async fn operations_of_other_tenants_and_unknown_ones_have_no_outcome() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    let meta = world.meta();
-    world.bus.call(&meta, &call("{}")).await.unwrap();
-    outcome(&world, &meta).await;
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    let meta = fixture.meta();
+    fixture.bus.call(&meta, &call("{}")).await.unwrap();
+    outcome(&fixture, &meta).await;
     let ask = |operation: &OperationId| v1::ToolCallOutcomeRequest {
         operation_id: operation.to_string(),
     };
     let other = Meta::new(TenantId::new("other").unwrap(), meta.deadline);
     let unknown = v1::ToolCallOutcome::default();
     assert_eq!(
-        world.bus.call(&other, &ask(&meta.operation)).await.unwrap(),
+        fixture
+            .bus
+            .call(&other, &ask(&meta.operation))
+            .await
+            .unwrap(),
         unknown
     );
     assert_eq!(
-        world
+        fixture
             .bus
             .call(&meta, &ask(&OperationId::mint()))
             .await
@@ -308,38 +312,41 @@ async fn operations_of_other_tenants_and_unknown_ones_have_no_outcome() {
         unknown
     );
     let wrong = v1::ToolCallOutcomeRequest::default();
-    let fault = dray_types::Fault::from(world.bus.call(&meta, &wrong).await.unwrap_err());
+    let fault = dray_types::Fault::from(fixture.bus.call(&meta, &wrong).await.unwrap_err());
     assert_eq!(fault.code, FaultCode::InvalidArgument);
 }
 
 #[tokio::test]
 async fn a_publisher_learns_the_outcome_on_the_subject_of_its_tenant_and_of_no_other() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    let meta = world.meta();
-    world.bus.publish_work(&meta, &call("{}")).await.unwrap();
-    let ended = outcome(&world, &meta).await;
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    let meta = fixture.meta();
+    fixture.bus.publish_work(&meta, &call("{}")).await.unwrap();
+    let ended = outcome(&fixture, &meta).await;
     let question = v1::ToolCallOutcomeRequest {
         operation_id: meta.operation.to_string(),
     };
-    let asked = world.bus.call_for_tenant(&world.meta(), &question).await;
+    let asked = fixture
+        .bus
+        .call_for_tenant(&fixture.meta(), &question)
+        .await;
     assert_eq!(asked.unwrap(), ended);
     let other = Meta::new(TenantId::new("other").unwrap(), meta.deadline);
-    let asked = world.bus.call_for_tenant(&other, &question).await;
+    let asked = fixture.bus.call_for_tenant(&other, &question).await;
     assert_eq!(asked.unwrap(), v1::ToolCallOutcome::default());
 }
 
 #[tokio::test]
 async fn a_stop_waits_for_work_in_hand() {
-    let world = ResolverFixture::with(TENANT_KEYS).await;
-    world.core.put("b/a", noise(3 << 20), "image/x");
-    let meta = world.meta();
+    let fixture = ResolverFixture::with(TENANT_KEYS).await;
+    fixture.core.put("b/a", noise(3 << 20), "image/x");
+    let meta = fixture.meta();
     let work = call(r#"{"a":"file:base64::files/b/a"}"#);
-    world.bus.publish_work(&meta, &work).await.unwrap();
+    fixture.bus.publish_work(&meta, &work).await.unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-    while world.core.requests().is_empty() {
+    while fixture.core.requests().is_empty() {
         assert!(tokio::time::Instant::now() < deadline, "never begun");
         tokio::task::yield_now().await;
     }
-    let mut events = events(&world).await;
-    let (_, ()) = tokio::join!(next(&mut events, &meta), world.stop());
+    let mut events = events(&fixture).await;
+    let (_, ()) = tokio::join!(next(&mut events, &meta), fixture.stop());
 }

@@ -9,7 +9,7 @@ use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use dray_types::{Fault, FaultCode, Sha256Digest, TenantId};
 use std::time::Duration;
 
-use super::world::{ResolverFixture, fetched, noise, request};
+use super::fixture::{ResolverFixture, fetched, noise, request};
 
 const SECRET_URL: &str = "https://h.example/a?secret=1";
 
@@ -19,19 +19,19 @@ fn inline(bytes: &'static [u8]) -> v1::FetchReply {
 
 #[tokio::test]
 async fn external_files_come_from_the_fetcher_inline_or_by_claim() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     let large = noise(200_000);
-    let claim = world.put("acme", large.clone()).await;
-    world
+    let claim = fixture.put("acme", large.clone()).await;
+    fixture
         .egress
         .answer(SECRET_URL, Ok(inline("täxt".as_bytes())));
-    world.egress.answer(
+    fixture.egress.answer(
         "https://h.example/large",
         Ok(fetched(ContentSource::Claim(claim), &large)),
     );
     let arguments =
         format!(r#"{{"a":"file:text::{SECRET_URL}","b":"file:base64::https://h.example/large"}}"#);
-    let (text, files) = world.resolve(&arguments).await;
+    let (text, files) = fixture.resolve(&arguments).await;
     let resolved: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(resolved["a"], "täxt");
     let encoded = ::base64::Engine::encode(&::base64::engine::general_purpose::STANDARD, &large);
@@ -43,8 +43,8 @@ async fn external_files_come_from_the_fetcher_inline_or_by_claim() {
 
 #[tokio::test]
 async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
-    let world = ResolverFixture::new().await;
-    world.egress.answer(SECRET_URL, Ok(inline(b"text")));
+    let fixture = ResolverFixture::new().await;
+    fixture.egress.answer(SECRET_URL, Ok(inline(b"text")));
     let policy = v1::AppPolicy {
         enabled: Some(true),
         host_allowlist: Some(v1::HostAllowlist {
@@ -60,9 +60,9 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
         }),
         ..request(&format!(r#"{{"a":"file:text::  {SECRET_URL}"}}"#))
     };
-    let meta = world.meta();
-    world.bus.call(&meta, &asked).await.unwrap();
-    let (envelope, fetch) = world.egress.asked().remove(0);
+    let meta = fixture.meta();
+    fixture.bus.call(&meta, &asked).await.unwrap();
+    let (envelope, fetch) = fixture.egress.asked().remove(0);
     assert_eq!(
         (&envelope.operation, &envelope.tenant),
         (&meta.operation, &meta.tenant)
@@ -85,7 +85,7 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
 
 #[tokio::test]
 async fn r1_the_resolver_opens_no_connection_to_an_external_url() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     let server = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::ok("inside")))
         .await
         .unwrap();
@@ -94,20 +94,23 @@ async fn r1_the_resolver_opens_no_connection_to_an_external_url() {
         FaultCode::Denied,
         "External URL resolves to a blocked address.",
     );
-    world
+    fixture
         .egress
         .answer(&url, Err(refused.detail("ssrf_blocked")));
-    let invalid = world
+    let invalid = fixture
         .invalid(&format!(r#"{{"a":"file:text::{url}"}}"#))
         .await;
     assert_eq!(invalid.fault.unwrap().detail, "ssrf_blocked");
-    assert_eq!((world.egress.asked().len(), server.seen()), (1, Vec::new()));
+    assert_eq!(
+        (fixture.egress.asked().len(), server.seen()),
+        (1, Vec::new())
+    );
 }
 
 #[tokio::test]
 async fn r2_the_dial_host_on_another_port_or_scheme_goes_to_the_fetcher_without_the_key() {
-    let world = ResolverFixture::new().await;
-    let port = world.core.address().port();
+    let fixture = ResolverFixture::new().await;
+    let port = fixture.core.address().port();
     for url in [
         format!(
             "http://127.0.0.1:{}/v1/files/b/a",
@@ -116,18 +119,18 @@ async fn r2_the_dial_host_on_another_port_or_scheme_goes_to_the_fetcher_without_
         format!("https://127.0.0.1:{port}/v1/files/b/a"),
         format!("http://localhost:{port}/v1/files/b/a"),
     ] {
-        world.egress.answer(&url, Ok(inline(b"outside")));
-        let (text, _) = world
+        fixture.egress.answer(&url, Ok(inline(b"outside")));
+        let (text, _) = fixture
             .resolve(&format!(r#"{{"a":"file:text::{url}"}}"#))
             .await;
         assert_eq!(text, r#"{"a":"outside"}"#);
     }
-    assert_eq!(world.core.requests(), Vec::<String>::new());
+    assert_eq!(fixture.core.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn policy_refusals_carry_the_advice_of_section_34() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     for (detail, sentence) in [
         (
             "disabled_by_admin",
@@ -146,11 +149,11 @@ async fn policy_refusals_carry_the_advice_of_section_34() {
             "External URL host is not in this app's allowlist (features.external_url_fetch.host_allowlist).",
         ),
     ] {
-        world.egress.answer(
+        fixture.egress.answer(
             SECRET_URL,
             Err(Fault::new(FaultCode::Denied, sentence).detail(detail)),
         );
-        let invalid = world
+        let invalid = fixture
             .invalid(&format!(r#"{{"doc":"file:text::{SECRET_URL}"}}"#))
             .await;
         assert_eq!(
@@ -166,7 +169,7 @@ async fn policy_refusals_carry_the_advice_of_section_34() {
 
 #[tokio::test]
 async fn what_the_other_server_did_passes_through_word_for_word() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     for (code, detail, sentence) in [
         (
             FaultCode::NotFound,
@@ -187,8 +190,8 @@ async fn what_the_other_server_did_passes_through_word_for_word() {
         let fault = Fault::new(code, sentence)
             .detail(detail)
             .trace_id("0".repeat(32));
-        world.egress.answer(SECRET_URL, Err(fault));
-        let invalid = world
+        fixture.egress.answer(SECRET_URL, Err(fault));
+        let invalid = fixture
             .invalid(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
             .await;
         let fault = Fault::from(invalid.fault.unwrap());
@@ -202,11 +205,11 @@ async fn what_the_other_server_did_passes_through_word_for_word() {
 
 #[tokio::test]
 async fn a_fetcher_in_trouble_is_not_the_models_mistake() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     for detail in ["internal", "sink_failed", "config_invalid"] {
         let fault = Fault::new(FaultCode::Internal, "broken").detail(detail);
-        world.egress.answer(SECRET_URL, Err(fault));
-        let fault = world
+        fixture.egress.answer(SECRET_URL, Err(fault));
+        let fault = fixture
             .fault(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
             .await;
         assert_eq!(fault.detail, detail);
@@ -217,8 +220,8 @@ async fn a_fetcher_in_trouble_is_not_the_models_mistake() {
     )
     .detail("overloaded")
     .retry_after(Duration::from_millis(1));
-    world.egress.answer(SECRET_URL, Err(busy));
-    let fault = world
+    fixture.egress.answer(SECRET_URL, Err(busy));
+    let fault = fixture
         .fault(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
         .await;
     assert_eq!(
@@ -229,8 +232,8 @@ async fn a_fetcher_in_trouble_is_not_the_models_mistake() {
 
 #[tokio::test]
 async fn an_answer_that_contradicts_itself_is_not_handed_over() {
-    let world = ResolverFixture::new().await;
-    let foreign = world.put("other", "theirs").await;
+    let fixture = ResolverFixture::new().await;
+    let foreign = fixture.put("other", "theirs").await;
     let wrong_digest = v1::FetchReply {
         sha256: Sha256Digest::of(b"else").as_bytes().to_vec(),
         ..inline(b"text")
@@ -248,8 +251,8 @@ async fn an_answer_that_contradicts_itself_is_not_handed_over() {
         ..inline(b"text")
     };
     for broken in [wrong_digest, wrong_size, nothing, no_digest] {
-        world.egress.answer(SECRET_URL, Ok(broken));
-        let fault = world
+        fixture.egress.answer(SECRET_URL, Ok(broken));
+        let fault = fixture
             .fault(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
             .await;
         assert_eq!(
@@ -257,11 +260,11 @@ async fn an_answer_that_contradicts_itself_is_not_handed_over() {
             (FaultCode::Internal, "egress_answer")
         );
     }
-    world.egress.answer(
+    fixture.egress.answer(
         SECRET_URL,
         Ok(fetched(ContentSource::Claim(foreign), b"theirs")),
     );
-    let fault = world
+    let fault = fixture
         .fault(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
         .await;
     assert_eq!(
@@ -272,8 +275,8 @@ async fn an_answer_that_contradicts_itself_is_not_handed_over() {
 
 #[tokio::test]
 async fn r3_more_than_was_asked_for_is_refused() {
-    let world = ResolverFixture::new().await;
-    world.egress.answer(SECRET_URL, Ok(inline(b"too long")));
+    let fixture = ResolverFixture::new().await;
+    fixture.egress.answer(SECRET_URL, Ok(inline(b"too long")));
     let asked = v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
             size_limit_bytes: 7,
@@ -281,26 +284,29 @@ async fn r3_more_than_was_asked_for_is_refused() {
         }),
         ..request(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
     };
-    assert_eq!(world.ask(asked).await.unwrap_err().detail, "egress_answer");
+    assert_eq!(
+        fixture.ask(asked).await.unwrap_err().detail,
+        "egress_answer"
+    );
 }
 
 #[tokio::test]
 async fn a_url_that_is_used_twice_is_fetched_once() {
-    let world = ResolverFixture::new().await;
-    world.egress.answer(SECRET_URL, Ok(inline(b"")));
-    let (text, _) = world
+    let fixture = ResolverFixture::new().await;
+    fixture.egress.answer(SECRET_URL, Ok(inline(b"")));
+    let (text, _) = fixture
         .resolve(&format!(
             r#"{{"a":"file:text::{SECRET_URL}","b":"file:base64::{SECRET_URL}","c":"file:url::{SECRET_URL}"}}"#
         ))
         .await;
     assert_eq!(text, format!(r#"{{"a":"","b":"","c":"{SECRET_URL}"}}"#));
-    assert_eq!(world.egress.asked().len(), 1);
+    assert_eq!(fixture.egress.asked().len(), 1);
 }
 
 #[tokio::test]
 async fn url_references_are_never_fetched_nor_judged() {
-    let world = ResolverFixture::new().await;
-    let (text, files) = world
+    let fixture = ResolverFixture::new().await;
+    let (text, files) = fixture
         .resolve(
             r#"{"a":"file:url::http://169.254.169.254/?k=1","b":"file:url::file:///etc/passwd"}"#,
         )
@@ -310,27 +316,27 @@ async fn url_references_are_never_fetched_nor_judged() {
         r#"{"a":"http://169.254.169.254/?k=1","b":"file:///etc/passwd"}"#
     );
     assert_eq!(files[0].reference, "http://169.254.169.254/");
-    assert!(world.egress.asked().is_empty());
+    assert!(fixture.egress.asked().is_empty());
 }
 
 #[tokio::test]
 async fn calls_that_wait_for_the_fetcher_do_not_delay_other_tenants() {
     let limits = [("limits.calls", "2"), ("limits.calls_per_tenant", "1")];
-    let world = ResolverFixture::with(&limits).await;
-    world.egress.stall(SECRET_URL);
+    let fixture = ResolverFixture::with(&limits).await;
+    fixture.egress.stall(SECRET_URL);
     let mut waiting = tokio::task::JoinSet::new();
     for tenant in ["one", "two", "three"] {
-        let mut meta = world.meta();
+        let mut meta = fixture.meta();
         meta.tenant = TenantId::new(tenant).unwrap();
         let (bus, resolve) = (
-            world.bus.clone(),
+            fixture.bus.clone(),
             request(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#)),
         );
         waiting.spawn(async move { bus.call(&meta, &resolve).await });
     }
     eventually("all three wait for the fetcher", async || {
-        (world.egress.asked().len() == 3).then_some(())
+        (fixture.egress.asked().len() == 3).then_some(())
     })
     .await;
-    assert_eq!(world.resolve(r#"{"a":1}"#).await.0, r#"{"a":1}"#);
+    assert_eq!(fixture.resolve(r#"{"a":1}"#).await.0, r#"{"a":1}"#);
 }

@@ -5,74 +5,76 @@ use std::path::PathBuf;
 use dray_testkit::dial::InjectedFault;
 use dray_types::FaultCode;
 
-use super::world::{ResolverFixture, noise};
+use super::fixture::{ResolverFixture, noise};
 
 const LARGE_ARGUMENTS: &str = r#"{"f":"file:base64::files/b/large"}"#;
 const SMALL_ARGUMENTS: &str = r#"{"f":"file:text::files/b/small"}"#;
 
-fn with_files(world: ResolverFixture) -> ResolverFixture {
-    world.core.put("b/large", noise(6 << 20), "image/x");
-    world.core.put("b/small", "text", "text/plain");
-    world
+fn with_files(fixture: ResolverFixture) -> ResolverFixture {
+    fixture.core.put("b/large", noise(6 << 20), "image/x");
+    fixture.core.put("b/small", "text", "text/plain");
+    fixture
 }
 
 #[tokio::test]
 async fn a_full_store_fails_what_needs_it_and_nothing_else() {
-    let world = with_files(ResolverFixture::with_capacity(3 << 20).await);
-    let fault = world.fault(LARGE_ARGUMENTS).await;
+    let fixture = with_files(ResolverFixture::with_capacity(3 << 20).await);
+    let fault = fixture.fault(LARGE_ARGUMENTS).await;
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Unavailable, "store_full")
     );
     assert!(fault.is_retryable());
-    assert_eq!(world.resolve(SMALL_ARGUMENTS).await.0, r#"{"f":"text"}"#);
-    assert_eq!(world.stored().await, Vec::<PathBuf>::new());
+    assert_eq!(fixture.resolve(SMALL_ARGUMENTS).await.0, r#"{"f":"text"}"#);
+    assert_eq!(fixture.stored().await, Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
 async fn a_store_that_is_away_fails_what_needs_it_and_nothing_else() {
-    let mut world = with_files(ResolverFixture::new().await);
-    world.stop_store().await;
-    let fault = world.fault(LARGE_ARGUMENTS).await;
+    let mut fixture = with_files(ResolverFixture::new().await);
+    fixture.stop_store().await;
+    let fault = fixture.fault(LARGE_ARGUMENTS).await;
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Unavailable, "store_unreachable")
     );
     assert!(fault.is_retryable());
-    assert_eq!(world.resolve(SMALL_ARGUMENTS).await.0, r#"{"f":"text"}"#);
+    assert_eq!(fixture.resolve(SMALL_ARGUMENTS).await.0, r#"{"f":"text"}"#);
 }
 
 #[tokio::test]
 async fn a_stalled_file_ends_in_a_timeout_while_other_calls_go_on() {
-    let world = ResolverFixture::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
-    let world = with_files(world);
-    world.core.misbehave("b/large", InjectedFault::Stalled);
-    let (fault, (text, _)) =
-        tokio::join!(world.fault(LARGE_ARGUMENTS), world.resolve(SMALL_ARGUMENTS));
+    let fixture = ResolverFixture::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
+    let fixture = with_files(fixture);
+    fixture.core.misbehave("b/large", InjectedFault::Stalled);
+    let (fault, (text, _)) = tokio::join!(
+        fixture.fault(LARGE_ARGUMENTS),
+        fixture.resolve(SMALL_ARGUMENTS)
+    );
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Timeout, "dial_timeout")
     );
     assert_eq!(text, r#"{"f":"text"}"#);
-    assert_eq!(world.stored().await, Vec::<PathBuf>::new());
+    assert_eq!(fixture.stored().await, Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
 async fn a_transfer_that_breaks_off_leaves_nothing_behind() {
-    let world = with_files(ResolverFixture::new().await);
-    world.core.put("b/large", noise(14 << 20), "image/x");
+    let fixture = with_files(ResolverFixture::new().await);
+    fixture.core.put("b/large", noise(14 << 20), "image/x");
     let request = dray_proto::v1::ResolveRequest {
         options: Some(dray_proto::v1::ResolveOptions {
             size_limit_bytes: 14 << 20,
             ..Default::default()
         }),
-        ..super::world::request(LARGE_ARGUMENTS)
+        ..super::fixture::request(LARGE_ARGUMENTS)
     };
-    world.core.misbehave("b/large", InjectedFault::Truncated);
-    let fault = world.ask(request).await.unwrap_err();
+    fixture.core.misbehave("b/large", InjectedFault::Truncated);
+    let fault = fixture.ask(request).await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Unavailable, "dial_interrupted")
     );
-    assert_eq!(world.stored().await, Vec::<PathBuf>::new());
+    assert_eq!(fixture.stored().await, Vec::<PathBuf>::new());
 }

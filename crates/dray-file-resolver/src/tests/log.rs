@@ -7,7 +7,7 @@ use dray_testkit::dial::InjectedFault;
 use dray_types::{Fault, FaultCode};
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::world::{ResolverFixture, request};
+use super::fixture::{ResolverFixture, request};
 
 #[derive(Clone, Default)]
 struct LogLines(Arc<Mutex<Vec<u8>>>);
@@ -46,12 +46,12 @@ async fn r8_logs_hold_no_contents_queries_or_credentials() {
         .with_writer(lines.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let world =
+    let fixture =
         ResolverFixture::with(&[("file-resolver.tenants.acme.api_key", "work-credential")]).await;
-    world.core.add_key("call-credential", "b");
-    world.core.put("b/a", "file-contents", "text/plain");
-    world.core.put("b/bad", "file-contents", "text/plain");
-    world.core.misbehave("b/bad", InjectedFault::Truncated);
+    fixture.core.add_key("call-credential", "b");
+    fixture.core.put("b/a", "file-contents", "text/plain");
+    fixture.core.put("b/bad", "file-contents", "text/plain");
+    fixture.core.misbehave("b/bad", InjectedFault::Truncated);
     let mut asked = request(
         r#"{"a":"file:text::files/b/a?query-secret","b":"file:base64::files/b/a","p":"plain-argument",
             "u":"file:url::https://user-info:x@h.example/?query-secret"}"#,
@@ -60,22 +60,22 @@ async fn r8_logs_hold_no_contents_queries_or_credentials() {
         credentials.api_key = "call-credential".to_owned();
         credentials.authorization = "Bearer bearer-credential".to_owned();
     }
-    world.ask(asked).await.unwrap();
+    fixture.ask(asked).await.unwrap();
     let url = "https://h.example/a?query-secret";
     let refused = Fault::new(FaultCode::Denied, "refused").detail("ssrf_blocked");
-    world.egress.answer(url, Err(refused));
-    world
+    fixture.egress.answer(url, Err(refused));
+    fixture
         .invalid(&format!(r#"{{"a":"file:text::{url}"}}"#))
         .await;
     let other = "https://h.example/b?query-secret";
-    world.egress.answer(other, Err(Fault::internal()));
-    world
+    fixture.egress.answer(other, Err(Fault::internal()));
+    fixture
         .fault(&format!(r#"{{"a":"file:text::{other}"}}"#))
         .await;
-    world
+    fixture
         .fault(r#"{"a":"file:text::files/b/bad?query-secret"}"#)
         .await;
-    world
+    fixture
         .invalid(r#"{"a":"file:text::files/b/none?query-secret"}"#)
         .await;
     let logged = lines.text();

@@ -3,8 +3,8 @@
 mod events;
 mod external;
 mod failures;
+mod fixture;
 mod log;
 mod request_cache;
 mod resolve;
 mod rules;
-mod world;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 
-use super::world::{ResolverFixture, fetched, noise, request};
+use super::fixture::{ResolverFixture, fetched, noise, request};
 
 const FILE_URL: &str = "https://h.example/a";
 
@@ -20,8 +20,8 @@ fn of(name: &str, arguments: &str) -> v1::ResolveRequest {
     }
 }
 
-fn gets(world: &ResolverFixture) -> usize {
-    let requests = world.core.requests();
+fn gets(fixture: &ResolverFixture) -> usize {
+    let requests = fixture.core.requests();
     requests
         .iter()
         .filter(|request| request.starts_with("GET /v1/files/"))
@@ -30,15 +30,15 @@ fn gets(world: &ResolverFixture) -> usize {
 
 #[tokio::test]
 async fn parallel_and_later_calls_of_one_request_load_each_file_once() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     for (name, bytes) in [
         ("empty", Vec::new()),
         ("small", noise(10)),
         ("large", noise(200_000)),
     ] {
-        world.core.put(format!("b/{name}"), bytes, "image/x");
+        fixture.core.put(format!("b/{name}"), bytes, "image/x");
     }
-    world.egress.answer(
+    fixture.egress.answer(
         FILE_URL,
         Ok(fetched(ContentSource::Inline(Bytes::new()), b"")),
     );
@@ -46,21 +46,21 @@ async fn parallel_and_later_calls_of_one_request_load_each_file_once() {
         r#"{{"a":"file:base64::files/b/empty","b":"file:base64::files/b/small","c":"file:base64::files/b/large","d":"file:text::{FILE_URL}"}}"#
     );
     let (one, two) = tokio::join!(
-        world.resolved(of("turn", &arguments)),
-        world.resolved(of("turn", &arguments)),
+        fixture.resolved(of("turn", &arguments)),
+        fixture.resolved(of("turn", &arguments)),
     );
-    let later = world.resolved(of("turn", &arguments)).await;
+    let later = fixture.resolved(of("turn", &arguments)).await;
     assert_eq!(one, two);
     assert_eq!(one, later);
-    assert_eq!((gets(&world), world.egress.asked().len()), (3, 1));
+    assert_eq!((gets(&fixture), fixture.egress.asked().len()), (3, 1));
 }
 
 #[tokio::test]
 async fn another_request_credential_policy_or_limit_loads_by_itself() {
-    let world = ResolverFixture::new().await;
-    world.core.add_key("other", "b");
-    world.core.put("b/a", noise(10), "image/x");
-    world.egress.answer(
+    let fixture = ResolverFixture::new().await;
+    fixture.core.add_key("other", "b");
+    fixture.core.put("b/a", noise(10), "image/x");
+    fixture.egress.answer(
         FILE_URL,
         Ok(fetched(ContentSource::Inline(Bytes::new()), b"")),
     );
@@ -86,45 +86,45 @@ async fn another_request_credential_policy_or_limit_loads_by_itself() {
         first,
     ];
     for request in requests {
-        world.resolved(request).await;
+        fixture.resolved(request).await;
     }
     // Not the last one; a policy is not DIAL's, and a key not the fetcher's.
-    assert_eq!((gets(&world), world.egress.asked().len()), (6, 6));
+    assert_eq!((gets(&fixture), fixture.egress.asked().len()), (6, 6));
 }
 
 #[tokio::test]
 async fn a_caller_that_may_not_read_a_file_gets_nothing_from_one_that_may() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", noise(10), "image/x");
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", noise(10), "image/x");
     let arguments = r#"{"a":"file:base64::files/b/a"}"#;
-    world.resolved(of("turn", arguments)).await;
+    fixture.resolved(of("turn", arguments)).await;
     let mut stranger = of("turn", arguments);
     stranger.credentials.as_mut().unwrap().api_key = "wrong".to_owned();
-    assert!(world.ask(stranger).await.is_err());
+    assert!(fixture.ask(stranger).await.is_err());
 }
 
 #[tokio::test]
 async fn a_file_that_the_store_let_go_of_is_loaded_again() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/large", noise(200_000), "image/x");
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/large", noise(200_000), "image/x");
     let arguments = r#"{"a":"file:base64::files/b/large"}"#;
-    let first = world.resolved(of("turn", arguments)).await;
-    for path in world.stored().await {
+    let first = fixture.resolved(of("turn", arguments)).await;
+    for path in fixture.stored().await {
         std::fs::remove_file(path).unwrap();
     }
-    let again = world.resolved(of("turn", arguments)).await;
+    let again = fixture.resolved(of("turn", arguments)).await;
     assert_eq!(first, again);
-    assert_eq!(gets(&world), 2);
+    assert_eq!(gets(&fixture), 2);
 }
 
 #[tokio::test]
 async fn without_a_lifetime_every_call_loads() {
-    let world = ResolverFixture::with(&[("file-resolver.download_lifetime", "0s")]).await;
-    world.core.put("b/a", noise(10), "image/x");
+    let fixture = ResolverFixture::with(&[("file-resolver.download_lifetime", "0s")]).await;
+    fixture.core.put("b/a", noise(10), "image/x");
     for _ in 0..2 {
-        world
+        fixture
             .resolved(of("turn", r#"{"a":"file:base64::files/b/a"}"#))
             .await;
     }
-    assert_eq!(gets(&world), 2);
+    assert_eq!(gets(&fixture), 2);
 }

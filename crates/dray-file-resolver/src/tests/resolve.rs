@@ -9,17 +9,17 @@ use dray_proto::v1;
 use dray_testkit::dial::InjectedFault;
 use dray_types::{FaultCode, Sha256Digest};
 
-use super::world::{ResolverFixture, noise, request};
+use super::fixture::{ResolverFixture, noise, request};
 
 #[tokio::test]
 async fn every_form_is_put_in_the_place_of_its_reference() {
-    let world = ResolverFixture::new().await;
-    world
+    let fixture = ResolverFixture::new().await;
+    fixture
         .core
         .put("b/note.txt", "Grüße \"du\"\n\u{1f600}", "text/plain");
     let arguments = r#"{ "a" :"file:base64::files/b/note.txt","n":1e400,
   "list":["x", "//FILE:text::/files/b/note.txt", 12345678901234567890.10], "u":"file:url::files/b/a?x=1 " }"#;
-    let (resolved, files) = world.resolve(arguments).await;
+    let (resolved, files) = fixture.resolve(arguments).await;
     let encoded = STANDARD.encode("Grüße \"du\"\n\u{1f600}");
     assert_eq!(
         resolved,
@@ -54,36 +54,36 @@ async fn every_form_is_put_in_the_place_of_its_reference() {
 
 #[tokio::test]
 async fn arguments_without_references_come_back_byte_for_byte() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     for arguments in [
         "{}",
         " {\"n\":1.0e+007 , \"n2\":0.1000,\"o\":{\"k\":1,\"k\":2},\"s\":\"\\u0041\\/file:text::x\"}\n",
         r#"{"big":123456789012345678901234567890,"t":"file:","x":null}"#,
     ] {
         assert_eq!(
-            world.resolve(arguments).await,
+            fixture.resolve(arguments).await,
             (arguments.to_owned(), Vec::new())
         );
     }
-    assert_eq!(world.core.requests(), Vec::<String>::new());
+    assert_eq!(fixture.core.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn stored_arguments_are_read_and_stay_stored() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", "text", "text/plain");
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", "text", "text/plain");
     let padding = "x".repeat(100_000);
-    let plain = world.put("acme", format!(r#"{{"p":"{padding}"}}"#)).await;
+    let plain = fixture.put("acme", format!(r#"{{"p":"{padding}"}}"#)).await;
     let asked = v1::ResolveRequest {
         arguments: Some(ContentSource::Claim(plain.clone()).into()),
         ..request("")
     };
-    let reply = world.ask(asked.clone()).await.unwrap();
+    let reply = fixture.ask(asked.clone()).await.unwrap();
     let Some(v1::resolve_reply::Outcome::Resolved(resolved)) = reply.outcome else {
         panic!("not resolved");
     };
     assert_eq!(resolved.arguments, Some(ContentSource::Claim(plain).into()));
-    let with_reference = world
+    let with_reference = fixture
         .put(
             "acme",
             format!(r#"{{"p":"{padding}","f":"file:text::files/b/a"}}"#),
@@ -93,19 +93,19 @@ async fn stored_arguments_are_read_and_stay_stored() {
         arguments: Some(ContentSource::Claim(with_reference).into()),
         ..asked
     };
-    let (text, _) = world.resolved(asked).await;
+    let (text, _) = fixture.resolved(asked).await;
     assert_eq!(text, format!(r#"{{"p":"{padding}","f":"text"}}"#));
 }
 
 #[tokio::test]
 async fn claims_of_other_tenants_are_refused() {
-    let world = ResolverFixture::new().await;
-    let foreign = world.put("other", "{}").await;
+    let fixture = ResolverFixture::new().await;
+    let foreign = fixture.put("other", "{}").await;
     let asked = v1::ResolveRequest {
         arguments: Some(ContentSource::Claim(foreign).into()),
         ..request("")
     };
-    let fault = world.ask(asked).await.unwrap_err();
+    let fault = fixture.ask(asked).await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Denied, "foreign_tenant")
@@ -114,7 +114,7 @@ async fn claims_of_other_tenants_are_refused() {
 
 #[tokio::test]
 async fn arguments_that_cannot_be_read_are_a_fault() {
-    let world = ResolverFixture::with(&[("file-resolver.max_arguments", "1000B")]).await;
+    let fixture = ResolverFixture::with(&[("file-resolver.max_arguments", "1000B")]).await;
     for (arguments, detail) in [
         ("{\"a\":", "invalid_json"),
         ("[]", "not_an_object"),
@@ -128,11 +128,14 @@ async fn arguments_that_cannot_be_read_are_a_fault() {
             "arguments_too_large",
         ),
     ] {
-        let fault = world.fault(arguments).await;
+        let fault = fixture.fault(arguments).await;
         assert_eq!(fault.detail, detail);
         assert!(!fault.is_retryable(), "{fault:?}");
     }
-    let fault = world.ask(v1::ResolveRequest::default()).await.unwrap_err();
+    let fault = fixture
+        .ask(v1::ResolveRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(
         fault.message,
         "The request is not valid: field `arguments` is missing."
@@ -141,8 +144,8 @@ async fn arguments_that_cannot_be_read_are_a_fault() {
 
 #[tokio::test]
 async fn too_many_references_are_a_fault() {
-    let world = ResolverFixture::with(&[("file-resolver.max_references", "2")]).await;
-    let fault = world
+    let fixture = ResolverFixture::with(&[("file-resolver.max_references", "2")]).await;
+    let fault = fixture
         .fault(r#"{"a":["file:url::1","file:url::2","file:url::3"]}"#)
         .await;
     assert_eq!(
@@ -153,7 +156,7 @@ async fn too_many_references_are_a_fault() {
 
 #[tokio::test]
 async fn a_missing_prefix_is_an_invalid_parameter() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     let rows = [
         "file:///etc/passwd",
         "file:bytes::x",
@@ -162,7 +165,7 @@ async fn a_missing_prefix_is_an_invalid_parameter() {
         "file:text",
     ];
     for value in rows {
-        let invalid = world.invalid(&format!(r#"{{"doc":["{value}"]}}"#)).await;
+        let invalid = fixture.invalid(&format!(r#"{{"doc":["{value}"]}}"#)).await;
         assert_eq!(
             (invalid.parameter.as_str(), invalid.pointer.as_str()),
             ("doc", "/doc/0")
@@ -178,7 +181,7 @@ async fn a_missing_prefix_is_an_invalid_parameter() {
 
 #[tokio::test]
 async fn what_names_no_file_is_an_invalid_parameter_that_names_it() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     for (named, message) in [
         (
             "report.pdf",
@@ -205,7 +208,7 @@ async fn what_names_no_file_is_an_invalid_parameter_that_names_it() {
             "Unsupported file URL files/b/../a. Its path must not contain empty, `.` or `..` segments.",
         ),
     ] {
-        let invalid = world
+        let invalid = fixture
             .invalid(&format!(r#"{{"f":"file:text::{named}"}}"#))
             .await;
         let fault = invalid.fault.unwrap();
@@ -214,14 +217,14 @@ async fn what_names_no_file_is_an_invalid_parameter_that_names_it() {
             (message, "unsupported_url")
         );
     }
-    assert_eq!(world.core.requests(), Vec::<String>::new());
+    assert_eq!(fixture.core.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn the_first_failure_ends_the_call() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", noise(200_000), "image/x");
-    let invalid = world
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", noise(200_000), "image/x");
+    let invalid = fixture
         .invalid(r#"{"a":"file:base64::files/b/a","x":"file:text::files/b/none","z":"file:base64::files/b/z","y":"file:nothing"}"#)
         .await;
     assert_eq!(invalid.parameter, "x");
@@ -234,28 +237,28 @@ async fn the_first_failure_ends_the_call() {
         )
     );
     assert!(
-        world
+        fixture
             .core
             .requests()
             .iter()
             .all(|line| !line.ends_with("/z"))
     );
-    assert_eq!(world.stored().await, Vec::<std::path::PathBuf>::new());
+    assert_eq!(fixture.stored().await, Vec::<std::path::PathBuf>::new());
 }
 
 #[tokio::test]
 async fn what_the_model_cannot_correct_is_a_fault() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", "text", "text/plain");
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", "text", "text/plain");
     let arguments = r#"{"f":"file:text::files/b/a"}"#;
-    world.core.misbehave("b/a", InjectedFault::Status(401));
-    let fault = world.fault(arguments).await;
+    fixture.core.misbehave("b/a", InjectedFault::Status(401));
+    let fault = fixture.fault(arguments).await;
     assert_eq!(
         (fault.code, fault.is_retryable()),
         (FaultCode::Denied, false)
     );
-    world.core.misbehave("b/a", InjectedFault::Truncated);
-    let fault = world.fault(arguments).await;
+    fixture.core.misbehave("b/a", InjectedFault::Truncated);
+    let fault = fixture.fault(arguments).await;
     assert_eq!(
         (fault.detail.as_str(), fault.is_retryable()),
         ("dial_interrupted", true)
@@ -264,18 +267,18 @@ async fn what_the_model_cannot_correct_is_a_fault() {
         credentials: None,
         ..request(arguments)
     };
-    world.core.behave("b/a");
+    fixture.core.behave("b/a");
     assert_eq!(
-        world.ask(unkeyed).await.unwrap_err().detail,
+        fixture.ask(unkeyed).await.unwrap_err().detail,
         "dial_unauthorized"
     );
 }
 
 #[tokio::test]
-async fn a_tool_that_runs_out_of_time_is_told_so() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", "text", "text/plain");
-    world.core.misbehave("b/a", InjectedFault::Silent);
+async fn a_tool_that_runs_out_of_time_is_reported() {
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", "text", "text/plain");
+    fixture.core.misbehave("b/a", InjectedFault::Silent);
     let request = v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
             tool_timeout_ms: 100,
@@ -283,7 +286,7 @@ async fn a_tool_that_runs_out_of_time_is_told_so() {
         }),
         ..request(r#"{"f":"file:text::files/b/a"}"#)
     };
-    let fault = world.ask(request).await.unwrap_err();
+    let fault = fixture.ask(request).await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Timeout, "tool_timeout")
@@ -292,27 +295,27 @@ async fn a_tool_that_runs_out_of_time_is_told_so() {
 
 #[tokio::test]
 async fn without_a_dial_only_its_files_are_refused() {
-    let world = ResolverFixture::without_dial().await;
-    let fault = world.fault(r#"{"f":"file:text::files/b/a"}"#).await;
+    let fixture = ResolverFixture::without_dial().await;
+    let fault = fixture.fault(r#"{"f":"file:text::files/b/a"}"#).await;
     assert_eq!(
         (fault.detail.as_str(), fault.is_retryable()),
         ("no_dial", false)
     );
-    let (text, _) = world.resolve(r#"{"f":"file:url::files/b/a"}"#).await;
+    let (text, _) = fixture.resolve(r#"{"f":"file:url::files/b/a"}"#).await;
     assert_eq!(text, r#"{"f":"files/b/a"}"#);
 }
 
 #[tokio::test]
 async fn answers_are_the_same_for_the_same_question() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", "text", "text/plain");
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", "text", "text/plain");
     let asked = request(r#"{"f":"file:text::files/b/a"}"#);
-    let first = world.ask(asked.clone()).await.unwrap();
-    assert_eq!(world.ask(asked).await.unwrap(), first);
-    let meta = world.meta();
+    let first = fixture.ask(asked.clone()).await.unwrap();
+    assert_eq!(fixture.ask(asked).await.unwrap(), first);
+    let meta = fixture.meta();
     let broken = request(r#"{"f":"file:text::files/b/none"}"#);
-    let first = world.bus.call(&meta, &broken).await.unwrap();
-    assert_eq!(world.bus.call(&meta, &broken).await.unwrap(), first);
+    let first = fixture.bus.call(&meta, &broken).await.unwrap();
+    assert_eq!(fixture.bus.call(&meta, &broken).await.unwrap(), first);
 }
 
 proptest! {

@@ -8,10 +8,10 @@ use dray_proto::v1;
 use dray_testkit::dial::InjectedFault;
 use dray_types::{Claim, Fault, FaultCode, Sha256Digest};
 
-use super::world::{ResolverFixture, TEST_TENANT, noise, request};
+use super::fixture::{ResolverFixture, TEST_TENANT, noise, request};
 
-fn gets(world: &ResolverFixture) -> Vec<String> {
-    let requests = world.core.requests();
+fn gets(fixture: &ResolverFixture) -> Vec<String> {
+    let requests = fixture.core.requests();
     requests
         .into_iter()
         .filter(|line| line.starts_with("GET /v1/files/"))
@@ -20,8 +20,8 @@ fn gets(world: &ResolverFixture) -> Vec<String> {
 
 #[tokio::test]
 async fn r3_a_file_above_the_limit_takes_the_retry_path() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", vec![b'x'; 101], "text/plain");
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", vec![b'x'; 101], "text/plain");
     let limited = |size_limit_bytes| v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
             size_limit_bytes,
@@ -29,7 +29,7 @@ async fn r3_a_file_above_the_limit_takes_the_retry_path() {
         }),
         ..request(r#"{"f":"file:text::files/b/a"}"#)
     };
-    let (text, _) = world.resolved(limited(101)).await;
+    let (text, _) = fixture.resolved(limited(101)).await;
     assert_eq!(text.len(), 101 + 8);
     for trouble in [
         None,
@@ -37,9 +37,9 @@ async fn r3_a_file_above_the_limit_takes_the_retry_path() {
         Some(InjectedFault::Endless),
     ] {
         if let Some(trouble) = trouble {
-            world.core.misbehave("b/a", trouble);
+            fixture.core.misbehave("b/a", trouble);
         }
-        let reply = world.ask(limited(100)).await.unwrap();
+        let reply = fixture.ask(limited(100)).await.unwrap();
         let Some(v1::resolve_reply::Outcome::Invalid(invalid)) = reply.outcome else {
             panic!("not invalid: {reply:?}");
         };
@@ -53,14 +53,14 @@ async fn r3_a_file_above_the_limit_takes_the_retry_path() {
 
 #[tokio::test]
 async fn r3_the_operators_ceiling_bounds_what_an_app_may_ask_for() {
-    let world = ResolverFixture::with(&[
+    let fixture = ResolverFixture::with(&[
         ("file-resolver.default_size_limit", "10B"),
         ("file-resolver.max_size_limit", "20B"),
     ])
     .await;
-    world.core.put("b/a", vec![b'x'; 21], "text/plain");
+    fixture.core.put("b/a", vec![b'x'; 21], "text/plain");
     for (asked, limit) in [(0, 10), (15, 15), (1 << 40, 20)] {
-        let reply = world
+        let reply = fixture
             .ask(v1::ResolveRequest {
                 options: Some(v1::ResolveOptions {
                     size_limit_bytes: asked,
@@ -80,62 +80,65 @@ async fn r3_the_operators_ceiling_bounds_what_an_app_may_ask_for() {
 
 #[tokio::test]
 async fn r4_two_spellings_load_once() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/ä.txt", "once", "text/plain");
-    let absolute = format!("{}/v1/files/b/%C3%A4.txt", world.core.url());
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/ä.txt", "once", "text/plain");
+    let absolute = format!("{}/v1/files/b/%C3%A4.txt", fixture.core.url());
     let arguments = format!(
         r#"{{"a":"file:text::files/b/ä.txt","b":"file:base64::/files/b/%c3%a4.txt","c":"file:text::{absolute}"}}"#
     );
-    let (text, _) = world.resolve(&arguments).await;
+    let (text, _) = fixture.resolve(&arguments).await;
     assert_eq!(text, r#"{"a":"once","b":"b25jZQ==","c":"once"}"#);
-    assert_eq!(gets(&world), ["GET /v1/files/b/%C3%A4.txt"]);
+    assert_eq!(gets(&fixture), ["GET /v1/files/b/%C3%A4.txt"]);
 }
 
 #[tokio::test]
 async fn r4_a_large_file_that_is_used_twice_loads_once() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     let content = noise(300_000);
-    world.core.put("b/a", content.clone(), "image/x");
-    let (text, files) = world
+    fixture.core.put("b/a", content.clone(), "image/x");
+    let (text, files) = fixture
         .resolve(r#"{"a":"file:base64::files/b/a","b":"file:base64::files/b/a"}"#)
         .await;
     let encoded = STANDARD.encode(&content);
     assert_eq!(text, format!(r#"{{"a":"{encoded}","b":"{encoded}"}}"#));
-    assert_eq!(gets(&world).len(), 1);
+    assert_eq!(gets(&fixture).len(), 1);
     assert_eq!(files[0].sha256, files[1].sha256);
     assert_eq!(files[1].media_type, "image/x");
 }
 
 #[tokio::test]
 async fn r4_zero_byte_files_load_once() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/empty", "", "text/plain");
-    let (text, files) = world
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/empty", "", "text/plain");
+    let (text, files) = fixture
         .resolve(r#"{"a":["file:text::files/b/empty","file:base64::files/b/empty"]}"#)
         .await;
     assert_eq!(text, r#"{"a":["",""]}"#);
-    assert_eq!((files[0].size, gets(&world).len()), (0, 1));
+    assert_eq!((files[0].size, gets(&fixture).len()), (0, 1));
 }
 
 #[tokio::test]
 async fn r4_a_failed_load_is_tried_again_on_the_next_call() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", "text", "text/plain");
-    world.core.misbehave("b/a", InjectedFault::Status(404));
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", "text", "text/plain");
+    fixture.core.misbehave("b/a", InjectedFault::Status(404));
     let arguments = r#"{"a":["file:text::files/b/a","file:text::files/b/a"]}"#;
-    let invalid = world.invalid(arguments).await;
+    let invalid = fixture.invalid(arguments).await;
     assert_eq!(invalid.pointer, "/a/0");
-    world.core.behave("b/a");
-    assert_eq!(world.resolve(arguments).await.0, r#"{"a":["text","text"]}"#);
+    fixture.core.behave("b/a");
+    assert_eq!(
+        fixture.resolve(arguments).await.0,
+        r#"{"a":["text","text"]}"#
+    );
 }
 
 #[tokio::test]
 async fn r5_nested_values_are_resolved_when_switched_on() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", "text", "text/plain");
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", "text", "text/plain");
     let arguments = r#"{"o":{"k":["file:text::files/b/a"]},"t":"file:text::files/b/a"}"#;
     assert_eq!(
-        world.resolve(arguments).await.0,
+        fixture.resolve(arguments).await.0,
         r#"{"o":{"k":["file:text::files/b/a"]},"t":"text"}"#
     );
     let nested = v1::ResolveRequest {
@@ -145,21 +148,21 @@ async fn r5_nested_values_are_resolved_when_switched_on() {
         }),
         ..request(arguments)
     };
-    let (text, files) = world.resolved(nested).await;
+    let (text, files) = fixture.resolved(nested).await;
     assert_eq!(text, r#"{"o":{"k":["text"]},"t":"text"}"#);
     assert_eq!(files[0].pointer, "/o/k/0");
 }
 
 #[tokio::test]
 async fn r6_binary_files_are_refused_as_text_and_utf16_is_decoded() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/x.pdf", "%PDF-1.7", "text/plain");
-    world.core.put("b/x.bin", "a\0b", "text/plain");
-    world
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/x.pdf", "%PDF-1.7", "text/plain");
+    fixture.core.put("b/x.bin", "a\0b", "text/plain");
+    fixture
         .core
         .put("b/utf16", vec![0xff, 0xfe, b'h', 0, 0xe9, 0], "text/plain");
     for (path, name) in [("b/x.pdf", "PDF document"), ("b/x.bin", "NUL bytes")] {
-        let invalid = world
+        let invalid = fixture
             .invalid(&format!(r#"{{"f":"file:text::files/{path}?s=1"}}"#))
             .await;
         assert_eq!(
@@ -171,31 +174,34 @@ async fn r6_binary_files_are_refused_as_text_and_utf16_is_decoded() {
         );
     }
     assert_eq!(
-        world.resolve(r#"{"f":"file:text::files/b/utf16"}"#).await.0,
+        fixture
+            .resolve(r#"{"f":"file:text::files/b/utf16"}"#)
+            .await
+            .0,
         r#"{"f":"hé"}"#
     );
 }
 
 #[tokio::test]
 async fn r6_binary_found_late_leaves_nothing_behind() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     let mut content = vec![b'a'; 7 << 20];
     content.push(0);
-    world.core.put("b/late", content, "text/plain");
-    let invalid = world.invalid(r#"{"f":"file:text::files/b/late"}"#).await;
+    fixture.core.put("b/late", content, "text/plain");
+    let invalid = fixture.invalid(r#"{"f":"file:text::files/b/late"}"#).await;
     assert_eq!(invalid.fault.unwrap().detail, "binary");
-    assert_eq!(world.stored().await, Vec::<std::path::PathBuf>::new());
+    assert_eq!(fixture.stored().await, Vec::<std::path::PathBuf>::new());
 }
 
 #[tokio::test]
 async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     let content = noise(6 << 20);
-    world.core.put("b/large", content.clone(), "image/x");
+    fixture.core.put("b/large", content.clone(), "image/x");
     let arguments = r#"{"f":"file:base64::files/b/large","g":1}"#;
     let expected = format!(r#"{{"f":"{}","g":1}}"#, STANDARD.encode(&content));
     for presign in [false, true] {
-        let reply = world
+        let reply = fixture
             .ask(v1::ResolveRequest {
                 presign,
                 ..request(arguments)
@@ -214,17 +220,17 @@ async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
         };
         assert_eq!(claim.artifact.media_type, "application/json");
         assert!(
-            world.read_claim(&claim).await == expected.as_bytes(),
+            fixture.read_claim(&claim).await == expected.as_bytes(),
             "other bytes"
         );
         assert_eq!(resolved.url.is_some(), presign);
         if let Some(url) = resolved.url {
-            let got = world.download(&url.url).await;
+            let got = fixture.download(&url.url).await;
             assert!(got == expected.as_bytes(), "other bytes behind the link");
         }
     }
     assert_eq!(
-        world.stored().await.len(),
+        fixture.stored().await.len(),
         1,
         "the same result is one object"
     );
@@ -232,20 +238,20 @@ async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
 
 #[tokio::test]
 async fn a_stored_file_is_opened_for_its_own_tenant_only() {
-    let world = ResolverFixture::new().await;
+    let fixture = ResolverFixture::new().await;
     let open = async |claim: Option<Claim>| {
         let claim = claim.map(Into::into);
         let request = v1::OpenArtifactRequest { claim };
-        world
+        fixture
             .bus
-            .call(&world.meta(), &request)
+            .call(&fixture.meta(), &request)
             .await
             .map_err(Fault::from)
     };
-    let claim = world.put(TEST_TENANT, "stored").await;
+    let claim = fixture.put(TEST_TENANT, "stored").await;
     let opened = open(Some(claim)).await.unwrap();
-    assert_eq!(world.download(&opened.url).await, "stored");
-    let foreign = world.put("other", "private").await;
+    assert_eq!(fixture.download(&opened.url).await, "stored");
+    let foreign = fixture.put("other", "private").await;
     let fault = open(Some(foreign)).await.unwrap_err();
     assert_eq!(fault.code, FaultCode::Denied);
     let fault = open(None).await.unwrap_err();
@@ -254,9 +260,9 @@ async fn a_stored_file_is_opened_for_its_own_tenant_only() {
 
 #[tokio::test]
 async fn concurrent_loads_of_one_file_run_once() {
-    let world = ResolverFixture::new().await;
-    world.core.put("b/a", noise(200_000), "image/x");
-    let loader = world.loader();
+    let fixture = ResolverFixture::new().await;
+    fixture.core.put("b/a", noise(200_000), "image/x");
+    let loader = fixture.loader();
     let target = dray_dial::origin::classify_reference("files/b/a", None).unwrap();
     let loads = (0..20).map(|_| loader.load(&target));
     let loaded = futures_util::future::join_all(loads).await;
@@ -265,5 +271,5 @@ async fn concurrent_loads_of_one_file_run_once() {
             .iter()
             .all(|load| load.as_ref().unwrap().size == 200_000)
     );
-    assert_eq!(gets(&world).len(), 1);
+    assert_eq!(gets(&fixture).len(), 1);
 }

@@ -7,7 +7,7 @@ use dray_proto::v1;
 use dray_types::{Claim, FaultCode};
 use serde_json::{Value, json};
 
-use crate::world::{ReadingFixture, lock};
+use crate::fixture::{ReadingFixture, lock};
 
 #[expect(clippy::unnecessary_wraps, reason = "fields of messages are optional")]
 fn content(value: &impl serde::Serialize) -> Option<v1::Content> {
@@ -35,21 +35,21 @@ fn conversation(claim: &Claim) -> Value {
     })
 }
 
-async fn build(world: &ReadingFixture, conversation: &Value) -> Value {
+async fn build(fixture: &ReadingFixture, conversation: &Value) -> Value {
     let request = v1::BuildContextRequest {
         request: content(conversation),
         scope: vec!["artifact".to_owned()],
         ..v1::BuildContextRequest::default()
     };
-    let reply = world.ask(&request).await.unwrap();
-    serde_json::from_str(&world.read(reply.built).await).unwrap()
+    let reply = fixture.ask(&request).await.unwrap();
+    serde_json::from_str(&fixture.read(reply.built).await).unwrap()
 }
 
 #[tokio::test]
 async fn r_15_links_are_fresh_at_every_build_and_old_ones_are_never_shown() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("people.csv", "a,b\n1,2\n").await;
-    let built = build(&world, &conversation(&claim)).await;
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&fixture, &conversation(&claim)).await;
     let text = built["rewrittenHistories"][0].to_string();
     assert!(!text.contains("expired"), "{text}");
     let url = built["allFilesMap"]["a1-0"]["url"].as_str().unwrap();
@@ -61,17 +61,17 @@ async fn r_15_links_are_fresh_at_every_build_and_old_ones_are_never_shown() {
 
 #[tokio::test]
 async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_has_no_id_in_this_turn() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("people.csv", "a,b\n1,2\n").await;
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
     let mut gone = conversation(&claim);
     let nobody = format!("artifact/{}", "0".repeat(64));
     gone["histories"][0]["value"][0]["file"]["key"] = json!(nobody);
-    let built = build(&world, &gone).await;
+    let built = build(&fixture, &gone).await;
     assert_eq!(built["warnings"][0]["reason"], "unsigned");
     let now = json!({
         "userMessage": gone["histories"][0], "question": "q", "responseChatItemId": "a1"
     });
-    let built = build(&world, &now).await;
+    let built = build(&fixture, &now).await;
     assert_eq!(built["leftOut"][0]["reason"], "unsigned");
     let request = v1::BuildContextRequest {
         request: content(&json!({
@@ -79,13 +79,13 @@ async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_has_no_id_in_this_
         })),
         ..v1::BuildContextRequest::default()
     };
-    let fault = world.ask(&request).await.unwrap_err();
+    let fault = fixture.ask(&request).await.unwrap_err();
     assert_eq!(fault.detail, "context");
 }
 
 #[tokio::test]
 async fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
-    let world = ReadingFixture::new().await;
+    let fixture = ReadingFixture::new().await;
     let part = |name: &str, key: &str| json!({"file": {"type": "file", "name": name, "key": key, "url": format!("/v1/{key}")}});
     let bad = ["files/B/../x", "files//B/x", "files/"];
     let mut value: Vec<_> = bad.iter().map(|key| part("bad.txt", key)).collect();
@@ -97,8 +97,8 @@ async fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
         request: content(&conversation),
         ..v1::BuildContextRequest::default()
     };
-    let reply = world.ask(&request).await.unwrap();
-    let built: Value = serde_json::from_str(&world.read(reply.built).await).unwrap();
+    let reply = fixture.ask(&request).await.unwrap();
+    let built: Value = serde_json::from_str(&fixture.read(reply.built).await).unwrap();
     assert_eq!(built["currentFiles"][0]["name"], "good.txt");
     assert_eq!(built["catalog"].as_array().unwrap().len(), 1);
     let reasons: Vec<_> = built["leftOut"]
@@ -117,17 +117,17 @@ async fn a_name_that_cannot_be_used_costs_no_other_file_its_id() {
 
 #[tokio::test]
 async fn arguments_keep_every_digit_and_every_byte_that_is_not_an_id() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("people.csv", "a,b\n1,2\n").await;
-    let built = build(&world, &conversation(&claim)).await;
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&fixture, &conversation(&claim)).await;
     let arguments = r#"{ "n":123456789012345678901234567890, "e" : 1.50E+400,"f":0.10000000000000000555,"url":"a1-0"}"#;
     let request = v1::SubstituteIdsRequest {
         catalog: content(&built["catalog"]),
         arguments: Some(ContentSource::Inline(Bytes::from_static(arguments.as_bytes())).into()),
         link_seconds: 600,
     };
-    let reply = world.ask(&request).await.unwrap();
-    let done = world.read(reply.arguments).await;
+    let reply = fixture.ask(&request).await.unwrap();
+    let done = fixture.read(reply.arguments).await;
     let (before, _) = arguments.split_once(r#""a1-0""#).unwrap();
     assert!(done.starts_with(before) && !done.contains("a1-0"), "{done}");
     let request = v1::SubstituteIdsRequest {
@@ -135,58 +135,58 @@ async fn arguments_keep_every_digit_and_every_byte_that_is_not_an_id() {
         ..request
     };
     assert_eq!(
-        world.ask(&request).await.unwrap_err().code,
+        fixture.ask(&request).await.unwrap_err().code,
         FaultCode::InvalidArgument
     );
 }
 
 #[tokio::test]
 async fn r_5_ids_are_read_ten_turns_later_and_a_bad_one_spoils_nothing() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("people.csv", "a,b\n1,2\n").await;
-    let built = build(&world, &conversation(&claim)).await;
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&fixture, &conversation(&claim)).await;
     let read = |tool: &str, arguments: Value| v1::ReadFilesRequest {
         catalog: content(&built["catalog"]),
         tool: tool.to_owned(),
         arguments: arguments.to_string(),
         ..v1::ReadFilesRequest::default()
     };
-    let reply = world
+    let reply = fixture
         .ask(&read("read_files", json!({"ids": ["a1-0", "zz"]})))
         .await
         .unwrap();
-    let answer: Value = serde_json::from_str(&world.read(reply.output).await).unwrap();
+    let answer: Value = serde_json::from_str(&fixture.read(reply.output).await).unwrap();
     assert_eq!(answer[0]["id"], "a1-0");
     assert_eq!(answer[0]["status"], "ok");
     assert!(answer[0]["content"].as_str().unwrap().contains("| 1 | 2 |"));
     assert_eq!(answer[1]["code"], "unknown_id");
-    let reply = world
+    let reply = fixture
         .ask(&read("file_read", json!({"file_indexes": ["1"]})))
         .await
         .unwrap();
-    let answer: Value = serde_json::from_str(&world.read(reply.output).await).unwrap();
+    let answer: Value = serde_json::from_str(&fixture.read(reply.output).await).unwrap();
     assert_eq!(answer[0]["status"], "ok");
-    let reply = world
+    let reply = fixture
         .ask(&read("read_files", json!({"ids": "a1-0"})))
         .await
         .unwrap();
-    let answer = world.read(reply.output).await;
+    let answer = fixture.read(reply.output).await;
     assert!(!answer.starts_with('['), "{answer}");
 }
 
 #[tokio::test]
 async fn r_10_tools_get_a_link_that_is_signed_now() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("people.csv", "a,b\n1,2\n").await;
-    let built = build(&world, &conversation(&claim)).await;
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&fixture, &conversation(&claim)).await;
     let request = v1::SubstituteIdsRequest {
         catalog: content(&built["catalog"]),
         arguments: content(&json!({"url": "a1-0", "note": "a1-0 stays", "n": [1, null, "a1-0"]})),
         link_seconds: 600,
     };
-    let reply = world.ask(&request).await.unwrap();
+    let reply = fixture.ask(&request).await.unwrap();
     assert_eq!(reply.replaced, ["a1-0"]);
-    let arguments: Value = serde_json::from_str(&world.read(reply.arguments).await).unwrap();
+    let arguments: Value = serde_json::from_str(&fixture.read(reply.arguments).await).unwrap();
     let url = arguments["url"].as_str().unwrap();
     assert!(
         url.contains("X-Amz-Expires=600") && arguments["n"][2] == url,
@@ -197,9 +197,9 @@ async fn r_10_tools_get_a_link_that_is_signed_now() {
 
 #[tokio::test]
 async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("people.csv", "a,b\n1,2\n").await;
-    let built = build(&world, &conversation(&claim)).await;
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
+    let built = build(&fixture, &conversation(&claim)).await;
     let catalog: FileCatalog = serde_json::from_value(built["catalog"].clone()).unwrap();
     assert_eq!(catalog.entries()[0].file.file_type, FileType::File);
     let fetch = |target: &str| v1::FetchUserFileRequest {
@@ -208,7 +208,7 @@ async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
         directory: "/workspace".to_owned(),
         ..v1::FetchUserFileRequest::default()
     };
-    let reply = world.ask(&fetch("data/people.csv")).await.unwrap();
+    let reply = fixture.ask(&fetch("data/people.csv")).await.unwrap();
     assert_eq!(
         (reply.written, reply.output.as_str()),
         (
@@ -221,10 +221,10 @@ async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
         ..fetch("x")
     };
     assert_eq!(
-        world.ask(&nowhere).await.unwrap_err().code,
+        fixture.ask(&nowhere).await.unwrap_err().code,
         FaultCode::InvalidArgument
     );
-    let reply = world.ask(&fetch("../etc/passwd")).await.unwrap();
+    let reply = fixture.ask(&fetch("../etc/passwd")).await.unwrap();
     assert_eq!(
         (reply.written, reply.output.as_str()),
         (
@@ -233,10 +233,10 @@ async fn r_13_a_file_is_in_the_sandbox_when_the_sandbox_says_so_and_inside() {
         )
     );
     // A link that is there, and one that came after the look.
-    lock(&world.directories).insert("/workspace/link".into(), "/etc".into());
-    lock(&world.places).insert("/workspace/late/x".into(), "/etc/x".into());
+    lock(&fixture.directories).insert("/workspace/link".into(), "/etc".into());
+    lock(&fixture.places).insert("/workspace/late/x".into(), "/etc/x".into());
     for target in ["link/new/x", "late/x"] {
-        let reply = world.ask(&fetch(target)).await.unwrap();
+        let reply = fixture.ask(&fetch(target)).await.unwrap();
         assert!(!reply.written, "{target}");
         assert!(
             reply.output.contains("attempts to escape workspace"),

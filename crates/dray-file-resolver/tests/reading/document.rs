@@ -4,7 +4,7 @@ use dray_proto::v1;
 use dray_proto::v1::document_source::Source;
 use dray_types::{Fault, FaultCode, Sha256Digest};
 
-use crate::world::{ReadingFixture, lock};
+use crate::fixture::{ReadingFixture, lock};
 
 const TABLE_CSV: &str = "name,amount\nada,0012\ngrace,1e5\n";
 const TABLE_MARKDOWN: &str = "| name | amount |\n|---|---|\n| ada | 0012 |\n| grace | 1e5 |\n";
@@ -20,11 +20,11 @@ fn of(source: Source, name: &str) -> v1::ReadAttachmentRequest {
 }
 
 async fn output(
-    world: &ReadingFixture,
+    fixture: &ReadingFixture,
     request: &v1::ReadAttachmentRequest,
 ) -> (v1::ReadAttachmentReply, String) {
-    let mut reply = world.ask(request).await.unwrap();
-    let output = world.read(reply.output.take()).await;
+    let mut reply = fixture.ask(request).await.unwrap();
+    let output = fixture.read(reply.output.take()).await;
     (reply, output)
 }
 
@@ -38,10 +38,10 @@ fn body(output: &str) -> &str {
 
 #[tokio::test]
 async fn a_stored_file_is_read_framed_and_converted_once() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("people.csv", TABLE_CSV).await;
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("people.csv", TABLE_CSV).await;
     let request = of(Source::Claim(claim.clone().into()), "");
-    let (reply, output_) = output(&world, &request).await;
+    let (reply, output_) = output(&fixture, &request).await;
     assert_eq!(
         (reply.outcome.as_str(), reply.error_code.as_str()),
         ("inline", "")
@@ -54,39 +54,42 @@ async fn a_stored_file_is_read_framed_and_converted_once() {
         "[Read attachment: people.csv (text/csv), converted to Markdown] -- content between"
     ));
     assert_eq!(body(&output_).trim_end(), TABLE_MARKDOWN.trim_end());
-    let (_, again) = output(&world, &request).await;
+    let (_, again) = output(&fixture, &request).await;
     assert_eq!(body(&again), body(&output_));
     assert_ne!(again, output_, "every frame has a nonce of its own");
-    assert_eq!(world.conversions(), 1);
+    assert_eq!(fixture.conversions(), 1);
 }
 
 #[tokio::test]
 async fn a_conversion_that_is_no_longer_stored_is_made_again() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("people.csv", TABLE_CSV).await;
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("people.csv", TABLE_CSV).await;
     let request = of(Source::Claim(claim.into()), "");
-    output(&world, &request).await;
-    let key_value = world.bus.key_value("dray_conversions");
+    output(&fixture, &request).await;
+    let key_value = fixture.bus.key_value("dray_conversions");
     let places = key_value.list("", 10).await.unwrap();
     let (key, entry) = places.entries.first().unwrap();
     let nowhere = v1::Claim::default();
     let place = bytes::Bytes::from(prost::Message::encode_to_vec(&nowhere));
     key_value.update(key, place, entry.revision).await.unwrap();
-    let (reply, _) = output(&world, &request).await;
-    assert_eq!((reply.outcome.as_str(), world.conversions()), ("inline", 2));
-    output(&world, &request).await;
-    assert_eq!(world.conversions(), 2, "the new place is remembered");
+    let (reply, _) = output(&fixture, &request).await;
+    assert_eq!(
+        (reply.outcome.as_str(), fixture.conversions()),
+        ("inline", 2)
+    );
+    output(&fixture, &request).await;
+    assert_eq!(fixture.conversions(), 2, "the new place is remembered");
 }
 
 #[tokio::test]
 async fn files_of_the_workspace_are_read_by_path_and_others_refused() {
-    let world = ReadingFixture::new().await;
-    let workspace = world.folder.path().join("workspace");
+    let fixture = ReadingFixture::new().await;
+    let workspace = fixture.folder.path().join("workspace");
     std::fs::write(workspace.join("a.csv"), TABLE_CSV).unwrap();
-    let (reply, text) = output(&world, &of(Source::Path("a.csv".into()), "")).await;
+    let (reply, text) = output(&fixture, &of(Source::Path("a.csv".into()), "")).await;
     assert_eq!(reply.outcome, "inline");
     assert_eq!(body(&text).trim_end(), TABLE_MARKDOWN.trim_end());
-    let (reply, text) = output(&world, &of(Source::Path("../s3".into()), "")).await;
+    let (reply, text) = output(&fixture, &of(Source::Path("../s3".into()), "")).await;
     assert_eq!(
         (reply.outcome.as_str(), reply.error_code.as_str()),
         ("refuse", "outside_workspace")
@@ -95,19 +98,19 @@ async fn files_of_the_workspace_are_read_by_path_and_others_refused() {
         text.starts_with("Error: refusing to access '../s3' — outside "),
         "{text}"
     );
-    let (reply, _) = output(&world, &of(Source::Path("none.csv".into()), "")).await;
+    let (reply, _) = output(&fixture, &of(Source::Path("none.csv".into()), "")).await;
     assert_eq!(reply.error_code, "not_found");
 }
 
 #[tokio::test]
 async fn files_of_sandboxes_come_through_sandbox_transfer() {
-    let world = ReadingFixture::new().await;
-    let claim = world.put("out.csv", TABLE_CSV).await;
-    lock(&world.sandbox).insert("/work/out.csv".into(), Ok(claim));
+    let fixture = ReadingFixture::new().await;
+    let claim = fixture.put("out.csv", TABLE_CSV).await;
+    lock(&fixture.sandbox).insert("/work/out.csv".into(), Ok(claim));
     let denied = Fault::new(FaultCode::Denied, "The path is protected.").detail("denied");
-    lock(&world.sandbox).insert("/etc/shadow".into(), Err(denied));
+    lock(&fixture.sandbox).insert("/etc/shadow".into(), Err(denied));
     let down = Fault::new(FaultCode::Unavailable, "The sandbox does not answer.");
-    lock(&world.sandbox).insert("/slow".into(), Err(down));
+    lock(&fixture.sandbox).insert("/slow".into(), Err(down));
     let at = |path: &str| {
         of(
             Source::Sandbox(v1::SandboxPath {
@@ -117,12 +120,12 @@ async fn files_of_sandboxes_come_through_sandbox_transfer() {
             path,
         )
     };
-    let (reply, _) = output(&world, &at("/work/out.csv")).await;
+    let (reply, _) = output(&fixture, &at("/work/out.csv")).await;
     assert_eq!(
         (reply.outcome.as_str(), reply.mime.as_str()),
         ("inline", "text/csv")
     );
-    let (reply, text) = output(&world, &at("/etc/shadow")).await;
+    let (reply, text) = output(&fixture, &at("/etc/shadow")).await;
     assert_eq!(
         (reply.outcome.as_str(), reply.error_code.as_str()),
         ("refuse", "unreadable")
@@ -131,7 +134,7 @@ async fn files_of_sandboxes_come_through_sandbox_transfer() {
         text,
         "Error: cannot read /etc/shadow: The path is protected. Attachments must be regular files inside the workspace, under the size cap."
     );
-    let fault = world.ask(&at("/slow")).await.unwrap_err();
+    let fault = fixture.ask(&at("/slow")).await.unwrap_err();
     assert_eq!(
         fault.code,
         FaultCode::Unavailable,
@@ -141,14 +144,14 @@ async fn files_of_sandboxes_come_through_sandbox_transfer() {
 
 #[tokio::test]
 async fn files_of_dial_and_of_the_web_are_read_by_url() {
-    let world = ReadingFixture::new().await;
-    world.core.put("b/people.csv", TABLE_CSV, "text/csv");
+    let fixture = ReadingFixture::new().await;
+    fixture.core.put("b/people.csv", TABLE_CSV, "text/csv");
     let mut request = of(Source::Url("files/b/people.csv".into()), "");
     request.credentials = Some(v1::DialCredentials {
         api_key: "key".into(),
         authorization: String::new(),
     });
-    let (reply, _) = output(&world, &request).await;
+    let (reply, _) = output(&fixture, &request).await;
     assert_eq!(
         (reply.outcome.as_str(), reply.path.as_str()),
         ("inline", "people.csv")
@@ -162,9 +165,9 @@ async fn files_of_dial_and_of_the_web_are_read_by_url() {
         size: bytes.len() as u64,
         ..v1::FetchReply::default()
     };
-    lock(&world.outside).insert("https://a.example/page".into(), Ok(page));
+    lock(&fixture.outside).insert("https://a.example/page".into(), Ok(page));
     let (reply, text) = output(
-        &world,
+        &fixture,
         &of(Source::Url("https://a.example/page".into()), ""),
     )
     .await;
@@ -172,9 +175,9 @@ async fn files_of_dial_and_of_the_web_are_read_by_url() {
     assert_eq!(body(&text).trim_end(), "# Hi\n\nthere");
     let blocked = Fault::new(FaultCode::Denied, "Request to private network not allowed.")
         .detail("ssrf_blocked");
-    lock(&world.outside).insert("http://169.254.169.254/".into(), Err(blocked));
+    lock(&fixture.outside).insert("http://169.254.169.254/".into(), Err(blocked));
     let (reply, _) = output(
-        &world,
+        &fixture,
         &of(Source::Url("http://169.254.169.254/".into()), ""),
     )
     .await;
@@ -182,15 +185,15 @@ async fn files_of_dial_and_of_the_web_are_read_by_url() {
         (reply.outcome.as_str(), reply.error_code.as_str()),
         ("refuse", "unreadable")
     );
-    let (reply, _) = output(&world, &of(Source::Url("ftp://x/".into()), "")).await;
+    let (reply, _) = output(&fixture, &of(Source::Url("ftp://x/".into()), "")).await;
     assert_eq!(reply.outcome, "refuse");
 }
 
 #[tokio::test]
 async fn what_is_too_large_is_refused_before_it_is_read() {
-    let world = ReadingFixture::with(&[("file-resolver.reading.max_file_size", "1KiB")]).await;
-    let claim = world.put("big.txt", vec![b'x'; 2048]).await;
-    let (reply, text) = output(&world, &of(Source::Claim(claim.into()), "")).await;
+    let fixture = ReadingFixture::with(&[("file-resolver.reading.max_file_size", "1KiB")]).await;
+    let claim = fixture.put("big.txt", vec![b'x'; 2048]).await;
+    let (reply, text) = output(&fixture, &of(Source::Claim(claim.into()), "")).await;
     assert_eq!(
         (reply.outcome.as_str(), reply.error_code.as_str()),
         ("refuse", "too_large")
@@ -199,15 +202,15 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
         text.contains("exceeds max_file_bytes (2048 > 1024)"),
         "{text}"
     );
-    assert_eq!(world.conversions(), 0);
+    assert_eq!(fixture.conversions(), 0);
 }
 
 #[tokio::test]
 async fn a_large_document_without_a_model_is_an_excerpt_by_claim() {
-    let world = ReadingFixture::new().await;
+    let fixture = ReadingFixture::new().await;
     let text: String = (0..20_000).fold(String::new(), |text, n| text + &format!("line {n}\n"));
-    let claim = world.put("long.txt", text).await;
-    let reply = world
+    let claim = fixture.put("long.txt", text).await;
+    let reply = fixture
         .ask(&of(Source::Claim(claim.into()), ""))
         .await
         .unwrap();
@@ -221,22 +224,22 @@ async fn a_large_document_without_a_model_is_an_excerpt_by_claim() {
         matches!(body_, Some(v1::content::Body::Claim(_))),
         "80 kB do not fit a message"
     );
-    let shown = world.read(reply.output).await;
+    let shown = fixture.read(reply.output).await;
     assert!(shown.contains("bytes left out here)_") && shown.ends_with("--"));
 }
 
 #[tokio::test]
 async fn reading_can_be_switched_off_and_another_tenants_files_stay_theirs() {
-    let world = ReadingFixture::with(&[("file-resolver.reading.enabled", "false")]).await;
-    let claim = world.put("a.csv", TABLE_CSV).await;
-    let fault = world
+    let fixture = ReadingFixture::with(&[("file-resolver.reading.enabled", "false")]).await;
+    let claim = fixture.put("a.csv", TABLE_CSV).await;
+    let fault = fixture
         .ask(&of(Source::Claim(claim.into()), ""))
         .await
         .unwrap_err();
     assert_eq!(fault.detail, "reading_disabled");
-    let world = ReadingFixture::new().await;
-    let mut claim = v1::Claim::from(world.put("a.csv", TABLE_CSV).await);
+    let fixture = ReadingFixture::new().await;
+    let mut claim = v1::Claim::from(fixture.put("a.csv", TABLE_CSV).await);
     claim.artifact.as_mut().unwrap().tenant = "other".into();
-    let fault = world.ask(&of(Source::Claim(claim), "")).await;
+    let fault = fixture.ask(&of(Source::Claim(claim), "")).await;
     assert!(fault.is_err() || fault.unwrap().outcome == "refuse");
 }

@@ -6,7 +6,7 @@ use dray_proto::v1;
 use dray_proto::v1::document_source::Source;
 use dray_types::{Fault, FaultCode, SessionId, Sha256Digest};
 
-use crate::world::{ReadingFixture, lock};
+use crate::fixture::{ReadingFixture, lock};
 
 const LINES_URL: &str = "https://a.example/lines.txt";
 
@@ -35,40 +35,40 @@ fn of(range: &str) -> v1::ReadAttachmentRequest {
 }
 
 async fn read(
-    world: &ReadingFixture,
+    fixture: &ReadingFixture,
     session: &str,
     request: &v1::ReadAttachmentRequest,
 ) -> String {
     let session = SessionId::new(session).unwrap();
-    let meta = world.meta().with_session(session);
-    let reply = world.bus.call(&meta, request).await.unwrap();
+    let meta = fixture.meta().with_session(session);
+    let reply = fixture.bus.call(&meta, request).await.unwrap();
     assert_eq!(reply.outcome, "inline", "{reply:?}");
-    world.read(reply.output).await
+    fixture.read(reply.output).await
 }
 
-fn fetches(world: &ReadingFixture) -> usize {
-    world.fetches.load(Ordering::SeqCst)
+fn fetches(fixture: &ReadingFixture) -> usize {
+    fixture.fetches.load(Ordering::SeqCst)
 }
 
 #[tokio::test]
 async fn concurrent_reads_and_later_pages_of_a_conversation_are_one_download() {
-    let world = ReadingFixture::new().await;
-    lock(&world.outside).insert(LINES_URL.to_owned(), Ok(page("one\ntwo\nthree\n")));
+    let fixture = ReadingFixture::new().await;
+    lock(&fixture.outside).insert(LINES_URL.to_owned(), Ok(page("one\ntwo\nthree\n")));
     let (first, second) = (of("lines 1-1"), of("lines 2-2"));
-    let (one, two) = tokio::join!(read(&world, "s", &first), read(&world, "s", &second));
+    let (one, two) = tokio::join!(read(&fixture, "s", &first), read(&fixture, "s", &second));
     assert!(one.contains("one") && two.contains("two"), "{one}\n{two}");
-    let third = read(&world, "s", &of("lines 3-3")).await;
+    let third = read(&fixture, "s", &of("lines 3-3")).await;
     assert!(third.contains("three"), "{third}");
-    assert_eq!(fetches(&world), 1);
+    assert_eq!(fetches(&fixture), 1);
 }
 
 #[tokio::test]
 async fn another_conversation_and_another_policy_are_judged_by_the_fetcher() {
-    let world = ReadingFixture::new().await;
-    lock(&world.outside).insert(LINES_URL.to_owned(), Ok(page("text")));
-    read(&world, "s", &of("")).await;
-    read(&world, "t", &of("")).await;
-    assert_eq!(fetches(&world), 2);
+    let fixture = ReadingFixture::new().await;
+    lock(&fixture.outside).insert(LINES_URL.to_owned(), Ok(page("text")));
+    read(&fixture, "s", &of("")).await;
+    read(&fixture, "t", &of("")).await;
+    assert_eq!(fetches(&fixture), 2);
     let mut judged = of("");
     judged.external_url_fetch = Some(v1::AppPolicy {
         enabled: Some(false),
@@ -79,25 +79,25 @@ async fn another_conversation_and_another_policy_are_judged_by_the_fetcher() {
         "External URL fetching is disabled by this app.",
     )
     .detail("disabled_by_app");
-    lock(&world.outside).insert(LINES_URL.to_owned(), Err(denied));
-    let meta = world.meta().with_session(SessionId::new("s").unwrap());
-    let reply = world.bus.call(&meta, &judged).await.unwrap();
-    assert_eq!((reply.outcome.as_str(), fetches(&world)), ("refuse", 3));
+    lock(&fixture.outside).insert(LINES_URL.to_owned(), Err(denied));
+    let meta = fixture.meta().with_session(SessionId::new("s").unwrap());
+    let reply = fixture.bus.call(&meta, &judged).await.unwrap();
+    assert_eq!((reply.outcome.as_str(), fetches(&fixture)), ("refuse", 3));
 }
 
 #[tokio::test]
 async fn a_failed_download_is_tried_again_and_a_lifetime_of_zero_keeps_nothing() {
-    let world = ReadingFixture::with(&[("file-resolver.reading.download_lifetime", "0s")]).await;
+    let fixture = ReadingFixture::with(&[("file-resolver.reading.download_lifetime", "0s")]).await;
     let gone = Fault::new(FaultCode::NotFound, "There is no such page.").detail("http_status");
-    lock(&world.outside).insert(LINES_URL.to_owned(), Err(gone));
-    let meta = world.meta();
+    lock(&fixture.outside).insert(LINES_URL.to_owned(), Err(gone));
+    let meta = fixture.meta();
     assert_eq!(
-        world.bus.call(&meta, &of("")).await.unwrap().outcome,
+        fixture.bus.call(&meta, &of("")).await.unwrap().outcome,
         "refuse"
     );
-    lock(&world.outside).insert(LINES_URL.to_owned(), Ok(page("text")));
+    lock(&fixture.outside).insert(LINES_URL.to_owned(), Ok(page("text")));
     for _ in 0..2 {
-        read(&world, "s", &of("")).await;
+        read(&fixture, "s", &of("")).await;
     }
-    assert_eq!(fetches(&world), 3);
+    assert_eq!(fetches(&fixture), 3);
 }

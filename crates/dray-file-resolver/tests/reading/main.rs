@@ -5,4 +5,4 @@
 mod conversation;
 mod document;
 mod downloads;
-mod world;
+mod fixture;

@@ -63,7 +63,7 @@ fn mapped_addresses_have_the_class_of_their_ipv4_address() {
     check("::ffff:168.63.129.16", "azure_platform");
 }
 
-/// 8.3: compatible, translated, NAT64, 6to4 and Teredo forms are refused as blocks, whatever they carry.
+/// 8.3: compatible, translated, NAT64, 6to4 and Teredo forms are refused as blocks, with any content.
 #[test]
 fn other_embedded_forms_are_refused_as_blocks() {
     let check = |address: &str, expected: &str| assert_eq!(class(address), expected, "{address}");

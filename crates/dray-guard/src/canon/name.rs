@@ -13,7 +13,7 @@ use crate::pattern::is_label;
 use crate::reason::Code;
 
 /// Longest name in characters, without the root dot.
-pub(crate) const LONGEST_NAME: usize = 253;
+pub(crate) const MAX_NAME_CHARACTERS: usize = 253;
 
 /// A domain name in lower-case A-labels without root dot.
 ///
@@ -39,7 +39,7 @@ impl CanonicalName {
             Some(name) => (name, true),
             None => (mapped, false),
         };
-        if name.len() > LONGEST_NAME || !name.split('.').all(is_label) {
+        if name.len() > MAX_NAME_CHARACTERS || !name.split('.').all(is_label) {
             return Err(Code::InvalidUrl);
         }
         Ok((Self(name.to_owned()), root_dot))

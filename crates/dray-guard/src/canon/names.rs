@@ -5,7 +5,7 @@
 use crate::pattern::HostPatterns;
 
 use super::CanonicalName;
-use super::name::LONGEST_NAME;
+use super::name::MAX_NAME_CHARACTERS;
 
 /// Names that are blocked together with everything below them.
 const BLOCKED_NAMES: &[&str] = &[
@@ -51,7 +51,7 @@ pub fn is_blocked_cname(target: &str, extra: &HostPatterns) -> bool {
         .strip_suffix('.')
         .unwrap_or(target)
         .to_ascii_lowercase();
-    let is_readable = target.len() <= LONGEST_NAME && target.split('.').all(is_dns_label);
+    let is_readable = target.len() <= MAX_NAME_CHARACTERS && target.split('.').all(is_dns_label);
     let last = target.rsplit('.').next().unwrap_or_default();
     // An empty last label counts as a number too; `is_readable` has refused it already.
     let is_number = last.bytes().all(|byte| byte.is_ascii_digit());

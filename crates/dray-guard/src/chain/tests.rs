@@ -342,7 +342,7 @@ fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host()
     follow(&mut listed, "//inside.example.com/").unwrap();
     assert_eq!(judged(&mut listed, inside), Ok(()));
 
-    // A hop that nobody noted counts as public.
+    // A hop without a note counts as public.
     let mut forgotten = begin(None);
     follow(&mut forgotten, "/next").unwrap();
     assert_eq!(judged(&mut forgotten, inside), Err(Code::SsrfBlocked));

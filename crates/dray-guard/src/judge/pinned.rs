@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::addrclass::Class;
 use crate::reason::Code;
 
-use super::{JudgeConfig, MOST_PINNED};
+use super::{JudgeConfig, MAX_PINNED};
 
 /// One address of an answer with its class, for the audit event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl PinnedAddresses {
             (v4, v6)
         };
         let addresses = interleave(preferred, other)
-            .take(MOST_PINNED)
+            .take(MAX_PINNED)
             .map(|one| PinnedAddr {
                 socket: SocketAddr::new(one.address, port),
                 class: one.class,

@@ -83,7 +83,7 @@ async fn read_multipart(mut reader: BodyReader, boundary: &str) -> Result<FormDa
     reader.until(mark.as_bytes(), &mut |_| {}).await?;
     loop {
         while reader.ahead.len() < 2 {
-            // Two bytes tell the last boundary (`--`) from one with a part behind it.
+            // Two bytes distinguish the last boundary (`--`) from one with a part behind it.
             if !reader.more().await? {
                 return Err(MalformedBody);
             }

@@ -35,8 +35,8 @@ const LOOPBACK_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 async fn status(guard: &Arc<ScriptedGuard>, url: &str) -> Result<u16, HttpError> {
     let guard: Arc<dyn DestinationGuard> = Arc::<ScriptedGuard>::clone(guard);
     let client = HttpClient::guarded(HttpTimeouts::default(), guard).unwrap();
-    let answer = client.get(url).send(&quiet).await?;
-    Ok(answer.status())
+    let response = client.get(url).send(&quiet).await?;
+    Ok(response.status())
 }
 
 #[tokio::test]

@@ -65,7 +65,11 @@ pub(crate) async fn call(
             let declared = json!(context.client_capabilities());
             let known = [NAME_INPUT, GREETING_INPUT, ROOTS].into_iter();
             let asked: Vec<_> = known
-                .filter(|input| !declared[input.capability].is_null())
+                .filter(|input| {
+                    declared
+                        .get(input.capability)
+                        .is_some_and(|it| !it.is_null())
+                })
                 .collect();
             all_of(server, request, &asked)?
         }
@@ -141,7 +145,8 @@ fn answered(name: &str, answer: InputAnswer) -> CallToolResponse {
         // Only an answer whose state was valid comes so far.
         "test_input_required_result_request_state" => "state-ok".to_owned(),
         "test_input_required_result_elicitation" => {
-            format!("Hello, {}!", content["name"].as_str().unwrap_or_default())
+            let given = content.get("name").and_then(Value::as_str);
+            format!("Hello, {}!", given.unwrap_or_default())
         }
         _ => format!("Elicitation completed: action={action}, content={content}"),
     };

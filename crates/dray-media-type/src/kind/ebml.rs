@@ -1,12 +1,13 @@
 //! Matroska and `WebM`, distinguished by the document type in the header.
 
-use super::sniff::{SniffResult, find_early};
+use super::signature::FormatSignature;
+use super::sniff::find_early;
 use super::types::{ContentKind, VideoKind};
 
 /// The header is far shorter than this.
 const MAX_HEADER_BYTES: usize = 4096;
 
-pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
+pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
     if !head.starts_with(b"\x1A\x45\xDF\xA3") {
         return None;
     }
@@ -17,7 +18,7 @@ pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     let is_webm = value
         .get(..16.min(value.len()))
         .is_some_and(|value| find_early(value, b"webm", 16).is_some());
-    Some(SniffResult::of(ContentKind::Video(if is_webm {
+    Some(FormatSignature::of(ContentKind::Video(if is_webm {
         VideoKind::Webm
     } else {
         VideoKind::Matroska

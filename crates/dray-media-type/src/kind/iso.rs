@@ -1,16 +1,15 @@
 //! ISO base media: MP4, M4A, MOV, 3GP, HEIC, AVIF, distinguished by brand.
 
 use super::bytes::{array_at, be32, find_from, is_at, to_index};
-use super::sniff::SniffResult;
+use super::signature::FormatSignature;
 use super::types::{AudioKind, ContentKind, ImageKind, VideoCodec, VideoKind};
 
 /// Brands looked at beside the major one.
 const BRANDS_MAX: usize = 32;
 
-pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
+pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
     if !is_at(head, 4, b"ftyp") {
-        return is_old_quicktime(head)
-            .then_some(SniffResult::of(ContentKind::Video(VideoKind::Quicktime)));
+        return None;
     }
     let major = array_at::<4>(head, 8)?;
     // The box's own size is a claim: a hostile one must not reach behind the head.
@@ -19,12 +18,12 @@ pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     let compatible = compatible
         .get(..compatible.len().min(BRANDS_MAX))
         .unwrap_or_default();
-    Some(SniffResult::of(by_brand(major, compatible, head)))
+    Some(FormatSignature::of(by_brand(major, compatible, head)))
 }
 
 fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind {
     match &major {
-        b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" | b"hevm" | b"hevs" => {
+        b"heic" | b"heif" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" | b"hevm" | b"hevs" => {
             ContentKind::Image(ImageKind::Heic)
         }
         b"avif" | b"avis" => ContentKind::Image(ImageKind::Avif),
@@ -47,8 +46,11 @@ fn by_brand(major: [u8; 4], compatible: &[[u8; 4]], head: &[u8]) -> ContentKind 
     }
 }
 
-/// Files from before `ftyp` begin with one of their boxes.
-fn is_old_quicktime(head: &[u8]) -> bool {
+/// Whether the head may be `QuickTime` from before `ftyp`, which begins with a box of another name.
+///
+/// This is no signature: the four bytes before the name are a size and may be anything, so `the wide world` begins like
+/// a box `wide`. Text has to be ruled out before.
+pub(super) fn is_old_quicktime(head: &[u8]) -> bool {
     let known: [&[u8]; 4] = [b"moov", b"mdat", b"wide", b"pnot"];
     let size = be32(head, 0);
     // A size of 1 announces a 64-bit one.

@@ -9,8 +9,10 @@ mod ebml;
 mod image;
 mod iso;
 mod markup;
+mod mpeg;
 mod ogg;
 mod riff;
+mod signature;
 mod sniff;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ mod text;
 mod types;
 mod zip;
 
+pub use signature::{FormatSignature, Signature, find_signature};
 pub use types::{
     ArchiveKind, AudioKind, ContentKind, DocumentKind, ExecutableKind, ImageKind, VideoCodec,
     VideoKind,

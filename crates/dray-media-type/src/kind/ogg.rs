@@ -1,10 +1,10 @@
 //! Ogg, distinguished by the first packet.
 
 use super::bytes::is_at;
-use super::sniff::SniffResult;
+use super::signature::FormatSignature;
 use super::types::{AudioKind, ContentKind, VideoKind};
 
-pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
+pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
     if !head.starts_with(b"OggS") {
         return None;
     }
@@ -20,5 +20,5 @@ pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
     } else {
         ContentKind::Audio(AudioKind::OggOther)
     };
-    Some(SniffResult::of(kind))
+    Some(FormatSignature::of(kind))
 }

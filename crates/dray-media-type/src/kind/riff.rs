@@ -1,23 +1,24 @@
 //! RIFF: WebP, WAV, AVI.
 
 use super::bytes::{array_at, is_at, le16, le24, le32};
-use super::sniff::SniffResult;
+use super::signature::FormatSignature;
 use super::types::{AudioKind, ContentKind, ImageKind, VideoKind};
 
-pub(super) fn sniff(head: &[u8]) -> Option<SniffResult> {
+/// RIFF of a known form.
+pub(super) fn find_signature(head: &[u8]) -> Option<FormatSignature> {
     if !head.starts_with(b"RIFF") {
         return None;
     }
     match &array_at::<4>(head, 8)? {
         b"WEBP" => Some(sniff_webp(head)),
-        b"WAVE" => Some(SniffResult::of(ContentKind::Audio(AudioKind::Wav))),
-        b"AVI " => Some(SniffResult::of(ContentKind::Video(VideoKind::Avi))),
+        b"WAVE" => Some(FormatSignature::of(ContentKind::Audio(AudioKind::Wav))),
+        b"AVI " => Some(FormatSignature::of(ContentKind::Video(VideoKind::Avi))),
         _ => None,
     }
 }
 
 /// WebP in its three forms: extended, lossless, lossy.
-fn sniff_webp(head: &[u8]) -> SniffResult {
+fn sniff_webp(head: &[u8]) -> FormatSignature {
     let animated = is_at(head, 12, b"VP8X") && head.get(20).is_some_and(|flags| flags & 2 != 0);
     let dimensions = match array_at::<4>(head, 12).as_ref() {
         // All three forms: RFC 9649. The canvas of `VP8X` and the frame of `VP8L` store their sizes less one.
@@ -35,8 +36,8 @@ fn sniff_webp(head: &[u8]) -> SniffResult {
         _ => None,
     };
     let dimensions = dimensions.filter(|(width, height)| *width > 0 && *height > 0);
-    SniffResult {
+    FormatSignature {
         dimensions,
-        ..SniffResult::of(ContentKind::Image(ImageKind::Webp { animated }))
+        ..FormatSignature::of(ContentKind::Image(ImageKind::Webp { animated }))
     }
 }

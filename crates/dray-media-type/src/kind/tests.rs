@@ -118,6 +118,7 @@ fn text_that_begins_like_magic_is_text() {
         "%PD",
         "#!relative",
         "#! not a path",
+        "the wide world",
     ] {
         let found = whole(text.as_bytes(), "a.txt");
         assert_eq!(
@@ -218,7 +219,7 @@ fn what_bears_scripts_is_a_document_by_content_and_by_name() {
 }
 
 #[test]
-fn programs_are_flagged_whatever_they_are_called() {
+fn programs_are_flagged_under_any_name() {
     let class = b"\xCA\xFE\xBA\xBE\0\0\0\x34\0".as_slice();
     let fat = b"\xCA\xFE\xBA\xBE\0\0\0\x02\0".as_slice();
     let cases: [(&[u8], ExecutableKind); 9] = [
@@ -241,6 +242,48 @@ fn programs_are_flagged_whatever_they_are_called() {
     }
     assert!(!whole(b"#!/bin/sh\n", "run.sh").disagrees);
     assert!(!whole(b"MZ\x90\0", "setup.exe").disagrees);
+}
+
+#[test]
+fn a_class_is_distinguished_from_mach_o_by_the_oldest_class_version() {
+    for (count, executable) in [
+        (1, ExecutableKind::MachO),
+        (44, ExecutableKind::MachO),
+        // Minor version 3 of major version 45 stands before it: the number is 0x3002D.
+        (45, ExecutableKind::Other),
+        (0x0003_002D, ExecutableKind::Other),
+        (65, ExecutableKind::Other),
+    ] {
+        let bytes = [b"\xCA\xFE\xBA\xBE".as_slice(), &u32::to_be_bytes(count)].concat();
+        assert_eq!(
+            kind(&bytes, "x"),
+            ContentKind::Executable(executable),
+            "{count}"
+        );
+    }
+}
+
+#[test]
+fn printable_signatures_are_marked_so_that_text_may_win() {
+    for (bytes, printable) in [
+        (b"MZ\x90\0".as_slice(), true),
+        (b"MZ was a president", true),
+        (b"ID3 tags are", true),
+        (b"RIFF raff", true),
+        (b"BZh9", true),
+        (b"FORM    AIFF", true),
+        (b"RIFF\0\0\0\0WAVE", false),
+        (b"\x7FELF", false),
+        (b"\xCA\xFE\xBA\xBE", false),
+    ] {
+        let Some(Signature::Format(format)) = find_signature(bytes) else {
+            panic!("no format in {bytes:?}");
+        };
+        assert_eq!(format.printable, printable, "{bytes:?}");
+    }
+    // Four bytes of text, which the signature of bzip2 is not.
+    assert_eq!(find_signature(b"BZhello"), None);
+    assert_eq!(find_signature(b"the wide world"), None);
 }
 
 #[test]
@@ -267,7 +310,7 @@ fn sounds_are_known() {
 }
 
 #[test]
-fn the_bytes_decide_and_the_name_is_told_to_disagree() {
+fn the_bytes_decide_and_a_name_that_disagrees_is_reported() {
     for (bytes, name, disagrees) in [
         (png(1, 1), "a.png", false),
         (png(1, 1), "a.jpg", true),
@@ -344,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn text_is_text_whatever_it_says(text in "[a-zA-Z0-9 ,.\n]{1,300}") {
+    fn text_is_text_with_any_words(text in "[a-zA-Z0-9 ,.\n]{1,300}") {
         prop_assert!(matches!(kind(text.as_bytes(), "a.txt"), ContentKind::Text));
     }
 }

@@ -13,14 +13,12 @@ const ENTRY_SIGNATURE: &[u8] = b"PK\x03\x04";
 /// The bit that moves sizes behind the data.
 const SIZES_BEHIND: u16 = 1 << 3;
 
-pub(super) fn sniff(head: &[u8], extension: &str) -> Option<SniffResult> {
+/// What a file is that begins with a signature of ZIP.
+pub(super) fn sniff(head: &[u8], extension: &str) -> SniffResult {
     // An empty archive is its end record alone; a split one begins with the marker of spanning (APPNOTE 4.3,
     // 8.5).
-    if head.starts_with(b"PK\x05\x06") || head.starts_with(b"PK\x07\x08") {
-        return Some(SniffResult::of(ContentKind::Archive(ArchiveKind::Zip)));
-    }
     if !head.starts_with(ENTRY_SIGNATURE) {
-        return None;
+        return SniffResult::of(ContentKind::Archive(ArchiveKind::Zip));
     }
     let mut seen = ZipNames::default();
     let entries = ZipEntries { head, at: Some(0) };
@@ -30,11 +28,11 @@ pub(super) fn sniff(head: &[u8], extension: &str) -> Option<SniffResult> {
             && entry.name == b"mimetype"
             && let Some(found) = by_media_type(entry.content)
         {
-            return Some(found);
+            return found;
         }
         seen.note(entry.name);
     }
-    Some(seen.found(extension))
+    seen.found(extension)
 }
 
 /// Names of entries that distinguish Office documents, Java archives and Android packages.
@@ -64,7 +62,7 @@ impl ZipNames {
             return SniffResult::of(ContentKind::Archive(ArchiveKind::Apk));
         }
         if self.content_types {
-            // The telling part may stand behind the head; then the name may choose among the three.
+            // The part that names the format may stand behind the head; then the name may choose among the three.
             let named = match extension {
                 "docx" | "docm" | "dotx" => Some(DocumentKind::Docx),
                 "xlsx" | "xlsm" | "xltx" => Some(DocumentKind::Xlsx),

@@ -272,7 +272,7 @@ async fn a_hidden_tool_is_for_hooks_and_unknown_to_the_model() {
     );
     let answer = rounds(&seen)[1]["content"].as_str().unwrap().to_owned();
     assert!(
-        answer.starts_with("There is no tool `shop_a`. Valid tools: "),
+        answer.starts_with("The tool `shop_a` does not exist. Valid tools: "),
         "{answer}"
     );
     assert!(!answer.contains("shop_a,") && answer.contains("shop_b"));

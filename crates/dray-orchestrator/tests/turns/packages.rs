@@ -14,7 +14,7 @@ const AGENT_SCRIPT: &str = r#"{"rules": [
     {"reply": {"call": [
         {"name": "weather", "arguments": {"city": "Paris"}}, {"name": "shop_a", "arguments": {"q": "1"}}]}}]}"#;
 
-const ANSWER: &str = "It is sunny in Paris.";
+const MODEL_REPLY: &str = "It is sunny in Paris.";
 
 struct PackageRun {
     seen: Value,
@@ -47,7 +47,7 @@ async fn the_openai_package_calls_its_tools_streams_calls_and_parses() {
     assert_eq!(
         run.seen,
         json!({
-            "finish": "tool_calls", "answer": ANSWER, "counted": true, "streamed": ["tool_calls", "weather"],
+            "finish": "tool_calls", "answer": MODEL_REPLY, "counted": true, "streamed": ["tool_calls", "weather"],
             "events": true, "parsed": city(),
         })
     );
@@ -60,7 +60,7 @@ async fn pydantic_ai_runs_its_tools_and_its_structured_output_and_keeps_its_prom
     let run = run("pydantic_ai", "pydantic_ai").await;
     assert_eq!(
         run.seen,
-        json!({"answer": ANSWER, "streamed": ANSWER, "parsed": city(), "by_tool": city()})
+        json!({"answer": MODEL_REPLY, "streamed": MODEL_REPLY, "parsed": city(), "by_tool": city()})
     );
     let system = run.asked[0]["messages"][0]["content"].as_str().unwrap();
     for prompt in ["You help.", "Be brief.", "Speak French."] {
@@ -74,7 +74,7 @@ async fn openai_agents_run_their_tools_and_their_structured_output() {
     let run = run("agents", "agents").await;
     assert_eq!(
         run.seen,
-        json!({"answer": ANSWER, "streamed": ANSWER, "parsed": city()})
+        json!({"answer": MODEL_REPLY, "streamed": MODEL_REPLY, "parsed": city()})
     );
     assert_eq!(run.own_calls, 2, "once for each loop");
 }
@@ -84,7 +84,7 @@ async fn langchain_runs_its_tools_and_its_structured_output() {
     let run = run("langchain", "langchain_openai").await;
     assert_eq!(
         run.seen,
-        json!({"answer": ANSWER, "streamed": ANSWER, "parsed": city()})
+        json!({"answer": MODEL_REPLY, "streamed": MODEL_REPLY, "parsed": city()})
     );
     assert_eq!(run.own_calls, 2, "once for each loop");
 }

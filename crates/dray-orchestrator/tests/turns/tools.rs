@@ -204,7 +204,7 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
     assert!(seen.text().ends_with("Recovered."), "{seen:?}");
     let last = world.asked()[2]["messages"].to_string();
     assert!(
-        last.contains("There is no tool `shop_zzz`. Valid tools: shop_a"),
+        last.contains("The tool `shop_zzz` does not exist. Valid tools: shop_a"),
         "{last}"
     );
     assert_eq!(endpoint.0.shared().received(), 0);

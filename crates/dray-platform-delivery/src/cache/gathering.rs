@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::platform_cache::PLATFORM_BUCKET;
-    use crate::tests::world::{NOW_MS, in_process};
+    use crate::tests::fixture::{NOW_MS, in_process};
 
     const NOTE_LIFETIME: Duration = Duration::from_mins(10);
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_at_once_do_not_lose_each_other() {
+    async fn many_concurrently_do_not_lose_each_other() {
         let (gatherings, clock) = gatherings().await;
         let names: Vec<String> = (0..100).map(|number| format!("d-{number}")).collect();
         let begun = join_all(

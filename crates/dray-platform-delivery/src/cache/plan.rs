@@ -6,7 +6,7 @@ use dray_types::{ByteSize, Period};
 use super::need::{ObjectUse, Uses};
 
 /// Time for which an object stays in any case once no new claims for it are given, in milliseconds: longer than the
-/// longest answer of a sandbox takes to get into a record.
+/// longest response of a sandbox takes to get into a record.
 pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 
 /// The conditions of one sweep.
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_used_for_its_lifetime_goes() {
+    fn content_unused_for_its_lifetime_goes() {
         let objects = vec![object("old", 60, 1), object("young", 59, 1)];
         let planned = plan_sweep(objects, &Uses::new(), now(100));
         assert_eq!(names(&planned.expired), "old");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_somebody_began_to_gather_stays() {
+    fn what_came_since_a_gathering_began_stays() {
         let objects = vec![object("before", 70, 1), object("since", 60, 1)];
         let gathering = SweepConditions {
             gathering_since_ms: NOW_MS - 65 * MINUTE_MS,

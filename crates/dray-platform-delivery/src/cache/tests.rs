@@ -19,7 +19,7 @@ use crate::error::DeliveryError;
 use crate::record::{DeliveryStart, FileRecord, FileState};
 use crate::records;
 use crate::tests::fake::FakeAction;
-use crate::tests::world::{DeliveryFixture, NOW_MS, chat, states, tenant};
+use crate::tests::fixture::{DeliveryFixture, NOW_MS, chat, states, tenant};
 
 const ONE_MINUTE: Duration = Duration::from_mins(1);
 
@@ -45,8 +45,8 @@ fn work(id: &str, claims: &[&Claim]) -> DeliveryStart {
     }
 }
 
-async fn left(world: &DeliveryFixture) -> Vec<String> {
-    let objects = world.store.cached().await.unwrap();
+async fn left(fixture: &DeliveryFixture) -> Vec<String> {
+    let objects = fixture.store.cached().await.unwrap();
     objects.into_iter().map(|object| object.key).collect()
 }
 
@@ -61,141 +61,155 @@ fn keys(claims: &[&Claim]) -> Vec<String> {
 
 /// The same bus and store as a process of its own sees them, with these options of the store.
 async fn replica(
-    world: &DeliveryFixture,
+    fixture: &DeliveryFixture,
     folder: &std::path::Path,
     change: impl FnOnce(&mut StoreOptions),
 ) -> DeliveryService {
     let mut options = dray_store::embedded::serving_options(folder).unwrap();
     change(&mut options);
-    let store = Store::open(&options, world.clock.clone()).await.unwrap();
-    desk(&world.bus, store, &world.clock)
+    let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
+    replica_over(&fixture.bus, store, &fixture.clock)
 }
 
-fn desk(bus: &Bus, store: Store, clock: &Clock) -> DeliveryService {
+fn replica_over(bus: &Bus, store: Store, clock: &Clock) -> DeliveryService {
     let cx = ServiceContext::new(bus.clone(), store, clock.clone());
     DeliveryService::new(Config::default(), AccountRegistry::new([]), &cx)
 }
 
 #[tokio::test]
 async fn what_was_delivered_goes_an_hour_after_its_last_use() {
-    let world = DeliveryFixture::new().await;
-    let claim = cached(&world.store, "a.txt", b"a").await;
-    world.clock.advance(ONE_MINUTE * 30);
-    let report = world.delivered(&work("d", &[&claim])).await;
+    let fixture = DeliveryFixture::new().await;
+    let claim = cached(&fixture.store, "a.txt", b"a").await;
+    fixture.clock.advance(ONE_MINUTE * 30);
+    let report = fixture.delivered(&work("d", &[&claim])).await;
     assert_eq!(states(&report), [FileState::Delivered]);
-    world.clock.advance(ONE_MINUTE * 59);
-    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
+    fixture.clock.advance(ONE_MINUTE * 59);
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.bytes), (0, 1, 1));
-    world.clock.advance(ONE_MINUTE);
-    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
+    fixture.clock.advance(ONE_MINUTE);
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.freed), (1, 0, 1));
-    assert_eq!(left(&world).await, Vec::<String>::new());
+    assert_eq!(left(&fixture).await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn what_nobody_ever_used_goes_after_an_hour_and_finished_content_never() {
-    let world = DeliveryFixture::new().await;
-    let kept = world.claim("kept.txt", b"kept").await;
-    cached(&world.store, "a.txt", b"a").await;
-    world.clock.advance(ONE_MINUTE * 64);
-    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().objects, 1);
-    world.clock.advance(ONE_MINUTE);
-    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
-    world.clock.advance(ONE_MINUTE * 60 * 24 * 10);
-    world.desk.sweeper.sweep_cache().await.unwrap();
-    let found = world.store.find(&tenant(), kept.artifact.sha256).await;
+async fn content_never_used_goes_after_an_hour_and_finished_content_never() {
+    let fixture = DeliveryFixture::new().await;
+    let kept = fixture.claim("kept.txt", b"kept").await;
+    cached(&fixture.store, "a.txt", b"a").await;
+    fixture.clock.advance(ONE_MINUTE * 64);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().objects,
+        1
+    );
+    fixture.clock.advance(ONE_MINUTE);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
+    fixture.clock.advance(ONE_MINUTE * 60 * 24 * 10);
+    fixture.replica.sweeper.sweep_cache().await.unwrap();
+    let found = fixture.store.find(&tenant(), kept.artifact.sha256).await;
     assert_eq!(found.unwrap(), Some(4));
 }
 
 #[tokio::test]
 async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
-    let mut world = DeliveryFixture::new().await;
-    let claim = cached(&world.store, "a.txt", b"a").await;
-    world.fake.script([FakeAction::Wait(ONE_MINUTE * 60 * 20)]);
-    world.deliver(&work("d", &[&claim])).await.unwrap();
-    world.clock.advance(ONE_MINUTE * 60 * 20);
-    world.restart();
-    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
+    let mut fixture = DeliveryFixture::new().await;
+    let claim = cached(&fixture.store, "a.txt", b"a").await;
+    fixture
+        .fake
+        .script([FakeAction::Wait(ONE_MINUTE * 60 * 20)]);
+    fixture.deliver(&work("d", &[&claim])).await.unwrap();
+    fixture.clock.advance(ONE_MINUTE * 60 * 20);
+    fixture.restart();
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (0, 1), "the record says so");
-    world.go_on("d").await.unwrap();
-    assert_eq!(states(&world.record("d").await), [FileState::Delivered]);
-    world.clock.advance(ONE_MINUTE * 60);
-    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
+    fixture.go_on("d").await.unwrap();
+    assert_eq!(states(&fixture.record("d").await), [FileState::Delivered]);
+    fixture.clock.advance(ONE_MINUTE * 60);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
 }
 
 #[tokio::test]
 async fn a_link_keeps_its_object_as_long_as_it_lives() {
-    let world = DeliveryFixture::new().await;
-    let claim = cached(&world.store, "a.txt", b"large").await;
-    world.fake.limit(4);
-    let report = world.delivered(&work("d", &[&claim])).await;
+    let fixture = DeliveryFixture::new().await;
+    let claim = cached(&fixture.store, "a.txt", b"large").await;
+    fixture.fake.limit(4);
+    let report = fixture.delivered(&work("d", &[&claim])).await;
     assert_eq!(states(&report), [FileState::DeliveredAsLink]);
     assert_eq!(
         report.files[0].url_expires_at_ms,
         NOW_MS + 24 * 3_600_000,
         "the link promises a day, not the hour of the cache"
     );
-    world.clock.advance(ONE_MINUTE * (60 * 24 - 1));
-    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
+    fixture.clock.advance(ONE_MINUTE * (60 * 24 - 1));
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.objects, swept.held), (1, 5));
-    world.clock.advance(ONE_MINUTE);
-    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
+    fixture.clock.advance(ONE_MINUTE);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
 }
 
 #[tokio::test]
-async fn above_its_size_the_oldest_that_nobody_needs_goes_first() {
-    let world = DeliveryFixture::new().await;
+async fn above_its_size_the_oldest_that_is_not_needed_goes_first() {
+    let fixture = DeliveryFixture::new().await;
     let mut claims = Vec::new();
     for (name, act) in [
         ("waits", Some(FakeAction::Wait(ONE_MINUTE * 600))),
         ("old", None),
         ("newer", None),
     ] {
-        let claim = cached(&world.store, name, name.as_bytes()).await;
+        let claim = cached(&fixture.store, name, name.as_bytes()).await;
         if let Some(act) = act {
-            world.fake.script([act]);
-            world.deliver(&work(name, &[&claim])).await.unwrap();
+            fixture.fake.script([act]);
+            fixture.deliver(&work(name, &[&claim])).await.unwrap();
         }
         claims.push(claim);
-        world.clock.advance(ONE_MINUTE * 10);
+        fixture.clock.advance(ONE_MINUTE * 10);
     }
-    let fresh = cached(&world.store, "fresh", b"fresh").await;
-    world.clock.advance(ONE_MINUTE * 10);
-    let folder = world.folder().join("s3");
-    let small = replica(&world, &folder, |options| {
+    let fresh = cached(&fixture.store, "fresh", b"fresh").await;
+    fixture.clock.advance(ONE_MINUTE * 10);
+    let folder = fixture.folder().join("s3");
+    let small = replica(&fixture, &folder, |options| {
         options.cache_size = ByteSize::bytes(15);
     })
     .await;
     let swept = small.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.evicted, swept.freed), (1, 3), "{swept:?}");
     let stay = keys(&[&claims[0], &claims[2], &fresh]);
-    assert_eq!(left(&world).await, stay);
-    let none = replica(&world, &folder, |options| {
+    assert_eq!(left(&fixture).await, stay);
+    let none = replica(&fixture, &folder, |options| {
         options.cache_size = ByteSize::bytes(0);
     })
     .await;
     let swept = none.sweeper.sweep_cache().await.unwrap();
     assert_eq!(swept.evicted, 1, "{swept:?}");
-    assert_eq!(left(&world).await, keys(&[&claims[0], &fresh]));
+    assert_eq!(left(&fixture).await, keys(&[&claims[0], &fresh]));
 }
 
 #[tokio::test]
 async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
-    let world = DeliveryFixture::new().await;
+    let fixture = DeliveryFixture::new().await;
     for number in 0..5 {
-        cached(&world.store, "a", format!("{number}").as_bytes()).await;
+        cached(&fixture.store, "a", format!("{number}").as_bytes()).await;
     }
-    world.clock.advance(ONE_MINUTE * 90);
-    let options = dray_store::embedded::serving_options(&world.folder().join("s3")).unwrap();
+    fixture.clock.advance(ONE_MINUTE * 90);
+    let options = dray_store::embedded::serving_options(&fixture.folder().join("s3")).unwrap();
     let endpoint = options.endpoint.strip_prefix("http://").unwrap();
     let proxy = FaultyS3::start(endpoint.parse().unwrap()).await.unwrap();
     let behind = StoreOptions {
         endpoint: proxy.endpoint(),
         ..options
     };
-    let store = Store::open(&behind, world.clock.clone()).await.unwrap();
-    let cut = desk(&world.bus, store, &world.clock);
-    // The store dies over the third object, whatever is asked then.
+    let store = Store::open(&behind, fixture.clock.clone()).await.unwrap();
+    let cut = replica_over(&fixture.bus, store, &fixture.clock);
+    // The store dies over the third object, and fails every later request.
     let deletes = std::sync::atomic::AtomicU32::new(0);
     proxy.add(FaultRule::new(S3Fault::Down, move |parts| {
         let order = std::sync::atomic::Ordering::SeqCst;
@@ -208,7 +222,7 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
         cut.sweeper.sweep_cache().await,
         Err(SweepError::Store(_))
     ));
-    assert_eq!(left(&world).await.len(), 3);
+    assert_eq!(left(&fixture).await.len(), 3);
     assert!(matches!(
         cut.sweeper.sweep_cache().await,
         Err(SweepError::Store(_))
@@ -219,30 +233,30 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn two_replicas_that_sweep_at_once_do_what_one_does() {
-    let world = DeliveryFixture::new().await;
-    let old = cached(&world.store, "a", b"old").await;
-    world.clock.advance(ONE_MINUTE * 90);
-    let young = cached(&world.store, "a", b"young").await;
-    let folder = world.folder().join("s3");
-    let other = replica(&world, &folder, |_| {}).await;
+async fn two_replicas_that_sweep_concurrently_do_what_one_does() {
+    let fixture = DeliveryFixture::new().await;
+    let old = cached(&fixture.store, "a", b"old").await;
+    fixture.clock.advance(ONE_MINUTE * 90);
+    let young = cached(&fixture.store, "a", b"young").await;
+    let folder = fixture.folder().join("s3");
+    let other = replica(&fixture, &folder, |_| {}).await;
     let (one, two) = tokio::join!(
-        world.desk.sweeper.sweep_cache(),
+        fixture.replica.sweeper.sweep_cache(),
         other.sweeper.sweep_cache()
     );
     for swept in [one.unwrap(), two.unwrap()] {
         assert_eq!((swept.objects, swept.bytes), (1, 5), "{swept:?}");
     }
-    assert_eq!(left(&world).await, keys(&[&young]));
+    assert_eq!(left(&fixture).await, keys(&[&young]));
     assert_ne!(cache_key(&old), cache_key(&young));
 }
 
 #[tokio::test]
 async fn one_replica_at_a_time_takes_its_turn() {
-    let world = DeliveryFixture::new().await;
-    cached(&world.store, "a", b"a").await;
-    world.clock.advance(ONE_MINUTE * 90);
-    let other = replica(&world, &world.folder().join("s3"), |_| {}).await;
+    let fixture = DeliveryFixture::new().await;
+    cached(&fixture.store, "a", b"a").await;
+    fixture.clock.advance(ONE_MINUTE * 90);
+    let other = replica(&fixture, &fixture.folder().join("s3"), |_| {}).await;
     let held = other
         .sweeper
         .leases
@@ -250,79 +264,82 @@ async fn one_replica_at_a_time_takes_its_turn() {
         .await
         .unwrap()
         .unwrap();
-    world.desk.sweeper.take_turn().await;
-    assert_eq!(left(&world).await.len(), 1, "another one has the turn");
+    fixture.replica.sweeper.take_turn().await;
+    assert_eq!(left(&fixture).await.len(), 1, "another one has the turn");
     held.release().await;
-    world.desk.sweeper.take_turn().await;
-    assert_eq!(left(&world).await.len(), 0);
+    fixture.replica.sweeper.take_turn().await;
+    assert_eq!(left(&fixture).await.len(), 0);
 }
 
 #[tokio::test]
 async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
-    let world = DeliveryFixture::new().await;
-    let early = cached(&world.store, "early", b"e").await;
-    world.clock.advance(ONE_MINUTE * 6);
-    world
-        .desk
+    let fixture = DeliveryFixture::new().await;
+    let early = cached(&fixture.store, "early", b"e").await;
+    fixture.clock.advance(ONE_MINUTE * 6);
+    fixture
+        .replica
         .sweeper
         .gatherings
         .begin("acme.d", ONE_MINUTE * 600)
         .await
         .unwrap();
-    let first = cached(&world.store, "first", b"first").await;
-    world.clock.advance(ONE_MINUTE * 120);
-    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
+    let first = cached(&fixture.store, "first", b"first").await;
+    fixture.clock.advance(ONE_MINUTE * 120);
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (1, 5), "{swept:?}");
-    assert_eq!(left(&world).await, keys(&[&first]));
+    assert_eq!(left(&fixture).await, keys(&[&first]));
     assert_ne!(keys(&[&early]), keys(&[&first]));
-    world.desk.sweeper.gatherings.end("acme.d").await;
-    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
+    fixture.replica.sweeper.gatherings.end("acme.d").await;
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
 }
 
 #[tokio::test]
 async fn gathering_several_paths_is_noted_and_over_with_the_record() {
-    let world = DeliveryFixture::new().await;
-    world.sandbox.bind(chat("42"));
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
     for name in ["a", "b"] {
-        let claim = cached(&world.store, name, name.as_bytes()).await;
-        world.sandbox.put(name, "file", Some(claim));
+        let claim = cached(&fixture.store, name, name.as_bytes()).await;
+        fixture.sandbox.put(name, "file", Some(claim));
     }
     let request = v1::SendFileRequested {
         paths: vec![b"a".to_vec(), b"b".to_vec()],
         session: "s".to_owned(),
         ..v1::SendFileRequested::default()
     };
-    let meta = world.meta("d");
+    let meta = fixture.meta("d");
     let cancel = CancellationToken::new();
-    world
-        .desk
+    fixture
+        .replica
         .gatherer
         .send(&meta, &request, 1, 1, &cancel)
         .await
         .unwrap();
     assert_eq!(
-        world.desk.sweeper.gatherings.since_ms().await.unwrap(),
+        fixture.replica.sweeper.gatherings.since_ms().await.unwrap(),
         u64::MAX
     );
-    world.clock.advance(ONE_MINUTE * 600);
-    let swept = world.desk.sweeper.sweep_cache().await.unwrap();
+    fixture.clock.advance(ONE_MINUTE * 600);
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.objects, swept.held), (2, 2), "the record needs them");
 }
 
 #[tokio::test]
 async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
-    let world = DeliveryFixture::new().await;
-    let claim = cached(&world.store, "a.txt", b"a").await;
+    let fixture = DeliveryFixture::new().await;
+    let claim = cached(&fixture.store, "a.txt", b"a").await;
     let request = v1::SendFileRequested {
         claims: vec![claim.clone().into()],
         target: Some(chat("42")),
         ..v1::SendFileRequested::default()
     };
-    let kept = world
-        .desk
+    let kept = fixture
+        .replica
         .intake
         .claims
-        .with_kept_claims(&world.meta("d"), &request)
+        .with_kept_claims(&fixture.meta("d"), &request)
         .await
         .unwrap();
     let kept = Claim::try_from(kept.claims[0].clone()).unwrap();
@@ -330,45 +347,48 @@ async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
         (kept.artifact.clone(), cache_key(&kept)),
         (claim.artifact, None)
     );
-    world.clock.advance(ONE_MINUTE * 60 * 20);
-    assert_eq!(world.desk.sweeper.sweep_cache().await.unwrap().expired, 1);
-    let report = world.delivered(&work("d", &[&kept])).await;
+    fixture.clock.advance(ONE_MINUTE * 60 * 20);
+    assert_eq!(
+        fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
+        1
+    );
+    let report = fixture.delivered(&work("d", &[&kept])).await;
     assert_eq!(states(&report), [FileState::Delivered]);
 }
 
-async fn failed(world: &DeliveryFixture, path: &str) -> Claim {
-    let claim = cached(&world.store, "a.txt", b"a").await;
+async fn failed(fixture: &DeliveryFixture, path: &str) -> Claim {
+    let claim = cached(&fixture.store, "a.txt", b"a").await;
     let mut work = work("d", &[&claim]);
     work.files[0].path = path.as_bytes().to_vec();
-    world.fake.script([FakeAction::Refuse(ErrorKind::Auth)]);
-    let report = world.delivered(&work).await;
+    fixture.fake.script([FakeAction::Refuse(ErrorKind::Auth)]);
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Failed]);
     claim
 }
 
-async fn resent(world: &DeliveryFixture) -> Result<v1::DeliveryAccepted, DeliveryError> {
+async fn resent(fixture: &DeliveryFixture) -> Result<v1::DeliveryAccepted, DeliveryError> {
     let request = v1::ResendRequest {
         delivery_id: "d".to_owned(),
         ..v1::ResendRequest::default()
     };
-    world
-        .desk
+    fixture
+        .replica
         .receipts
-        .resend(&world.meta("again"), &request)
+        .resend(&fixture.meta("again"), &request)
         .await
 }
 
 #[tokio::test]
 async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() {
     for (minutes, path, known) in [(50, "", true), (70, "/w/a.txt", true), (70, "", false)] {
-        let world = DeliveryFixture::with(DuplicateProtection::Unknown, |config| {
+        let fixture = DeliveryFixture::with(DuplicateProtection::Unknown, |config| {
             config.allow_targets = true;
         })
         .await;
-        failed(&world, path).await;
-        world.clock.advance(ONE_MINUTE * minutes);
-        world.desk.sweeper.sweep_cache().await.unwrap();
-        let accepted = resent(&world).await;
+        failed(&fixture, path).await;
+        fixture.clock.advance(ONE_MINUTE * minutes);
+        fixture.replica.sweeper.sweep_cache().await.unwrap();
+        let accepted = resent(&fixture).await;
         if known {
             assert_eq!(accepted.unwrap().delivery_id, "again");
         } else {
@@ -382,36 +402,36 @@ async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() 
 
 #[tokio::test]
 async fn r_16_no_name_of_a_sandbox_chooses_a_key() {
-    let world = DeliveryFixture::new().await;
+    let fixture = DeliveryFixture::new().await;
     let mut seen = Vec::new();
     for name in ["../../etc/passwd", "a/b", "cache/1/x", "\u{202e}gpj.exe"] {
-        seen.push(cached(&world.store, name, b"same").await);
+        seen.push(cached(&fixture.store, name, b"same").await);
     }
     assert!(
         seen.iter()
             .all(|claim| cache_key(claim) == cache_key(&seen[0]))
     );
-    assert_eq!(left(&world).await, keys(&[&seen[0]]));
+    assert_eq!(left(&fixture).await, keys(&[&seen[0]]));
 }
 
 #[tokio::test]
-async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
-    let world = DeliveryFixture::new().await;
-    let claim = cached(&world.store, "a.txt", b"a").await;
-    world.fake.script([FakeAction::Wait(ONE_MINUTE * 600)]);
-    world.deliver(&work("d", &[&claim])).await.unwrap();
-    world.clock.advance(ONE_MINUTE * 90);
+async fn nothing_is_removed_while_the_needs_are_unknown() {
+    let fixture = DeliveryFixture::new().await;
+    let claim = cached(&fixture.store, "a.txt", b"a").await;
+    fixture.fake.script([FakeAction::Wait(ONE_MINUTE * 600)]);
+    fixture.deliver(&work("d", &[&claim])).await.unwrap();
+    fixture.clock.advance(ONE_MINUTE * 90);
     // A bus without the bucket of records.
     let meter = opentelemetry::metrics::MeterProvider::meter(
         &opentelemetry::metrics::noop::NoopMeterProvider::new(),
         "test",
     );
-    let empty = Bus::in_process(world.clock.clone(), &meter);
-    let blind = desk(&empty, world.store.clone(), &world.clock);
+    let empty = Bus::in_process(fixture.clock.clone(), &meter);
+    let blind = replica_over(&empty, fixture.store.clone(), &fixture.clock);
     let swept = blind.sweeper.sweep_cache().await;
     assert!(matches!(swept, Err(SweepError::Records(_))), "{swept:?}");
-    assert_eq!(left(&world).await, keys(&[&claim]));
-    let seeing = world.desk.sweeper.sweep_cache().await.unwrap();
+    assert_eq!(left(&fixture).await, keys(&[&claim]));
+    let seeing = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!(
         seeing,
         SweepReport {
@@ -423,8 +443,8 @@ async fn nothing_is_removed_while_nobody_can_say_what_is_needed() {
     );
     let key = records::record_key(&tenant(), &OperationId::new("d").unwrap());
     assert!(
-        world
-            .desk
+        fixture
+            .replica
             .receipts
             .log
             .records

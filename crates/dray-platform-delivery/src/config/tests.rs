@@ -23,10 +23,13 @@ fn every_field_has_its_bounds() {
         |config| config.max_message = ByteSize::default(),
         "max_message",
     );
-    check(|config| config.patience = Period::default(), "patience");
     check(
-        |config| config.patience = Period::secs(6 * 86_400),
-        "patience",
+        |config| config.delivery_timeout = Period::default(),
+        "delivery_timeout",
+    );
+    check(
+        |config| config.delivery_timeout = Period::secs(6 * 86_400),
+        "delivery_timeout",
     );
     check(
         |config| config.link_lifetime = Period::secs(1),

@@ -101,7 +101,7 @@ impl DeliveryRun<'_> {
             .await;
     }
 
-    /// Bad news may have been faster than the answer.
+    /// Bad news may have been faster than the response.
     async fn correct_early_news(
         &mut self,
         open: &OpenDelivery,

@@ -231,7 +231,7 @@ impl Sender {
         if let Some(held) = self.context.log.records.read(key).await? {
             return Ok(held);
         }
-        let patience = self.context.config.patience.as_millis();
+        let delivery_timeout = self.context.config.delivery_timeout.as_millis();
         let target = work.target.clone().unwrap_or_default();
         let place = self
             .turns
@@ -239,7 +239,7 @@ impl Sender {
             .place_of(&meta.tenant, key, &target)
             .await?;
         let start = DeliveryStart::of_work(work);
-        let record = DeliveryRecord::begin(meta, start, place, patience);
+        let record = DeliveryRecord::begin(meta, start, place, delivery_timeout);
         Ok(self.context.log.records.write(key, record, 0).await?)
     }
 }

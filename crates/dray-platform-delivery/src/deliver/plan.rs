@@ -304,7 +304,7 @@ pub(super) fn largest_file(limits: &ChatLimits) -> u64 {
     routes.fold(limits.any, u64::max)
 }
 
-/// Limits of a chat that does not tell them any more, for steps that were planned with its old ones.
+/// Limits of a chat that no longer reports them, for steps that were planned with its old ones.
 fn unlimited_limits() -> ChatLimits {
     ChatLimits {
         routes: Vec::new(),

@@ -179,8 +179,8 @@ impl DeliveryRun<'_> {
         mut step: ReadyStep,
         error: &PlatformError,
     ) -> Result<StepFlow, DeliveryError> {
-        let patience = self.context.config.window_patience.as_millis();
-        let end_ms = self.record().begun_at_ms.saturating_add(patience);
+        let delivery_timeout = self.context.config.window_timeout.as_millis();
+        let end_ms = self.record().begun_at_ms.saturating_add(delivery_timeout);
         if self.context.clock.now_ms() >= end_ms {
             return self.give_up(open, at, step, error).await;
         }

@@ -17,7 +17,7 @@ use crate::machine::{DeliveryStep, ReadyStep, StepData, StepPlan};
 use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState, WaitingReason};
 use crate::records::{RecordError, RevisionedRecord};
 
-/// What is kept of the deadline for telling how it went.
+/// The part of the deadline that is kept for the report.
 const REPORT_MARGIN: Duration = Duration::from_secs(5);
 
 /// Characters of a key against duplicates (messaging-reliability 12).

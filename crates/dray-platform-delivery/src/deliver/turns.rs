@@ -15,7 +15,7 @@ use crate::records::RecordError;
 /// How long the right to send to a chat outlives a replica that died with it.
 pub(super) const CHAT_LEASE: Duration = Duration::from_secs(15);
 /// How long a delivery waits for another replica before it is put back.
-const LONGEST_WAIT: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 /// How long a delivery lets others go first that were asked for earlier.
 const EARLIER_GRACE: Duration = Duration::from_secs(1);
 /// Between two looks for deliveries whose files are still being copied.
@@ -33,7 +33,7 @@ pub(crate) struct ChatTurns {
     /// Turns among replicas.
     pub(crate) leases: LeaseStore,
     /// How long a worker waits for an earlier delivery: a second, and less in tests.
-    pub(crate) patience: Duration,
+    pub(crate) turn_wait: Duration,
 }
 
 impl ChatTurns {
@@ -63,7 +63,7 @@ impl ChatTurns {
             if !self.places.is_blocked(chat, place).await? {
                 return Ok(true);
             }
-            if begun.elapsed() >= self.patience {
+            if begun.elapsed() >= self.turn_wait {
                 return Ok(false);
             }
             tokio::select! {
@@ -88,7 +88,7 @@ impl ChatTurns {
             if waited >= EARLIER_GRACE || !self.index.is_in_hand_before(chat, order) {
                 let taken = self.leases.take(&name, CHAT_LEASE).await;
                 let taken = taken.map_err(RecordError::Unreachable)?;
-                if taken.is_some() || waited >= LONGEST_WAIT {
+                if taken.is_some() || waited >= MAX_WAIT {
                     return Ok(taken);
                 }
             }

@@ -117,7 +117,7 @@ pub(super) fn news(
     news
 }
 
-/// A call without a usable answer, for the operator and the caller.
+/// A call without a usable response, for the operator and the caller.
 pub(crate) fn asked_in_vain(what: &'static str, error: CallError) -> DeliveryError {
     tracing::warn!(
         error = &error as &dyn std::error::Error,

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_never_left_is_told_of_by_its_own_name() {
+    fn a_file_that_never_left_is_reported_by_its_own_name() {
         let fault = Fault::new(FaultCode::Denied, "m");
         assert_eq!(failed_file(b"/w/.env", &fault).name, ".env");
         assert_eq!(failed_file(b"/w/a\x1b[2J.txt", &fault).name, "a?[2J.txt");

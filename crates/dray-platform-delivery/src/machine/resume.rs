@@ -4,7 +4,7 @@ use dray_platform::DuplicateProtection;
 
 use super::{MAX_VISIBLE_ATTEMPTS, SendingStep};
 
-/// What to do with a step whose answer was lost, in this process or in an earlier one.
+/// What to do with a step whose response was lost, in this process or in an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeAction {
     /// The same request with the same key: at most one message comes of it.

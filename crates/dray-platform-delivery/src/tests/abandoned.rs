@@ -10,12 +10,12 @@ use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
 use super::fake::FakeAction;
-use super::world::{DeliveryFixture, states, tenant};
+use super::fixture::{DeliveryFixture, states, tenant};
 use crate::deliver::WorkEnd;
 use crate::reconciler::{round_meta, round_work};
 use crate::record::{DeliveryRecord, FileState};
 
-/// Ends every piece of work as it is told.
+/// Ends every piece of work in the given way.
 #[derive(Clone, Copy)]
 enum ScriptedWorker {
     /// It fails, again and again.
@@ -60,7 +60,7 @@ impl WorkHandler<v1::SendFileRequested> for ScriptedWorker {
 
 /// Lets a worker of this kind have work `W` until the ledger says that it is over.
 async fn work<W: dray_proto::Work>(
-    world: &DeliveryFixture,
+    fixture: &DeliveryFixture,
     durable: &str,
     work: &W,
     id: &str,
@@ -74,12 +74,12 @@ async fn work<W: dray_proto::Work>(
         ..WorkSettings::default()
     };
     let stop = CancellationToken::new();
-    let working = world
+    let working = fixture
         .bus
         .work::<W, _>(durable, settings, worker, stop.clone());
     let key = dray_bus::LedgerKey::of_message(work, &tenant(), &operation);
     let ended = async {
-        while world
+        while fixture
             .bus
             .ledger()
             .read(&key)
@@ -96,18 +96,18 @@ async fn work<W: dray_proto::Work>(
 }
 
 /// Publishes what goes on with a delivery and lets the worker have it.
-async fn round(world: &DeliveryFixture, id: &str, worker: ScriptedWorker) {
-    let report = world.record(id).await;
+async fn round(fixture: &DeliveryFixture, id: &str, worker: ScriptedWorker) {
+    let report = fixture.record(id).await;
     let meta = round_meta(&report).unwrap();
     let next = round_work(&report);
-    world.bus.publish_work(&meta, &next).await.unwrap();
+    fixture.bus.publish_work(&meta, &next).await.unwrap();
     let durable = "platform-delivery-telegram";
-    work(world, durable, &next, meta.operation.as_str(), worker).await;
+    work(fixture, durable, &next, meta.operation.as_str(), worker).await;
 }
 
-async fn audited(world: &DeliveryFixture) -> Vec<(String, String)> {
+async fn audited(fixture: &DeliveryFixture) -> Vec<(String, String)> {
     let filter = EventFilter::new("dray.audit.>").from_start();
-    let mut events = world.bus.events(filter).await.unwrap();
+    let mut events = fixture.bus.events(filter).await.unwrap();
     let mut lines = Vec::new();
     while let Some(Ok(event)) = events.next().now_or_never() {
         if let Ok(line) = v1::DeliveryAudit::decode(event.payload.clone()) {
@@ -118,18 +118,20 @@ async fn audited(world: &DeliveryFixture) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_dead_letter_ends_its_delivery_at_once_and_truthfully() {
-    let mut world = DeliveryFixture::new().await;
-    world.fake.script([FakeAction::DieAfter]);
-    let dying = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;
-    world.die_in(&dying).await;
-    world.sweep().await;
-    assert!(!world.record("d").await.finished, "somebody may have it");
+async fn a_dead_letter_ends_its_delivery_immediately_and_truthfully() {
+    let mut fixture = DeliveryFixture::new().await;
+    fixture.fake.script([FakeAction::DieAfter]);
+    let dying = fixture
+        .files("d", &[("a.txt", b"a"), ("b.txt", b"b")])
+        .await;
+    fixture.die_in(&dying).await;
+    fixture.sweep().await;
+    assert!(!fixture.record("d").await.finished, "somebody may have it");
 
-    round(&world, "d", ScriptedWorker::Fails).await;
-    assert!(!world.record("d").await.finished);
-    world.sweep().await;
-    let report = world.record("d").await;
+    round(&fixture, "d", ScriptedWorker::Fails).await;
+    assert!(!fixture.record("d").await.finished);
+    fixture.sweep().await;
+    let report = fixture.record("d").await;
     assert!(report.finished && !report.success, "{report:?}");
     assert_eq!(states(&report), [FileState::Unknown, FileState::Failed]);
     assert!(
@@ -139,7 +141,7 @@ async fn a_dead_letter_ends_its_delivery_at_once_and_truthfully() {
         report.notice
     );
     assert!(report.result_json.contains(r#""success":false"#));
-    let told = audited(&world).await;
+    let told = audited(&fixture).await;
     assert_eq!(
         told,
         [
@@ -147,28 +149,28 @@ async fn a_dead_letter_ends_its_delivery_at_once_and_truthfully() {
             ("b.txt".to_owned(), "failed".to_owned())
         ]
     );
-    world.sweep().await;
-    assert_eq!(audited(&world).await.len(), 2, "once");
+    fixture.sweep().await;
+    assert_eq!(audited(&fixture).await.len(), 2, "once");
     assert!(matches!(
-        world.go_on("d").await.unwrap(),
+        fixture.go_on("d").await.unwrap(),
         WorkEnd::Finished(_)
     ));
-    assert_eq!(world.fake.requests(), 1, "nothing is sent any more");
+    assert_eq!(fixture.fake.requests(), 1, "nothing is sent any more");
 }
 
 #[tokio::test]
 async fn a_round_that_a_slow_clock_thought_too_early_is_followed_by_another() {
-    let world = DeliveryFixture::new().await;
-    world
+    let fixture = DeliveryFixture::new().await;
+    fixture
         .fake
         .script([FakeAction::Wait(Duration::from_mins(97))]);
-    let waiting = world.files("d", &[("a.txt", b"a")]).await;
-    world.deliver(&waiting).await.unwrap();
-    world.clock.advance(Duration::from_mins(98));
-    round(&world, "d", ScriptedWorker::Does).await;
-    world.sweep().await;
-    assert_eq!(world.record("d").await.rounds, 2);
-    let WorkEnd::Finished(report) = world.go_on("d").await.unwrap() else {
+    let waiting = fixture.files("d", &[("a.txt", b"a")]).await;
+    fixture.deliver(&waiting).await.unwrap();
+    fixture.clock.advance(Duration::from_mins(98));
+    round(&fixture, "d", ScriptedWorker::Does).await;
+    fixture.sweep().await;
+    assert_eq!(fixture.record("d").await.rounds, 2);
+    let WorkEnd::Finished(report) = fixture.go_on("d").await.unwrap() else {
         panic!("it still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
@@ -176,47 +178,47 @@ async fn a_round_that_a_slow_clock_thought_too_early_is_followed_by_another() {
 
 #[tokio::test]
 async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
-    let world = DeliveryFixture::new().await;
-    let claim = world.claim("a.txt", b"a").await;
+    let fixture = DeliveryFixture::new().await;
+    let claim = fixture.claim("a.txt", b"a").await;
     let request = v1::SendFileRequested {
         claims: vec![claim.into()],
         session: "s".to_owned(),
         ..v1::SendFileRequested::default()
     };
-    world
+    fixture
         .bus
-        .publish_work(&world.meta("d"), &request)
+        .publish_work(&fixture.meta("d"), &request)
         .await
         .unwrap();
-    let deliver = world.files("d", &[("a.txt", b"a")]).await;
-    let meta = world.meta("d");
-    let begun_at_ms = world.clock.now_ms();
+    let deliver = fixture.files("d", &[("a.txt", b"a")]).await;
+    let meta = fixture.meta("d");
+    let begun_at_ms = fixture.clock.now_ms();
     let report = DeliveryRecord::begin(&meta, deliver, begun_at_ms, 86_400_000);
     let key = crate::records::record_key(&tenant(), &meta.operation);
-    world
-        .desk
+    fixture
+        .replica
         .receipts
         .log
         .records
         .write(&key, report, 0)
         .await
         .unwrap();
-    world.clock.advance(Duration::from_mins(2));
-    world.sweep().await;
+    fixture.clock.advance(Duration::from_mins(2));
+    fixture.sweep().await;
     assert!(
-        !world.record("d").await.finished,
+        !fixture.record("d").await.finished,
         "it may still be worked on"
     );
     work(
-        &world,
+        &fixture,
         "platform-delivery",
         &request,
         "d",
         ScriptedWorker::Fails,
     )
     .await;
-    world.sweep().await;
-    let report = world.record("d").await;
+    fixture.sweep().await;
+    let report = fixture.record("d").await;
     assert_eq!(
         (report.finished, states(&report)),
         (true, vec![FileState::Failed])
@@ -225,15 +227,15 @@ async fn a_record_whose_writer_died_before_it_asked_for_more_is_ended() {
 
 #[tokio::test]
 async fn what_waits_for_its_time_or_its_user_is_left_alone() {
-    let world = DeliveryFixture::new().await;
+    let fixture = DeliveryFixture::new().await;
     let refused = FakeAction::Refuse(dray_platform::ErrorKind::WindowClosed);
-    world.fake.script([refused]);
-    let waiting = world.files("d", &[("a.txt", b"a")]).await;
-    world.deliver(&waiting).await.unwrap();
+    fixture.fake.script([refused]);
+    let waiting = fixture.files("d", &[("a.txt", b"a")]).await;
+    fixture.deliver(&waiting).await.unwrap();
     for _ in 0..5 {
-        world.clock.advance(Duration::from_hours(4));
-        world.sweep().await;
+        fixture.clock.advance(Duration::from_hours(4));
+        fixture.sweep().await;
     }
-    let report = world.record("d").await;
+    let report = fixture.record("d").await;
     assert_eq!((report.finished, report.rounds), (false, 1));
 }

@@ -3,8 +3,8 @@
 use dray_proto::v1;
 use dray_types::{ByteSize, Claim, Fault, FaultCode};
 
+use super::fixture::{DeliveryFixture, chat, states};
 use super::path::{QueueWorkers, over};
-use super::world::{DeliveryFixture, chat, states};
 use crate::record::FileState;
 
 fn text(text: &str) -> v1::SendTextRequested {
@@ -17,10 +17,10 @@ fn text(text: &str) -> v1::SendTextRequested {
 }
 
 /// Returns a request for this stored text.
-async fn stored_text(world: &DeliveryFixture, text: &[u8]) -> v1::SendTextRequested {
+async fn stored_text(fixture: &DeliveryFixture, text: &[u8]) -> v1::SendTextRequested {
     v1::SendTextRequested {
         session: "s".to_owned(),
-        text_claim: Some(world.claim("answer.txt", text).await.into()),
+        text_claim: Some(fixture.claim("answer.txt", text).await.into()),
         ..v1::SendTextRequested::default()
     }
 }
@@ -30,27 +30,27 @@ fn long_text() -> String {
     format!("{}MEDIA:/w/a.pdf", "строка\n".repeat(20_000))
 }
 
-async fn world() -> DeliveryFixture {
-    let world = DeliveryFixture::new().await;
-    world.sandbox.bind(chat("42"));
+async fn fixture() -> DeliveryFixture {
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
     for name in ["a.pdf", "b c.pdf"] {
-        let claim = world.claim(name, name.as_bytes()).await;
-        world
+        let claim = fixture.claim(name, name.as_bytes()).await;
+        fixture
             .sandbox
             .put(&format!("/w/{name}"), "file", Some(claim));
     }
-    world
+    fixture
 }
 
 #[tokio::test]
-async fn r_4_tags_become_files_and_what_is_missing_is_told() {
-    let world = world().await;
+async fn r_4_tags_become_files_and_what_is_missing_is_reported() {
+    let fixture = fixture().await;
     let said =
         text("Here: MEDIA:/w/a.pdf and MEDIA:/w/b c.pdf, not MEDIA:/w/none.pdf [[as_document]]");
-    let reply = world
-        .desk
+    let reply = fixture
+        .replica
         .texts
-        .send_text(&world.meta("d1"), &said)
+        .send_text(&fixture.meta("d1"), &said)
         .await
         .unwrap();
     assert_eq!(reply.notices, ["none.pdf"]);
@@ -60,8 +60,8 @@ async fn r_4_tags_become_files_and_what_is_missing_is_told() {
         reply.text
     );
     assert_eq!(reply.delivery_id, "d1");
-    let _workers = QueueWorkers::start(&world);
-    let report = over(&world, "d1").await;
+    let _workers = QueueWorkers::start(&fixture);
+    let report = over(&fixture, "d1").await;
     assert_eq!(
         states(&report),
         [FileState::Delivered, FileState::Delivered]
@@ -71,37 +71,37 @@ async fn r_4_tags_become_files_and_what_is_missing_is_told() {
 
 #[tokio::test]
 async fn a_text_without_tags_sends_nothing() {
-    let world = world().await;
-    let reply = world
-        .desk
+    let fixture = fixture().await;
+    let reply = fixture
+        .replica
         .texts
-        .send_text(&world.meta("d1"), &text("Done."))
+        .send_text(&fixture.meta("d1"), &text("Done."))
         .await
         .unwrap();
     assert_eq!(
         (reply.text.as_str(), reply.delivery_id.as_str()),
         ("Done.", "")
     );
-    assert!(world.published("delivery").await.is_empty());
+    assert!(fixture.published("delivery").await.is_empty());
 }
 
 #[tokio::test]
 async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
-    let world = world().await;
+    let fixture = fixture().await;
     let tool = v1::SendFileRequested {
         session: "s".to_owned(),
         turn: "t".to_owned(),
         paths: vec![b"/w/a.pdf".to_vec()],
         ..v1::SendFileRequested::default()
     };
-    let meta = world.meta("d1");
-    world.desk.intake.accept(&meta, &tool).await.unwrap();
-    world.desk.texts.note_turn(&meta, &tool).await;
+    let meta = fixture.meta("d1");
+    fixture.replica.intake.accept(&meta, &tool).await.unwrap();
+    fixture.replica.texts.note_turn(&meta, &tool).await;
     let said = text("MEDIA:/w/a.pdf");
-    let reply = world
-        .desk
+    let reply = fixture
+        .replica
         .texts
-        .send_text(&world.meta("d2"), &said)
+        .send_text(&fixture.meta("d2"), &said)
         .await
         .unwrap();
     assert_eq!(reply.delivery_id, "", "it is on its way");
@@ -109,22 +109,22 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
         turn: "u".to_owned(),
         ..said.clone()
     };
-    let reply = world
-        .desk
+    let reply = fixture
+        .replica
         .texts
-        .send_text(&world.meta("d3"), &other_turn)
+        .send_text(&fixture.meta("d3"), &other_turn)
         .await
         .unwrap();
     assert_eq!(reply.delivery_id, "d3", "another turn is another wish");
-    world.fake.script([super::fake::FakeAction::Refuse(
+    fixture.fake.script([super::fake::FakeAction::Refuse(
         dray_platform::ErrorKind::Forbidden,
     )]);
-    let _workers = QueueWorkers::start(&world);
-    over(&world, "d1").await;
-    let reply = world
-        .desk
+    let _workers = QueueWorkers::start(&fixture);
+    over(&fixture, "d1").await;
+    let reply = fixture
+        .replica
         .texts
-        .send_text(&world.meta("d4"), &said)
+        .send_text(&fixture.meta("d4"), &said)
         .await
         .unwrap();
     assert_eq!(reply.delivery_id, "d4", "what failed may be sent again");
@@ -132,17 +132,25 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_long_text_is_read_from_the_store_and_returned_through_it() {
-    let world = world().await;
+    let fixture = fixture().await;
     let long = long_text();
-    let request = stored_text(&world, long.as_bytes()).await;
-    let meta = world.meta("d1");
-    let reply = world.desk.texts.send_text(&meta, &request).await.unwrap();
+    let request = stored_text(&fixture, long.as_bytes()).await;
+    let meta = fixture.meta("d1");
+    let reply = fixture
+        .replica
+        .texts
+        .send_text(&meta, &request)
+        .await
+        .unwrap();
     assert_eq!(
         (reply.text.as_str(), reply.delivery_id.as_str()),
         ("", "d1")
     );
     let claim = Claim::try_from(reply.text_claim.unwrap()).unwrap();
-    let reader = world.store.read(&meta.tenant, &claim, meta.deadline).await;
+    let reader = fixture
+        .store
+        .read(&meta.tenant, &claim, meta.deadline)
+        .await;
     let bytes = reader.unwrap().read_all(ByteSize::mib(1)).await;
     let shown = String::from_utf8(bytes.unwrap().into()).unwrap();
     assert_eq!(
@@ -153,12 +161,12 @@ async fn a_long_text_is_read_from_the_store_and_returned_through_it() {
 
 #[tokio::test]
 async fn a_short_stored_text_is_returned_in_the_message() {
-    let world = world().await;
-    let request = stored_text(&world, b"Done.").await;
-    let reply = world
-        .desk
+    let fixture = fixture().await;
+    let request = stored_text(&fixture, b"Done.").await;
+    let reply = fixture
+        .replica
         .texts
-        .send_text(&world.meta("d1"), &request)
+        .send_text(&fixture.meta("d1"), &request)
         .await;
     let reply = reply.unwrap();
     assert_eq!((reply.text.as_str(), reply.text_claim), ("Done.", None));
@@ -166,41 +174,41 @@ async fn a_short_stored_text_is_returned_in_the_message() {
 
 #[tokio::test]
 async fn a_text_that_breaks_the_contract_is_refused() {
-    let world = world().await;
-    let mut both = stored_text(&world, b"Done.").await;
+    let fixture = fixture().await;
+    let mut both = stored_text(&fixture, b"Done.").await;
     both.text = "Done.".to_owned();
-    let mut vast = stored_text(&world, b"Done.").await;
+    let mut vast = stored_text(&fixture, b"Done.").await;
     let artifact = vast.text_claim.as_mut().unwrap().artifact.as_mut();
     artifact.unwrap().size = (8 << 20) + 1;
     let requests = [
         (text(&long_text()), "text"),
         (both, "text"),
         (vast, "text_claim"),
-        (stored_text(&world, b"\xff").await, "text_claim"),
+        (stored_text(&fixture, b"\xff").await, "text_claim"),
     ];
     for (request, field) in requests {
-        let failure = world
-            .desk
+        let failure = fixture
+            .replica
             .texts
-            .send_text(&world.meta("d1"), &request)
+            .send_text(&fixture.meta("d1"), &request)
             .await;
         let fault = Fault::from(failure.unwrap_err());
         assert_eq!(fault.code, FaultCode::InvalidArgument, "{fault:?}");
         assert!(format!("{fault:?}").contains(field), "{fault:?}");
     }
-    assert!(world.published("delivery").await.is_empty());
+    assert!(fixture.published("delivery").await.is_empty());
 }
 
 #[tokio::test]
 async fn a_stored_text_of_another_tenant_is_refused() {
-    let world = world().await;
-    let mut request = stored_text(&world, b"Done.").await;
+    let fixture = fixture().await;
+    let mut request = stored_text(&fixture, b"Done.").await;
     let artifact = request.text_claim.as_mut().unwrap().artifact.as_mut();
     artifact.unwrap().tenant = "other".to_owned();
-    let failure = world
-        .desk
+    let failure = fixture
+        .replica
         .texts
-        .send_text(&world.meta("d1"), &request)
+        .send_text(&fixture.meta("d1"), &request)
         .await;
     assert_eq!(Fault::from(failure.unwrap_err()).code, FaultCode::Denied);
 }

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use dray_platform::Platform as _;
 use dray_proto::v1;
 
-use super::world::{DeliveryFixture, states};
+use super::fixture::{DeliveryFixture, states};
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::cli::CliAccount;
 use crate::delivery_service::DeliveryService;
 use crate::machine::DeliveryStep;
 use crate::record::{DeliveryStart, FileState};
 
-fn with_cli(world: &mut DeliveryFixture, fallbacks: Vec<std::path::PathBuf>) {
+fn with_cli(fixture: &mut DeliveryFixture, fallbacks: Vec<std::path::PathBuf>) {
     let cx = dray_service::ServiceContext::new(
-        world.bus.clone(),
-        world.store.clone(),
-        world.clock.clone(),
+        fixture.bus.clone(),
+        fixture.store.clone(),
+        fixture.clock.clone(),
     );
     let accounts = AccountRegistry::new([PlatformAccount::new(
         "cli",
         Arc::new(CliAccount::new(fallbacks)),
     )]);
-    world.desk = Arc::new(DeliveryService::new(
-        world.desk.inbound.config.as_ref().clone(),
+    fixture.replica = Arc::new(DeliveryService::new(
+        fixture.replica.inbound.config.as_ref().clone(),
         accounts,
         &cx,
     ));
@@ -51,14 +51,14 @@ fn names(folder: &std::path::Path) -> Vec<String> {
 
 #[tokio::test]
 async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
-    let mut world = DeliveryFixture::new().await;
-    with_cli(&mut world, Vec::new());
-    let folder = world.folder().join("here");
+    let mut fixture = DeliveryFixture::new().await;
+    with_cli(&mut fixture, Vec::new());
+    let folder = fixture.folder().join("here");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("report.pdf"), "mine").unwrap();
     let files: [(&str, &[u8]); 2] = [("report.pdf", b"new"), ("none.txt", b"")];
-    let work = to(world.files("d", &files).await, &folder);
-    let report = world.delivered(&work).await;
+    let work = to(fixture.files("d", &files).await, &folder);
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Copied, FileState::Copied]);
     assert_eq!(names(&folder), ["none.txt", "report (2).pdf", "report.pdf"]);
     assert_eq!(std::fs::read(folder.join("report.pdf")).unwrap(), b"mine");
@@ -77,13 +77,13 @@ async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
 
 #[tokio::test]
 async fn names_are_clean_and_stay_in_the_folder() {
-    let mut world = DeliveryFixture::new().await;
-    with_cli(&mut world, Vec::new());
-    let folder = world.folder().join("here");
+    let mut fixture = DeliveryFixture::new().await;
+    with_cli(&mut fixture, Vec::new());
+    let folder = fixture.folder().join("here");
     std::fs::create_dir(&folder).unwrap();
     let files: [(&str, &[u8]); 1] = [("../\u{1b}[31m\u{202e}evil.sh", b"x")];
-    let work = to(world.files("d", &files).await, &folder);
-    world.delivered(&work).await;
+    let work = to(fixture.files("d", &files).await, &folder);
+    fixture.delivered(&work).await;
     let names = names(&folder);
     assert_eq!(names.len(), 1);
     assert!(
@@ -94,40 +94,43 @@ async fn names_are_clean_and_stay_in_the_folder() {
 
 #[tokio::test]
 async fn a_folder_that_cannot_be_written_gives_way_to_the_next_or_fails() {
-    let mut world = DeliveryFixture::new().await;
-    let fallback = world.folder().join("downloads");
+    let mut fixture = DeliveryFixture::new().await;
+    let fallback = fixture.folder().join("downloads");
     std::fs::create_dir(&fallback).unwrap();
-    with_cli(&mut world, vec![fallback.clone()]);
-    let missing = world.folder().join("missing");
-    let work = to(world.files("d1", &[("a.txt", b"a")]).await, &missing);
-    assert_eq!(states(&world.delivered(&work).await), [FileState::Copied]);
+    with_cli(&mut fixture, vec![fallback.clone()]);
+    let missing = fixture.folder().join("missing");
+    let work = to(fixture.files("d1", &[("a.txt", b"a")]).await, &missing);
+    assert_eq!(states(&fixture.delivered(&work).await), [FileState::Copied]);
     assert_eq!(names(&fallback), ["a.txt"]);
-    with_cli(&mut world, Vec::new());
-    let work = to(world.files("d2", &[("a.txt", b"a")]).await, &missing);
-    assert_eq!(states(&world.delivered(&work).await), [FileState::Rejected]);
+    with_cli(&mut fixture, Vec::new());
+    let work = to(fixture.files("d2", &[("a.txt", b"a")]).await, &missing);
+    assert_eq!(
+        states(&fixture.delivered(&work).await),
+        [FileState::Rejected]
+    );
     let relative = to(
-        world.files("d3", &[("a.txt", b"a")]).await,
+        fixture.files("d3", &[("a.txt", b"a")]).await,
         std::path::Path::new("x"),
     );
     assert_eq!(
-        states(&world.delivered(&relative).await),
+        states(&fixture.delivered(&relative).await),
         [FileState::Rejected]
     );
 }
 
 #[tokio::test]
 async fn a_copy_whose_answer_was_lost_is_found_again() {
-    let mut world = DeliveryFixture::new().await;
-    with_cli(&mut world, Vec::new());
-    let folder = world.folder().join("here");
+    let mut fixture = DeliveryFixture::new().await;
+    with_cli(&mut fixture, Vec::new());
+    let folder = fixture.folder().join("here");
     std::fs::create_dir(&folder).unwrap();
-    let work = to(world.files("d", &[("a.txt", b"a")]).await, &folder);
-    world.delivered(&work).await;
+    let work = to(fixture.files("d", &[("a.txt", b"a")]).await, &folder);
+    fixture.delivered(&work).await;
     // As a crash between the copy and the record leaves it.
-    let meta = world.meta("d");
+    let meta = fixture.meta("d");
     let key = crate::records::record_key(&meta.tenant, &meta.operation);
-    let mut held = world
-        .desk
+    let mut held = fixture
+        .replica
         .receipts
         .log
         .records
@@ -142,16 +145,16 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
     };
     held.record
         .steps
-        .insert(0, step.deny().begin(world.clock.now_ms()).into());
-    world
-        .desk
+        .insert(0, step.deny().begin(fixture.clock.now_ms()).into());
+    fixture
+        .replica
         .receipts
         .log
         .records
         .write(&key, held.record, held.revision)
         .await
         .unwrap();
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Copied]);
     assert_eq!(names(&folder), ["a.txt"]);
     assert_eq!(CliAccount::default().name(), "cli");

@@ -30,13 +30,13 @@ pub(crate) enum FakeAction {
     MoveTo(&'static str),
     /// Too large: the chat takes so many bytes.
     Limit(u64),
-    /// It is shown, and the answer is lost.
+    /// It is shown, and the response is lost.
     LoseAnswer,
-    /// It is lost with its answer.
+    /// It is lost with its response.
     LoseRequest,
     /// It is answered, and neither shown nor confirmed.
     ProveNothing,
-    /// It is shown, and the process dies before the answer.
+    /// It is shown, and the process dies before the response.
     DieAfter,
     /// The process dies before it is shown.
     DieBefore,

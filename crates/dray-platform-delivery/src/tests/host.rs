@@ -9,7 +9,7 @@ use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{Clock, Deadline, Fault, OperationId};
 
-use super::world::{FakeSandbox, provisioned, tenant};
+use super::fixture::{FakeSandbox, provisioned, tenant};
 use crate::PlatformDelivery;
 
 fn public_states(report: &v1::DeliveryReport) -> Vec<v1::FileState> {

@@ -1,4 +1,4 @@
-//! Messages of users: told twice and taken once, fetched within limits, put on their way.
+//! Messages of users: taken once when sent twice, fetched within limits, passed on.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::fake::UserAttachment;
-use super::world::{DeliveryFixture, chat};
+use super::fixture::{DeliveryFixture, chat};
 use crate::config::Config;
 use crate::inbound::{DurableInboundSink, listener};
 
@@ -39,24 +39,24 @@ fn message(id: &str, attachments: Vec<InboundAttachment>) -> InboundMessage {
     }
 }
 
-async fn world(change: impl FnOnce(&mut Config)) -> DeliveryFixture {
+async fn fixture(change: impl FnOnce(&mut Config)) -> DeliveryFixture {
     DeliveryFixture::with(dray_platform::DuplicateProtection::Unknown, change).await
 }
 
-fn door(world: &DeliveryFixture) -> DurableInboundSink {
+fn door(fixture: &DeliveryFixture) -> DurableInboundSink {
     DurableInboundSink {
-        service: Arc::clone(&world.desk.inbound),
-        account: world.desk.inbound.accounts.named("bot").unwrap(),
+        service: Arc::clone(&fixture.replica.inbound),
+        account: fixture.replica.inbound.accounts.named("bot").unwrap(),
     }
 }
 
 /// Everything in the stream of one kind of work.
 async fn work<W: prost::Message + Default>(
-    world: &DeliveryFixture,
+    fixture: &DeliveryFixture,
     filter: &str,
 ) -> Vec<(Meta, W)> {
     let filter = dray_bus::EventFilter::new(filter).from_start();
-    let mut events = world.bus.events(filter).await.unwrap();
+    let mut events = fixture.bus.events(filter).await.unwrap();
     let mut all = Vec::new();
     while let Some(Ok(event)) = events.next().now_or_never() {
         let meta = Meta::from_headers(&event.headers).unwrap();
@@ -67,18 +67,18 @@ async fn work<W: prost::Message + Default>(
 
 /// Takes a message in and does its work once.
 async fn receive(
-    world: &DeliveryFixture,
+    fixture: &DeliveryFixture,
     message: InboundMessage,
     attempt: u32,
 ) -> Result<(), dray_bus::WorkFailure> {
-    door(world).message(message).await.unwrap();
-    let (meta, work) = work::<v1::ReceiveMessage>(world, "dray.work.inbound.>")
+    door(fixture).message(message).await.unwrap();
+    let (meta, work) = work::<v1::ReceiveMessage>(fixture, "dray.work.inbound.>")
         .await
         .pop()
         .unwrap();
     let cancel = CancellationToken::new();
-    world
-        .desk
+    fixture
+        .replica
         .inbound
         .receiver
         .receive(&meta, &work, (1, attempt), &cancel)
@@ -86,8 +86,8 @@ async fn receive(
         .map(|_| ())
 }
 
-async fn placed(world: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
-    work::<v1::PlaceUpload>(world, "dray.work.sandbox.>")
+async fn placed(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
+    work::<v1::PlaceUpload>(fixture, "dray.work.sandbox.>")
         .await
         .into_iter()
         .map(|(_, place)| place)
@@ -95,13 +95,13 @@ async fn placed(world: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
 }
 
 #[tokio::test]
-async fn a_message_told_twice_is_taken_once_and_its_files_are_placed_in_order() {
-    let world = world(|_| {}).await;
-    world.sandbox.bind(chat("42"));
-    world
+async fn a_message_sent_twice_is_taken_once_and_its_files_are_placed_in_order() {
+    let fixture = fixture(|_| {}).await;
+    fixture.sandbox.bind(chat("42"));
+    fixture
         .fake
         .attach("a.csv", [UserAttachment::Bytes(b"a,b\n".to_vec())]);
-    world.fake.attach(
+    fixture.fake.attach(
         "b.bin",
         [
             UserAttachment::Fails(ErrorKind::Transient),
@@ -117,11 +117,11 @@ async fn a_message_told_twice_is_taken_once_and_its_files_are_placed_in_order() 
         attachment("none", 1),
     ];
     let told = message("7", all);
-    door(&world).message(told.clone()).await.unwrap();
-    receive(&world, told, 1).await.unwrap();
-    let received = work::<v1::ReceiveMessage>(&world, "dray.work.inbound.>").await;
+    door(&fixture).message(told.clone()).await.unwrap();
+    receive(&fixture, told, 1).await.unwrap();
+    let received = work::<v1::ReceiveMessage>(&fixture, "dray.work.inbound.>").await;
     assert_eq!(received.len(), 1);
-    let placed = placed(&world).await;
+    let placed = placed(&fixture).await;
     let positions: Vec<_> = placed.iter().map(|place| place.position).collect();
     assert_eq!(positions, [0, 1, 2, 3]);
     assert!(
@@ -135,20 +135,20 @@ async fn a_message_told_twice_is_taken_once_and_its_files_are_placed_in_order() 
     assert_eq!(placed[1].claim.clone().unwrap().artifact.unwrap().size, 100);
     assert_eq!(placed[2].unavailable, "over 20 MB, cannot fetch");
     assert_eq!(placed[3].unavailable, "the platform no longer has it");
-    assert_eq!(world.fake.fetches(), 4);
+    assert_eq!(fixture.fake.fetches(), 4);
 }
 
 #[tokio::test]
-async fn a_file_is_cut_off_at_the_limit_whatever_length_was_promised() {
-    let world = world(|config| {
+async fn a_file_is_cut_off_at_the_limit_for_any_announced_length() {
+    let fixture = fixture(|config| {
         config.max_attachment = ByteSize::bytes(50);
         config.max_message = ByteSize::bytes(60);
     })
     .await;
-    world.sandbox.bind(chat("42"));
+    fixture.sandbox.bind(chat("42"));
     let names = ["liar", "honest", "fits", "rest"];
     for (name, size) in names.into_iter().zip([51_usize, 51, 50, 20]) {
-        world
+        fixture
             .fake
             .attach(name, [UserAttachment::Bytes(vec![1; size])]);
     }
@@ -157,10 +157,10 @@ async fn a_file_is_cut_off_at_the_limit_whatever_length_was_promised() {
         .into_iter()
         .zip(sizes)
         .map(|(name, size)| attachment(name, size));
-    receive(&world, message("7", all.collect()), 1)
+    receive(&fixture, message("7", all.collect()), 1)
         .await
         .unwrap();
-    let reasons: Vec<_> = placed(&world)
+    let reasons: Vec<_> = placed(&fixture)
         .await
         .into_iter()
         .map(|place| place.unavailable)
@@ -175,17 +175,17 @@ async fn a_file_is_cut_off_at_the_limit_whatever_length_was_promised() {
         ]
     );
     assert_eq!(
-        world.fake.fetches(),
+        fixture.fake.fetches(),
         2,
         "what is known to be too large is not fetched"
     );
 }
 
 #[tokio::test]
-async fn silence_ends_a_fetch_and_the_agent_is_told() {
-    let world = world(|config| config.fetch_idle = Period::millis(20)).await;
-    world.sandbox.bind(chat("42"));
-    world.fake.attach(
+async fn silence_ends_a_fetch_and_the_agent_is_informed() {
+    let fixture = fixture(|config| config.fetch_idle = Period::millis(20)).await;
+    fixture.sandbox.bind(chat("42"));
+    fixture.fake.attach(
         "a",
         [
             UserAttachment::Stalls,
@@ -193,61 +193,61 @@ async fn silence_ends_a_fetch_and_the_agent_is_told() {
             UserAttachment::Stalls,
         ],
     );
-    receive(&world, message("7", vec![attachment("a", 0)]), 1)
+    receive(&fixture, message("7", vec![attachment("a", 0)]), 1)
         .await
         .unwrap();
     assert_eq!(
-        placed(&world).await[0].unavailable,
+        placed(&fixture).await[0].unavailable,
         "it could not be fetched"
     );
-    assert_eq!(world.fake.fetches(), 3);
+    assert_eq!(fixture.fake.fetches(), 3);
 }
 
 #[tokio::test]
-async fn a_chat_without_a_session_is_waited_for_and_then_told() {
-    let world = world(|_| {}).await;
+async fn a_chat_without_a_session_is_waited_for_and_then_reported() {
+    let fixture = fixture(|_| {}).await;
     let told = message("7", vec![attachment("a", 1)]);
-    let failure = receive(&world, told.clone(), 1).await.unwrap_err();
+    let failure = receive(&fixture, told.clone(), 1).await.unwrap_err();
     assert!(failure.fault().is_retryable());
-    let failure = receive(&world, told, 5).await.unwrap_err();
+    let failure = receive(&fixture, told, 5).await.unwrap_err();
     assert_eq!(failure.fault().detail, "no_session");
     assert!(!failure.fault().is_retryable());
-    let notices = work::<v1::DeliverFiles>(&world, "dray.work.delivery-telegram.>").await;
+    let notices = work::<v1::DeliverFiles>(&fixture, "dray.work.delivery-telegram.>").await;
     assert_eq!(notices.len(), 1);
     let (meta, notice) = &notices[0];
     let cancel = CancellationToken::new();
-    world
-        .desk
+    fixture
+        .replica
         .sender
         .deliver(meta, notice, &cancel)
         .await
         .unwrap();
     assert_eq!(
-        world.fake.shown(),
+        fixture.fake.shown(),
         ["text:|Your files were not taken: this chat is not connected to a session."]
     );
 }
 
 #[tokio::test]
 async fn one_replica_polls_and_another_takes_over() {
-    let world = world(|_| {}).await;
-    assert!(door(&world).take_lease("one").await);
-    assert!(!door(&world).take_lease("two").await);
-    assert!(door(&world).take_lease("one").await, "renewed");
-    world.clock.advance(std::time::Duration::from_secs(31));
-    assert!(door(&world).take_lease("two").await);
-    assert!(!door(&world).take_lease("one").await);
-    world.clock.advance(std::time::Duration::from_secs(31));
-    world.fake.wrote(message("9", Vec::new()));
+    let fixture = fixture(|_| {}).await;
+    assert!(door(&fixture).take_lease("one").await);
+    assert!(!door(&fixture).take_lease("two").await);
+    assert!(door(&fixture).take_lease("one").await, "renewed");
+    fixture.clock.advance(std::time::Duration::from_secs(31));
+    assert!(door(&fixture).take_lease("two").await);
+    assert!(!door(&fixture).take_lease("one").await);
+    fixture.clock.advance(std::time::Duration::from_secs(31));
+    fixture.fake.wrote(message("9", Vec::new()));
     let stop = CancellationToken::new();
     let mut polling = tokio::task::JoinSet::new();
-    polling.spawn(door(&world).poll("three".to_owned(), stop.clone()));
-    dray_testkit::eventually("a poll", async || (world.fake.polls() == 1).then_some(())).await;
+    polling.spawn(door(&fixture).poll("three".to_owned(), stop.clone()));
+    dray_testkit::eventually("a poll", async || (fixture.fake.polls() == 1).then_some(())).await;
     stop.cancel();
     polling.join_next().await.unwrap().unwrap();
-    assert_eq!(world.published("inbound").await.len(), 1);
+    assert_eq!(fixture.published("inbound").await.len(), 1);
     assert!(
-        door(&world).take_lease("four").await,
+        door(&fixture).take_lease("four").await,
         "the lease was given back"
     );
 }
@@ -257,8 +257,8 @@ fn post(path: &str, body: &str) -> axum::http::request::Builder {
     Request::post(path).header("host", "localhost:1")
 }
 
-async fn ask(world: &DeliveryFixture, request: Request<Body>) -> (StatusCode, serde_json::Value) {
-    let answer = listener::inbound_router(Arc::clone(&world.desk.inbound))
+async fn ask(fixture: &DeliveryFixture, request: Request<Body>) -> (StatusCode, serde_json::Value) {
+    let answer = listener::inbound_router(Arc::clone(&fixture.replica.inbound))
         .oneshot(request)
         .await
         .unwrap();
@@ -269,39 +269,39 @@ async fn ask(world: &DeliveryFixture, request: Request<Body>) -> (StatusCode, se
 
 #[tokio::test]
 async fn a_webhook_needs_its_signature_its_account_and_our_host() {
-    let world = world(|_| {}).await;
+    let fixture = fixture(|_| {}).await;
     let body = serde_json::to_string(&message("7", Vec::new())).unwrap();
     let path = "/platforms/bot/webhook";
     let request =
         |builder: axum::http::request::Builder| builder.body(Body::from(body.clone())).unwrap();
     let unsigned = request(post(path, &body));
-    assert_eq!(ask(&world, unsigned).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(ask(&fixture, unsigned).await.0, StatusCode::UNAUTHORIZED);
     let nobody = request(post("/platforms/other/webhook", &body).header("x-signed", "1"));
-    assert_eq!(ask(&world, nobody).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(ask(&fixture, nobody).await.0, StatusCode::NOT_FOUND);
     let rebound = Request::post(path)
         .header("host", "evil.example")
         .header("x-signed", "1");
     assert_eq!(
-        ask(&world, request(rebound)).await.0,
+        ask(&fixture, request(rebound)).await.0,
         StatusCode::MISDIRECTED_REQUEST
     );
     let huge = post(path, "")
         .header("x-signed", "1")
         .body(Body::from(vec![b'x'; 2 << 20]))
         .unwrap();
-    assert_eq!(ask(&world, huge).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(ask(&fixture, huge).await.0, StatusCode::PAYLOAD_TOO_LARGE);
     let nonsense = post(path, "")
         .header("x-signed", "1")
         .body(Body::from("{"))
         .unwrap();
-    assert_eq!(ask(&world, nonsense).await.0, StatusCode::BAD_REQUEST);
-    assert!(world.published("inbound").await.is_empty());
+    assert_eq!(ask(&fixture, nonsense).await.0, StatusCode::BAD_REQUEST);
+    assert!(fixture.published("inbound").await.is_empty());
     for _ in 0..2 {
         let right = request(post(path, &body).header("x-signed", "1"));
-        assert_eq!(ask(&world, right).await.0, StatusCode::OK);
+        assert_eq!(ask(&fixture, right).await.0, StatusCode::OK);
     }
     assert_eq!(
-        world.published("inbound").await.len(),
+        fixture.published("inbound").await.len(),
         1,
         "told twice, taken once"
     );
@@ -309,10 +309,10 @@ async fn a_webhook_needs_its_signature_its_account_and_our_host() {
 
 #[tokio::test]
 async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
-    let world =
-        world(|config| config.upload_origins = vec!["https://app.example".to_owned()]).await;
+    let fixture =
+        fixture(|config| config.upload_origins = vec!["https://app.example".to_owned()]).await;
     let headers = |request: Request<Body>| async {
-        let router = listener::inbound_router(Arc::clone(&world.desk.inbound));
+        let router = listener::inbound_router(Arc::clone(&fixture.replica.inbound));
         let answer = router.oneshot(request).await.unwrap();
         let of = |name: &str| Some(answer.headers().get(name)?.to_str().unwrap().to_owned());
         (
@@ -357,7 +357,7 @@ async fn a_page_of_a_listed_origin_may_upload_and_no_other() {
 /// A service that takes uploads of at most 100 bytes with this token, and a session for its chat.
 async fn upload_fixture(token: &str) -> DeliveryFixture {
     let clock = dray_types::Clock::system();
-    let world = DeliveryFixture::at(
+    let fixture = DeliveryFixture::at(
         clock,
         dray_platform::DuplicateProtection::Unknown,
         |config| {
@@ -368,14 +368,14 @@ async fn upload_fixture(token: &str) -> DeliveryFixture {
         },
     )
     .await;
-    world.sandbox.bind(chat("42"));
-    world
+    fixture.sandbox.bind(chat("42"));
+    fixture
 }
 
 #[tokio::test]
 async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     let token = "0123456789abcdef";
-    let world = upload_fixture(token).await;
+    let fixture = upload_fixture(token).await;
     let announced = |size: usize| format!(r#"{{"session":"s","name":"../a.txt","size":{size}}}"#);
     let with = |token: &str, body: String| {
         post("/uploads", "")
@@ -384,24 +384,24 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
             .unwrap()
     };
     assert_eq!(
-        ask(&world, with("wrong", announced(5))).await.0,
+        ask(&fixture, with("wrong", announced(5))).await.0,
         StatusCode::UNAUTHORIZED
     );
     assert_eq!(
-        ask(&world, with(token, "[]".to_owned())).await.0,
+        ask(&fixture, with(token, "[]".to_owned())).await.0,
         StatusCode::BAD_REQUEST
     );
-    let (status, told) = ask(&world, with(token, announced(101))).await;
+    let (status, told) = ask(&fixture, with(token, announced(101))).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(told["error"]["detail"], "upload_too_large");
     let without_session = r#"{"session":"","name":"a.txt","size":5}"#.to_owned();
-    let (status, told) = ask(&world, with(token, without_session)).await;
+    let (status, told) = ask(&fixture, with(token, without_session)).await;
     assert_eq!(
         status,
         StatusCode::BAD_REQUEST,
         "nothing would collect it: {told}"
     );
-    let (status, told) = ask(&world, with(token, announced(5))).await;
+    let (status, told) = ask(&fixture, with(token, announced(5))).await;
     assert_eq!(status, StatusCode::OK);
     let id = told["upload_id"].as_str().unwrap().to_owned();
     let finish = || {
@@ -411,20 +411,20 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
             .unwrap()
     };
     assert_eq!(
-        ask(&world, finish()).await.0,
+        ask(&fixture, finish()).await.0,
         StatusCode::NOT_FOUND,
         "nothing was uploaded yet"
     );
     put(&told, b"12345").await;
-    let (status, first) = ask(&world, finish()).await;
+    let (status, first) = ask(&fixture, finish()).await;
     assert_eq!(status, StatusCode::OK, "{first}");
     assert_eq!(
         (first["name"].as_str(), first["size"].as_u64()),
         (Some("a.txt"), Some(5))
     );
-    let (_, again) = ask(&world, finish()).await;
+    let (_, again) = ask(&fixture, finish()).await;
     assert_eq!(again, first, "finishing twice is finishing once");
-    let placed = placed(&world).await;
+    let placed = placed(&fixture).await;
     assert_eq!(placed.len(), 1);
     assert_eq!(
         (placed[0].session.as_str(), placed[0].name.as_str()),
@@ -432,7 +432,7 @@ async fn an_upload_goes_by_its_token_into_the_store_and_on_its_way() {
     );
 }
 
-/// PUTs bytes as a browser does with what it was told.
+/// PUTs bytes as a browser does with the grant.
 #[expect(
     clippy::disallowed_methods,
     reason = "the test is the browser, the address is the test's own store"

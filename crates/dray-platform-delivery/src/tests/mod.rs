@@ -1,7 +1,7 @@
 //! The service as a whole, with a platform and a sandbox that do what a test says.
 
 pub(crate) mod fake;
-pub(crate) mod world;
+pub(crate) mod fixture;
 
 mod abandoned;
 mod answer;

@@ -6,7 +6,7 @@ use dray_platform::{DuplicateProtection, ErrorKind, Route};
 use proptest::prelude::*;
 
 use super::fake::FakeAction;
-use super::world::DeliveryFixture;
+use super::fixture::DeliveryFixture;
 use crate::deliver::WorkEnd;
 use crate::record::{DeliveryRecord, FileState};
 
@@ -37,64 +37,64 @@ fn ambiguity() -> impl Strategy<Value = DuplicateProtection> {
 }
 
 /// Redelivers, restarts and waits until the delivery is over.
-async fn to_the_end(world: &mut DeliveryFixture, id: &str) {
+async fn to_the_end(fixture: &mut DeliveryFixture, id: &str) {
     for _ in 0..60 {
         let died = {
-            let going = world.go_on(id);
+            let going = fixture.go_on(id);
             tokio::pin!(going);
             tokio::select! {
                 ended = &mut going => match ended.unwrap() {
                     WorkEnd::Finished(_) => return,
                     WorkEnd::Waiting(_) => false,
                 },
-                () = world.fake.died() => true,
+                () = fixture.fake.died() => true,
             }
         };
         if died {
-            world.restart();
+            fixture.restart();
             continue;
         }
-        world.clock.advance(Duration::from_mins(100));
-        let account = world.desk.inbound.accounts.named("bot").unwrap();
-        world.desk.receipts.log.index.refresh().await.unwrap();
-        world
-            .desk
+        fixture.clock.advance(Duration::from_mins(100));
+        let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+        fixture.replica.receipts.log.index.refresh().await.unwrap();
+        fixture
+            .replica
             .inbound
             .statuses
             .window_opened(&account, "42")
             .await;
     }
-    panic!("it never ends: {:?}", world.record(id).await);
+    panic!("it never ends: {:?}", fixture.record(id).await);
 }
 
 async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: usize) {
-    let mut world = DeliveryFixture::with(ambiguity, |config| {
-        config.patience = dray_types::Period::secs(5 * 86_400);
-        config.window_patience = dray_types::Period::secs(7 * 86_400);
+    let mut fixture = DeliveryFixture::with(ambiguity, |config| {
+        config.delivery_timeout = dray_types::Period::secs(5 * 86_400);
+        config.window_timeout = dray_types::Period::secs(7 * 86_400);
     })
     .await;
-    world.fake.script(script.clone());
+    fixture.fake.script(script.clone());
     let names = ["a.txt", "b.txt", "c.txt"];
     let files: Vec<(&str, &[u8])> = names[..count]
         .iter()
         .map(|name| (*name, name.as_bytes()))
         .collect();
-    let work = world.files("d", &files).await;
-    let meta = world.meta("d");
+    let work = fixture.files("d", &files).await;
+    let meta = fixture.meta("d");
     let key = crate::records::record_key(&meta.tenant, &meta.operation);
-    let begun_at_ms = world.clock.now_ms();
+    let begun_at_ms = fixture.clock.now_ms();
     let record = DeliveryRecord::begin(&meta, work, begun_at_ms, 5 * 86_400_000);
-    world
-        .desk
+    fixture
+        .replica
         .receipts
         .log
         .records
         .write(&key, record, 0)
         .await
         .unwrap();
-    to_the_end(&mut world, "d").await;
-    let report = world.record("d").await;
-    let seen = world.fake.seen();
+    to_the_end(&mut fixture, "d").await;
+    let report = fixture.record("d").await;
+    let seen = fixture.fake.seen();
     for file in &report.files {
         let shown = seen
             .iter()

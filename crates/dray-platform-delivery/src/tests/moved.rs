@@ -1,38 +1,38 @@
 //! Chats that get another id.
 
 use super::fake::FakeAction;
-use super::world::{DeliveryFixture, states};
+use super::fixture::{DeliveryFixture, states};
 use crate::record::FileState;
 
 #[tokio::test]
 async fn a_chat_that_moved_is_followed_and_remembered_after_a_restart() {
-    let mut world = DeliveryFixture::new().await;
-    world.fake.script([FakeAction::MoveTo("-100")]);
-    let work = world.files("d1", &[("a.txt", b"a")]).await;
-    let report = world.delivered(&work).await;
+    let mut fixture = DeliveryFixture::new().await;
+    fixture.fake.script([FakeAction::MoveTo("-100")]);
+    let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(report.target.unwrap().chat, "-100");
-    assert_eq!(world.fake.requests(), 2);
-    world.restart();
-    let work = world.files("d2", &[("b.txt", b"b")]).await;
-    let report = world.delivered(&work).await;
+    assert_eq!(fixture.fake.requests(), 2);
+    fixture.restart();
+    let work = fixture.files("d2", &[("b.txt", b"b")]).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(report.target.unwrap().chat, "-100");
-    let chats: Vec<_> = world
+    let chats: Vec<_> = fixture
         .fake
         .seen()
         .into_iter()
         .map(|seen| seen.chat)
         .collect();
     assert_eq!(chats, ["-100", "-100"]);
-    assert_eq!(world.fake.requests(), 3, "the old id is not asked again");
+    assert_eq!(fixture.fake.requests(), 3, "the old id is not asked again");
 }
 
 #[tokio::test]
 async fn a_chat_that_moves_for_ever_is_given_up() {
-    let world = DeliveryFixture::new().await;
-    world.fake.script(vec![FakeAction::MoveTo("1"); 99]);
-    let work = world.files("d", &[("a.txt", b"a")]).await;
-    let report = world.delivered(&work).await;
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.script(vec![FakeAction::MoveTo("1"); 99]);
+    let work = fixture.files("d", &[("a.txt", b"a")]).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Rejected]);
-    assert_eq!(world.fake.requests(), 5);
+    assert_eq!(fixture.fake.requests(), 5);
 }

@@ -7,41 +7,49 @@ use dray_proto::v1;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::fixture::{DeliveryFixture, chat};
 use super::path::{QueueWorkers, over, request};
 use super::replicas::other;
-use super::world::{DeliveryFixture, chat};
 use crate::deliver::WorkEnd;
 use crate::delivery_service::DeliveryService;
 
 const DELIVERY_IDS: [&str; 8] = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8"];
 
-/// A world with a file for each of these deliveries, in a session of the chat `42`.
-async fn world_with_files(ids: &[&str]) -> DeliveryFixture {
-    let world = DeliveryFixture::new().await;
-    world.sandbox.bind(chat("42"));
+/// A fixture with a file for each of these deliveries, in a session of the chat `42`.
+async fn fixture_with_files(ids: &[&str]) -> DeliveryFixture {
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
     for id in ids {
-        let claim = world.claim(&format!("{id}.txt"), id.as_bytes()).await;
-        world
+        let claim = fixture.claim(&format!("{id}.txt"), id.as_bytes()).await;
+        fixture
             .sandbox
             .put(&format!("/w/{id}.txt"), "file", Some(claim));
     }
-    world
+    fixture
 }
 
 fn work(id: &str) -> v1::SendFileRequested {
     request(&[&format!("/w/{id}.txt")])
 }
 
-async fn accept(world: &DeliveryFixture, id: &str) {
-    let accepted = world.desk.intake.accept(&world.meta(id), &work(id)).await;
+async fn accept(fixture: &DeliveryFixture, id: &str) {
+    let accepted = fixture
+        .replica
+        .intake
+        .accept(&fixture.meta(id), &work(id))
+        .await;
     assert!(!accepted.unwrap().duplicate);
 }
 
 /// Copies the file of a delivery out of the sandbox.
-async fn gather(world: &DeliveryFixture, id: &str) {
+async fn gather(fixture: &DeliveryFixture, id: &str) {
     let cancel = CancellationToken::new();
-    let (meta, work) = (world.meta(id), work(id));
-    let sent = world.desk.gatherer.send(&meta, &work, 1, 1, &cancel).await;
+    let (meta, work) = (fixture.meta(id), work(id));
+    let sent = fixture
+        .replica
+        .gatherer
+        .send(&meta, &work, 1, 1, &cancel)
+        .await;
     sent.unwrap();
 }
 
@@ -51,55 +59,56 @@ fn shown(ids: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
-    let world = world_with_files(&["d1", "d2", "d3"]).await;
+    let fixture = fixture_with_files(&["d1", "d2", "d3"]).await;
     for id in ["d1", "d2", "d3"] {
-        accept(&world, id).await;
+        accept(&fixture, id).await;
     }
     for id in ["d3", "d2"] {
-        gather(&world, id).await;
-        let ended = world.go_on(id).await.unwrap();
+        gather(&fixture, id).await;
+        let ended = fixture.go_on(id).await.unwrap();
         assert!(matches!(ended, WorkEnd::Waiting(_)), "{id}");
     }
-    world.sweep().await;
-    let published = world.published("delivery-telegram").await;
+    fixture.sweep().await;
+    let published = fixture.published("delivery-telegram").await;
     assert_eq!(published, ["d3", "d2"], "nothing can go on yet");
-    assert_eq!(world.fake.requests(), 0);
-    gather(&world, "d1").await;
+    assert_eq!(fixture.fake.requests(), 0);
+    gather(&fixture, "d1").await;
     assert!(matches!(
-        world.go_on("d1").await.unwrap(),
+        fixture.go_on("d1").await.unwrap(),
         WorkEnd::Finished(_)
     ));
-    world.sweep().await;
-    let published = world.published("delivery-telegram").await;
+    fixture.sweep().await;
+    let published = fixture.published("delivery-telegram").await;
     assert_eq!(published[2..], ["d1", "r1-d2"], "one after the other");
     for id in ["d2", "d3"] {
-        let ended = world.go_on(id).await.unwrap();
+        let ended = fixture.go_on(id).await.unwrap();
         assert!(matches!(ended, WorkEnd::Finished(_)), "{id}");
-        world.sweep().await;
+        fixture.sweep().await;
     }
-    let published = world.published("delivery-telegram").await;
+    let published = fixture.published("delivery-telegram").await;
     assert_eq!(published[4..], ["r1-d3"]);
-    assert_eq!(world.fake.shown(), shown(&["d1", "d2", "d3"]));
+    assert_eq!(fixture.fake.shown(), shown(&["d1", "d2", "d3"]));
 }
 
 /// Asks for eight deliveries in sequence, does their work on these replicas, and checks what the chat shows.
-async fn eight_arrive_in_order(world: &DeliveryFixture, replicas: &[Arc<DeliveryService>]) {
+async fn eight_arrive_in_order(fixture: &DeliveryFixture, replicas: &[Arc<DeliveryService>]) {
     let stop = CancellationToken::new();
     let workers: Vec<_> = replicas.iter().map(QueueWorkers::of).collect();
     let mut reconcilers = JoinSet::new();
-    for desk in replicas {
-        reconcilers.spawn(Arc::clone(&desk.reconciler).keep(stop.clone()));
+    for replica in replicas {
+        reconcilers.spawn(Arc::clone(&replica.reconciler).keep(stop.clone()));
     }
-    for (id, desk) in DELIVERY_IDS.iter().zip(replicas.iter().cycle()) {
-        desk.intake
-            .accept(&world.meta(id), &work(id))
+    for (id, replica) in DELIVERY_IDS.iter().zip(replicas.iter().cycle()) {
+        replica
+            .intake
+            .accept(&fixture.meta(id), &work(id))
             .await
             .unwrap();
     }
     for id in DELIVERY_IDS {
-        assert!(over(world, id).await.success, "{id}");
+        assert!(over(fixture, id).await.success, "{id}");
     }
-    assert_eq!(world.fake.shown(), shown(&DELIVERY_IDS));
+    assert_eq!(fixture.fake.shown(), shown(&DELIVERY_IDS));
     stop.cancel();
     while let Some(ended) = reconcilers.join_next().await {
         ended.unwrap();
@@ -109,88 +118,91 @@ async fn eight_arrive_in_order(world: &DeliveryFixture, replicas: &[Arc<Delivery
 
 #[tokio::test]
 async fn eight_deliveries_asked_for_in_sequence_are_shown_in_that_order() {
-    let world = world_with_files(&DELIVERY_IDS).await;
-    eight_arrive_in_order(&world, &[Arc::clone(&world.desk)]).await;
+    let fixture = fixture_with_files(&DELIVERY_IDS).await;
+    eight_arrive_in_order(&fixture, &[Arc::clone(&fixture.replica)]).await;
 }
 
 #[tokio::test]
 async fn two_replicas_show_deliveries_in_the_order_in_which_they_were_asked_for() {
-    let world = world_with_files(&DELIVERY_IDS).await;
-    let replicas = [Arc::clone(&world.desk), other(&world)];
-    eight_arrive_in_order(&world, &replicas).await;
+    let fixture = fixture_with_files(&DELIVERY_IDS).await;
+    let replicas = [Arc::clone(&fixture.replica), other(&fixture)];
+    eight_arrive_in_order(&fixture, &replicas).await;
 }
 
 #[tokio::test]
 async fn a_delivery_that_hangs_blocks_its_chat_no_longer_than_the_timeout() {
-    let world = world_with_files(&["d1", "d2"]).await;
-    accept(&world, "d1").await;
-    accept(&world, "d2").await;
-    gather(&world, "d2").await;
+    let fixture = fixture_with_files(&["d1", "d2"]).await;
+    accept(&fixture, "d1").await;
+    accept(&fixture, "d2").await;
+    gather(&fixture, "d2").await;
     assert!(matches!(
-        world.go_on("d2").await.unwrap(),
+        fixture.go_on("d2").await.unwrap(),
         WorkEnd::Waiting(_)
     ));
-    world.clock.advance(Duration::from_mins(5));
-    world.sweep().await;
-    assert_eq!(world.published("delivery-telegram").await, ["d2", "r1-d2"]);
+    fixture.clock.advance(Duration::from_mins(5));
+    fixture.sweep().await;
+    assert_eq!(
+        fixture.published("delivery-telegram").await,
+        ["d2", "r1-d2"]
+    );
     assert!(matches!(
-        world.go_on("d2").await.unwrap(),
+        fixture.go_on("d2").await.unwrap(),
         WorkEnd::Finished(_)
     ));
-    gather(&world, "d1").await;
+    gather(&fixture, "d1").await;
     assert!(matches!(
-        world.go_on("d1").await.unwrap(),
+        fixture.go_on("d1").await.unwrap(),
         WorkEnd::Finished(_)
     ));
-    assert_eq!(world.fake.shown(), shown(&["d2", "d1"]));
+    assert_eq!(fixture.fake.shown(), shown(&["d2", "d1"]));
 }
 
 #[tokio::test]
 async fn another_chat_does_not_wait() {
-    let world = world_with_files(&["d1", "d2"]).await;
-    accept(&world, "d1").await;
-    let mut elsewhere = world.files("e", &[("e.txt", b"e")]).await;
+    let fixture = fixture_with_files(&["d1", "d2"]).await;
+    accept(&fixture, "d1").await;
+    let mut elsewhere = fixture.files("e", &[("e.txt", b"e")]).await;
     elsewhere.target = Some(chat("43"));
-    assert!(world.delivered(&elsewhere).await.success);
+    assert!(fixture.delivered(&elsewhere).await.success);
 }
 
 #[tokio::test]
 async fn a_repeated_request_and_a_refused_one_leave_no_place_open() {
-    let world = world_with_files(&["d1"]).await;
-    accept(&world, "d1").await;
-    gather(&world, "d1").await;
+    let fixture = fixture_with_files(&["d1"]).await;
+    accept(&fixture, "d1").await;
+    gather(&fixture, "d1").await;
     assert!(matches!(
-        world.go_on("d1").await.unwrap(),
+        fixture.go_on("d1").await.unwrap(),
         WorkEnd::Finished(_)
     ));
-    let again = world
-        .desk
+    let again = fixture
+        .replica
         .intake
-        .accept(&world.meta("d1"), &work("d1"))
+        .accept(&fixture.meta("d1"), &work("d1"))
         .await;
     assert!(again.unwrap().duplicate);
     let elsewhere = v1::SendFileRequested {
         target: Some(chat("666")),
         ..work("d1")
     };
-    let refused = world
-        .desk
+    let refused = fixture
+        .replica
         .intake
-        .accept(&world.meta("d2"), &elsewhere)
+        .accept(&fixture.meta("d2"), &elsewhere)
         .await;
     refused.unwrap();
     for chat_id in ["42", "666"] {
         let target = chat(chat_id);
-        let (_, chat) = world
-            .desk
+        let (_, chat) = fixture
+            .replica
             .reconciler
             .places
-            .chat_of(&super::world::tenant(), &target)
+            .chat_of(&super::fixture::tenant(), &target)
             .await
             .unwrap();
         assert_eq!(
-            world
-                .desk
+            fixture
+                .replica
                 .reconciler
                 .places
                 .order

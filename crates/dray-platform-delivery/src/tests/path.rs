@@ -8,7 +8,7 @@ use dray_types::{Fault, FaultCode};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{DeliveryFixture, chat, states, tenant};
+use super::fixture::{DeliveryFixture, chat, states, tenant};
 use crate::PlatformDelivery;
 use crate::delivery_service::DeliveryService;
 use crate::record::{DeliveryRecord, FileFailureKind, FileState};
@@ -41,17 +41,17 @@ impl dray_bus::WorkHandler<v1::DeliverFiles> for DeliverWorker {
 }
 
 impl QueueWorkers {
-    pub(super) fn start(world: &DeliveryFixture) -> Self {
-        Self::of(&world.desk)
+    pub(super) fn start(fixture: &DeliveryFixture) -> Self {
+        Self::of(&fixture.replica)
     }
 
     /// The workers of one replica.
-    pub(super) fn of(desk: &Arc<DeliveryService>) -> Self {
+    pub(super) fn of(replica: &Arc<DeliveryService>) -> Self {
         let service = Arc::new(PlatformDelivery {
-            deliveries: Arc::clone(desk),
+            deliveries: Arc::clone(replica),
         });
         let mut tasks = JoinSet::new();
-        let bus = desk.inbound.bus.clone();
+        let bus = replica.inbound.bus.clone();
         let handler = SendFileWorker(Arc::clone(&service));
         tasks.spawn(async move {
             let stop = CancellationToken::new();
@@ -60,7 +60,7 @@ impl QueueWorkers {
                 .await
                 .unwrap();
         });
-        let bus = desk.inbound.bus.clone();
+        let bus = replica.inbound.bus.clone();
         let handler = DeliverWorker(service);
         tasks.spawn(async move {
             let stop = CancellationToken::new();
@@ -74,10 +74,17 @@ impl QueueWorkers {
 }
 
 /// The record once the delivery is over.
-pub(super) async fn over(world: &DeliveryFixture, id: &str) -> DeliveryRecord {
+pub(super) async fn over(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
     let key = crate::records::record_key(&tenant(), &dray_types::OperationId::new(id).unwrap());
     eventually("the end of the delivery", async || {
-        let held = world.desk.receipts.log.records.read(&key).await.unwrap()?;
+        let held = fixture
+            .replica
+            .receipts
+            .log
+            .records
+            .read(&key)
+            .await
+            .unwrap()?;
         held.record.finished.then_some(held.record)
     })
     .await
@@ -94,73 +101,73 @@ pub(super) fn request(paths: &[&str]) -> v1::SendFileRequested {
 
 #[tokio::test]
 async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
-    let world = DeliveryFixture::new().await;
-    world.sandbox.bind(chat("42"));
-    let claim = world.claim("report.csv", b"a,b\n1,2\n").await;
-    world.sandbox.put("/w/report.csv", "file", Some(claim));
-    let _workers = QueueWorkers::start(&world);
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
+    let claim = fixture.claim("report.csv", b"a,b\n1,2\n").await;
+    fixture.sandbox.put("/w/report.csv", "file", Some(claim));
+    let _workers = QueueWorkers::start(&fixture);
     let work = v1::SendFileRequested {
         message: "here".to_owned(),
         ..request(&["/w/report.csv"])
     };
-    let accepted = world
-        .desk
+    let accepted = fixture
+        .replica
         .intake
-        .accept(&world.meta("d1"), &work)
+        .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
     assert_eq!(
         (accepted.delivery_id.as_str(), accepted.duplicate),
         ("d1", false)
     );
-    let report = over(&world, "d1").await;
+    let report = over(&fixture, "d1").await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert!(report.success);
-    let seen = world.fake.seen();
-    assert_eq!(world.fake.shown(), ["document:report.csv|here"]);
+    let seen = fixture.fake.seen();
+    assert_eq!(fixture.fake.shown(), ["document:report.csv|here"]);
     assert_eq!(seen[0].bytes, b"a,b\n1,2\n");
     assert_eq!(report.files[0].platform_message_id, seen[0].id);
     let json: serde_json::Value = serde_json::from_str(&report.result_json).unwrap();
     assert_eq!(json["files"][0]["path"], "/w/report.csv");
     assert_eq!(json["files"][0]["state"], "delivered");
 
-    let again = world
-        .desk
+    let again = fixture
+        .replica
         .intake
-        .accept(&world.meta("d1"), &work)
+        .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
     assert!(again.duplicate, "the same operation is the same delivery");
-    world
-        .desk
+    fixture
+        .replica
         .intake
-        .accept(&world.meta("d2"), &work)
+        .accept(&fixture.meta("d2"), &work)
         .await
         .unwrap();
-    over(&world, "d2").await;
-    assert_eq!(world.fake.seen().len(), 2, "asked twice, sent twice");
+    over(&fixture, "d2").await;
+    assert_eq!(fixture.fake.seen().len(), 2, "asked twice, sent twice");
 }
 
 #[tokio::test]
 async fn r_1_one_failed_file_does_not_drop_its_siblings() {
-    let world = DeliveryFixture::new().await;
-    world.sandbox.bind(chat("42"));
-    let claim = world.claim("ok.txt", b"ok").await;
-    world.sandbox.put("/w/ok.txt", "file", Some(claim));
-    let zip = world.claim("out.zip", b"PK\x03\x04").await;
-    world.sandbox.put("/w/out", "dir", Some(zip));
-    world.sandbox.put("/w/pipe", "fifo", None);
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
+    let claim = fixture.claim("ok.txt", b"ok").await;
+    fixture.sandbox.put("/w/ok.txt", "file", Some(claim));
+    let zip = fixture.claim("out.zip", b"PK\x03\x04").await;
+    fixture.sandbox.put("/w/out", "dir", Some(zip));
+    fixture.sandbox.put("/w/pipe", "fifo", None);
     let denied = Fault::new(FaultCode::Denied, "Not allowed.");
-    world.sandbox.refuse("/w/.env", denied);
-    let _workers = QueueWorkers::start(&world);
+    fixture.sandbox.refuse("/w/.env", denied);
+    let _workers = QueueWorkers::start(&fixture);
     let work = request(&["/w/none", "/w/ok.txt", "/w/.env", "/w/out", "/w/pipe"]);
-    world
-        .desk
+    fixture
+        .replica
         .intake
-        .accept(&world.meta("d1"), &work)
+        .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
-    let report = over(&world, "d1").await;
+    let report = over(&fixture, "d1").await;
     assert_eq!(
         states(&report),
         [
@@ -181,7 +188,7 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
         ["not_found", "", "forbidden", "", "unsupported_kind"]
     );
     assert!(!report.success);
-    let shown = world.fake.shown();
+    let shown = fixture.fake.shown();
     assert_eq!(shown[..2], ["document:ok.txt|", "document:out.zip|"]);
     assert!(
         shown[2].starts_with("text:|⚠️ Couldn't deliver: none, .env, pipe."),
@@ -192,19 +199,19 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
 }
 
 #[tokio::test]
-async fn a_session_without_a_chat_is_told_so_and_asked_for_later() {
-    let world = DeliveryFixture::new().await;
-    let _workers = QueueWorkers::start(&world);
+async fn a_session_without_a_chat_is_reported_and_asked_for_later() {
+    let fixture = DeliveryFixture::new().await;
+    let _workers = QueueWorkers::start(&fixture);
     let work = request(&["/w/a"]);
-    world
-        .desk
+    fixture
+        .replica
         .intake
-        .accept(&world.meta("d1"), &work)
+        .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
-    let report = over(&world, "d1").await;
+    let report = over(&fixture, "d1").await;
     assert_eq!(states(&report), [FileState::Rejected]);
-    let mut events = world
+    let mut events = fixture
         .bus
         .events(EventFilter::of::<v1::DeliveryRejected>().from_start())
         .await
@@ -216,12 +223,12 @@ async fn a_session_without_a_chat_is_told_so_and_asked_for_later() {
 
 #[tokio::test]
 async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
-    let world = DeliveryFixture::with(dray_platform::DuplicateProtection::Unknown, |config| {
+    let fixture = DeliveryFixture::with(dray_platform::DuplicateProtection::Unknown, |config| {
         config.allow_targets = true;
     })
     .await;
-    let _workers = QueueWorkers::start(&world);
-    let claim = world.claim("report.pdf", b"%PDF-1.7").await;
+    let _workers = QueueWorkers::start(&fixture);
+    let claim = fixture.claim("report.pdf", b"%PDF-1.7").await;
     let work = v1::SendFileRequested {
         session: String::new(),
         paths: Vec::new(),
@@ -232,13 +239,13 @@ async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
         }),
         ..request(&[])
     };
-    world
-        .desk
+    fixture
+        .replica
         .intake
-        .accept(&world.meta("d1"), &work)
+        .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
-    let report = over(&world, "d1").await;
+    let report = over(&fixture, "d1").await;
     assert_eq!(states(&report), [FileState::Rejected]);
     let file = &report.files[0];
     assert_eq!((file.name.as_str(), file.size), ("report.pdf", 8));
@@ -252,11 +259,11 @@ async fn stored_files_that_no_account_serves_are_named_in_the_receipt() {
 
 #[tokio::test]
 async fn a_model_cannot_choose_another_chat_or_sandbox() {
-    let world = DeliveryFixture::new().await;
-    world.sandbox.bind(chat("42"));
-    let claim = world.claim("a", b"a").await;
-    world.sandbox.put("/w/a", "file", Some(claim));
-    let _workers = QueueWorkers::start(&world);
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
+    let claim = fixture.claim("a", b"a").await;
+    fixture.sandbox.put("/w/a", "file", Some(claim));
+    let _workers = QueueWorkers::start(&fixture);
     let elsewhere = v1::SendFileRequested {
         target: Some(chat("666")),
         ..request(&["/w/a"])
@@ -266,65 +273,65 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
         ..request(&["/w/a"])
     };
     for (id, work) in [("d1", elsewhere), ("d2", other_sandbox)] {
-        world
-            .desk
+        fixture
+            .replica
             .intake
-            .accept(&world.meta(id), &work)
+            .accept(&fixture.meta(id), &work)
             .await
             .unwrap();
-        let report = over(&world, id).await;
+        let report = over(&fixture, id).await;
         assert_eq!(
             report.files[0].error_kind,
             Some(ErrorKind::Forbidden.into()),
             "{id}"
         );
     }
-    assert_eq!(world.fake.requests(), 0);
+    assert_eq!(fixture.fake.requests(), 0);
     let own = v1::SendFileRequested {
         target: Some(chat("42")),
         ..request(&["/w/a"])
     };
-    world
-        .desk
+    fixture
+        .replica
         .intake
-        .accept(&world.meta("d3"), &own)
+        .accept(&fixture.meta("d3"), &own)
         .await
         .unwrap();
-    assert!(over(&world, "d3").await.success);
+    assert!(over(&fixture, "d3").await.success);
 }
 
 #[tokio::test]
 async fn a_sandbox_that_cannot_be_asked_is_waited_for_as_long_as_work_can_wait() {
-    let world = DeliveryFixture::new().await;
-    world.sandbox.bind(chat("42"));
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
     let away = Fault::new(
         FaultCode::Unavailable,
         "A part of the file service did not answer.",
     );
-    world.sandbox.refuse("a.txt", away);
+    fixture.sandbox.refuse("a.txt", away);
     let request = v1::SendFileRequested {
         paths: vec![b"a.txt".to_vec()],
         session: "s".to_owned(),
         ..v1::SendFileRequested::default()
     };
-    let meta = world.meta("d");
+    let meta = fixture.meta("d");
     let cancel = CancellationToken::new();
     let last = WorkSettings::default().attempts;
     for attempt in 1..last {
-        let failed = world
-            .desk
+        let failed = fixture
+            .replica
             .gatherer
             .send(&meta, &request, 1, attempt, &cancel)
             .await;
         assert!(failed.unwrap_err().fault().is_retryable(), "{attempt}");
     }
-    let sent = world
-        .desk
+    let sent = fixture
+        .replica
         .gatherer
         .send(&meta, &request, 1, last, &cancel)
         .await;
     sent.unwrap();
-    let report = world.record("d").await;
+    let report = fixture.record("d").await;
     assert_eq!(states(&report), [FileState::Failed]);
     assert_eq!(
         report.files[0].error_kind,

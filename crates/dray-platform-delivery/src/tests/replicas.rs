@@ -7,32 +7,36 @@ use dray_service::ServiceContext;
 use tokio_util::sync::CancellationToken;
 
 use super::fake::FakeAction;
-use super::world::{DeliveryFixture, accounts, start_work, states, tenant};
+use super::fixture::{DeliveryFixture, accounts, start_work, states, tenant};
 use crate::chat_places::chat_of;
 use crate::deliver::WorkEnd;
 use crate::delivery_service::DeliveryService;
 use crate::record::{DeliveryRecord, FileState};
 
 /// Another replica on the same bus, store and platform.
-pub(super) fn other(world: &DeliveryFixture) -> Arc<DeliveryService> {
-    let cx = ServiceContext::new(world.bus.clone(), world.store.clone(), world.clock.clone());
-    let config = world.desk.inbound.config.as_ref().clone();
-    Arc::new(DeliveryService::new(config, accounts(&world.fake), &cx))
+pub(super) fn other(fixture: &DeliveryFixture) -> Arc<DeliveryService> {
+    let cx = ServiceContext::new(
+        fixture.bus.clone(),
+        fixture.store.clone(),
+        fixture.clock.clone(),
+    );
+    let config = fixture.replica.inbound.config.as_ref().clone();
+    Arc::new(DeliveryService::new(config, accounts(&fixture.fake), &cx))
 }
 
 /// What the lease of the chat `42` is called.
-fn lease_name(world: &DeliveryFixture) -> String {
-    let account = world.desk.inbound.accounts.named("bot").unwrap();
-    let chat = chat_of(&account.id(), &super::world::chat("42"));
+fn lease_name(fixture: &DeliveryFixture) -> String {
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    let chat = chat_of(&account.id(), &super::fixture::chat("42"));
     format!("chat\0{chat}")
 }
 
 #[tokio::test]
 async fn a_chat_that_another_replica_sends_to_is_waited_for() {
-    let world = DeliveryFixture::new().await;
-    let other = other(&world);
+    let fixture = DeliveryFixture::new().await;
+    let other = other(&fixture);
     let life = Duration::from_hours(1);
-    let name = lease_name(&world);
+    let name = lease_name(&fixture);
     let held = other
         .sender
         .turns
@@ -41,15 +45,15 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
         .await
         .unwrap()
         .unwrap();
-    let work = world.files("d", &[("a.txt", b"a")]).await;
+    let work = fixture.files("d", &[("a.txt", b"a")]).await;
     let releasing = async {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(world.fake.requests(), 0);
+        assert_eq!(fixture.fake.requests(), 0);
         held.release().await;
     };
-    let (report, ()) = tokio::join!(world.delivered(&work), releasing);
+    let (report, ()) = tokio::join!(fixture.delivered(&work), releasing);
     assert_eq!(states(&report), [FileState::Delivered]);
     let again = other.sender.turns.leases.take(&name, life).await.unwrap();
     assert!(again.is_some(), "it was given back");
@@ -57,18 +61,18 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
 
 #[tokio::test]
 async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
-    let world = DeliveryFixture::new().await;
-    let other = other(&world);
-    world.fake.script([FakeAction::DieBefore]);
-    let dying = world.files("d1", &[("a.txt", b"a")]).await;
+    let fixture = DeliveryFixture::new().await;
+    let other = other(&fixture);
+    fixture.fake.script([FakeAction::DieBefore]);
+    let dying = fixture.files("d1", &[("a.txt", b"a")]).await;
     {
-        let dead = world.deliver(&dying);
+        let dead = fixture.deliver(&dying);
         tokio::pin!(dead);
         tokio::select! {
             ended = &mut dead => panic!("it did not die: {ended:?}"),
-            () = world.fake.died() => {}
+            () = fixture.fake.died() => {}
         }
-        let name = lease_name(&world);
+        let name = lease_name(&fixture);
         let taken = other
             .sender
             .turns
@@ -76,12 +80,12 @@ async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
             .take(&name, Duration::from_secs(1));
         assert!(taken.await.unwrap().is_none(), "it sends");
     }
-    world.clock.advance(Duration::from_secs(15));
-    let next = world.files("d2", &[("b.txt", b"b")]).await;
+    fixture.clock.advance(Duration::from_secs(15));
+    let next = fixture.files("d2", &[("b.txt", b"b")]).await;
     let cancel = CancellationToken::new();
     // The work of the replica that died comes to the other one, and goes first.
     for (work, expected) in [(dying, FileState::Unknown), (next, FileState::Delivered)] {
-        let meta = world.meta(&work.delivery_id);
+        let meta = fixture.meta(&work.delivery_id);
         let ended = other
             .sender
             .deliver(&meta, &start_work(&work), &cancel)
@@ -95,35 +99,35 @@ async fn a_replica_that_died_holds_a_chat_up_only_until_its_lease_ends() {
 
 #[tokio::test]
 async fn what_was_asked_for_earlier_goes_first_whichever_replica_has_it() {
-    let world = DeliveryFixture::new().await;
-    let other = other(&world);
-    let first = world.files("d1", &[("first.txt", b"1")]).await;
-    let meta = world.meta("d1");
-    let begun_at_ms = world.clock.now_ms();
+    let fixture = DeliveryFixture::new().await;
+    let other = other(&fixture);
+    let first = fixture.files("d1", &[("first.txt", b"1")]).await;
+    let meta = fixture.meta("d1");
+    let begun_at_ms = fixture.clock.now_ms();
     let record = DeliveryRecord::begin(&meta, first.clone(), begun_at_ms, 86_400_000);
     let key = crate::records::record_key(&tenant(), &meta.operation);
-    world
-        .desk
+    fixture
+        .replica
         .receipts
         .log
         .records
         .write(&key, record, 0)
         .await
         .unwrap();
-    world.clock.advance(Duration::from_secs(1));
-    let second = world.files("d2", &[("second.txt", b"2")]).await;
-    world.desk.receipts.log.index.refresh().await.unwrap();
+    fixture.clock.advance(Duration::from_secs(1));
+    let second = fixture.files("d2", &[("second.txt", b"2")]).await;
+    fixture.replica.receipts.log.index.refresh().await.unwrap();
     let cancel = CancellationToken::new();
     // The later one is in hand before the earlier one.
     let first = start_work(&first);
     let (late, early) = tokio::join!(
-        world.delivered(&second),
+        fixture.delivered(&second),
         other.sender.deliver(&meta, &first, &cancel)
     );
     assert_eq!(states(&late), [FileState::Delivered]);
     assert!(matches!(early.unwrap(), WorkEnd::Finished(_)));
     assert_eq!(
-        world.fake.shown(),
+        fixture.fake.shown(),
         ["document:first.txt|", "document:second.txt|"]
     );
 }

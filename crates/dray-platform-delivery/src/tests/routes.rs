@@ -3,40 +3,42 @@
 use dray_platform::{DuplicateProtection, ErrorKind, Route};
 
 use super::fake::FakeAction;
-use super::world::{DeliveryFixture, states};
+use super::fixture::{DeliveryFixture, states};
 use crate::link::LinkPolicy;
 use crate::record::FileState;
 
 #[tokio::test]
 async fn r_6_a_refusal_of_the_size_teaches_and_reroutes() {
-    let world = DeliveryFixture::new().await;
-    world.fake.script([FakeAction::Limit(100)]);
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.script([FakeAction::Limit(100)]);
     let bytes = vec![b'x'; 500];
-    let work = world.files("d1", &[("big.bin", &bytes)]).await;
-    let report = world.delivered(&work).await;
+    let work = fixture.files("d1", &[("big.bin", &bytes)]).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::DeliveredAsLink]);
     assert!(report.success);
-    assert_eq!(world.fake.requests(), 2, "the upload and the link");
-    let work = world
+    assert_eq!(fixture.fake.requests(), 2, "the upload and the link");
+    let work = fixture
         .files("d2", &[("big.bin", &bytes), ("small.bin", b"x")])
         .await;
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(
         states(&report),
         [FileState::DeliveredAsLink, FileState::Delivered]
     );
-    assert_eq!(world.fake.requests(), 4, "it is not uploaded again");
+    assert_eq!(fixture.fake.requests(), 4, "it is not uploaded again");
 }
 
 #[tokio::test]
-async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
-    let world = DeliveryFixture::new().await;
-    world.fake.limit(10);
-    let mut work = world.files("d", &[("big.bin", b"0123456789abcdef")]).await;
+async fn r_12_a_link_is_true_and_stays_out_of_the_result() {
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.limit(10);
+    let mut work = fixture
+        .files("d", &[("big.bin", b"0123456789abcdef")])
+        .await;
     work.message = "look".to_owned();
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::DeliveredAsLink]);
-    let seen = world.fake.seen();
+    let seen = fixture.fake.seen();
     assert_eq!(
         (seen[0].route, seen[0].text.as_str()),
         (Route::Text, "look")
@@ -59,8 +61,8 @@ async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
     );
     assert!(seen[1].text.contains("X-Amz-Signature"));
     let file = &report.files[0];
-    assert_eq!(file.url_expires_at_ms, super::world::NOW_MS + 86_400_000);
-    let record = world.record("d").await;
+    assert_eq!(file.url_expires_at_ms, super::fixture::NOW_MS + 86_400_000);
+    let record = fixture.record("d").await;
     let everything = format!("{record:?}");
     assert!(!everything.contains("X-Amz"), "no signed URL is kept");
     assert!(!report.result_json.contains("http"));
@@ -72,15 +74,15 @@ async fn r_12_a_link_tells_the_truth_and_stays_out_of_the_result() {
 }
 
 #[tokio::test]
-async fn without_links_both_numbers_are_told() {
+async fn without_links_both_numbers_are_reported() {
     for links in [LinkPolicy::Never, LinkPolicy::Auto] {
-        // The store of this world is on this machine, where no user can reach it.
-        let world =
+        // The store of this fixture is on this machine, where no user can reach it.
+        let fixture =
             DeliveryFixture::with(DuplicateProtection::Unknown, |config| config.links = links)
                 .await;
-        world.fake.limit(1024);
-        let work = world.files("d", &[("big.bin", &[0; 2048])]).await;
-        let report = world.delivered(&work).await;
+        fixture.fake.limit(1024);
+        let work = fixture.files("d", &[("big.bin", &[0; 2048])]).await;
+        let report = fixture.delivered(&work).await;
         assert_eq!(states(&report), [FileState::Rejected]);
         let file = &report.files[0];
         assert_eq!(file.error_kind, Some(ErrorKind::TooLarge.into()));
@@ -97,12 +99,12 @@ async fn without_links_both_numbers_are_told() {
 
 #[tokio::test]
 async fn r_2_an_empty_file_is_explained_where_the_platform_takes_none() {
-    let world = DeliveryFixture::new().await;
-    world.fake.script([FakeAction::Refuse(ErrorKind::Empty)]);
-    let work = world
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.script([FakeAction::Refuse(ErrorKind::Empty)]);
+    let work = fixture
         .files("d", &[("none.txt", b""), ("a.txt", b"a")])
         .await;
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Rejected, FileState::Delivered]);
     assert_eq!(report.files[0].error_message, "The file is empty.");
     assert_eq!(
@@ -113,20 +115,20 @@ async fn r_2_an_empty_file_is_explained_where_the_platform_takes_none() {
 
 #[tokio::test]
 async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
-    let world = DeliveryFixture::new().await;
-    let work = world.files("d1", &[("a.txt", b"abc")]).await;
-    world.delivered(&work).await;
-    let work = world.files("d2", &[("other name.txt", b"abc")]).await;
-    world.delivered(&work).await;
-    let by_id: Vec<_> = world.fake.seen().iter().map(|seen| seen.by_id).collect();
+    let fixture = DeliveryFixture::new().await;
+    let work = fixture.files("d1", &[("a.txt", b"abc")]).await;
+    fixture.delivered(&work).await;
+    let work = fixture.files("d2", &[("other name.txt", b"abc")]).await;
+    fixture.delivered(&work).await;
+    let by_id: Vec<_> = fixture.fake.seen().iter().map(|seen| seen.by_id).collect();
     assert_eq!(by_id, [false, true]);
-    world
+    fixture
         .fake
         .script([FakeAction::Refuse(ErrorKind::StaleFileId)]);
-    let work = world.files("d3", &[("a.txt", b"abc")]).await;
-    let report = world.delivered(&work).await;
+    let work = fixture.files("d3", &[("a.txt", b"abc")]).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
-    let last = world.fake.seen().pop().unwrap();
+    let last = fixture.fake.seen().pop().unwrap();
     assert!(
         !last.by_id && last.bytes == b"abc",
         "the bytes went up again"
@@ -135,56 +137,58 @@ async fn r_7_known_bytes_go_by_id_until_the_platform_forgets_them() {
 
 #[tokio::test]
 async fn a_refused_kind_takes_the_platforms_other_way_and_then_a_link() {
-    let world = DeliveryFixture::new().await;
-    world.fake.fall_back_to(Route::Document);
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.fall_back_to(Route::Document);
     let png = b"\x89PNG\r\n\x1a\n0000IHDR";
-    world
+    fixture
         .fake
         .script([FakeAction::Refuse(ErrorKind::UnsupportedKind)]);
-    let work = world.files("d1", &[("a.png", png)]).await;
-    let report = world.delivered(&work).await;
+    let work = fixture.files("d1", &[("a.png", png)]).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(
         (report.files[0].route, report.files[0].lossy),
         (Some(Route::Document), false)
     );
-    world
+    fixture
         .fake
         .script(vec![FakeAction::Refuse(ErrorKind::UnsupportedKind); 2]);
-    let work = world
+    let work = fixture
         .files("d2", &[("b.png", &[png, &b"x"[..]].concat())])
         .await;
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::DeliveredAsLink]);
 }
 
 #[tokio::test]
 async fn a_refused_album_goes_one_by_one() {
-    let world = DeliveryFixture::new().await;
-    world.fake.script([
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.script([
         FakeAction::Refuse(ErrorKind::TooLarge),
         FakeAction::Show,
         FakeAction::Refuse(ErrorKind::Forbidden),
     ]);
     let png = |tail: &[u8]| [b"\x89PNG\r\n\x1a\n0000IHDR", tail].concat();
     let (a, b) = (png(b"a"), png(b"b"));
-    let mut work = world.files("d", &[("a.png", &a), ("b.png", &b)]).await;
+    let mut work = fixture.files("d", &[("a.png", &a), ("b.png", &b)]).await;
     work.message = "both".to_owned();
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered, FileState::Rejected]);
-    assert_eq!(world.fake.shown()[0], "photo:a.png|both");
+    assert_eq!(fixture.fake.shown()[0], "photo:a.png|both");
 }
 
 #[tokio::test]
 async fn a_text_that_is_too_long_goes_in_pieces() {
-    let world = DeliveryFixture::new().await;
-    world.fake.script([FakeAction::Refuse(ErrorKind::TooLong)]);
-    let mut work = world.files("d", &[("a.txt", b"a")]).await;
+    let fixture = DeliveryFixture::new().await;
+    fixture
+        .fake
+        .script([FakeAction::Refuse(ErrorKind::TooLong)]);
+    let mut work = fixture.files("d", &[("a.txt", b"a")]).await;
     work.message = "one two three four five six seven".to_owned();
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert!(report.success);
-    let shown = world.fake.shown();
-    let text: Vec<_> = world
+    let shown = fixture.fake.shown();
+    let text: Vec<_> = fixture
         .fake
         .seen()
         .into_iter()
@@ -199,16 +203,16 @@ async fn a_text_that_is_too_long_goes_in_pieces() {
 }
 
 #[tokio::test]
-async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_told() {
-    let world = DeliveryFixture::new().await;
-    world
+async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_reported() {
+    let fixture = DeliveryFixture::new().await;
+    fixture
         .fake
         .script([FakeAction::Refuse(ErrorKind::BadFormat)]);
-    let mut work = world.files("d", &[("a.txt", b"a")]).await;
+    let mut work = fixture.files("d", &[("a.txt", b"a")]).await;
     work.message = "longer than the caption may be here".to_owned();
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Delivered]);
-    assert_eq!(world.fake.shown(), ["document:a.txt|"]);
+    assert_eq!(fixture.fake.shown(), ["document:a.txt|"]);
     assert_eq!(
         report.notice,
         "⚠️ The message that goes with the files could not be shown."
@@ -217,28 +221,30 @@ async fn words_that_cannot_be_said_do_not_hold_up_files_and_are_told() {
 
 #[tokio::test]
 async fn r_1_an_empty_file_does_not_take_its_album_with_it() {
-    let world = DeliveryFixture::new().await;
-    world.fake.script([
+    let fixture = DeliveryFixture::new().await;
+    fixture.fake.script([
         FakeAction::Refuse(ErrorKind::Empty),
         FakeAction::Refuse(ErrorKind::Empty),
         FakeAction::Show,
     ]);
     let png = |tail: &[u8]| [b"\x89PNG\r\n\x1a\n0000IHDR", tail].concat();
     let (a, b) = (png(b"a"), png(b"b"));
-    let work = world.files("d", &[("a.png", &a), ("b.png", &b)]).await;
-    let report = world.delivered(&work).await;
+    let work = fixture.files("d", &[("a.png", &a), ("b.png", &b)]).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Rejected, FileState::Delivered]);
 }
 
 #[tokio::test]
 async fn a_stored_file_that_is_gone_fails_alone() {
-    let world = DeliveryFixture::new().await;
-    let mut work = world.files("d", &[("a.txt", b"a"), ("b.txt", b"b")]).await;
+    let fixture = DeliveryFixture::new().await;
+    let mut work = fixture
+        .files("d", &[("a.txt", b"a"), ("b.txt", b"b")])
+        .await;
     let claim = work.files[0].claim.as_mut().unwrap();
     let artifact = claim.artifact.as_mut().unwrap();
     artifact.sha256 = vec![7; 32];
     claim.created_at_ms = 1;
-    let report = world.delivered(&work).await;
+    let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Failed, FileState::Delivered]);
     assert_eq!(report.files[0].error_kind, Some(ErrorKind::Source.into()));
 }

@@ -17,8 +17,8 @@ use opentelemetry::metrics::MeterProvider as _;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
+use super::fixture::{DeliveryFixture, NOW_MS, states, tenant};
 use super::path::QueueWorkers;
-use super::world::{DeliveryFixture, NOW_MS, states, tenant};
 use crate::deliver::WorkEnd;
 use crate::machine::DeliveryStep;
 use crate::reconciler::round_meta;
@@ -47,8 +47,8 @@ fn old_work(name: &str) -> v1::DeliverFiles {
     v1::DeliverFiles::decode(captured("work", name).as_slice()).unwrap()
 }
 
-/// A world whose bus is a server of its own, with the files that the old records name.
-pub(super) async fn world_on(server: &NatsServer) -> DeliveryFixture {
+/// A fixture whose bus is a server of its own, with the files that the old records name.
+pub(super) async fn fixture_on(server: &NatsServer) -> DeliveryFixture {
     let clock = Clock::manual(NOW_MS);
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let options = NatsOptions {
@@ -59,7 +59,7 @@ pub(super) async fn world_on(server: &NatsServer) -> DeliveryFixture {
     bus.apply_topology(&Topology::new(1, 1 << 30))
         .await
         .unwrap();
-    let world = DeliveryFixture::over(bus, clock, DuplicateProtection::Unknown, |_| {}).await;
+    let fixture = DeliveryFixture::over(bus, clock, DuplicateProtection::Unknown, |_| {}).await;
     for (name, bytes) in [
         ("a.txt", &b"abc"[..]),
         ("b.txt", b"b"),
@@ -68,29 +68,29 @@ pub(super) async fn world_on(server: &NatsServer) -> DeliveryFixture {
         ("q.txt", b"q"),
         ("report.csv", b"a,b\n1,2\n"),
     ] {
-        world.claim(name, bytes).await;
+        fixture.claim(name, bytes).await;
     }
-    world
+    fixture
 }
 
 /// Puts the record into the bucket as the version before did.
-async fn put_record(world: &DeliveryFixture, id: &str) {
+async fn put_record(fixture: &DeliveryFixture, id: &str) {
     let key = record_key(&tenant(), &OperationId::new(id).unwrap());
-    let keys = world.desk.receipts.log.records.keys();
+    let keys = fixture.replica.receipts.log.records.keys();
     keys.create(&key, captured("records", id).into())
         .await
         .unwrap();
 }
 
 /// Puts work into the stream; without a task it is encoded as the version before encoded it.
-async fn put_work(world: &DeliveryFixture, operation: &str, work: &v1::DeliverFiles) {
+async fn put_work(fixture: &DeliveryFixture, operation: &str, work: &v1::DeliverFiles) {
     assert_eq!(work.task, None, "the present version wrote it");
-    let meta = world.meta(operation);
-    world.bus.publish_work(&meta, work).await.unwrap();
+    let meta = fixture.meta(operation);
+    fixture.bus.publish_work(&meta, work).await.unwrap();
 }
 
-async fn ended(world: &DeliveryFixture, id: &str) -> DeliveryRecord {
-    super::path::over(world, id).await
+async fn ended(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
+    super::path::over(fixture, id).await
 }
 
 #[test]
@@ -160,36 +160,36 @@ async fn a_record_of_a_newer_worker_is_left_to_it_and_never_read_as_a_success() 
     assert!(matches!(&read.steps[1], DeliveryStep::Sending(_)));
     assert_eq!(read.files[1].state, FileState::Unknown);
 
-    let world = DeliveryFixture::new().await;
+    let fixture = DeliveryFixture::new().await;
     newer.steps[1].route_code = 99;
     let key = record_key(&tenant(), &OperationId::new("sending").unwrap());
-    let keys = world.desk.receipts.log.records.keys();
+    let keys = fixture.replica.receipts.log.records.keys();
     keys.create(&key, newer.encode_to_vec().into())
         .await
         .unwrap();
-    let held = world.desk.receipts.log.records.read(&key).await;
+    let held = fixture.replica.receipts.log.records.read(&key).await;
     assert!(matches!(held, Err(RecordError::Newer(_))), "{held:?}");
     let work = v1::DeliverFiles {
         delivery_id: "sending".to_owned(),
         ..old_work("resume-queued")
     };
     let cancel = CancellationToken::new();
-    let meta = world.meta("sending");
-    let ended = world.desk.sender.deliver(&meta, &work, &cancel).await;
+    let meta = fixture.meta("sending");
+    let ended = fixture.replica.sender.deliver(&meta, &work, &cancel).await;
     assert!(ended.is_err(), "another worker may know how");
-    assert_eq!(world.fake.requests(), 0);
+    assert_eq!(fixture.fake.requests(), 0);
 }
 
 #[tokio::test]
 async fn work_under_way_is_finished_after_an_upgrade() {
     let server = NatsServer::start();
-    let world = world_on(&server).await;
+    let fixture = fixture_on(&server).await;
     for id in ["queued", "sending", "sending-unseen", "delivered"] {
-        put_record(&world, id).await;
+        put_record(&fixture, id).await;
     }
-    let _workers = QueueWorkers::start(&world);
-    put_work(&world, "queued", &old_work("resume-queued")).await;
-    let record = ended(&world, "queued").await;
+    let _workers = QueueWorkers::start(&fixture);
+    put_work(&fixture, "queued", &old_work("resume-queued")).await;
+    let record = ended(&fixture, "queued").await;
     assert_eq!(states(&record), [FileState::Delivered, FileState::Rejected]);
 
     for id in ["sending", "sending-unseen"] {
@@ -197,26 +197,26 @@ async fn work_under_way_is_finished_after_an_upgrade() {
             delivery_id: id.to_owned(),
             ..old_work("resume-queued")
         };
-        put_work(&world, id, &work).await;
-        let record = ended(&world, id).await;
+        put_work(&fixture, id, &work).await;
+        let record = ended(&fixture, id).await;
         let expected = [FileState::Delivered, FileState::Unknown];
         assert_eq!(states(&record), expected, "{id} is not sent a second time");
     }
-    let shown = world.fake.shown();
+    let shown = fixture.fake.shown();
     let files: Vec<_> = shown.iter().filter(|line| line.contains(".txt|")).collect();
     assert!(files.is_empty(), "{shown:?}");
 
     let carried = old_work("files-carried");
     assert!(matches!(carried.delivery_task(), DeliveryTask::New(_)));
-    put_work(&world, "carried", &carried).await;
-    let record = ended(&world, "carried").await;
+    put_work(&fixture, "carried", &carried).await;
+    let record = ended(&fixture, "carried").await;
     assert_eq!(
         states(&record),
         [FileState::Delivered, FileState::Delivered]
     );
-    put_work(&world, "notice", &old_work("notice")).await;
+    put_work(&fixture, "notice", &old_work("notice")).await;
     eventually("the notice", async || {
-        let shown = world.fake.shown();
+        let shown = fixture.fake.shown();
         let is_shown = |line: &String| line.contains("Your files were not taken");
         shown.iter().any(is_shown).then_some(())
     })
@@ -226,10 +226,10 @@ async fn work_under_way_is_finished_after_an_upgrade() {
         delivery_id: "delivered".to_owned(),
         wait_ms: 0,
     };
-    let report = world
-        .desk
+    let report = fixture
+        .replica
         .receipts
-        .outcome(&world.meta("q"), &outcome)
+        .outcome(&fixture.meta("q"), &outcome)
         .await;
     let report = report.unwrap();
     assert!(report.finished && report.success);
@@ -239,51 +239,54 @@ async fn work_under_way_is_finished_after_an_upgrade() {
 #[tokio::test]
 async fn a_request_that_was_not_gathered_yet_is_delivered_after_an_upgrade() {
     let server = NatsServer::start();
-    let world = world_on(&server).await;
-    world.sandbox.bind(super::world::chat("42"));
-    let claim = world.claim("report.csv", b"a,b\n1,2\n").await;
-    world.sandbox.put("/w/report.csv", "file", Some(claim));
+    let fixture = fixture_on(&server).await;
+    fixture.sandbox.bind(super::fixture::chat("42"));
+    let claim = fixture.claim("report.csv", b"a,b\n1,2\n").await;
+    fixture.sandbox.put("/w/report.csv", "file", Some(claim));
     let request = captured("work", "request-queued");
     let request = v1::SendFileRequested::decode(request.as_slice()).unwrap();
-    let _workers = QueueWorkers::start(&world);
-    world
+    let _workers = QueueWorkers::start(&fixture);
+    fixture
         .bus
-        .publish_work(&world.meta("late"), &request)
+        .publish_work(&fixture.meta("late"), &request)
         .await
         .unwrap();
-    let record = ended(&world, "late").await;
+    let record = ended(&fixture, "late").await;
     assert_eq!(states(&record), [FileState::Delivered, FileState::Rejected]);
 }
 
 #[tokio::test]
 async fn deliveries_that_wait_go_on_after_an_upgrade() {
     let server = NatsServer::start();
-    let world = world_on(&server).await;
+    let fixture = fixture_on(&server).await;
     for id in ["rate-limited", "queue"] {
-        put_record(&world, id).await;
+        put_record(&fixture, id).await;
     }
-    world.clock.advance(Duration::from_mins(98));
-    world.sweep().await;
-    assert_eq!(published(&world, 2).await, ["r1-queue", "r1-rate-limited"]);
+    fixture.clock.advance(Duration::from_mins(98));
+    fixture.sweep().await;
+    assert_eq!(
+        published(&fixture, 2).await,
+        ["r1-queue", "r1-rate-limited"]
+    );
     for id in ["rate-limited", "queue"] {
-        let meta = round_meta(&world.record(id).await).unwrap();
+        let meta = round_meta(&fixture.record(id).await).unwrap();
         assert_eq!(meta.operation.as_str(), format!("r1-{id}"));
-        let ended = world.go_on(id).await.unwrap();
+        let ended = fixture.go_on(id).await.unwrap();
         assert!(
             matches!(&ended, WorkEnd::Finished(record) if record.success),
             "{ended:?}"
         );
     }
-    put_record(&world, "reopened").await;
-    let account = world.desk.inbound.accounts.named("bot").unwrap();
-    world.desk.receipts.log.index.refresh().await.unwrap();
-    world
-        .desk
+    put_record(&fixture, "reopened").await;
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    fixture.replica.receipts.log.index.refresh().await.unwrap();
+    fixture
+        .replica
         .inbound
         .statuses
         .window_opened(&account, "42")
         .await;
-    let ended = world.go_on("reopened").await.unwrap();
+    let ended = fixture.go_on("reopened").await.unwrap();
     assert!(
         matches!(&ended, WorkEnd::Finished(record) if record.success),
         "{ended:?}"
@@ -291,9 +294,9 @@ async fn deliveries_that_wait_go_on_after_an_upgrade() {
 }
 
 /// Operations of so many pieces of work of the platform's queue, sorted.
-async fn published(world: &DeliveryFixture, count: usize) -> Vec<String> {
+async fn published(fixture: &DeliveryFixture, count: usize) -> Vec<String> {
     let filter = EventFilter::new("dray.work.delivery-telegram.>").from_start();
-    let mut events = world.bus.events(filter).await.unwrap();
+    let mut events = fixture.bus.events(filter).await.unwrap();
     let mut operations = Vec::new();
     for _ in 0..count {
         let event = events.next().await.unwrap();

@@ -5,19 +5,19 @@ use dray_proto::v1;
 use dray_testkit::nats::NatsServer;
 use dray_types::{Clock, Fault, FaultCode, Sha256Digest};
 
+use super::fixture::DeliveryFixture;
 use super::inbound::put;
-use super::upgrade::world_on;
-use super::world::DeliveryFixture;
+use super::upgrade::fixture_on;
 
 #[tokio::test]
 async fn an_upload_without_a_session_stays_in_the_store() {
     // The store checks the time of signatures by the clock of the machine.
     let clock = Clock::system();
-    let world = DeliveryFixture::at(clock, DuplicateProtection::Unknown, |_| ()).await;
-    let uploads = &world.desk.inbound.uploads;
+    let fixture = DeliveryFixture::at(clock, DuplicateProtection::Unknown, |_| ()).await;
+    let uploads = &fixture.replica.inbound.uploads;
     let content = b"12345";
     // Bytes that are stored already have the digest that the upload announces.
-    let stored = world.claim("a.txt", content).await;
+    let stored = fixture.claim("a.txt", content).await;
     let request = v1::PrepareUploadRequest {
         name: "a.txt".to_owned(),
         size: content.len() as u64,
@@ -25,7 +25,7 @@ async fn an_upload_without_a_session_stays_in_the_store() {
         ..v1::PrepareUploadRequest::default()
     };
     let prepared = uploads
-        .prepare_upload(&world.meta("p1"), &request)
+        .prepare_upload(&fixture.meta("p1"), &request)
         .await
         .unwrap();
     let url = prepared.url.unwrap();
@@ -44,30 +44,30 @@ async fn an_upload_without_a_session_stays_in_the_store() {
     };
     for operation in ["f1", "f2"] {
         let finished = uploads
-            .finish_upload(&world.meta(operation), &request)
+            .finish_upload(&fixture.meta(operation), &request)
             .await
             .unwrap();
         assert_eq!(finished.operation_id, "", "nothing places it");
         let artifact = finished.claim.unwrap().artifact.unwrap();
         assert_eq!(artifact.sha256, stored.artifact.sha256.as_bytes());
     }
-    assert!(world.published("sandbox").await.is_empty());
+    assert!(fixture.published("sandbox").await.is_empty());
 }
 
 #[tokio::test]
 async fn an_upload_is_not_called_unknown_while_the_bus_is_away() {
     let mut server = NatsServer::start();
-    let world = world_on(&server).await;
+    let fixture = fixture_on(&server).await;
     let request = v1::FinishUploadRequest {
         upload_id: "u1".to_owned(),
     };
-    let uploads = &world.desk.inbound.uploads;
-    let failed = uploads.finish_upload(&world.meta("f1"), &request).await;
+    let uploads = &fixture.replica.inbound.uploads;
+    let failed = uploads.finish_upload(&fixture.meta("f1"), &request).await;
     let fault = Fault::from(failed.unwrap_err());
     assert_eq!(fault.code, FaultCode::NotFound, "the bus knows no upload");
 
     server.stop();
-    let failed = uploads.finish_upload(&world.meta("f2"), &request).await;
+    let failed = uploads.finish_upload(&fixture.meta("f2"), &request).await;
     let fault = Fault::from(failed.unwrap_err());
     assert_eq!(fault.code, FaultCode::Unavailable);
     assert!(fault.is_retryable());

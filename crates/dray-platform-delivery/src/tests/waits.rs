@@ -6,16 +6,16 @@ use dray_platform::{ErrorKind, StatusUpdate};
 use dray_proto::v1;
 
 use super::fake::FakeAction;
-use super::world::{DeliveryFixture, chat, states};
+use super::fixture::{DeliveryFixture, chat, states};
 use crate::deliver::WorkEnd;
 use crate::error::DeliveryError;
 use crate::record::{DeliveryStart, FileState, WaitingReason};
 
-async fn park(world: &DeliveryFixture, id: &str, act: FakeAction) -> DeliveryStart {
-    world.fake.script([act]);
-    let work = world.files(id, &[("a.txt", id.as_bytes())]).await;
+async fn park(fixture: &DeliveryFixture, id: &str, act: FakeAction) -> DeliveryStart {
+    fixture.fake.script([act]);
+    let work = fixture.files(id, &[("a.txt", id.as_bytes())]).await;
     assert!(matches!(
-        world.deliver(&work).await.unwrap(),
+        fixture.deliver(&work).await.unwrap(),
         WorkEnd::Waiting(_)
     ));
     work
@@ -23,36 +23,36 @@ async fn park(world: &DeliveryFixture, id: &str, act: FakeAction) -> DeliverySta
 
 #[tokio::test]
 async fn a_parked_delivery_goes_on_when_it_is_due_and_not_before() {
-    let mut world = DeliveryFixture::new().await;
-    park(&world, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
-    let second = world.files("d2", &[("b.txt", b"b")]).await;
+    let mut fixture = DeliveryFixture::new().await;
+    park(&fixture, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
+    let second = fixture.files("d2", &[("b.txt", b"b")]).await;
     assert!(matches!(
-        world.deliver(&second).await.unwrap(),
+        fixture.deliver(&second).await.unwrap(),
         WorkEnd::Waiting(_)
     ));
-    world.restart();
-    world.sweep().await;
-    assert!(world.published("delivery-telegram").await.is_empty());
+    fixture.restart();
+    fixture.sweep().await;
+    assert!(fixture.published("delivery-telegram").await.is_empty());
     assert!(
-        matches!(world.go_on("d1").await.unwrap(), WorkEnd::Waiting(_)),
+        matches!(fixture.go_on("d1").await.unwrap(), WorkEnd::Waiting(_)),
         "too soon"
     );
-    world.clock.advance(Duration::from_mins(98));
-    world.sweep().await;
+    fixture.clock.advance(Duration::from_mins(98));
+    fixture.sweep().await;
     assert_eq!(
-        world.published("delivery-telegram").await,
+        fixture.published("delivery-telegram").await,
         ["r1-d1", "r1-d2"]
     );
-    let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
+    let WorkEnd::Finished(report) = fixture.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
     assert!(matches!(
-        world.go_on("d2").await.unwrap(),
+        fixture.go_on("d2").await.unwrap(),
         WorkEnd::Finished(_)
     ));
     assert_eq!(
-        world.fake.shown(),
+        fixture.fake.shown(),
         ["document:a.txt|", "document:b.txt|"],
         "in order"
     );
@@ -60,143 +60,147 @@ async fn a_parked_delivery_goes_on_when_it_is_due_and_not_before() {
 
 #[tokio::test]
 async fn work_of_an_earlier_round_touches_nothing() {
-    let world = DeliveryFixture::new().await;
-    let work = park(&world, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
-    world.clock.advance(Duration::from_mins(98));
+    let fixture = DeliveryFixture::new().await;
+    let work = park(&fixture, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
+    fixture.clock.advance(Duration::from_mins(98));
     assert!(matches!(
-        world.deliver(&work).await.unwrap(),
+        fixture.deliver(&work).await.unwrap(),
         WorkEnd::Waiting(_)
     ));
-    assert_eq!(world.fake.requests(), 1);
+    assert_eq!(fixture.fake.requests(), 1);
 }
 
 #[tokio::test]
 async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
-    let world = DeliveryFixture::new().await;
-    park(&world, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
+    let fixture = DeliveryFixture::new().await;
+    park(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
     assert_eq!(
-        world.record("d1").await.waiting,
+        fixture.record("d1").await.waiting,
         Some(WaitingReason::WindowClosed)
     );
-    let account = world.desk.inbound.accounts.named("bot").unwrap();
-    world
-        .desk
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    fixture
+        .replica
         .inbound
         .statuses
         .window_opened(&account, "other")
         .await;
     assert!(matches!(
-        world.go_on("d1").await.unwrap(),
+        fixture.go_on("d1").await.unwrap(),
         WorkEnd::Waiting(_)
     ));
-    world
-        .desk
+    fixture
+        .replica
         .inbound
         .statuses
         .window_opened(&account, "42")
         .await;
-    world.sweep().await;
-    assert_eq!(world.published("delivery-telegram").await, ["r1-d1"]);
-    let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
+    fixture.sweep().await;
+    assert_eq!(fixture.published("delivery-telegram").await, ["r1-d1"]);
+    let WorkEnd::Finished(report) = fixture.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
 }
 
 #[tokio::test]
-async fn what_nobody_ends_in_time_is_ended_truthfully() {
-    let mut world = DeliveryFixture::new().await;
-    park(&world, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
-    world.fake.script([FakeAction::DieAfter]);
-    let mut dying = world.files("d2", &[("b.txt", b"b"), ("c.txt", b"c")]).await;
+async fn what_does_not_end_in_time_is_ended_truthfully() {
+    let mut fixture = DeliveryFixture::new().await;
+    park(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
+    fixture.fake.script([FakeAction::DieAfter]);
+    let mut dying = fixture
+        .files("d2", &[("b.txt", b"b"), ("c.txt", b"c")])
+        .await;
     dying.target = Some(chat("43"));
-    world.die_in(&dying).await;
-    world.clock.advance(Duration::from_hours(80));
-    world.sweep().await;
-    let report = world.record("d1").await;
+    fixture.die_in(&dying).await;
+    fixture.clock.advance(Duration::from_hours(80));
+    fixture.sweep().await;
+    let report = fixture.record("d1").await;
     assert_eq!(states(&report), [FileState::Rejected]);
     assert_eq!(
         report.files[0].error_kind,
         Some(ErrorKind::WindowClosed.into())
     );
-    let report = world.record("d2").await;
+    let report = fixture.record("d2").await;
     assert_eq!(states(&report), [FileState::Unknown, FileState::Failed]);
     assert!(report.finished && !report.success);
 }
 
 #[tokio::test]
 async fn later_news_correct_a_receipt_whenever_they_come() {
-    let world = DeliveryFixture::new().await;
-    let account = world.desk.inbound.accounts.named("bot").unwrap();
+    let fixture = DeliveryFixture::new().await;
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     let failed = |message: &str, code: &str| StatusUpdate {
         message_id: message.to_owned(),
         status: "failed".to_owned(),
         code: code.to_owned(),
     };
-    world.fake.script([FakeAction::Accept, FakeAction::Accept]);
-    let work = world.files("d1", &[("a.txt", b"a")]).await;
-    assert!(world.delivered(&work).await.success);
-    world
-        .desk
+    fixture
+        .fake
+        .script([FakeAction::Accept, FakeAction::Accept]);
+    let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+    assert!(fixture.delivered(&work).await.success);
+    fixture
+        .replica
         .inbound
         .statuses
         .status(&account, &failed("m1", "131026"))
         .await
         .unwrap();
-    let report = world.record("d1").await;
+    let report = fixture.record("d1").await;
     assert_eq!(states(&report), [FileState::Rejected]);
     assert!(!report.success && report.result_json.contains("forbidden"));
     // Faster than our own record.
-    world
-        .desk
+    fixture
+        .replica
         .inbound
         .statuses
         .status(&account, &failed("m2", "131000"))
         .await
         .unwrap();
-    let work = world.files("d2", &[("b.txt", b"b")]).await;
-    assert_eq!(states(&world.delivered(&work).await), [FileState::Failed]);
+    let work = fixture.files("d2", &[("b.txt", b"b")]).await;
+    assert_eq!(states(&fixture.delivered(&work).await), [FileState::Failed]);
     // Good news and news on what was certain change nothing.
-    let work = world.files("d3", &[("c.txt", b"c")]).await;
-    world.delivered(&work).await;
-    let id = world.fake.seen().pop().unwrap().id;
-    world
-        .desk
+    let work = fixture.files("d3", &[("c.txt", b"c")]).await;
+    fixture.delivered(&work).await;
+    let id = fixture.fake.seen().pop().unwrap().id;
+    fixture
+        .replica
         .inbound
         .statuses
         .status(&account, &failed(&id, "131026"))
         .await
         .unwrap();
-    assert!(world.record("d3").await.success);
+    assert!(fixture.record("d3").await.success);
 }
 
 #[tokio::test]
 async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
-    let world = DeliveryFixture::new().await;
-    let account = world.desk.inbound.accounts.named("bot").unwrap();
-    world.fake.script([FakeAction::Accept]);
-    let work = world.files("d1", &[("a.txt", b"a")]).await;
-    world.delivered(&work).await;
+    let fixture = DeliveryFixture::new().await;
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    fixture.fake.script([FakeAction::Accept]);
+    let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+    fixture.delivered(&work).await;
     let update = StatusUpdate {
         message_id: "m1".to_owned(),
         status: "failed".to_owned(),
         code: "131047".to_owned(),
     };
-    world
-        .desk
+    fixture
+        .replica
         .inbound
         .statuses
         .status(&account, &update)
         .await
         .unwrap();
-    assert!(!world.record("d1").await.finished);
-    world
-        .desk
+    assert!(!fixture.record("d1").await.finished);
+    fixture
+        .replica
         .inbound
         .statuses
         .window_opened(&account, "42")
         .await;
-    let WorkEnd::Finished(report) = world.go_on("d1").await.unwrap() else {
+    let WorkEnd::Finished(report) = fixture.go_on("d1").await.unwrap() else {
         panic!("it still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
@@ -204,22 +208,22 @@ async fn r_11_a_window_that_was_closed_after_all_opens_with_the_users_word() {
 
 #[tokio::test]
 async fn receipts_are_the_tenants_own_newest_first() {
-    let world = DeliveryFixture::new().await;
+    let fixture = DeliveryFixture::new().await;
     for id in ["d1", "d2", "d3"] {
-        world.clock.advance(Duration::from_secs(1));
+        fixture.clock.advance(Duration::from_secs(1));
         if id == "d2" {
-            world
+            fixture
                 .fake
                 .script([FakeAction::Refuse(ErrorKind::Forbidden)]);
         }
-        let work = world.files(id, &[("a.txt", id.as_bytes())]).await;
-        world.delivered(&work).await;
+        let work = fixture.files(id, &[("a.txt", id.as_bytes())]).await;
+        fixture.delivered(&work).await;
     }
     let list = async |request: v1::ListReceiptsRequest| {
-        let reply = world
-            .desk
+        let reply = fixture
+            .replica
             .receipts
-            .receipts(&world.meta("q"), &request)
+            .receipts(&fixture.meta("q"), &request)
             .await
             .unwrap();
         let ids: Vec<_> = reply
@@ -250,28 +254,28 @@ async fn receipts_are_the_tenants_own_newest_first() {
         delivery_id: "d1".to_owned(),
         wait_ms: 0,
     };
-    let found = world
-        .desk
+    let found = fixture
+        .replica
         .receipts
-        .outcome(&world.meta("q"), &outcome)
+        .outcome(&fixture.meta("q"), &outcome)
         .await
         .unwrap();
     assert!(found.finished);
 }
 
 #[tokio::test]
-async fn nobody_sees_the_deliveries_of_another_tenant() {
-    let world = DeliveryFixture::new().await;
-    let work = world.files("d1", &[("a.txt", b"a")]).await;
-    world.delivered(&work).await;
+async fn no_tenant_sees_the_deliveries_of_another_tenant() {
+    let fixture = DeliveryFixture::new().await;
+    let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+    fixture.delivered(&work).await;
     let all = v1::ListReceiptsRequest::default();
     let other = dray_bus::Meta {
         tenant: dray_types::TenantId::new("other").unwrap(),
-        ..world.meta("q")
+        ..fixture.meta("q")
     };
     assert!(
-        world
-            .desk
+        fixture
+            .replica
             .receipts
             .receipts(&other, &all)
             .await
@@ -283,63 +287,63 @@ async fn nobody_sees_the_deliveries_of_another_tenant() {
         delivery_id: "d1".to_owned(),
         wait_ms: 0,
     };
-    let foreign = world.desk.receipts.outcome(&other, &outcome).await;
+    let foreign = fixture.replica.receipts.outcome(&other, &outcome).await;
     assert!(matches!(foreign, Err(DeliveryError::NotFound("delivery"))));
     let resend = v1::ResendRequest {
         delivery_id: "d1".to_owned(),
         all: true,
     };
-    let foreign = world.desk.receipts.resend(&other, &resend).await;
+    let foreign = fixture.replica.receipts.resend(&other, &resend).await;
     assert!(matches!(foreign, Err(DeliveryError::NotFound("delivery"))));
 }
 
 #[tokio::test]
 async fn r_21_a_resend_takes_what_did_not_arrive_as_a_new_delivery() {
-    let world = DeliveryFixture::new().await;
-    world.sandbox.bind(chat("42"));
-    world.fake.script([
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
+    fixture.fake.script([
         FakeAction::Show,
         FakeAction::LoseAnswer,
         FakeAction::Refuse(ErrorKind::Forbidden),
     ]);
     let files: [(&str, &[u8]); 3] = [("a.txt", b"a"), ("b.txt", b"b"), ("c.txt", b"c")];
-    let work = world.files("d1", &files).await;
-    world.delivered(&work).await;
+    let work = fixture.files("d1", &files).await;
+    fixture.delivered(&work).await;
     let resend = |id: &str, all| v1::ResendRequest {
         delivery_id: id.to_owned(),
         all,
     };
-    let accepted = world
-        .desk
+    let accepted = fixture
+        .replica
         .receipts
-        .resend(&world.meta("d2"), &resend("d1", false))
+        .resend(&fixture.meta("d2"), &resend("d1", false))
         .await
         .unwrap();
     assert_eq!(accepted.delivery_id, "d2");
-    let _workers = super::path::QueueWorkers::start(&world);
-    let report = super::path::over(&world, "d2").await;
+    let _workers = super::path::QueueWorkers::start(&fixture);
+    let report = super::path::over(&fixture, "d2").await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert_eq!(
         report.files[0].name, "b.txt",
         "a refusal for good is not repeated"
     );
-    let nothing = world
-        .desk
+    let nothing = fixture
+        .replica
         .receipts
-        .resend(&world.meta("d3"), &resend("d2", false))
+        .resend(&fixture.meta("d3"), &resend("d2", false))
         .await;
     assert!(matches!(nothing, Err(DeliveryError::NothingToResend)));
-    world
-        .desk
+    fixture
+        .replica
         .receipts
-        .resend(&world.meta("d4"), &resend("d2", true))
+        .resend(&fixture.meta("d4"), &resend("d2", true))
         .await
         .unwrap();
-    assert!(super::path::over(&world, "d4").await.success);
-    let nobody = world
-        .desk
+    assert!(super::path::over(&fixture, "d4").await.success);
+    let nobody = fixture
+        .replica
         .receipts
-        .resend(&world.meta("d5"), &resend("none", true))
+        .resend(&fixture.meta("d5"), &resend("none", true))
         .await;
     assert!(matches!(nobody, Err(DeliveryError::NotFound("delivery"))));
 }

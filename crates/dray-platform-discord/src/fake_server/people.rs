@@ -59,11 +59,11 @@ impl FakeDiscord {
 
     /// A person writes, with files of these names and contents. Returns the id of the message.
     pub fn user_writes(&self, channel: &str, text: &str, files: &[(&str, &[u8])]) -> String {
-        self.somebody_writes(channel, text, files, &json!({}))
+        self.write_message(channel, text, files, &json!({}))
     }
 
-    /// As [`Self::user_writes`], with fields that replace those of a person's message.
-    pub fn somebody_writes(
+    /// Adds a message as [`Self::user_writes`] does, with fields that replace those of a person's message.
+    pub fn write_message(
         &self,
         channel: &str,
         text: &str,

@@ -60,22 +60,22 @@ impl GatewaySocket {
             .header("upgrade", "websocket")
             .header("sec-websocket-version", "13")
             .header("sec-websocket-key", &key);
-        let answer = request.send(&|_| {}).await?;
+        let response = request.send(&|_| {}).await?;
         let wrong = |why: &str| PlatformError::new(ErrorKind::Transient, why);
-        if answer.status() != 101 {
-            let status = answer.status().to_string();
+        if response.status() != 101 {
+            let status = response.status().to_string();
             let error = wrong("could not connect to the gateway").code(status);
-            return Err(match answer.retry_after() {
+            return Err(match response.retry_after() {
                 Some(wait) => error.with_retry_after(wait),
                 None => error,
             });
         }
         // RFC 6455, section 4.1: proves that the other side read this request and speaks WebSocket.
-        if answer.header("sec-websocket-accept") != Some(&derive_accept_key(key.as_bytes())) {
+        if response.header("sec-websocket-accept") != Some(&derive_accept_key(key.as_bytes())) {
             return Err(wrong("the gateway did not open a WebSocket"));
         }
         // A peer that answers 101 and then stops must not hold the receiver.
-        let upgraded = timeout(api.answer_timeout, answer.into_upgrade()).await;
+        let upgraded = timeout(api.answer_timeout, response.into_upgrade()).await;
         let upgraded = upgraded.map_err(|_| wrong("could not connect to the gateway"))??;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_MESSAGE_BYTES))

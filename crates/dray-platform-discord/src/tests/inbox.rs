@@ -50,7 +50,7 @@ impl InboxFixture {
     }
 }
 
-/// Receives while `test` looks; what the receiver ended with, and what came that nobody looked at.
+/// Receives while `test` looks; what the receiver ended with, and the messages that it did not take.
 pub(super) async fn receive<F>(
     bot: &DiscordPlatform,
     refuses: u32,
@@ -95,9 +95,9 @@ async fn messages_of_bots_and_of_other_channels_are_skipped() {
     let (_, texts) = receive(&bot, 0, |mut scene| async move {
         begun(&fake, 1).await;
         let program = json!({ "author": { "id": "5", "username": "b", "bot": true } });
-        fake.somebody_writes(&channel, "of a bot", &[], &program);
-        fake.somebody_writes(&channel, "by a webhook", &[], &json!({ "webhook_id": "7" }));
-        fake.somebody_writes(&channel, "joined", &[], &json!({ "type": 7 }));
+        fake.write_message(&channel, "of a bot", &[], &program);
+        fake.write_message(&channel, "by a webhook", &[], &json!({ "webhook_id": "7" }));
+        fake.write_message(&channel, "joined", &[], &json!({ "type": 7 }));
         fake.user_writes(&other, "elsewhere", &[]);
         fake.user_writes(&channel, "first", &[]);
         fake.user_writes(&thread, "second", &[]);

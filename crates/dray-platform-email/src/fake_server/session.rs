@@ -192,11 +192,11 @@ impl MailSession<'_> {
     }
 
     async fn sender(&mut self, line: &str) -> io::Result<()> {
-        if let Some(InjectedFault::RefuseSender(answer)) = self
+        if let Some(InjectedFault::RefuseSender(response)) = self
             .shared
             .fault(|fault| matches!(fault, InjectedFault::RefuseSender(_)))
         {
-            return self.say(answer).await;
+            return self.say(response).await;
         }
         let Some(from) = path_address(line, "FROM:") else {
             return self.say("501 5.5.4 syntax").await;
@@ -248,8 +248,8 @@ impl MailSession<'_> {
                 .fetch_add(line.len() as u64 + 2, Ordering::SeqCst);
             match fault {
                 Some(InjectedFault::CloseDuringBody) => return Ok(false),
-                Some(InjectedFault::RefuseDuringBody(answer)) => {
-                    self.say(answer).await?;
+                Some(InjectedFault::RefuseDuringBody(response)) => {
+                    self.say(response).await?;
                     return Ok(false);
                 }
                 _ => {}
@@ -264,13 +264,13 @@ impl MailSession<'_> {
                 .as_mut()
                 .is_some_and(|parser| parser.line(line).is_err())
             {
-                // Read on: the client expects an answer after the last line only.
+                // Read on: the client expects a response after the last line only.
                 parser = None;
             }
         }
-        if let Some(InjectedFault::Refuse(answer)) = fault {
+        if let Some(InjectedFault::Refuse(response)) = fault {
             self.forget();
-            self.say(answer).await?;
+            self.say(response).await?;
             return Ok(true);
         }
         self.keep(parser, length, fault.as_ref()).await

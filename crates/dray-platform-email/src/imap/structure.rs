@@ -6,7 +6,7 @@ use super::value::ImapValue;
 const MAX_PARTS: usize = 200;
 const MAX_DEPTH: usize = 20;
 
-/// A part that holds something: a leaf of the structure.
+/// A part with content: a leaf of the structure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BodyPart {
     /// Its section, with which it is fetched: `1.2`.
@@ -26,8 +26,8 @@ pub(crate) struct BodyPart {
 }
 
 impl BodyPart {
-    /// Whether it is the text of the mail, rather than an attachment.
-    pub(crate) fn is_words(&self) -> bool {
+    /// Whether the part is the text of the mail and not an attachment.
+    pub(crate) fn is_text(&self) -> bool {
         matches!(self.media_type.as_str(), "text/plain" | "text/html")
             && self.disposition != "attachment"
             && self.name.is_empty()
@@ -206,8 +206,8 @@ mod tests {
         .unwrap();
         let sections: Vec<_> = parts.iter().map(|part| part.section.as_str()).collect();
         assert_eq!(sections, ["1.1", "1.2", "2", "3"]);
-        assert!(parts[0].is_words() && parts[1].is_words());
-        assert!(!parts[2].is_words() && !parts[3].is_words());
+        assert!(parts[0].is_text() && parts[1].is_text());
+        assert!(!parts[2].is_text() && !parts[3].is_text());
         assert_eq!((parts[2].name.as_str(), parts[2].decoded()), ("о.pdf", 57));
         assert_eq!(
             (parts[2].media_type.as_str(), parts[2].encoding.as_str()),

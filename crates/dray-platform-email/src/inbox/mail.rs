@@ -106,7 +106,7 @@ impl MailHead {
         let parts = parts.unwrap_or(&whole);
         let attachments = parts
             .iter()
-            .filter(|part| !part.is_words())
+            .filter(|part| !part.is_text())
             .map(|part| self.attachment(options, location, part))
             .collect();
         let words = words.trim();

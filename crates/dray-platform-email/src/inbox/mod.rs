@@ -264,7 +264,7 @@ impl MailReceiver<'_> {
     ) -> Result<String, PlatformError> {
         let of = |media_type: &'static str| {
             let parts = parts.unwrap_or_default().iter();
-            parts.filter(move |part| part.is_words() && part.media_type == media_type)
+            parts.filter(move |part| part.is_text() && part.media_type == media_type)
         };
         let mut wanted: Vec<&BodyPart> = of("text/plain").take(MAX_TEXT_PARTS).collect();
         if wanted.is_empty() {

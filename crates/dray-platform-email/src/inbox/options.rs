@@ -36,13 +36,13 @@ pub struct InboxOptions {
     pub password: Secret,
     /// The mailbox, which has no other reader. Default `INBOX`.
     pub mailbox: String,
-    /// Who may write: addresses, `@example.org` for all of a domain, `*` for everybody. Without it the inbox is closed.
+    /// Who may write: addresses, `@example.org` for all of a domain, `*` for everyone. Without it the inbox is closed.
     pub senders: Vec<String>,
     /// How senders are verified. Default `aligned`.
     pub verify: SenderVerification,
     /// The name under which the own mail server writes `Authentication-Results`. Required unless `verify` is `none`.
     pub authserv_id: String,
-    /// How often new mail is looked for where the server does not tell of it. Default `30s`.
+    /// Interval between searches for new mail where the server does not announce it. Default `30s`.
     pub poll_wait: Period,
     /// How long one wait for the server's word lasts; at most `28m`. Default `9m`.
     pub idle_wait: Period,

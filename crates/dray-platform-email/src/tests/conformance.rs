@@ -91,7 +91,7 @@ impl PlatformFixture for EmailFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(sender(EmailOptions {
             port: 1,
             ..self.options()
@@ -118,16 +118,16 @@ impl PlatformFixture for EmailFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = EmailFixture {
+    let fixture = EmailFixture {
         fake: FakeMailServer::start(100 << 20, None).await.unwrap(),
         next: AtomicUsize::new(0),
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(
             report.skipped,
             [
                 "a_known_file_id_saves_the_upload",
-                "a_rate_limit_is_told_exactly",
+                "a_rate_limit_is_reported_exactly",
                 "a_success_without_the_file_is_no_delivery"
             ]
         ),

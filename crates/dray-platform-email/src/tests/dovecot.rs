@@ -1,4 +1,4 @@
-//! A real IMAP server on loopback (Dovecot), with a mailbox of files, and somebody between it and us.
+//! A real IMAP server on loopback (Dovecot), with a mailbox of files, and a proxy between it and us.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream as Probe};
@@ -51,7 +51,7 @@ impl DovecotServer {
         panic!("dovecot does not start: {log}");
     }
 
-    /// Options of a receiver that connects straight, or to somebody between.
+    /// Options of a receiver that connects straight, or to that proxy.
     pub(super) fn options(&self, between: Option<&TamperingProxy>) -> EmailOptions {
         EmailOptions {
             host: "127.0.0.1".to_owned(),
@@ -134,7 +134,7 @@ fn spawn(path: &Path, port: u16) -> Option<Child> {
 }
 
 fn config(path: &Path, port: u16, (owner, group): (u32, u32)) -> String {
-    // Where the tests run as somebody, the server does so as the same.
+    // The server runs as the user of the tests.
     let users = if geteuid().is_root() {
         String::new()
     } else {
@@ -178,7 +178,7 @@ impl Drop for DovecotServer {
     }
 }
 
-/// What somebody between does to the server's words.
+/// What the proxy does to the server's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProxyAction {
     /// Breaks the connection.

@@ -9,7 +9,7 @@ use super::sender;
 use crate::imap::ImapConnection;
 use crate::{ConnectionSecurity, EmailOptions, InboxOptions, SenderVerification};
 
-/// A server that greets and then says this to whatever is asked.
+/// A server that greets and then answers every command with this.
 async fn serve_once(tasks: &mut JoinSet<()>, words: &'static [u8]) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

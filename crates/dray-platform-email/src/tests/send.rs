@@ -249,7 +249,7 @@ async fn r_9_the_password_is_sent_over_tls_only() {
     let words = delivery("words", Vec::new());
     deliver(&sender(protected.clone()), &words).await.unwrap();
     assert!(only(&fake).protected);
-    // Somebody whose certificate we do not know.
+    // A server whose certificate we do not know.
     let stranger = EmailOptions {
         ca_file: None,
         ..protected.clone()
@@ -259,14 +259,14 @@ async fn r_9_the_password_is_sent_over_tls_only() {
         (error.kind(), error.moment()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
-    // Somebody between us who writes before the handshake.
+    // A proxy that writes before the handshake.
     fake.script(InjectedFault::SpeakBeforeTls);
     fake.script(InjectedFault::SpeakBeforeTls);
     let error = deliver(&sender(protected.clone()), &words)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
-    // A server, or somebody between us, that says it has no TLS.
+    // A server, or a proxy, that says it has no TLS.
     let open = start().await;
     let stripped = EmailOptions {
         port: open.options().port,

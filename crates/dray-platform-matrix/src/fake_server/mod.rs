@@ -2,7 +2,7 @@
 //!
 //! It keeps what users see. Uploads are digested; their bytes are kept up to 4 MiB, for downloads.
 
-mod answer;
+mod response;
 mod state;
 
 use std::io;
@@ -79,7 +79,7 @@ impl FakeHomeserver {
     /// When no port can be bound.
     pub async fn start(largest: u64) -> io::Result<Self> {
         let server = FakeServer::start(FakeState::new(largest), |shared, request| {
-            Box::pin(answer::answer_request(shared, request)) as _
+            Box::pin(response::answer_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })

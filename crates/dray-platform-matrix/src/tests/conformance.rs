@@ -79,7 +79,7 @@ impl PlatformFixture for MatrixFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(user(MatrixOptions {
             homeserver: "http://127.0.0.1:1".to_owned(),
             ..options(&self.fake)
@@ -106,10 +106,10 @@ impl PlatformFixture for MatrixFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = MatrixFixture {
+    let fixture = MatrixFixture {
         fake: start().await,
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(report.skipped, [""; 0]),
         Err(failures) => panic!("{failures}"),
     }

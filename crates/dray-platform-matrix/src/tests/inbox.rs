@@ -154,7 +154,7 @@ async fn events_come_again_after_a_failed_store_or_sync() {
     assert_eq!(bodies(&messages), ["first", "second", "third"]);
 }
 
-/// Lets somebody write once something was taken.
+/// Lets a user write once something was taken.
 #[derive(Debug)]
 struct DelayedWriter<'a> {
     fake: &'a FakeHomeserver,

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::answer::{Answer, MethodError};
 use super::fault::InjectedFault;
 use super::files::{self, FILE_KINDS};
 use super::form::FormData;
 use super::media::message_json;
 use super::methods::{placed_message, show_message, visible_file};
+use super::response::{ApiResponse, MethodError};
 use super::state::{FakeState, StoredFile};
 use super::stored_message::StoredMessage;
 
@@ -27,7 +27,7 @@ pub(super) fn send_album(
     fault: Option<&InjectedFault>,
     upload: u64,
     date: u64,
-) -> Answer {
+) -> ApiResponse {
     let media = form.json("media").unwrap_or_default();
     let media = media.as_array().cloned().unwrap_or_default();
     if !(2..=10).contains(&media.len()) {

@@ -5,8 +5,8 @@ use dray_media_type::kind::{
 };
 
 use super::MAX_PHOTO_BYTES;
-use super::answer::MethodError;
 use super::form::{FormData, FormUpload};
+use super::response::MethodError;
 use super::state::{FakeState, StoredFile};
 
 /// Kinds by the name of their field and method.

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::MAX_DOWNLOAD_BYTES;
 use super::album;
-use super::answer::{Answer, MethodError};
 use super::fault::{FaultPoint, InjectedFault};
 use super::files::{self, FILE_KINDS};
 use super::form::FormData;
 use super::media::message_json;
+use super::response::{ApiResponse, MethodError};
 use super::state::{FakeState, SharedState, StoredFile, WebhookTarget, bot_json};
 use super::stored_message::{ShownFile, StoredMessage};
 
@@ -24,7 +24,7 @@ pub(super) fn call_method(
     method: &str,
     form: &FormData,
     fault: Option<&InjectedFault>,
-) -> Answer {
+) -> ApiResponse {
     let date = shared.clock.now_ms() / 1000;
     let mut state = shared.state();
     match method {
@@ -116,7 +116,7 @@ pub(super) fn show_message(state: &mut FakeState, chat: i64, message: StoredMess
     }
 }
 
-fn send_text(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
+fn send_text(state: &mut FakeState, form: &FormData, date: u64) -> ApiResponse {
     let text = form.get("text").trim();
     if text.is_empty() {
         return Err(MethodError::bad("message text is empty"));
@@ -147,7 +147,7 @@ fn send_one(
     fault: Option<&InjectedFault>,
     upload: u64,
     date: u64,
-) -> Answer {
+) -> ApiResponse {
     let (chat, is_group, mut stored) =
         placed_message(state, form, form.get("caption").trim(), MAX_CAPTION_UNITS)?;
     let detects = !form.flag("disable_content_type_detection");
@@ -162,14 +162,14 @@ fn send_one(
     Ok(message)
 }
 
-fn send_action(state: &mut FakeState, form: &FormData) -> Answer {
+fn send_action(state: &mut FakeState, form: &FormData) -> ApiResponse {
     let action = form.get("action").to_owned();
     let (_, chat) = state.chat(form.get("chat_id"))?;
     chat.actions.push(action);
     Ok(json!(true))
 }
 
-fn edit_message(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
+fn edit_message(state: &mut FakeState, form: &FormData, date: u64) -> ApiResponse {
     let text = form.get("text").trim().to_owned();
     let number = form.number("message_id");
     let (id, chat) = state.chat(form.get("chat_id"))?;
@@ -184,7 +184,7 @@ fn edit_message(state: &mut FakeState, form: &FormData, date: u64) -> Answer {
 }
 
 /// Where a file can be fetched. Own servers name a path of their disk.
-fn get_file(state: &mut FakeState, form: &FormData, upload: u64) -> Answer {
+fn get_file(state: &mut FakeState, form: &FormData, upload: u64) -> ApiResponse {
     let id = form.get("file_id");
     let Some(file) = state.files.get(id).cloned() else {
         return Err(MethodError::bad(

@@ -4,12 +4,12 @@
 //! proved with python-telegram-bot in `tests/python.rs`.
 
 mod album;
-mod answer;
 mod fault;
 mod files;
 mod form;
 mod media;
 mod methods;
+mod response;
 mod server;
 mod state;
 mod stored_message;
@@ -66,12 +66,12 @@ impl FakeTelegram {
     pub async fn start_with(upload: u64) -> io::Result<Self> {
         let shared = Arc::new(SharedState::new(upload));
         let state = Arc::clone(&shared);
-        let answer = move |_: Arc<fake_server::SharedState<()>>, request: ReceivedRequest| {
+        let response = move |_: Arc<fake_server::SharedState<()>>, request: ReceivedRequest| {
             server::respond_to_request(Arc::clone(&state), request).boxed()
         };
         Ok(Self {
             shared,
-            server: FakeServer::start((), answer).await?,
+            server: FakeServer::start((), response).await?,
         })
     }
 

@@ -7,9 +7,9 @@ use dray_http::fake_server::{
 };
 use percent_encoding::percent_decode_str;
 
-use super::answer::{Answer, MethodError};
 use super::fault::{FaultPoint, InjectedFault};
 use super::form::{self, FormData};
+use super::response::{ApiResponse, MethodError};
 use super::state::SharedState;
 use super::{BOT_TOKEN, methods, updates};
 
@@ -67,7 +67,7 @@ async fn call_method(
     method: &str,
     form: &FormData,
     fault: Option<&InjectedFault>,
-) -> Answer {
+) -> ApiResponse {
     if method == "getUpdates" {
         return updates::get_updates(shared, form).await;
     }
@@ -127,16 +127,16 @@ async fn reply_after_body(
     Ok(reply)
 }
 
-fn answer_json(answer: &Answer) -> serde_json::Value {
-    match answer {
+fn answer_json(response: &ApiResponse) -> serde_json::Value {
+    match response {
         Ok(result) => serde_json::json!({ "ok": true, "result": result }),
         Err(refusal) => refusal.body(),
     }
 }
 
-fn answer_reply(answer: &Answer) -> Reply {
-    match answer {
-        Ok(_) => json_reply(200, &answer_json(answer)),
+fn answer_reply(response: &ApiResponse) -> Reply {
+    match response {
+        Ok(_) => json_reply(200, &answer_json(response)),
         Err(refusal) => error_reply(refusal),
     }
 }

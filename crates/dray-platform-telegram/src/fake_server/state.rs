@@ -8,8 +8,8 @@ use dray_types::{Clock, Sha256Digest};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::answer::MethodError;
 use super::fault::{FaultPoint, InjectedFault};
+use super::response::MethodError;
 use super::stored_message::StoredMessage;
 
 /// The topic that every group has from the start.

@@ -6,15 +6,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{Answer, MethodError};
 use super::fault::{FaultPoint, InjectedFault};
 use super::form::FormData;
+use super::response::{ApiResponse, MethodError};
 use super::state::{FakeState, SharedState};
 
 /// Most updates in one response.
 const MAX_UPDATES: usize = 100;
 
-pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> Answer {
+pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> ApiResponse {
     let asking = begin_poll(&mut shared.state())?;
     // Wakes the request before it, which then answers 409 as the real server does.
     shared.news.notify_waiters();
@@ -25,8 +25,9 @@ pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> A
         tokio::pin!(news);
         // Registered before the look, so that nothing between the two is missed.
         news.as_mut().enable();
-        if let Some(answer) = pending_updates(&mut shared.state(), asking, form.number("offset")) {
-            return answer;
+        if let Some(response) = pending_updates(&mut shared.state(), asking, form.number("offset"))
+        {
+            return response;
         }
         if timeout_at(end, news).await.is_err() {
             return Ok(json!([]));
@@ -48,7 +49,7 @@ fn begin_poll(state: &mut FakeState) -> Result<u64, MethodError> {
     Ok(state.asking)
 }
 
-fn pending_updates(state: &mut FakeState, asking: u64, offset: i64) -> Option<Answer> {
+fn pending_updates(state: &mut FakeState, asking: u64, offset: i64) -> Option<ApiResponse> {
     if state.asking != asking {
         return Some(Err(MethodError::of(
             409,

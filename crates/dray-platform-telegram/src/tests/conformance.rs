@@ -95,7 +95,7 @@ impl PlatformFixture for TelegramFixture {
         Some(Arc::new(TelegramPlatform::new("", options).unwrap()))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         let options = TelegramOptions {
             base_url: self.nobody.clone(),
             ..self.options()

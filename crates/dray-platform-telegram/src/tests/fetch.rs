@@ -9,84 +9,84 @@ use futures_util::TryStreamExt as _;
 use super::BotFixture;
 use crate::fake_server::{BOT_TOKEN, FakeTelegram, InjectedFault, UserFile};
 
-/// A user's file as the inbox tells it.
-fn attachment(world: &BotFixture, file: UserFile) -> InboundAttachment {
-    let update = world.fake.user_writes(world.chat, "", Some(file));
+/// A user's file as the inbox reports it.
+fn attachment(fixture: &BotFixture, file: UserFile) -> InboundAttachment {
+    let update = fixture.fake.user_writes(fixture.chat, "", Some(file));
     let message = crate::update::inbound_message("", &update, Some(20 << 20));
     message.unwrap().unwrap().attachments.remove(0)
 }
 
 async fn fetch(
-    world: &BotFixture,
+    fixture: &BotFixture,
     attachment: &InboundAttachment,
 ) -> Result<Vec<u8>, PlatformError> {
-    let stream = world.bot.fetch(attachment).await?;
+    let stream = fixture.bot.fetch(attachment).await?;
     let pieces: Vec<Bytes> = stream.try_collect().await?;
     Ok(pieces.concat())
 }
 
 #[tokio::test]
 async fn every_kind_comes_byte_for_byte() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for kind in ["photo", "document", "audio", "voice", "video", "sticker"] {
         let bytes = sample::patterned_bytes(300_000);
-        let received = attachment(&world, UserFile::new(kind, "ä b#c?.bin", bytes.clone()));
-        assert_eq!(fetch(&world, &received).await.unwrap(), bytes, "{kind}");
+        let received = attachment(&fixture, UserFile::new(kind, "ä b#c?.bin", bytes.clone()));
+        assert_eq!(fetch(&fixture, &received).await.unwrap(), bytes, "{kind}");
     }
 }
 
 #[tokio::test]
 async fn a_file_over_the_limit_is_not_requested() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let big = UserFile {
         size: Some(21 << 20),
         ..UserFile::new("document", "big.zip", "")
     };
-    let received = attachment(&world, big);
-    let error = fetch(&world, &received).await.unwrap_err();
+    let received = attachment(&fixture, big);
+    let error = fetch(&fixture, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(error.numbers(), Some((21 << 20, 20 << 20)));
-    assert_eq!(world.fake.requests(), Vec::<String>::new());
+    assert_eq!(fixture.fake.requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_file_that_the_server_finds_too_big_is_reported_with_the_limit() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let big = UserFile {
         size: Some(21 << 20),
         ..UserFile::new("document", "big.zip", "")
     };
-    let mut received = attachment(&world, big);
+    let mut received = attachment(&fixture, big);
     received.size = 0;
-    let error = fetch(&world, &received).await.unwrap_err();
+    let error = fetch(&fixture, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert_eq!(error.numbers().unwrap().1, 20 << 20);
-    assert_eq!(world.fake.requests(), ["getFile"]);
+    assert_eq!(fixture.fake.requests(), ["getFile"]);
 }
 
 #[tokio::test]
 async fn a_file_that_is_forgotten_is_stale() {
-    let world = BotFixture::new().await;
-    let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
-    world.fake.forget_files();
-    let error = fetch(&world, &received).await.unwrap_err();
+    let fixture = BotFixture::new().await;
+    let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
+    fixture.fake.forget_files();
+    let error = fetch(&fixture, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StaleFileId);
 }
 
 #[tokio::test]
 async fn a_missing_path_does_not_show_the_token() {
-    let world = BotFixture::new().await;
-    let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
-    world
+    let fixture = BotFixture::new().await;
+    let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
+    fixture
         .fake
         .script(InjectedFault::TellPath("documents/gone".to_owned()));
-    let error = fetch(&world, &received).await.unwrap_err();
+    let error = fetch(&fixture, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StaleFileId);
 }
 
 #[tokio::test]
 async fn paths_that_lead_elsewhere_are_not_followed() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for path in [
         "../bot4242:x/getMe",
         "/etc/passwd",
@@ -95,47 +95,53 @@ async fn paths_that_lead_elsewhere_are_not_followed() {
         "a\\..\\b",
         "",
     ] {
-        let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
-        world.fake.script(InjectedFault::TellPath(path.to_owned()));
-        let error = fetch(&world, &received).await.unwrap_err();
+        let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
+        fixture
+            .fake
+            .script(InjectedFault::TellPath(path.to_owned()));
+        let error = fetch(&fixture, &received).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadFormat, "{path:?}");
     }
-    assert!(!world.fake.requests().contains(&"file".to_owned()));
+    assert!(!fixture.fake.requests().contains(&"file".to_owned()));
 }
 
 #[tokio::test]
 async fn r_9_a_redirect_is_not_followed() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let other = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::ok("evil")))
         .await
         .unwrap();
     let address = format!("http://{}/x", other.address());
-    let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
-    world.fake.script(InjectedFault::RedirectDownload(address));
-    let error = fetch(&world, &received).await.unwrap_err();
+    let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
+    fixture
+        .fake
+        .script(InjectedFault::RedirectDownload(address));
+    let error = fetch(&fixture, &received).await.unwrap_err();
     assert!(!format!("{error:?}").contains(BOT_TOKEN));
     assert_eq!(other.seen(), []);
 }
 
 #[tokio::test]
 async fn a_download_that_breaks_is_a_failure() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let bytes = sample::patterned_bytes(300_000);
-    let received = attachment(&world, UserFile::new("document", "a.bin", bytes));
-    world.fake.script(InjectedFault::CutDownload);
-    let error = fetch(&world, &received).await.unwrap_err();
+    let received = attachment(&fixture, UserFile::new("document", "a.bin", bytes));
+    fixture.fake.script(InjectedFault::CutDownload);
+    let error = fetch(&fixture, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
 }
 
 #[tokio::test]
 async fn a_file_of_another_length_than_reported_is_a_failure() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for size in [4, 6] {
         let file = UserFile {
             size: Some(size),
             ..UserFile::new("document", "a.bin", "bytes")
         };
-        let error = fetch(&world, &attachment(&world, file)).await.unwrap_err();
+        let error = fetch(&fixture, &attachment(&fixture, file))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Transient, "{size}");
     }
 }
@@ -163,12 +169,12 @@ async fn files_of_a_local_server_are_read_from_its_directory_only() {
     std::fs::write(outside.path().join("secret"), "bytes").unwrap();
     let link = inside.join("link");
     std::os::unix::fs::symlink(outside.path().join("secret"), &link).unwrap();
-    let world = local(Some(folder.path().to_owned())).await;
+    let fixture = local(Some(folder.path().to_owned())).await;
     let ask = async |path: std::path::PathBuf| {
-        let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
+        let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
         let path = path.to_str().unwrap().to_owned();
-        world.fake.script(InjectedFault::TellPath(path));
-        fetch(&world, &received).await
+        fixture.fake.script(InjectedFault::TellPath(path));
+        fetch(&fixture, &received).await
     };
     assert_eq!(ask(inside.join("file_1")).await.unwrap(), b"bytes");
     for path in [
@@ -186,19 +192,19 @@ async fn files_of_a_local_server_are_read_from_its_directory_only() {
 
 #[tokio::test]
 async fn without_its_directory_no_file_of_a_local_server_is_read() {
-    let world = local(None).await;
-    let received = attachment(&world, UserFile::new("document", "a.bin", "bytes"));
-    world
+    let fixture = local(None).await;
+    let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
+    fixture
         .fake
         .script(InjectedFault::TellPath("/etc/hostname".to_owned()));
-    let error = fetch(&world, &received).await.unwrap_err();
+    let error = fetch(&fixture, &received).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
 }
 
 #[tokio::test]
 async fn a_local_server_serves_relative_paths_by_http() {
-    let world = local(None).await;
+    let fixture = local(None).await;
     let bytes = sample::patterned_bytes(100_000);
-    let received = attachment(&world, UserFile::new("document", "a.bin", bytes.clone()));
-    assert_eq!(fetch(&world, &received).await.unwrap(), bytes);
+    let received = attachment(&fixture, UserFile::new("document", "a.bin", bytes.clone()));
+    assert_eq!(fetch(&fixture, &received).await.unwrap(), bytes);
 }

@@ -23,22 +23,25 @@ fn request(secrets: &[&str], body: impl Into<Bytes>) -> WebhookRequest {
     }
 }
 
-fn messages_of(world: &BotFixture, update: &Value) -> Vec<InboundMessage> {
+fn messages_of(fixture: &BotFixture, update: &Value) -> Vec<InboundMessage> {
     let request = request(&["hook-secret"], update.to_string());
     let WebhookReply {
         status, messages, ..
-    } = world.bot.webhook(&request).unwrap();
+    } = fixture.bot.webhook(&request).unwrap();
     assert_eq!(status, 200);
     messages
 }
 
 #[tokio::test]
 async fn a_webhook_without_the_secret_is_refused() {
-    let world = BotFixture::new().await;
-    let body = world.fake.user_writes(world.chat, "hi", None).to_string();
+    let fixture = BotFixture::new().await;
+    let body = fixture
+        .fake
+        .user_writes(fixture.chat, "hi", None)
+        .to_string();
     let check = |secrets: &[&str], is_believed| {
-        let answer = world.bot.webhook(&request(secrets, body.clone()));
-        match answer {
+        let response = fixture.bot.webhook(&request(secrets, body.clone()));
+        match response {
             Ok(reply) => assert!(is_believed && reply.messages.len() == 1, "{secrets:?}"),
             Err(error) => {
                 assert!(!is_believed, "{secrets:?}");
@@ -57,17 +60,17 @@ async fn a_webhook_without_the_secret_is_refused() {
 
 #[tokio::test]
 async fn without_a_secret_every_webhook_is_refused() {
-    let world =
+    let fixture =
         BotFixture::with(|options| options.webhook_secret = dray_types::Secret::default()).await;
     for secrets in [&[][..], &[""]] {
-        let error = world.bot.webhook(&request(secrets, "{}")).unwrap_err();
+        let error = fixture.bot.webhook(&request(secrets, "{}")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Auth);
     }
 }
 
 #[tokio::test]
 async fn a_body_that_is_not_an_update_is_refused() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for body in [
         "",
         "{",
@@ -75,7 +78,7 @@ async fn a_body_that_is_not_an_update_is_refused() {
         "{\"message\": {\"message_id\": \"x\"}}",
         "\u{0}",
     ] {
-        let error = world
+        let error = fixture
             .bot
             .webhook(&request(&["hook-secret"], body))
             .unwrap_err();
@@ -84,33 +87,33 @@ async fn a_body_that_is_not_an_update_is_refused() {
     let mut get = request(&["hook-secret"], "{}");
     get.method = "GET".to_owned();
     assert_eq!(
-        world.bot.webhook(&get).unwrap_err().kind(),
+        fixture.bot.webhook(&get).unwrap_err().kind(),
         ErrorKind::BadFormat
     );
 }
 
 #[tokio::test]
 async fn a_message_has_chat_sender_and_text() {
-    let world = BotFixture::new().await;
-    let update = world.fake.user_writes(world.chat, "hello", None);
-    let message = messages_of(&world, &update).remove(0);
+    let fixture = BotFixture::new().await;
+    let update = fixture.fake.user_writes(fixture.chat, "hello", None);
+    let message = messages_of(&fixture, &update).remove(0);
     assert_eq!(
         message.target.to_string(),
-        format!("telegram:{}#7", world.chat)
+        format!("telegram:{}#7", fixture.chat)
     );
-    assert_eq!(message.sender, world.chat.abs().to_string());
+    assert_eq!(message.sender, fixture.chat.abs().to_string());
     assert_eq!(message.text, "hello");
     let number = update["message"]["message_id"].to_string();
     assert_eq!(message.message_id, number);
-    let private = world.fake.chat();
-    let update = world.fake.user_writes(private, "hi", None);
-    let message = messages_of(&world, &update).remove(0);
+    let private = fixture.fake.chat();
+    let update = fixture.fake.user_writes(private, "hi", None);
+    let message = messages_of(&fixture, &update).remove(0);
     assert_eq!(message.target.to_string(), format!("telegram:{private}"));
 }
 
 #[tokio::test]
 async fn every_kind_of_attachment_is_reported_once() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for (kind, name) in [
         ("document", "report.csv"),
         ("audio", "song.mp3"),
@@ -122,8 +125,8 @@ async fn every_kind_of_attachment_is_reported_once() {
         ("sticker", ""),
     ] {
         let file = UserFile::new(kind, name, "bytes");
-        let update = world.fake.user_writes(world.chat, "words", Some(file));
-        let message = messages_of(&world, &update).remove(0);
+        let update = fixture.fake.user_writes(fixture.chat, "words", Some(file));
+        let message = messages_of(&fixture, &update).remove(0);
         assert_eq!(message.text, "words");
         let [attachment] = message.attachments.as_slice() else {
             panic!("{kind}: {:?}", message.attachments);
@@ -137,13 +140,13 @@ async fn every_kind_of_attachment_is_reported_once() {
 
 #[tokio::test]
 async fn a_photo_is_reported_in_its_largest_size() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let size = |id: &str, width: u32, bytes: u32| json!({ "file_id": id, "file_unique_id": id, "width": width, "height": width, "file_size": bytes });
     let update = json!({ "update_id": 1, "message": {
         "message_id": 5, "date": 1, "chat": { "id": 9, "type": "private" },
         "photo": [size("s", 90, 900), size("x", 1280, 90_000), size("m", 320, 9000)],
     }});
-    let message = messages_of(&world, &update).remove(0);
+    let message = messages_of(&fixture, &update).remove(0);
     let photo = &message.attachments[0];
     assert_eq!((photo.reference.as_str(), photo.size), ("x", 90_000));
     assert_eq!(
@@ -155,7 +158,7 @@ async fn a_photo_is_reported_in_its_largest_size() {
 
 #[tokio::test]
 async fn a_file_over_20_mb_is_reported_as_unavailable() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for (size, unavailable) in [
         (20 << 20, ""),
         (
@@ -168,8 +171,8 @@ async fn a_file_over_20_mb_is_reported_as_unavailable() {
             size: Some(size),
             ..UserFile::new("document", "big.zip", "")
         };
-        let update = world.fake.user_writes(world.chat, "", Some(file));
-        let message = messages_of(&world, &update).remove(0);
+        let update = fixture.fake.user_writes(fixture.chat, "", Some(file));
+        let message = messages_of(&fixture, &update).remove(0);
         assert_eq!(message.attachments[0].unavailable, unavailable);
     }
     let own = BotFixture::with(|options| options.local_mode = true).await;
@@ -183,7 +186,7 @@ async fn a_file_over_20_mb_is_reported_as_unavailable() {
 
 #[tokio::test]
 async fn other_updates_are_accepted_without_a_message() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let chat = json!({ "id": -5, "type": "channel" });
     let joined = json!({ "update_id": 1, "message": {
         "message_id": 5, "date": 1, "chat": chat, "new_chat_members": [],
@@ -193,12 +196,12 @@ async fn other_updates_are_accepted_without_a_message() {
     }});
     let callback = json!({ "update_id": 1, "callback_query": { "id": "1" } });
     for update in [joined, edited, callback, json!({ "update_id": 1 })] {
-        assert_eq!(messages_of(&world, &update), []);
+        assert_eq!(messages_of(&fixture, &update), []);
     }
     let post = json!({ "update_id": 1, "channel_post": {
         "message_id": 5, "date": 1, "chat": chat, "sender_chat": chat, "text": "news",
     }});
-    let message = messages_of(&world, &post).remove(0);
+    let message = messages_of(&fixture, &post).remove(0);
     assert_eq!(
         (message.sender.as_str(), message.text.as_str()),
         ("-5", "news")
@@ -207,15 +210,15 @@ async fn other_updates_are_accepted_without_a_message() {
 
 #[tokio::test]
 async fn the_fake_pushes_updates_with_its_secret_until_one_is_refused() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let set = |url: String| {
         let form = dray_http::MultipartForm::new()
             .text("url", url)
             .text("secret_token", "hook-secret");
-        world.bot.api.ask("setWebhook", form)
+        fixture.bot.api.ask("setWebhook", form)
     };
     for text in ["one", "two"] {
-        world.fake.user_writes(world.chat, text, None);
+        fixture.fake.user_writes(fixture.chat, text, None);
     }
     let busy = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::status(503)))
         .await
@@ -224,7 +227,7 @@ async fn the_fake_pushes_updates_with_its_secret_until_one_is_refused() {
         .await
         .unwrap();
     assert_eq!(
-        (world.fake.push().await.unwrap(), world.fake.waiting()),
+        (fixture.fake.push().await.unwrap(), fixture.fake.waiting()),
         (0, 2)
     );
     let hook = FakeHttpServer::start(ScriptedResponder::always(ResponseScript::status(200)))
@@ -234,7 +237,7 @@ async fn the_fake_pushes_updates_with_its_secret_until_one_is_refused() {
         .await
         .unwrap();
     assert_eq!(
-        (world.fake.push().await.unwrap(), world.fake.waiting()),
+        (fixture.fake.push().await.unwrap(), fixture.fake.waiting()),
         (2, 0)
     );
     for request in hook.seen() {

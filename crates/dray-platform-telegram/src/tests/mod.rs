@@ -41,7 +41,7 @@ fn target(chat: i64) -> DeliveryTarget {
     }
 }
 
-/// Nobody listens.
+/// A port without a listener.
 #[derive(Debug)]
 struct NoProgress;
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::BotFixture;
 use crate::fake_server::InjectedFault;
 
-/// Keeps what it is told, and fails so many times first.
+/// Keeps what it gets, and fails so many times first.
 #[derive(Debug, Default)]
 struct RecordingSink {
     failures: Mutex<usize>,
@@ -49,70 +49,70 @@ impl InboundSink for RecordingSink {
 }
 
 /// Polls until this many messages are kept and the server has nothing left.
-async fn until(world: &BotFixture, sink: &RecordingSink, count: usize) {
+async fn until(fixture: &BotFixture, sink: &RecordingSink, count: usize) {
     let stop = CancellationToken::new();
     let stopping = async {
         eventually("the messages", async || {
-            (sink.stored().len() >= count && world.fake.waiting() == 0).then_some(())
+            (sink.stored().len() >= count && fixture.fake.waiting() == 0).then_some(())
         })
         .await;
         stop.cancel();
     };
-    let (polled, ()) = join(world.bot.poll(sink, stop.clone()), stopping).await;
+    let (polled, ()) = join(fixture.bot.poll(sink, stop.clone()), stopping).await;
     polled.unwrap();
 }
 
 #[tokio::test]
 async fn messages_come_in_their_order_and_once() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for text in ["one", "two", "three"] {
-        world.fake.user_writes(world.chat, text, None);
+        fixture.fake.user_writes(fixture.chat, text, None);
     }
     let sink = RecordingSink::default();
-    until(&world, &sink, 3).await;
+    until(&fixture, &sink, 3).await;
     assert_eq!(sink.stored(), ["one", "two", "three"]);
-    world.fake.user_writes(world.chat, "four", None);
-    until(&world, &sink, 4).await;
+    fixture.fake.user_writes(fixture.chat, "four", None);
+    until(&fixture, &sink, 4).await;
     assert_eq!(sink.stored(), ["one", "two", "three", "four"]);
 }
 
 #[tokio::test]
 async fn an_update_that_arrives_during_the_wait_is_delivered_immediately() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let sink = RecordingSink::default();
     let writing = async {
         eventually("a waiting bot", async || {
-            world.fake.requests().first().cloned()
+            fixture.fake.requests().first().cloned()
         })
         .await;
-        world.fake.user_writes(world.chat, "late", None);
+        fixture.fake.user_writes(fixture.chat, "late", None);
     };
-    join(until(&world, &sink, 1), writing).await;
+    join(until(&fixture, &sink, 1), writing).await;
     assert_eq!(sink.stored(), ["late"]);
 }
 
 #[tokio::test]
 async fn updates_that_could_not_be_stored_come_again() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for text in ["one", "two"] {
-        world.fake.user_writes(world.chat, text, None);
+        fixture.fake.user_writes(fixture.chat, text, None);
     }
     let sink = RecordingSink::failing(1);
-    until(&world, &sink, 2).await;
+    until(&fixture, &sink, 2).await;
     assert_eq!(sink.stored(), ["one", "two"]);
     assert_eq!(*sink.tried.lock().unwrap(), ["one", "one", "two"]);
 }
 
 #[tokio::test]
 async fn an_update_of_an_unknown_shape_is_skipped() {
-    let world = BotFixture::new().await;
-    world
+    let fixture = BotFixture::new().await;
+    fixture
         .fake
         .update(json!({ "message": { "message_id": "x" } }));
-    world.fake.update(json!({ "poll_answer": {} }));
-    world.fake.user_writes(world.chat, "after", None);
+    fixture.fake.update(json!({ "poll_answer": {} }));
+    fixture.fake.user_writes(fixture.chat, "after", None);
     let sink = RecordingSink::default();
-    until(&world, &sink, 1).await;
+    until(&fixture, &sink, 1).await;
     assert_eq!(sink.stored(), ["after"]);
 }
 
@@ -123,22 +123,22 @@ async fn failures_of_the_server_and_conflicts_pass() {
         (409, "Conflict: terminated by other getUpdates request"),
         (429, "Too Many Requests: retry after 1"),
     ] {
-        let world = BotFixture::new().await;
-        world.fake.user_writes(world.chat, "hello", None);
-        world
+        let fixture = BotFixture::new().await;
+        fixture.fake.user_writes(fixture.chat, "hello", None);
+        fixture
             .fake
             .script(InjectedFault::RefuseUpdates(code, why.to_owned()));
         let sink = RecordingSink::default();
-        until(&world, &sink, 1).await;
+        until(&fixture, &sink, 1).await;
         assert_eq!(sink.stored(), ["hello"], "{why}");
     }
 }
 
 #[tokio::test]
 async fn a_refused_token_ends_the_polling() {
-    let world = BotFixture::with(|options| options.token = Secret::new("4242:other")).await;
+    let fixture = BotFixture::with(|options| options.token = Secret::new("4242:other")).await;
     let stop = CancellationToken::new();
-    let error = world
+    let error = fixture
         .bot
         .poll(&RecordingSink::default(), stop)
         .await
@@ -148,10 +148,10 @@ async fn a_refused_token_ends_the_polling() {
 
 #[tokio::test]
 async fn polling_stops_during_a_wait() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let sink = RecordingSink::default();
-    until(&world, &sink, 0).await;
+    until(&fixture, &sink, 0).await;
     let stop = CancellationToken::new();
     stop.cancel();
-    world.bot.poll(&sink, stop).await.unwrap();
+    fixture.bot.poll(&sink, stop).await.unwrap();
 }

@@ -8,19 +8,19 @@ use super::BotFixture;
 use crate::fake_server::{BOT_TOKEN, InjectedFault, UserFile};
 
 /// Runs the script against the fake server, and gives what it printed.
-async fn run(world: &BotFixture, moved: i64) -> Value {
-    let (url, chat) = (world.fake.url(), world.chat.to_string());
+async fn run(fixture: &BotFixture, moved: i64) -> Value {
+    let (url, chat) = (fixture.fake.url(), fixture.chat.to_string());
     let arguments = [&url, BOT_TOKEN, &chat, &moved.to_string()];
     python::run_script("telegram_client.py", "telegram", &arguments).await
 }
 
 #[tokio::test]
 async fn python_telegram_bot_accepts_the_fake_api() {
-    let world = BotFixture::new().await;
-    let moved = world.fake.group();
-    let now = world.fake.upgrade(moved);
+    let fixture = BotFixture::new().await;
+    let moved = fixture.fake.group();
+    let now = fixture.fake.upgrade(moved);
     for _ in 0..9 {
-        world.fake.script(InjectedFault::Nothing);
+        fixture.fake.script(InjectedFault::Nothing);
     }
     for fault in [
         InjectedFault::RateLimit(97 * 60),
@@ -28,19 +28,19 @@ async fn python_telegram_bot_accepts_the_fake_api() {
         InjectedFault::FailAfterBody(502),
         InjectedFault::Refuse(413, "Request Entity Too Large".to_owned()),
     ] {
-        world.fake.script(fault);
+        fixture.fake.script(fault);
     }
-    world.fake.user_writes(world.chat, "just words", None);
+    fixture.fake.user_writes(fixture.chat, "just words", None);
     let file = UserFile::new("document", "a.csv", "a,b\n1,2\n");
-    world.fake.user_writes(world.chat, "a file", Some(file));
+    fixture.fake.user_writes(fixture.chat, "a file", Some(file));
     let big = UserFile {
         size: Some(21 << 20),
         ..UserFile::new("document", "big.zip", "")
     };
-    world.fake.user_writes(world.chat, "too big", Some(big));
-    let output = run(&world, moved).await;
+    fixture.fake.user_writes(fixture.chat, "too big", Some(big));
+    let output = run(&fixture, moved).await;
     assert_eq!(output["me"], "fake_bot");
-    sent(&world, &output["sends"]);
+    sent(&fixture, &output["sends"]);
     refused(&output["failures"], now);
     let digest = Sha256Digest::of(b"a,b\n1,2\n").to_hex();
     let updates = json!([
@@ -55,7 +55,7 @@ async fn python_telegram_bot_accepts_the_fake_api() {
 }
 
 /// What it says of what it sent, and what users see of that.
-fn sent(world: &BotFixture, sends: &Value) {
+fn sent(fixture: &BotFixture, sends: &Value) {
     assert_eq!(sends["text"], json!(["hello", true, 7]));
     assert_eq!(sends["edited"], "changed");
     assert_eq!(sends["photo"], json!(["a photo", 2, 33]));
@@ -64,7 +64,7 @@ fn sent(world: &BotFixture, sends: &Value) {
         assert_eq!(sends[name], true, "{name}");
     }
     assert_eq!(sends["group"], 1);
-    let messages = world.seen();
+    let messages = fixture.seen();
     let kinds = [
         "photo",
         "document",
@@ -76,7 +76,7 @@ fn sent(world: &BotFixture, sends: &Value) {
         "photo",
         "video",
     ];
-    assert_eq!(world.kinds(), kinds);
+    assert_eq!(fixture.kinds(), kinds);
     assert_eq!(
         (messages[0].text.as_str(), messages[0].thread),
         ("changed", 7)

@@ -26,17 +26,17 @@ async fn every_refusal_of_the_table_is_reported_and_shows_nothing() {
         (400, "message caption is too long", ErrorKind::TooLong),
         (400, "who knows", ErrorKind::Unknown),
     ] {
-        let world = BotFixture::new().await;
-        world
+        let fixture = BotFixture::new().await;
+        fixture
             .fake
             .script(InjectedFault::Refuse(code, why.to_owned()));
-        let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
-        let error = world.only(&delivery).await.unwrap_err();
+        let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
+        let error = fixture.only(&delivery).await.unwrap_err();
         assert_eq!(facts(&error), (kind, SendOutcome::NotSent), "{why}");
         assert_eq!(error.platform_code(), code.to_string());
         assert!(error.context().contains(why));
-        assert_eq!(world.seen(), []);
-        assert_eq!(world.fake.requests().len(), 1, "{why} was tried again");
+        assert_eq!(fixture.seen(), []);
+        assert_eq!(fixture.fake.requests().len(), 1, "{why} was tried again");
     }
 }
 
@@ -48,42 +48,42 @@ async fn pictures_that_are_refused_arrive_as_documents() {
         "PHOTO_SAVE_FILE_INVALID",
         "PHOTO_EXT_INVALID",
     ] {
-        let world = BotFixture::new().await;
+        let fixture = BotFixture::new().await;
         let files = vec![sample::jpeg_file("1.jpg", 1), sample::jpeg_file("2.jpg", 2)];
-        let delivery = world.delivery("words", files);
-        let step = world.steps(&delivery).await.remove(0);
-        world
+        let delivery = fixture.delivery("words", files);
+        let step = fixture.steps(&delivery).await.remove(0);
+        fixture
             .fake
             .script(InjectedFault::Refuse(400, why.to_owned()));
-        let error = world.attempt(&delivery, &step).await.unwrap_err();
-        let other = world.bot.fallback(&delivery, &step, &error).unwrap();
-        world.attempt(&delivery, &other).await.unwrap();
-        assert_eq!(world.kinds(), ["document", "document"], "{why}");
-        assert_eq!(world.seen()[0].text, "words");
+        let error = fixture.attempt(&delivery, &step).await.unwrap_err();
+        let other = fixture.bot.fallback(&delivery, &step, &error).unwrap();
+        fixture.attempt(&delivery, &other).await.unwrap();
+        assert_eq!(fixture.kinds(), ["document", "document"], "{why}");
+        assert_eq!(fixture.seen()[0].text, "words");
     }
 }
 
 #[tokio::test]
 async fn a_missing_or_invalid_thread_is_reported() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     for thread in ["99", "general"] {
-        let mut delivery = world.delivery("words", Vec::new());
+        let mut delivery = fixture.delivery("words", Vec::new());
         delivery.target.thread = thread.to_owned();
-        let error = world.only(&delivery).await.unwrap_err();
+        let error = fixture.only(&delivery).await.unwrap_err();
         assert_eq!(facts(&error), (ErrorKind::NoThread, SendOutcome::NotSent));
     }
-    assert_eq!(world.seen(), []);
+    assert_eq!(fixture.seen(), []);
 }
 
 #[tokio::test]
 async fn a_file_id_of_another_kind_is_stale() {
-    let world = BotFixture::new().await;
-    let song = world.delivery("", vec![sample::mp3_file("a.mp3")]);
-    let known = world.only(&song).await.unwrap().remove(0).file_id;
+    let fixture = BotFixture::new().await;
+    let song = fixture.delivery("", vec![sample::mp3_file("a.mp3")]);
+    let known = fixture.only(&song).await.unwrap().remove(0).file_id;
     let mut picture = sample::jpeg_file("a.jpg", 1);
     picture.file_id = Some(known);
-    let error = world
-        .only(&world.delivery("", vec![picture]))
+    let error = fixture
+        .only(&fixture.delivery("", vec![picture]))
         .await
         .unwrap_err();
     assert_eq!(
@@ -94,20 +94,20 @@ async fn a_file_id_of_another_kind_is_stale() {
 
 #[tokio::test]
 async fn an_album_of_known_files_uploads_nothing() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let mut files = vec![
         sample::png_file("1.png", 64, 64, 1),
         sample::png_file("2.png", 64, 64, 2),
         sample::png_file("3.png", 64, 64, 3),
     ];
-    let confirmed = world
-        .only(&world.delivery("", files.clone()))
+    let confirmed = fixture
+        .only(&fixture.delivery("", files.clone()))
         .await
         .unwrap();
     files[0].file_id = Some(confirmed[0].file_id.clone());
     files[2].file_id = Some(confirmed[2].file_id.clone());
-    world.only(&world.delivery("", files)).await.unwrap();
-    let messages = world.seen();
+    fixture.only(&fixture.delivery("", files)).await.unwrap();
+    let messages = fixture.seen();
     assert_eq!(messages.len(), 6);
     for index in 0..3 {
         assert_eq!(messages[index].file, messages[index + 3].file);
@@ -117,68 +117,74 @@ async fn an_album_of_known_files_uploads_nothing() {
 #[tokio::test]
 async fn r_1_an_album_that_breaks_half_way_is_partial() {
     for shown_items in [0, 2] {
-        let world = BotFixture::new().await;
+        let fixture = BotFixture::new().await;
         let files = (0..4)
             .map(|n| sample::png_file("p.png", 64, 64, n))
             .collect();
         let inner = "Too Many Requests: retry after 8".to_owned();
-        world
+        fixture
             .fake
             .script(InjectedFault::BreakAlbum(shown_items, inner));
-        let error = world.only(&world.delivery("", files)).await.unwrap_err();
+        let error = fixture
+            .only(&fixture.delivery("", files))
+            .await
+            .unwrap_err();
         assert_eq!(
             facts(&error),
             (ErrorKind::RateLimited, SendOutcome::Partial)
         );
         assert_eq!(error.retry_after(), Some(Duration::from_secs(8)));
-        assert_eq!(world.seen().len(), shown_items);
-        assert_eq!(world.fake.requests().len(), 1, "tried again");
+        assert_eq!(fixture.seen().len(), shown_items);
+        assert_eq!(fixture.fake.requests().len(), 1, "tried again");
     }
 }
 
 #[tokio::test]
 async fn an_album_with_fewer_items_than_sent_is_not_delivered() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let files = (0..3)
         .map(|n| sample::png_file("p.png", 64, 64, n))
         .collect();
-    world.fake.script(InjectedFault::ShortAlbum(2));
-    let error = world.only(&world.delivery("", files)).await.unwrap_err();
+    fixture.fake.script(InjectedFault::ShortAlbum(2));
+    let error = fixture
+        .only(&fixture.delivery("", files))
+        .await
+        .unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
 }
 
 #[tokio::test]
 async fn a_file_of_another_length_than_sent_is_not_delivered() {
-    let world = BotFixture::new().await;
-    world.fake.script(InjectedFault::MisstateSize(99));
-    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
-    let error = world.only(&delivery).await.unwrap_err();
+    let fixture = BotFixture::new().await;
+    fixture.fake.script(InjectedFault::MisstateSize(99));
+    let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
+    let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
-    assert_eq!(world.seen().len(), 1);
+    assert_eq!(fixture.seen().len(), 1);
 }
 
 #[tokio::test]
 async fn a_send_that_the_server_stops_reading_counts_as_not_sent() {
-    let world = BotFixture::with(|options| options.idle_timeout = Period::millis(300)).await;
-    world.fake.script(InjectedFault::StallDuringBody);
-    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 30_000_000)]);
-    let error = world.only(&delivery).await.unwrap_err();
+    let fixture = BotFixture::with(|options| options.idle_timeout = Period::millis(300)).await;
+    fixture.fake.script(InjectedFault::StallDuringBody);
+    let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 30_000_000)]);
+    let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::Transient, SendOutcome::NotSent));
-    assert_eq!(world.seen(), []);
+    assert_eq!(fixture.seen(), []);
 }
 
 #[tokio::test]
 async fn r_13_a_send_without_a_response_is_ambiguous() {
-    let world = BotFixture::with(|options| options.answer_timeout = Period::millis(300)).await;
-    world.fake.script(InjectedFault::NeverAnswer);
-    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
-    let error = world.only(&delivery).await.unwrap_err();
+    let fixture = BotFixture::with(|options| options.answer_timeout = Period::millis(300)).await;
+    fixture.fake.script(InjectedFault::NeverAnswer);
+    let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
+    let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(
         facts(&error),
         (ErrorKind::Transient, SendOutcome::Ambiguous)
     );
-    assert_eq!(world.seen().len(), 1);
-    assert_eq!(world.fake.requests(), ["sendDocument"]);
+    assert_eq!(fixture.seen().len(), 1);
+    assert_eq!(fixture.fake.requests(), ["sendDocument"]);
 }
 
 #[tokio::test]
@@ -190,22 +196,22 @@ async fn a_page_of_a_proxy_is_read_by_its_status() {
         (504, ErrorKind::Transient, SendOutcome::Ambiguous),
         (302, ErrorKind::Unknown, SendOutcome::NotSent),
     ] {
-        let world = BotFixture::new().await;
-        world.fake.script(InjectedFault::FailAfterBody(status));
-        let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
-        let error = world.only(&delivery).await.unwrap_err();
+        let fixture = BotFixture::new().await;
+        fixture.fake.script(InjectedFault::FailAfterBody(status));
+        let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
+        let error = fixture.only(&delivery).await.unwrap_err();
         assert_eq!(facts(&error), (kind, moment), "{status}");
     }
 }
 
 #[tokio::test]
 async fn a_file_over_the_servers_own_limit_is_too_large() {
-    let world = BotFixture::with(|options| {
+    let fixture = BotFixture::with(|options| {
         options.upload_limit = Some(dray_types::ByteSize::mib(80));
     })
     .await;
-    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 52_428_801)]);
-    let error = world.only(&delivery).await.unwrap_err();
+    let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 52_428_801)]);
+    let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(facts(&error), (ErrorKind::TooLarge, SendOutcome::NotSent));
-    assert_eq!(world.seen(), []);
+    assert_eq!(fixture.seen(), []);
 }

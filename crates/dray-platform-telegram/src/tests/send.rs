@@ -10,21 +10,21 @@ use crate::fake_server::{self, InjectedFault};
 
 #[tokio::test]
 async fn an_album_is_one_with_its_caption_on_the_first() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let files = vec![
         sample::png_file("1.png", 64, 64, 1),
         sample::mp4_file("2.mp4"),
         sample::jpeg_file("3.jpg", 1),
     ];
-    let delivery = world.delivery("words", files);
-    let confirmed = world.only(&delivery).await.unwrap();
-    let messages = world.seen();
+    let delivery = fixture.delivery("words", files);
+    let confirmed = fixture.only(&delivery).await.unwrap();
+    let messages = fixture.seen();
     let texts: Vec<&str> = messages
         .iter()
         .map(|message| message.text.as_str())
         .collect();
     assert_eq!(texts, ["words", "", ""]);
-    assert_eq!(world.kinds(), ["photo", "video", "photo"]);
+    assert_eq!(fixture.kinds(), ["photo", "video", "photo"]);
     assert!(
         messages
             .iter()
@@ -42,7 +42,7 @@ async fn an_album_is_one_with_its_caption_on_the_first() {
 
 #[tokio::test]
 async fn documents_and_music_have_albums_of_their_own() {
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let files = vec![
         sample::binary_file("a.bin", 10),
         sample::mp3_file("b.mp3"),
@@ -54,10 +54,10 @@ async fn documents_and_music_have_albums_of_their_own() {
     };
     let delivery = OutgoingDelivery {
         flags,
-        ..world.delivery("", files)
+        ..fixture.delivery("", files)
     };
-    world.only(&delivery).await.unwrap();
-    assert_eq!(world.kinds(), ["document"; 3]);
+    fixture.only(&delivery).await.unwrap();
+    assert_eq!(fixture.kinds(), ["document"; 3]);
     let other = BotFixture::new().await;
     let songs = vec![sample::mp3_file("a.mp3"), sample::m4a_file("b.m4a")];
     other.only(&other.delivery("", songs)).await.unwrap();
@@ -66,13 +66,13 @@ async fn documents_and_music_have_albums_of_their_own() {
 
 #[tokio::test]
 async fn a_file_left_alone_of_an_album_has_its_own_kind() {
-    let world = BotFixture::new().await;
-    let delivery = world.delivery("", vec![sample::mp4_file("a.mp4")]);
+    let fixture = BotFixture::new().await;
+    let delivery = fixture.delivery("", vec![sample::mp4_file("a.mp4")]);
     let mut step = SendStep::files_by(Route::Album, vec![0]);
     step.set_text("words".to_owned());
-    world.attempt(&delivery, &step).await.unwrap();
-    assert_eq!(world.kinds(), ["video"]);
-    assert_eq!(world.seen()[0].text, "words");
+    fixture.attempt(&delivery, &step).await.unwrap();
+    assert_eq!(fixture.kinds(), ["video"]);
+    assert_eq!(fixture.seen()[0].text, "words");
 }
 
 #[tokio::test]
@@ -87,23 +87,23 @@ async fn a_document_is_not_made_into_something_else() {
         sample::mp4_file("a.mp4"),
         sample::opus_file("a.ogg"),
     ] {
-        let world = BotFixture::new().await;
+        let fixture = BotFixture::new().await;
         let delivery = OutgoingDelivery {
             flags,
-            ..world.delivery("", vec![file])
+            ..fixture.delivery("", vec![file])
         };
-        let confirmed = world.only(&delivery).await.unwrap();
-        assert_eq!(world.kinds(), ["document"]);
+        let confirmed = fixture.only(&delivery).await.unwrap();
+        assert_eq!(fixture.kinds(), ["document"]);
         assert_eq!(confirmed[0].route, Route::Document);
     }
 }
 
 #[tokio::test]
 async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
-    let world = BotFixture::new().await;
-    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
+    let fixture = BotFixture::new().await;
+    let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let step = SendStep::files_by(Route::Video, vec![0]);
-    let confirmed = world.attempt(&delivery, &step).await.unwrap();
+    let confirmed = fixture.attempt(&delivery, &step).await.unwrap();
     assert_eq!(confirmed[0].route, Route::Document);
     assert_eq!(confirmed[0].size, Some(100));
 }
@@ -114,7 +114,7 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
         spoiler: true,
         ..SendFlags::default()
     };
-    let world = BotFixture::new().await;
+    let fixture = BotFixture::new().await;
     let pictures = vec![
         sample::png_file("1.png", 64, 64, 1),
         sample::png_file("2.png", 64, 64, 2),
@@ -122,65 +122,65 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
     for files in [pictures.clone(), pictures[..1].to_vec()] {
         let delivery = OutgoingDelivery {
             flags,
-            ..world.delivery("", files)
+            ..fixture.delivery("", files)
         };
-        world.only(&delivery).await.unwrap();
+        fixture.only(&delivery).await.unwrap();
     }
-    assert_eq!(world.seen().len(), 3);
-    assert!(world.seen().iter().all(|message| message.spoiler));
+    assert_eq!(fixture.seen().len(), 3);
+    assert!(fixture.seen().iter().all(|message| message.spoiler));
 }
 
 #[tokio::test]
 async fn r_12_links_have_no_preview() {
-    let world = BotFixture::new().await;
-    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 100)]);
+    let fixture = BotFixture::new().await;
+    let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let step = SendStep::Link("a.bin: https://files.example/x?sig=1".to_owned());
-    let confirmed = world.attempt(&delivery, &step).await.unwrap();
+    let confirmed = fixture.attempt(&delivery, &step).await.unwrap();
     assert_eq!(
         (confirmed[0].file, confirmed[0].route.as_str()),
         (None, "link")
     );
-    let messages = world.seen();
+    let messages = fixture.seen();
     assert_eq!((messages.len(), messages[0].preview), (1, false));
     assert_eq!(messages[0].text, step.text());
 }
 
 #[tokio::test]
 async fn a_large_upload_shows_an_action_while_it_runs() {
-    let world = BotFixture::new().await;
-    let delivery = world.delivery("", vec![sample::binary_file("a.bin", 2_000_000)]);
-    world.fake.script(InjectedFault::StallDuringBody);
-    let sending = std::pin::pin!(world.only(&delivery));
+    let fixture = BotFixture::new().await;
+    let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 2_000_000)]);
+    fixture.fake.script(InjectedFault::StallDuringBody);
+    let sending = std::pin::pin!(fixture.only(&delivery));
     let action_shown = std::pin::pin!(eventually("the action, and once more", async || {
-        let actions = world.fake.actions(world.chat);
+        let actions = fixture.fake.actions(fixture.chat);
         (actions.len() == 2).then_some(actions)
     }));
     match select(sending, action_shown).await {
         Either::Left((result, _)) => panic!("it ended: {result:?}"),
         Either::Right((actions, _)) => assert_eq!(actions, ["upload_document"; 2]),
     }
-    assert_eq!(world.seen(), []);
+    assert_eq!(fixture.seen(), []);
 }
 
 #[tokio::test]
 async fn a_chat_that_moved_is_reported_with_its_new_id_and_nothing_is_sent() {
-    let world = BotFixture::new().await;
-    let moved = world.fake.upgrade(world.chat);
-    let delivery = world.delivery("words", vec![sample::binary_file("a.bin", 100)]);
-    let error = world.only(&delivery).await.unwrap_err();
+    let fixture = BotFixture::new().await;
+    let moved = fixture.fake.upgrade(fixture.chat);
+    let delivery = fixture.delivery("words", vec![sample::binary_file("a.bin", 100)]);
+    let error = fixture.only(&delivery).await.unwrap_err();
     assert_eq!(error.moved_to(), Some(moved.to_string().as_str()));
     assert_eq!(error.moment(), dray_platform::SendOutcome::NotSent);
-    assert_eq!((world.seen(), world.fake.seen(moved)), (vec![], vec![]));
-    assert_eq!(world.fake.requests(), ["sendDocument"]);
+    assert_eq!((fixture.seen(), fixture.fake.seen(moved)), (vec![], vec![]));
+    assert_eq!(fixture.fake.requests(), ["sendDocument"]);
 }
 
 #[tokio::test]
 async fn a_reply_to_a_deleted_message_is_sent_without_the_reply() {
-    let world = BotFixture::new().await;
-    let mut delivery = world.delivery("words", Vec::new());
+    let fixture = BotFixture::new().await;
+    let mut delivery = fixture.delivery("words", Vec::new());
     delivery.target.reply_to = "123456".to_owned();
-    world.only(&delivery).await.unwrap();
-    assert_eq!(world.seen()[0].reply_to, 0);
+    fixture.only(&delivery).await.unwrap();
+    assert_eq!(fixture.seen()[0].reply_to, 0);
 }
 
 #[tokio::test]
@@ -190,17 +190,17 @@ async fn an_own_server_takes_more_than_the_hosted_one() {
         .unwrap();
     let mut options = super::options(&own);
     options.local_mode = true;
-    let world = BotFixture {
+    let fixture = BotFixture {
         bot: super::TelegramPlatform::new("", options).unwrap(),
         chat: own.chat(),
         fake: own,
     };
     let file = sample::binary_file("large.bin", 60_000_000);
     let sha256 = file.sha256;
-    let delivery = world.delivery("", vec![file]);
+    let delivery = fixture.delivery("", vec![file]);
     let hosted = BotFixture::new().await;
     assert_eq!(hosted.steps(&delivery).await, []);
-    world.only(&delivery).await.unwrap();
-    let stored = world.seen().remove(0).file.unwrap();
+    fixture.only(&delivery).await.unwrap();
+    let stored = fixture.seen().remove(0).file.unwrap();
     assert_eq!((stored.size, stored.sha256), (60_000_000, sha256));
 }

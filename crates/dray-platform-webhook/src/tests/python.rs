@@ -1,4 +1,4 @@
-//! Our events are proved with a receiver that we did not write: aiohttp, with the signature as the page describes it.
+//! Checks our events with a receiver that others wrote: aiohttp, with the signature that the page describes.
 
 use std::process::Stdio;
 

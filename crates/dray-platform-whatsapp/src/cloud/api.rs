@@ -77,11 +77,11 @@ impl CloudApi {
     ) -> Result<Value, PlatformError> {
         let url = format!("{}/{}/{edge}", self.base, self.number);
         let request = fill(self.client.post(&url)).authorization("Bearer", &self.token);
-        let answer = request.send(progress).await?;
-        if answer.is_success() {
-            return Ok(answer.json().await?);
+        let response = request.send(progress).await?;
+        if response.is_success() {
+            return Ok(response.json().await?);
         }
-        Err(refusal_error(answer).await)
+        Err(refusal_error(response).await)
     }
 
     /// Opens media of a user. Its address is requested first; it lives for five minutes and needs the token as well.
@@ -110,12 +110,12 @@ impl CloudApi {
 
     async fn get(&self, url: &str) -> Result<HttpResponse, PlatformError> {
         let request = self.client.get(url).authorization("Bearer", &self.token);
-        let answer = request.send(&|_| {}).await.map_err(invisible_failure)?;
+        let response = request.send(&|_| {}).await.map_err(invisible_failure)?;
         // Only 200 carries the media. A redirect is not followed, because the token must not go with it.
-        if answer.status() == 200 {
-            return Ok(answer);
+        if response.status() == 200 {
+            return Ok(response);
         }
-        Err(refusal_error(answer).await.at(SendOutcome::NotSent))
+        Err(refusal_error(response).await.at(SendOutcome::NotSent))
     }
 
     fn check_host(&self, url: &str) -> Result<(), PlatformError> {
@@ -138,10 +138,10 @@ fn invisible_failure(error: dray_http::HttpError) -> PlatformError {
     PlatformError::from(error).at(SendOutcome::NotSent)
 }
 
-async fn refusal_error(answer: HttpResponse) -> PlatformError {
-    let (status, waits) = (answer.status(), answer.retry_after());
+async fn refusal_error(response: HttpResponse) -> PlatformError {
+    let (status, waits) = (response.status(), response.retry_after());
     // A proxy's page has no code; its status says enough.
-    let refusal: ErrorBody = answer.json().await.unwrap_or_default();
+    let refusal: ErrorBody = response.json().await.unwrap_or_default();
     error_of(status, refusal.error.code, &refusal.error.message, waits)
 }
 

@@ -93,7 +93,7 @@ impl PlatformFixture for BridgeFixture {
         Some(Arc::new(BridgePlatform::new("", options).unwrap()))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         let options = BridgeOptions {
             base_url: "http://127.0.0.1:1".to_owned(),
             ..self.options()
@@ -116,7 +116,7 @@ impl PlatformFixture for BridgeFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = BridgeFixture::new().await;
+    let fixture = BridgeFixture::new().await;
     // Bytes go through a folder, so how many were read from connections says nothing.
     let on_the_wire = ["a_large_file_is_not_held_in_memory"];
     let cases: Vec<_> = conformance::CONFORMANCE_CASES
@@ -124,7 +124,7 @@ async fn passes_the_conformance_suite() {
         .filter(|(name, _)| !on_the_wire.contains(name))
         .copied()
         .collect();
-    match conformance::run_cases(&world, &cases).await {
+    match conformance::run_cases(&fixture, &cases).await {
         Ok(report) => assert_eq!(
             report.skipped,
             [
@@ -136,42 +136,46 @@ async fn passes_the_conformance_suite() {
         ),
         Err(failures) => panic!("{failures}"),
     }
-    assert_eq!(world.left(), 0, "files are removed from the shared folder");
+    assert_eq!(
+        fixture.left(),
+        0,
+        "files are removed from the shared folder"
+    );
 }
 
 #[tokio::test]
 async fn a_bridge_that_is_not_connected_has_sent_nothing() {
-    let world = BridgeFixture::new().await;
-    let chat = world.fake.chat();
-    world.fake.script(InjectedFault::Fail(503));
+    let fixture = BridgeFixture::new().await;
+    let chat = fixture.fake.chat();
+    fixture.fake.script(InjectedFault::Fail(503));
     let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
-    let error = deliver(&world.bridge(), &delivery).await.unwrap_err();
+    let error = deliver(&fixture.bridge(), &delivery).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.moment()),
         (ErrorKind::Transient, SendOutcome::NotSent)
     );
-    assert_eq!(world.left(), 0);
+    assert_eq!(fixture.left(), 0);
 }
 
 #[tokio::test]
 async fn the_bridge_gets_the_path_that_it_sees() {
-    let world = BridgeFixture::new().await;
+    let fixture = BridgeFixture::new().await;
     let other = tempfile::tempdir().unwrap();
     let link = other.path().join("as-the-bridge-sees-it");
-    std::os::unix::fs::symlink(world.folder.path(), &link).unwrap();
+    std::os::unix::fs::symlink(fixture.folder.path(), &link).unwrap();
     let options = BridgeOptions {
         bridge_folder: Some(link.clone()),
-        ..world.options()
+        ..fixture.options()
     };
     let bridge = BridgePlatform::new("", options).unwrap();
-    let chat = world.fake.chat();
+    let chat = fixture.fake.chat();
     deliver(
         &bridge,
         &delivery(&chat, vec![sample::binary_file("a.bin", 10)]),
     )
     .await
     .unwrap();
-    let messages = world.fake.seen(&chat);
+    let messages = fixture.fake.seen(&chat);
     let path = messages[0].payload["filePath"].as_str().unwrap();
     assert!(path.starts_with(link.to_str().unwrap()), "{path}");
 }
@@ -193,14 +197,14 @@ impl InboundSink for RecordingSink {
 
 #[tokio::test]
 async fn files_of_users_are_read_from_the_shared_directory_only() {
-    let world = BridgeFixture::new().await;
-    let path = world.folder.path().join("in.txt");
+    let fixture = BridgeFixture::new().await;
+    let path = fixture.folder.path().join("in.txt");
     std::fs::write(&path, "hello").unwrap();
-    world.fake.write(json!({
+    fixture.fake.write(json!({
         "messageId": "m1", "chatId": "49@s.whatsapp.net", "senderId": "49@s.whatsapp.net", "body": "look",
         "mediaType": "document", "mediaUrls": [path],
     }));
-    let bridge = world.bridge();
+    let bridge = fixture.bridge();
     let inbound = RecordingSink::default();
     bridge.poll(&inbound, inbound.stop.clone()).await.unwrap();
     let message = inbound.messages.lock().unwrap().pop().unwrap();
@@ -211,10 +215,10 @@ async fn files_of_users_are_read_from_the_shared_directory_only() {
     let stream = bridge.fetch(&message.attachments[0]).await.unwrap();
     let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
     assert_eq!(pieces.concat(), b"hello");
-    std::os::unix::fs::symlink("/etc/passwd", world.folder.path().join("link")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", fixture.folder.path().join("link")).unwrap();
     for elsewhere in ["/etc/passwd", "link", "."] {
         let mut attachment = message.attachments[0].clone();
-        attachment.reference = world
+        attachment.reference = fixture
             .folder
             .path()
             .join(elsewhere)
@@ -235,13 +239,13 @@ async fn files_of_users_are_read_from_the_shared_directory_only() {
 
 #[tokio::test]
 async fn messages_that_could_not_be_stored_are_stored_by_the_next_poll() {
-    let world = BridgeFixture::new().await;
+    let fixture = BridgeFixture::new().await;
     for id in ["m1", "m2"] {
-        world.fake.write(json!({
+        fixture.fake.write(json!({
             "messageId": id, "chatId": "49@s.whatsapp.net", "senderId": "49@s.whatsapp.net", "body": "hello",
         }));
     }
-    let bridge = world.bridge();
+    let bridge = fixture.bridge();
     let (sink, mut stored) = conformance::RecordingSink::new(1);
     let stop = CancellationToken::new();
     let error = bridge.poll(&sink, stop.clone()).await.unwrap_err();
@@ -257,25 +261,25 @@ async fn messages_that_could_not_be_stored_are_stored_by_the_next_poll() {
 
 #[tokio::test]
 async fn a_malformed_message_does_not_hide_the_others() {
-    let world = BridgeFixture::new().await;
+    let fixture = BridgeFixture::new().await;
     for id in [json!(5), json!("m2")] {
-        world.fake.write(json!({
+        fixture.fake.write(json!({
             "messageId": id, "chatId": "49@s.whatsapp.net", "senderId": "49@s.whatsapp.net", "body": "hello",
         }));
     }
     let (sink, mut stored) = conformance::RecordingSink::new(0);
     let stop = CancellationToken::new();
     stop.cancel();
-    world.bridge().poll(&sink, stop).await.unwrap();
+    fixture.bridge().poll(&sink, stop).await.unwrap();
     assert_eq!(stored.try_recv().unwrap().message_id, "m2");
 }
 
 #[tokio::test]
 async fn a_wrong_token_ends_the_polling() {
-    let world = BridgeFixture::new().await;
+    let fixture = BridgeFixture::new().await;
     let options = BridgeOptions {
         token: Secret::new("wrong"),
-        ..world.options()
+        ..fixture.options()
     };
     let bridge = BridgePlatform::new("", options).unwrap();
     let error = bridge
@@ -287,7 +291,7 @@ async fn a_wrong_token_ends_the_polling() {
 
 #[tokio::test]
 async fn bridges_outside_loopback_are_refused() {
-    let world = BridgeFixture::new().await;
+    let fixture = BridgeFixture::new().await;
     for (url, right) in [
         ("http://127.0.0.1:3000", true),
         ("http://[::1]:3000", true),
@@ -298,7 +302,7 @@ async fn bridges_outside_loopback_are_refused() {
     ] {
         let options = BridgeOptions {
             base_url: url.to_owned(),
-            ..world.options()
+            ..fixture.options()
         };
         assert_eq!(BridgePlatform::new("", options).is_ok(), right, "{url}");
     }

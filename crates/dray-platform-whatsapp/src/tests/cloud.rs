@@ -78,7 +78,7 @@ impl PlatformFixture for CloudFixture {
         })))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(Arc::new(cloud(CloudOptions {
             base_url: "http://127.0.0.1:1/v23.0".to_owned(),
             ..options(&self.fake)
@@ -101,10 +101,10 @@ impl PlatformFixture for CloudFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let world = CloudFixture {
+    let fixture = CloudFixture {
         fake: FakeCloudApi::start().await.unwrap(),
     };
-    match conformance::run_all(&world).await {
+    match conformance::run_all(&fixture).await {
         Ok(report) => assert_eq!(report.skipped, ["a_thread_is_kept"]),
         Err(failures) => panic!("{failures}"),
     }

@@ -1,4 +1,4 @@
-//! Cases about bytes: what leaves is what users get.
+//! Cases about bytes: users get exactly the bytes that were sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +19,17 @@ const MAX_UPLOAD_MEMORY_BYTES: u64 = 16 << 20;
 const LARGE_FILE_BYTES: u64 = 60 << 20;
 
 async fn send_alone(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
     file: OutgoingFile,
     flags: SendFlags,
 ) -> Result<(), CaseEnd> {
-    let world = world.anew().await;
+    let context = context.with_new_chat().await;
     let name = file.name.clone();
     let delivery = OutgoingDelivery {
         flags,
-        ..world.delivery("", vec![file])
+        ..context.delivery("", vec![file])
     };
-    world
+    context
         .arrives(&delivery)
         .await
         .map(|_| ())
@@ -45,16 +45,16 @@ fn with_file_name(name: &str, stop: CaseEnd) -> CaseEnd {
 }
 
 pub(super) async fn every_kind_arrives_byte_for_byte(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for file in sample::every_kind() {
-        send_alone(world, file, SendFlags::default()).await?;
+        send_alone(context, file, SendFlags::default()).await?;
     }
     Ok(())
 }
 
 pub(super) async fn every_kind_arrives_as_a_document(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let flags = SendFlags {
         as_document: true,
@@ -63,9 +63,9 @@ pub(super) async fn every_kind_arrives_as_a_document(
     for file in sample::every_kind() {
         let delivery = OutgoingDelivery {
             flags,
-            ..world.delivery("", vec![file.clone()])
+            ..context.delivery("", vec![file.clone()])
         };
-        for step in world.plan(&delivery).await? {
+        for step in context.plan(&delivery).await? {
             expect_true(
                 !step.is_lossy(),
                 format_args!(
@@ -74,12 +74,12 @@ pub(super) async fn every_kind_arrives_as_a_document(
                 ),
             )?;
         }
-        send_alone(world, file, flags).await?;
+        send_alone(context, file, flags).await?;
     }
     Ok(())
 }
 
-pub(super) async fn a_voice_message_arrives(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn a_voice_message_arrives(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let flags = SendFlags {
         as_voice: true,
         ..SendFlags::default()
@@ -90,16 +90,18 @@ pub(super) async fn a_voice_message_arrives(world: &CaseContext<'_>) -> Result<(
         sample::mp3_file("song.mp3"),
         sample::png_file("picture.png", 64, 64, 1),
     ] {
-        send_alone(world, file, flags).await?;
+        send_alone(context, file, flags).await?;
     }
     Ok(())
 }
 
-pub(super) async fn one_byte_and_odd_sizes_arrive(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn one_byte_and_odd_sizes_arrive(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     // One byte, and the sizes around a common buffer of 64 KiB.
     for size in [1, 65_535, 65_536, 65_537, 1 << 20] {
         send_alone(
-            world,
+            context,
             sample::binary_file("data.bin", size),
             SendFlags::default(),
         )
@@ -109,10 +111,10 @@ pub(super) async fn one_byte_and_odd_sizes_arrive(world: &CaseContext<'_>) -> Re
 }
 
 pub(super) async fn what_the_platform_confirms_is_what_came(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let delivery = world.delivery("", vec![sample::binary_file("data.bin", 70_000)]);
-    for confirmed in world.arrives(&delivery).await? {
+    let delivery = context.delivery("", vec![sample::binary_file("data.bin", 70_000)]);
+    for confirmed in context.arrives(&delivery).await? {
         expect_equal("confirmed file", confirmed.file, Some(0))?;
         if let Some(size) = confirmed.size {
             expect_equal("confirmed bytes", size, 70_000)?;
@@ -122,49 +124,51 @@ pub(super) async fn what_the_platform_confirms_is_what_came(
 }
 
 pub(super) async fn a_known_file_id_saves_the_upload(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let delivery = world.delivery("", vec![sample::binary_file("data.bin", 70_000)]);
-    let confirmed = world.arrives(&delivery).await?;
+    let delivery = context.delivery("", vec![sample::binary_file("data.bin", 70_000)]);
+    let confirmed = context.arrives(&delivery).await?;
     let id = confirmed.into_iter().map(|file| file.file_id).next();
     let Some(id) = id.filter(|id| !id.is_empty()) else {
         return Err(CaseEnd::Skip("this platform gives no file ids"));
     };
-    let world = world.anew().await;
+    let context = context.with_new_chat().await;
     let (mut again, read) = metered_file(sample::binary_file("data.bin", 70_000));
     again.file_id = Some(id);
-    world.arrives(&world.delivery("", vec![again])).await?;
+    context.arrives(&context.delivery("", vec![again])).await?;
     expect_equal("bytes read again", read.load(Ordering::SeqCst), 0)?;
 
     // A new chat, because the first one shows the file already.
-    let world = world.anew().await;
+    let context = context.with_new_chat().await;
     let mut stale = sample::binary_file("data.bin", 70_000);
-    stale.file_id = Some("nobody-knows-this".to_owned());
-    let delivery = world.delivery("", vec![stale]);
-    let step = world.only_step(&delivery).await?;
-    let result = world.attempt(&delivery, &step, &world.key()).await?;
+    stale.file_id = Some("unknown-id".to_owned());
+    let delivery = context.delivery("", vec![stale]);
+    let step = context.only_step(&delivery).await?;
+    let result = context.attempt(&delivery, &step, &context.key()).await?;
     expect_error(result, ErrorKind::StaleFileId, SendOutcome::NotSent)?;
-    world.nothing_is_seen().await
+    context.nothing_is_seen().await
 }
 
 pub(super) async fn an_empty_file_is_explained_or_delivered(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let delivery = world.delivery("", vec![sample::memory_file("empty.txt", "")]);
-    if world.traits.empty_files {
-        return world.arrives(&delivery).await.map(|_| ());
+    let delivery = context.delivery("", vec![sample::memory_file("empty.txt", "")]);
+    if context.traits.empty_files {
+        return context.arrives(&delivery).await.map(|_| ());
     }
-    let before = world.fixture.received();
-    let step = world.only_step(&delivery).await?;
-    let result = world.attempt(&delivery, &step, &world.key()).await?;
+    let before = context.fixture.received();
+    let step = context.only_step(&delivery).await?;
+    let result = context.attempt(&delivery, &step, &context.key()).await?;
     expect_error(result, ErrorKind::Empty, SendOutcome::NotSent)?;
     // The refusal must cost no upload.
-    expect_equal("bytes that left", world.fixture.received() - before, 0)?;
-    world.nothing_is_seen().await
+    expect_equal("bytes that left", context.fixture.received() - before, 0)?;
+    context.nothing_is_seen().await
 }
 
 /// Names that are legal in a file system, and hard on a header, a form or a URL.
-pub(super) async fn names_arrive_and_break_nothing(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn names_arrive_and_break_nothing(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     for name in [
         "plain.bin",
         "два слова.bin",
@@ -175,13 +179,13 @@ pub(super) async fn names_arrive_and_break_nothing(world: &CaseContext<'_>) -> R
         "line\r\nContent-Type: text/html\r\n\r\nbreak.bin",
         "no-extension",
     ] {
-        let world = world.anew().await;
-        let delivery = world.delivery("", vec![sample::binary_file(name, 300)]);
-        world
+        let context = context.with_new_chat().await;
+        let delivery = context.delivery("", vec![sample::binary_file(name, 300)]);
+        context
             .arrives(&delivery)
             .await
             .map_err(|stop| with_file_name(name, stop))?;
-        for name_shown in world
+        for name_shown in context
             .visible_files()
             .await
             .into_iter()
@@ -212,28 +216,28 @@ fn metered_file(mut file: OutgoingFile) -> (OutgoingFile, Arc<AtomicU64>) {
 }
 
 pub(super) async fn a_large_file_is_not_held_in_memory(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let size = LARGE_FILE_BYTES.min(world.limits().await?.of(crate::Route::Document));
+    let size = LARGE_FILE_BYTES.min(context.limits().await?.of(crate::Route::Document));
     if size <= MAX_UPLOAD_MEMORY_BYTES + (MAX_UPLOAD_MEMORY_BYTES / 4) {
         return Err(CaseEnd::Skip("this platform takes no file that large"));
     }
     let size = usize::try_from(size).map_err(CaseEnd::fail)?;
     let (file, read) = metered_file(sample::binary_file("large.bin", size));
-    let delivery = world.delivery("", vec![file]);
-    let before = world.fixture.received();
+    let delivery = context.delivery("", vec![file]);
+    let before = context.fixture.received();
     let max_in_flight = AtomicU64::new(0);
     // Bytes read from the source but not yet received by the server are in memory, or in buffers of the system.
     let watching = std::pin::pin!(async {
         loop {
-            let gone = world.fixture.received() - before;
+            let gone = context.fixture.received() - before;
             let held = read.load(Ordering::SeqCst).saturating_sub(gone);
             max_in_flight.fetch_max(held, Ordering::SeqCst);
             // Gives way to the upload, which runs in the same task.
             tokio::task::yield_now().await;
         }
     });
-    let sending = std::pin::pin!(world.arrives(&delivery));
+    let sending = std::pin::pin!(context.arrives(&delivery));
     match select(sending, watching).await {
         Either::Left((result, _)) => result.map(|_| ())?,
         // The watching loop never ends.
@@ -246,18 +250,20 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
     )
 }
 
-pub(super) async fn the_bytes_on_the_way_are_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn the_bytes_on_the_way_are_reported(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     const FILE_BYTES: usize = 900_000;
-    let delivery = world.delivery("", vec![sample::binary_file("data.bin", FILE_BYTES)]);
-    let step = world.only_step(&delivery).await?;
+    let delivery = context.delivery("", vec![sample::binary_file("data.bin", FILE_BYTES)]);
+    let step = context.only_step(&delivery).await?;
     let counter = SentByteCounter::default();
-    world
-        .counted(&delivery, &step, &world.key(), &counter)
+    context
+        .counted(&delivery, &step, &context.key(), &counter)
         .await??;
     let total = usize::try_from(counter.total()).map_err(CaseEnd::fail)?;
     // Form fields and headers may be counted too, and so may the base64 of mail.
     expect_true(
         (FILE_BYTES..FILE_BYTES * 3 / 2).contains(&total),
-        format_args!("{total} bytes were told for {FILE_BYTES}"),
+        format_args!("{total} bytes were reported for {FILE_BYTES}"),
     )
 }

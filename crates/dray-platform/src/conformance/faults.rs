@@ -15,55 +15,57 @@ use crate::platform::{
 const BEYOND_BUFFERS: u64 = 24 << 20;
 
 async fn prepare_delivery(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
     file: OutgoingFile,
 ) -> Result<(OutgoingDelivery, SendStep, String), CaseEnd> {
-    let delivery = world.delivery("", vec![file]);
-    let step = world.only_step(&delivery).await?;
-    Ok((delivery, step, world.key()))
+    let delivery = context.delivery("", vec![file]);
+    let step = context.only_step(&delivery).await?;
+    Ok((delivery, step, context.key()))
 }
 
 /// Checks that nothing is visible after a fault, and that the same step then succeeds, once.
 async fn then_it_works(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
     delivery: &OutgoingDelivery,
     step: &SendStep,
 ) -> Result<(), CaseEnd> {
-    world.nothing_is_seen().await?;
+    context.nothing_is_seen().await?;
     // With another key: the first attempt must not count as the message.
-    world.attempt(delivery, step, &world.key()).await??;
-    expect_equal("files seen", world.visible_files().await.len(), 1)
+    context.attempt(delivery, step, &context.key()).await??;
+    expect_equal("files seen", context.visible_files().await.len(), 1)
 }
 
-pub(super) async fn a_rate_limit_is_told_exactly(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn a_rate_limit_is_reported_exactly(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     // One delay below and one above the minute from which callers queue the delivery instead of waiting.
     for wait in [Duration::from_secs(7), Duration::from_secs(5821)] {
-        let world = world.anew().await;
+        let context = context.with_new_chat().await;
         let (delivery, step, key) =
-            prepare_delivery(&world, sample::binary_file("data.bin", 100)).await?;
-        world.script(PlatformFault::RateLimit(wait)).await?;
-        let result = world.attempt(&delivery, &step, &key).await?;
+            prepare_delivery(&context, sample::binary_file("data.bin", 100)).await?;
+        context.script(PlatformFault::RateLimit(wait)).await?;
+        let result = context.attempt(&delivery, &step, &key).await?;
         let error = expect_error(result, ErrorKind::RateLimited, SendOutcome::NotSent)?;
         expect_equal("delay", error.retry_after(), Some(wait))?;
-        then_it_works(&world, &delivery, &step).await?;
+        then_it_works(&context, &delivery, &step).await?;
     }
     Ok(())
 }
 
 pub(super) async fn a_failure_after_the_body_is_ambiguous(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
-        prepare_delivery(world, sample::binary_file("data.bin", 100)).await?;
-    world.script(PlatformFault::FailAfterBody).await?;
-    let result = world.attempt(&delivery, &step, &key).await?;
-    let moment = if world.traits.failures_are_ambiguous {
+        prepare_delivery(context, sample::binary_file("data.bin", 100)).await?;
+    context.script(PlatformFault::FailAfterBody).await?;
+    let result = context.attempt(&delivery, &step, &key).await?;
+    let moment = if context.traits.failures_are_ambiguous {
         SendOutcome::Ambiguous
     } else {
         SendOutcome::NotSent
     };
     expect_error(result, ErrorKind::Transient, moment)?;
-    then_it_works(world, &delivery, &step).await
+    then_it_works(context, &delivery, &step).await
 }
 
 /// Does what the platform offers against duplicates, and returns what that confirmed.
@@ -84,11 +86,11 @@ async fn settle_ambiguous(
 }
 
 pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
-        prepare_delivery(world, sample::binary_file("data.bin", 100)).await?;
-    world.script(PlatformFault::LoseAnswer).await?;
+        prepare_delivery(context, sample::binary_file("data.bin", 100)).await?;
+    context.script(PlatformFault::LoseAnswer).await?;
     let counter = SentByteCounter::default();
     let mut send = SendRequest {
         delivery: &delivery,
@@ -97,16 +99,16 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
         key: &key,
     };
     // By hand instead of `attempt`, because the same request is needed for the second part.
-    let prepared = world.platform.prepare(send, &counter).await?;
+    let prepared = context.platform.prepare(send, &counter).await?;
     send.prepared = &prepared;
-    let result = world.platform.send(send, &counter).await;
+    let result = context.platform.send(send, &counter).await;
     expect_error(result, ErrorKind::Transient, SendOutcome::Ambiguous)?;
     // It is visible, although the platform could not know.
-    expect_equal("files seen", world.visible_files().await.len(), 1)?;
-    let confirmed = settle_ambiguous(&*world.platform, send).await?;
-    let visible = world.visible_messages().await;
+    expect_equal("files seen", context.visible_files().await.len(), 1)?;
+    let confirmed = settle_ambiguous(&*context.platform, send).await?;
+    let visible = context.visible_messages().await;
     // Still one: settling must not show it again.
-    expect_equal("files seen", world.visible_files().await.len(), 1)?;
+    expect_equal("files seen", context.visible_files().await.len(), 1)?;
     for confirmed in confirmed {
         let message = visible
             .iter()
@@ -117,25 +119,27 @@ pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
 }
 
 pub(super) async fn a_connection_closed_in_the_body_sent_nothing(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let size = BEYOND_BUFFERS.min(world.limits().await?.of(crate::Route::Document));
+    let size = BEYOND_BUFFERS.min(context.limits().await?.of(crate::Route::Document));
     let size = usize::try_from(size).map_err(CaseEnd::fail)?;
     let (delivery, step, key) =
-        prepare_delivery(world, sample::binary_file("data.bin", size)).await?;
-    world.script(PlatformFault::CloseDuringBody).await?;
-    let result = world.attempt(&delivery, &step, &key).await?;
+        prepare_delivery(context, sample::binary_file("data.bin", size)).await?;
+    context.script(PlatformFault::CloseDuringBody).await?;
+    let result = context.attempt(&delivery, &step, &key).await?;
     expect_error(result, ErrorKind::Transient, SendOutcome::NotSent)?;
-    then_it_works(world, &delivery, &step).await
+    then_it_works(context, &delivery, &step).await
 }
 
-pub(super) async fn a_refusal_for_size_is_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn a_refusal_for_size_is_reported(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
-        prepare_delivery(world, sample::binary_file("data.bin", 100_000)).await?;
-    world.script(PlatformFault::TooLarge).await?;
-    let result = world.attempt(&delivery, &step, &key).await?;
+        prepare_delivery(context, sample::binary_file("data.bin", 100_000)).await?;
+    context.script(PlatformFault::TooLarge).await?;
+    let result = context.attempt(&delivery, &step, &key).await?;
     expect_error(result, ErrorKind::TooLarge, SendOutcome::NotSent)?;
-    then_it_works(world, &delivery, &step).await
+    then_it_works(context, &delivery, &step).await
 }
 
 /// Checks that a result is an error, and not one after which sending again would be safe.
@@ -150,49 +154,49 @@ fn expect_undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Resu
 }
 
 pub(super) async fn a_success_without_the_file_is_no_delivery(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
-        prepare_delivery(world, sample::binary_file("data.bin", 100)).await?;
-    world.script(PlatformFault::ForgetFiles).await?;
-    expect_undelivered(world.attempt(&delivery, &step, &key).await?)
+        prepare_delivery(context, sample::binary_file("data.bin", 100)).await?;
+    context.script(PlatformFault::ForgetFiles).await?;
+    expect_undelivered(context.attempt(&delivery, &step, &key).await?)
 }
 
 pub(super) async fn an_answer_that_cannot_be_read_is_no_delivery(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
-        prepare_delivery(world, sample::binary_file("data.bin", 100)).await?;
-    world.script(PlatformFault::Gibberish).await?;
-    expect_undelivered(world.attempt(&delivery, &step, &key).await?)
+        prepare_delivery(context, sample::binary_file("data.bin", 100)).await?;
+    context.script(PlatformFault::Gibberish).await?;
+    expect_undelivered(context.attempt(&delivery, &step, &key).await?)
 }
 
 pub(super) async fn bytes_that_cannot_be_read_show_nothing(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     // Fails at the first byte, in the middle, and at the last byte.
     for readable in [0, 70_000, 199_999] {
         let file = sample::failing_file("data.bin", 200_000, readable);
-        let (delivery, step, key) = prepare_delivery(world, file).await?;
-        let result = world.attempt(&delivery, &step, &key).await?;
+        let (delivery, step, key) = prepare_delivery(context, file).await?;
+        let result = context.attempt(&delivery, &step, &key).await?;
         expect_error(result, ErrorKind::Source, SendOutcome::NotSent)?;
-        world.nothing_is_seen().await?;
+        context.nothing_is_seen().await?;
     }
     // The failures must leave the connection and the chat usable.
     let (delivery, step, _) =
-        prepare_delivery(world, sample::binary_file("data.bin", 200_000)).await?;
-    then_it_works(world, &delivery, &step).await
+        prepare_delivery(context, sample::binary_file("data.bin", 200_000)).await?;
+    then_it_works(context, &delivery, &step).await
 }
 
 pub(super) async fn bytes_that_end_early_show_nothing(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for readable in [0, 70_000, 199_999] {
         let file = sample::truncated_file("data.bin", 200_000, readable);
-        let (delivery, step, key) = prepare_delivery(world, file).await?;
-        let result = world.attempt(&delivery, &step, &key).await?;
+        let (delivery, step, key) = prepare_delivery(context, file).await?;
+        let result = context.attempt(&delivery, &step, &key).await?;
         expect_error(result, ErrorKind::Source, SendOutcome::NotSent)?;
-        world.nothing_is_seen().await?;
+        context.nothing_is_seen().await?;
     }
     Ok(())
 }

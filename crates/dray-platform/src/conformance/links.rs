@@ -10,22 +10,22 @@ const SIGNED_URL: &str = "https://files.example/big.bin?sig=1";
 const MAX_TEXT_BYTES: u64 = 256 * 1024;
 
 /// Sends the link to a file, and checks that the file is neither sent nor confirmed.
-async fn send_link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), CaseEnd> {
-    let delivery = world.delivery("", vec![file]);
+async fn send_link(context: &CaseContext<'_>, file: OutgoingFile) -> Result<(), CaseEnd> {
+    let delivery = context.delivery("", vec![file]);
     let step = SendStep::Link(format!(
         "big.bin (62 MB), available for 24 hours:\n{SIGNED_URL}"
     ));
-    let before = world.fixture.received();
-    let confirmed = world.attempt(&delivery, &step, &world.key()).await??;
-    let received = world.fixture.received().saturating_sub(before);
+    let before = context.fixture.received();
+    let confirmed = context.attempt(&delivery, &step, &context.key()).await??;
+    let received = context.fixture.received().saturating_sub(before);
     expect_true(
         received < MAX_TEXT_BYTES,
         format_args!("a link took {received} bytes"),
     )?;
     let files: Vec<_> = confirmed.iter().map(|one| one.file).collect();
     expect_equal("confirmed files", files, vec![None])?;
-    expect_equal("files seen", world.visible_files().await.len(), 0)?;
-    let visible = world.visible_messages().await;
+    expect_equal("files seen", context.visible_files().await.len(), 0)?;
+    let visible = context.visible_messages().await;
     expect_equal("messages seen", visible.len(), 1)?;
     expect_true(
         visible
@@ -36,15 +36,15 @@ async fn send_link(world: &CaseContext<'_>, file: OutgoingFile) -> Result<(), Ca
 }
 
 pub(super) async fn a_link_arrives_without_its_file(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    send_link(world, sample::binary_file("big.bin", 1 << 20)).await
+    send_link(context, sample::binary_file("big.bin", 1 << 20)).await
 }
 
 pub(super) async fn a_link_to_a_file_above_every_limit_arrives(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let limits = world.limits().await?;
+    let limits = context.limits().await?;
     // Above the limits of every route, which are not ordered.
     let routes = limits.routes.iter().map(|(_, limit)| *limit);
     let file = OutgoingFile {
@@ -52,5 +52,5 @@ pub(super) async fn a_link_to_a_file_above_every_limit_arrives(
         // Reading it fails, so that a platform cannot read it unnoticed.
         ..sample::failing_file("big.bin", 100, 0)
     };
-    send_link(world, file).await
+    send_link(context, file).await
 }

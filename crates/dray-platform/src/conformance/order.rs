@@ -30,15 +30,15 @@ fn document_files(count: usize) -> Vec<OutgoingFile> {
         .collect()
 }
 
-pub(super) async fn every_file_is_planned_once(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    let limits = world.limits().await?;
+pub(super) async fn every_file_is_planned_once(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    let limits = context.limits().await?;
     for message in ["", "words"] {
         let mut files = sample::every_kind();
         // Every kind twice, so that each can be grouped.
         files.extend(sample::every_kind());
         let count = files.len();
-        let delivery = world.delivery(message, files);
-        let steps = world.platform.plan(&delivery, &limits);
+        let delivery = context.delivery(message, files);
+        let steps = context.platform.plan(&delivery, &limits);
         let mut planned: Vec<usize> = steps
             .iter()
             .flat_map(|step| step.files().to_vec())
@@ -59,7 +59,7 @@ pub(super) async fn every_file_is_planned_once(world: &CaseContext<'_>) -> Resul
 }
 
 pub(super) async fn files_of_a_kind_keep_their_order(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (pictures, documents) = (picture_files(3), document_files(3));
     let songs = vec![
@@ -76,8 +76,8 @@ pub(super) async fn files_of_a_kind_keep_their_order(
         files.extend(pictures.get(index).cloned());
         files.extend(songs.get(index).cloned());
     }
-    world.arrives(&world.delivery("words", files)).await?;
-    let visible = world.visible_files().await;
+    context.arrives(&context.delivery("words", files)).await?;
+    let visible = context.visible_files().await;
     for group in [&pictures, &documents, &songs] {
         expect_equal("order", order_of(&visible, group), file_digests(group))?;
     }
@@ -85,15 +85,15 @@ pub(super) async fn files_of_a_kind_keep_their_order(
 }
 
 pub(super) async fn more_pictures_than_one_message_takes_arrive(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     // The smallest album, the largest of most platforms, one above it, and more than two of them.
     for count in [2, 10, 11, 23] {
-        let world = world.anew().await;
+        let context = context.with_new_chat().await;
         let pictures = picture_files(count);
-        let delivery = world.delivery("words", pictures.clone());
-        world.arrives(&delivery).await?;
-        let visible = world.visible_files().await;
+        let delivery = context.delivery("words", pictures.clone());
+        context.arrives(&delivery).await?;
+        let visible = context.visible_files().await;
         expect_equal(
             "order",
             order_of(&visible, &pictures),
@@ -104,17 +104,17 @@ pub(super) async fn more_pictures_than_one_message_takes_arrive(
 }
 
 pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     // Lowered here, because a case cannot upload a file above real limits.
-    let limits = world.limits().await?.at_most(1000);
+    let limits = context.limits().await?.at_most(1000);
     let files = vec![
         sample::binary_file("small.bin", 1000),
         sample::binary_file("large.bin", 1001),
         sample::png_file("small.png", 64, 64, 1),
     ];
-    let delivery = world.delivery("words", files.clone());
-    let steps = world.platform.plan(&delivery, &limits);
+    let delivery = context.delivery("words", files.clone());
+    let steps = context.platform.plan(&delivery, &limits);
     let mut planned: Vec<usize> = steps
         .iter()
         .flat_map(|step| step.files().to_vec())
@@ -122,16 +122,18 @@ pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
     planned.sort_unstable();
     expect_equal("files", planned, vec![0, 2])?;
     for step in &steps {
-        world.attempt(&delivery, step, &world.key()).await??;
+        context.attempt(&delivery, step, &context.key()).await??;
     }
-    let visible = world.visible_files().await;
+    let visible = context.visible_files().await;
     expect_equal("files seen", order_of(&visible, &files).len(), 2)
 }
 
-pub(super) async fn two_deliveries_are_shown_twice(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn two_deliveries_are_shown_twice(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     // Two deliveries with equal files are two intentions, so nothing may be merged.
-    let delivery = world.delivery("", vec![sample::binary_file("data.bin", 100)]);
-    world.deliver(&delivery).await?;
-    world.deliver(&delivery).await?;
-    expect_equal("files seen", world.visible_files().await.len(), 2)
+    let delivery = context.delivery("", vec![sample::binary_file("data.bin", 100)]);
+    context.deliver(&delivery).await?;
+    context.deliver(&delivery).await?;
+    expect_equal("files seen", context.visible_files().await.len(), 2)
 }

@@ -5,32 +5,34 @@ use super::{CaseContext, CaseEnd, sample};
 use crate::delivery::DeliveryTarget;
 use crate::error::{ErrorKind, SendOutcome};
 
-pub(super) async fn a_thread_is_kept(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    let Some(thread) = world.traits.thread else {
+pub(super) async fn a_thread_is_kept(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    let Some(thread) = context.traits.thread else {
         return Err(CaseEnd::Skip("this platform has no threads"));
     };
-    let mut delivery = world.delivery("words", vec![sample::binary_file("data.bin", 100)]);
+    let mut delivery = context.delivery("words", vec![sample::binary_file("data.bin", 100)]);
     thread.clone_into(&mut delivery.target.thread);
-    world.arrives(&delivery).await?;
-    for message in world.visible_messages().await {
+    context.arrives(&delivery).await?;
+    for message in context.visible_messages().await {
         expect_equal("thread", message.thread.as_str(), thread)?;
     }
     Ok(())
 }
 
-pub(super) async fn a_reply_is_kept(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    if !world.traits.replies {
+pub(super) async fn a_reply_is_kept(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    if !context.traits.replies {
         return Err(CaseEnd::Skip("this platform has no replies"));
     }
-    world.deliver(&world.delivery("first", Vec::new())).await?;
-    let Some(first) = world.visible_messages().await.into_iter().next() else {
+    context
+        .deliver(&context.delivery("first", Vec::new()))
+        .await?;
+    let Some(first) = context.visible_messages().await.into_iter().next() else {
         return Err(CaseEnd::fail("nothing is seen"));
     };
-    let mut delivery = world.delivery("", vec![sample::binary_file("data.bin", 100)]);
+    let mut delivery = context.delivery("", vec![sample::binary_file("data.bin", 100)]);
     delivery.target.reply_to.clone_from(&first.message_id);
-    world.arrives(&delivery).await?;
+    context.arrives(&delivery).await?;
     // Without the first message.
-    let answers = world.visible_messages().await.split_off(1);
+    let answers = context.visible_messages().await.split_off(1);
     expect_true(!answers.is_empty(), "the answer is seen")?;
     for message in answers {
         expect_equal(
@@ -44,7 +46,7 @@ pub(super) async fn a_reply_is_kept(world: &CaseContext<'_>) -> Result<(), CaseE
 
 /// Sends a text and a file to a target; both must be refused with an error of this kind.
 async fn expect_refusal(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
     target: &DeliveryTarget,
     kind: ErrorKind,
 ) -> Result<(), CaseEnd> {
@@ -52,52 +54,54 @@ async fn expect_refusal(
         ("words", Vec::new()),
         ("", vec![sample::binary_file("data.bin", 100)]),
     ] {
-        let mut delivery = world.delivery(message, files);
+        let mut delivery = context.delivery(message, files);
         delivery.target = target.clone();
         // A platform that asks for limits may notice already here.
-        let limits = match world.platform.limits(target).await {
+        let limits = match context.platform.limits(target).await {
             Ok(limits) => limits,
             Err(error) => {
                 expect_error(Err::<(), _>(error), kind, SendOutcome::NotSent)?;
                 continue;
             }
         };
-        let steps = world.platform.plan(&delivery, &limits);
+        let steps = context.platform.plan(&delivery, &limits);
         let Some(step) = steps.first() else {
             return Err(CaseEnd::fail("no step"));
         };
-        let result = world.attempt(&delivery, step, &world.key()).await?;
+        let result = context.attempt(&delivery, step, &context.key()).await?;
         expect_error(result, kind, SendOutcome::NotSent)?;
     }
     Ok(())
 }
 
 pub(super) async fn a_chat_that_does_not_exist_is_not_found(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let Some(nowhere) = world.fixture.nowhere() else {
+    let Some(nowhere) = context.fixture.nowhere() else {
         return Err(CaseEnd::Skip("every address is as good as another"));
     };
-    expect_refusal(world, &nowhere, ErrorKind::NotFound).await
+    expect_refusal(context, &nowhere, ErrorKind::NotFound).await
 }
 
-pub(super) async fn wrong_credentials_are_told(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
+pub(super) async fn wrong_credentials_are_reported(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
     // The chat of the right platform, so that only the credentials are wrong.
-    let Some(platform) = world.fixture.with_wrong_credentials() else {
+    let Some(platform) = context.fixture.with_wrong_credentials() else {
         return Err(CaseEnd::Skip("this platform has no credentials"));
     };
-    let other = world.with(platform, world.target.clone());
-    expect_refusal(&other, &world.target, ErrorKind::Auth).await?;
-    world.nothing_is_seen().await
+    let other = context.with(platform, context.target.clone());
+    expect_refusal(&other, &context.target, ErrorKind::Auth).await?;
+    context.nothing_is_seen().await
 }
 
-pub(super) async fn nobody_there_is_passing_and_nothing_was_sent(
-    world: &CaseContext<'_>,
+pub(super) async fn an_unreachable_server_is_transient_and_nothing_was_sent(
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let Some(platform) = world.fixture.with_nobody_there() else {
+    let Some(platform) = context.fixture.with_unreachable_server() else {
         return Err(CaseEnd::Skip("this platform needs no network"));
     };
-    let other = world.with(platform, world.target.clone());
-    expect_refusal(&other, &world.target, ErrorKind::Transient).await?;
-    world.nothing_is_seen().await
+    let other = context.with(platform, context.target.clone());
+    expect_refusal(&other, &context.target, ErrorKind::Transient).await?;
+    context.nothing_is_seen().await
 }

@@ -353,7 +353,7 @@ impl PlatformFixture for FakeFixture {
         Some(self.fake("another", true))
     }
 
-    fn with_nobody_there(&self) -> Option<Arc<dyn Platform>> {
+    fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         Some(self.fake(TEST_TOKEN, false))
     }
 
@@ -405,7 +405,7 @@ const DEFECT_CASES: &[(InjectedDefect, &str)] = &[
     ),
     (
         InjectedDefect::MentionsEverybody,
-        "mass_mentions_call_nobody",
+        "mass_mentions_notify_no_one",
     ),
     (
         InjectedDefect::TextLast,
@@ -427,12 +427,15 @@ const DEFECT_CASES: &[(InjectedDefect, &str)] = &[
         InjectedDefect::CallsBreakAmbiguous,
         "a_connection_closed_in_the_body_sent_nothing",
     ),
-    (InjectedDefect::RoundsDelays, "a_rate_limit_is_told_exactly"),
+    (
+        InjectedDefect::RoundsDelays,
+        "a_rate_limit_is_reported_exactly",
+    ),
     (
         InjectedDefect::BelievesStatus,
         "a_success_without_the_file_is_no_delivery",
     ),
-    (InjectedDefect::ShowsToken, "wrong_credentials_are_told"),
+    (InjectedDefect::ShowsToken, "wrong_credentials_are_reported"),
     (InjectedDefect::ForgetsThread, "a_thread_is_kept"),
     (
         InjectedDefect::IgnoresSource,

@@ -34,21 +34,23 @@ fn sample_text(length: usize) -> String {
     format!("{text}.")
 }
 
-pub(super) async fn a_text_alone_arrives(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    world.deliver(&world.delivery("hello", Vec::new())).await?;
-    let visible = world.visible_messages().await;
+pub(super) async fn a_text_alone_arrives(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    context
+        .deliver(&context.delivery("hello", Vec::new()))
+        .await?;
+    let visible = context.visible_messages().await;
     expect_equal("text", joined_text(&visible).as_str(), "hello")?;
-    expect_equal("files", world.visible_files().await.len(), 0)
+    expect_equal("files", context.visible_files().await.len(), 0)
 }
 
 pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for file in sample::every_kind() {
-        let world = world.anew().await;
-        let delivery = world.delivery("Here it is.", vec![file]);
-        world.arrives(&delivery).await?;
-        let visible = world.visible_messages().await;
+        let context = context.with_new_chat().await;
+        let delivery = context.delivery("Here it is.", vec![file]);
+        context.arrives(&delivery).await?;
+        let visible = context.visible_messages().await;
         expect_equal("text", joined_text(&visible).as_str(), "Here it is.")?;
         // Before the file or with it, never after it.
         let first = visible.first().map(|message| message.text.as_str());
@@ -58,25 +60,25 @@ pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
 }
 
 pub(super) async fn a_long_text_comes_whole_and_before_the_file(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
-    let limits = world.limits().await?;
+    let limits = context.limits().await?;
     // Some platforms have no practical limit of text.
     let longest = limits.text.min(60_000);
     // Just above a caption, just above a message, and more than two messages.
     for length in [limits.caption.min(60_000) + 1, longest + 1, longest * 2 + 7] {
-        let world = world.anew().await;
+        let context = context.with_new_chat().await;
         let text = sample_text(length);
-        let delivery = world.delivery(&text, vec![sample::binary_file("data.bin", 100)]);
-        world.arrives(&delivery).await?;
-        let visible = world.visible_messages().await;
+        let delivery = context.delivery(&text, vec![sample::binary_file("data.bin", 100)]);
+        context.arrives(&delivery).await?;
+        let visible = context.visible_messages().await;
         expect_equal(
             "text",
             without_white_space(&joined_text(&visible)),
             without_white_space(&text),
         )?;
         for message in &visible {
-            let units = world.traits.unit.count(&message.text);
+            let units = context.traits.unit.count(&message.text);
             let limit = if message.files.is_empty() {
                 limits.text
             } else {
@@ -93,21 +95,21 @@ pub(super) async fn a_long_text_comes_whole_and_before_the_file(
 }
 
 pub(super) async fn a_text_of_exactly_the_limit_arrives(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     // A platform without captions reports 0, and empty text is not sent.
-    let limits = world.limits().await?;
+    let limits = context.limits().await?;
     for length in [
         limits.caption.clamp(1, 60_000),
         limits.text.clamp(1, 60_000),
     ] {
-        let world = world.anew().await;
+        let context = context.with_new_chat().await;
         let text = sample_text(length);
-        let delivery = world.delivery(&text, vec![sample::binary_file("data.bin", 100)]);
-        world.arrives(&delivery).await?;
+        let delivery = context.delivery(&text, vec![sample::binary_file("data.bin", 100)]);
+        context.arrives(&delivery).await?;
         expect_equal(
             "text",
-            without_white_space(&joined_text(&world.visible_messages().await)),
+            without_white_space(&joined_text(&context.visible_messages().await)),
             without_white_space(&text),
         )?;
     }
@@ -115,7 +117,7 @@ pub(super) async fn a_text_of_exactly_the_limit_arrives(
 }
 
 pub(super) async fn text_is_shown_as_it_was_written(
-    world: &CaseContext<'_>,
+    context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for text in [
         "*not bold* _not_ `code` [x](y) ~z~ __u__ ||s||",
@@ -124,30 +126,30 @@ pub(super) async fn text_is_shown_as_it_was_written(
         "first line\nsecond line\n\nanother paragraph",
         "a = 'b'; -- {\"c\": [1, 2]}",
     ] {
-        let world = world.anew().await;
-        world.deliver(&world.delivery(text, Vec::new())).await?;
-        let text_shown = joined_text(&world.visible_messages().await);
+        let context = context.with_new_chat().await;
+        context.deliver(&context.delivery(text, Vec::new())).await?;
+        let text_shown = joined_text(&context.visible_messages().await);
         expect_equal("text", text_shown.as_str(), text)?;
         // The second pass is about captions, which often have a grammar of their own.
-        let world = world.anew().await;
-        let delivery = world.delivery(text, vec![sample::binary_file("data.bin", 100)]);
-        world.arrives(&delivery).await?;
-        let text_shown = joined_text(&world.visible_messages().await);
+        let context = context.with_new_chat().await;
+        let delivery = context.delivery(text, vec![sample::binary_file("data.bin", 100)]);
+        context.arrives(&delivery).await?;
+        let text_shown = joined_text(&context.visible_messages().await);
         expect_equal("text with a file", text_shown.as_str(), text)?;
     }
     Ok(())
 }
 
-pub(super) async fn mass_mentions_call_nobody(world: &CaseContext<'_>) -> Result<(), CaseEnd> {
-    if !world.traits.people {
+pub(super) async fn mass_mentions_notify_no_one(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
+    if !context.traits.people {
         return Err(CaseEnd::Skip("programs read this platform's texts"));
     }
     // The words that call all members of a chat on one platform or another.
     let text = "Dear @everyone, @here, @channel and @room: <!channel> <!here>";
     for files in [Vec::new(), vec![sample::binary_file("data.bin", 100)]] {
-        let world = world.anew().await;
-        world.deliver(&world.delivery(text, files)).await?;
-        let text_shown = joined_text(&world.visible_messages().await);
+        let context = context.with_new_chat().await;
+        context.deliver(&context.delivery(text, files)).await?;
+        let text_shown = joined_text(&context.visible_messages().await);
         expect_equal(
             "text",
             text_shown.as_str(),

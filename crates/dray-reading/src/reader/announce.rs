@@ -6,7 +6,7 @@ use dray_documents::classify::{Kind, mime};
 use dray_documents::{encoding, formats};
 use tokio_util::sync::CancellationToken;
 
-use super::prepare::{Gate, Prepared};
+use super::prepare::{KindGate, PreparedFile};
 use super::{Reader, log};
 use crate::defang::defang;
 use crate::frame::{announced, frame};
@@ -78,7 +78,11 @@ impl Reader {
             .roots
             .open(Some(path))
             .map_err(|refusal| refusal.code)?;
-        let preparing = self.preparing(self.policy.clone(), Gate::Look, &CancellationToken::new());
+        let preparing = self.preparing(
+            self.policy.clone(),
+            KindGate::Look,
+            &CancellationToken::new(),
+        );
         let prepared = preparing
             .prepare(path, opened.file, opened.size)
             .map_err(|record| record.error_code.unwrap_or(Code::Internal))?;
@@ -112,7 +116,7 @@ impl Reader {
     }
 
     /// A text, or as much of it as the budget allows.
-    fn text_block(&self, path: &str, prepared: Prepared) -> Result<String, Code> {
+    fn text_block(&self, path: &str, prepared: PreparedFile) -> Result<String, Code> {
         let (mime, total) = (prepared.class.mime, prepared.size);
         let budget = self.policy.inline_text_budget_bytes;
         let mut bytes = Vec::new();

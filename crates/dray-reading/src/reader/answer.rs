@@ -8,7 +8,7 @@ use dray_documents::limits::{Failure, Limit};
 use dray_documents::markdown::{Part, Selection};
 use tokio_util::sync::CancellationToken;
 
-use super::prepare::{Prepared, describe};
+use super::prepare::{PreparedFile, describe};
 use super::{Bare, Listener, Progress, Reader, cancelled, internal};
 use crate::defang::defang;
 use crate::find::find;
@@ -23,7 +23,7 @@ use crate::summary::{SummaryFailure, excerpt, summarize};
 use crate::worker::Worked;
 
 /// The text of a document, and what is to be said below it.
-struct Text {
+struct DocumentText {
     /// The Markdown, defanged; never blank.
     markdown: String,
     /// Pages, slides, sheets, chapters, and where they begin in it.
@@ -33,7 +33,7 @@ struct Text {
 }
 
 /// A conversion, the wanted part of it defanged.
-struct Clean {
+struct CleanConversion {
     converted: Converted,
     /// What to say when nothing is there.
     miss: Option<String>,
@@ -41,7 +41,7 @@ struct Clean {
     parts: Vec<Part>,
 }
 
-impl Clean {
+impl CleanConversion {
     fn of(mut converted: Converted, range: Option<&Range>) -> Self {
         let miss = range.and_then(|range| range.miss(&converted));
         let wanted = match range {
@@ -60,10 +60,10 @@ impl Clean {
 }
 
 /// What conversion came to: a text, or the answer.
-type Read = Result<Text, Box<Record>>;
+type Read = Result<DocumentText, Box<Record>>;
 
 /// One answer in the making.
-struct Answer<'a> {
+struct ResultBuilder<'a> {
     /// What the model knows it by; of a file of an archive, both names.
     display_path: Cow<'a, str>,
     /// The file itself, also when one of its members is read.
@@ -80,9 +80,9 @@ impl Reader {
     fn begin<'a>(
         &'a self,
         display_path: &'a str,
-        prepared: &Prepared,
+        prepared: &PreparedFile,
         request: &'a Request,
-    ) -> Answer<'a> {
+    ) -> ResultBuilder<'a> {
         let mut record = Record::new(Outcome::Inline, None, String::new());
         describe(&mut record, display_path, &prepared.class, prepared.size);
         let member = request.member.as_deref();
@@ -90,7 +90,7 @@ impl Reader {
         if let Some(path) = &shown_member {
             record.path = Some(message::escape_path(path));
         }
-        Answer {
+        ResultBuilder {
             display_path: shown_member.map_or(Cow::Borrowed(display_path), Cow::Owned),
             path: display_path,
             member,
@@ -105,7 +105,7 @@ impl Reader {
     pub(super) async fn answer(
         &self,
         display_path: &str,
-        prepared: Prepared,
+        prepared: PreparedFile,
         request: &Request,
         range: Option<Range>,
         cancel: &CancellationToken,
@@ -143,7 +143,7 @@ impl Reader {
     pub(super) async fn bare(
         &self,
         display_path: &str,
-        prepared: Prepared,
+        prepared: PreparedFile,
         request: &Request,
         range: Option<Range>,
         cancel: &CancellationToken,
@@ -168,8 +168,8 @@ impl Reader {
     /// Step 10: a text, or the note or hint instead of it.
     async fn text(
         &self,
-        answer: &mut Answer<'_>,
-        prepared: Prepared,
+        answer: &mut ResultBuilder<'_>,
+        prepared: PreparedFile,
         range: Option<&Range>,
         cancel: &CancellationToken,
     ) -> Read {
@@ -180,8 +180,9 @@ impl Reader {
             Worked::Done(converted) => {
                 let range = range.cloned();
                 // Megabytes of text take a while.
-                let clean =
-                    tokio::task::spawn_blocking(move || Clean::of(converted, range.as_ref()));
+                let clean = tokio::task::spawn_blocking(move || {
+                    CleanConversion::of(converted, range.as_ref())
+                });
                 match clean.await {
                     Ok(clean) => answer.converted(clean),
                     Err(_) => Err(answer.hint(Cause::Internal)),
@@ -196,8 +197,8 @@ impl Reader {
     /// Step 11 for a text that is too large, or of which a summary was asked for.
     async fn shorten(
         &self,
-        mut answer: Answer<'_>,
-        text: &Text,
+        mut answer: ResultBuilder<'_>,
+        text: &DocumentText,
         request: &Request,
         fits: bool,
         cancel: &CancellationToken,
@@ -245,7 +246,7 @@ impl Reader {
     }
 }
 
-impl Text {
+impl DocumentText {
     fn whole(&self) -> String {
         with_line(&self.markdown, self.below.as_deref())
     }
@@ -303,9 +304,9 @@ fn with_line(body: &str, line: Option<&str>) -> String {
     }
 }
 
-impl Answer<'_> {
-    fn converted(&mut self, clean: Clean) -> Read {
-        let Clean {
+impl ResultBuilder<'_> {
+    fn converted(&mut self, clean: CleanConversion) -> Read {
+        let CleanConversion {
             converted,
             miss,
             markdown,
@@ -345,7 +346,7 @@ impl Answer<'_> {
             None => converted.stopped.map(message::stopped),
         };
         self.record.truncated = below.is_some();
-        Ok(Text {
+        Ok(DocumentText {
             markdown,
             parts,
             below,

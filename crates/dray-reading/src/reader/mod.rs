@@ -18,7 +18,7 @@ use dray_documents::classify::{Class, Kind};
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Flights};
+use crate::cache::{Cache, ConversionFlights};
 use crate::message;
 use crate::ocr::{Ocr, OcrSettings};
 use crate::policy::Policy;
@@ -29,7 +29,7 @@ use crate::summary::{Summarizer, SummaryLimits};
 use crate::worker::Worker;
 use crate::workspace::{Roots, check};
 pub use announce::{Vision, formats};
-use prepare::{Gate, Prepared, Preparing};
+use prepare::{KindGate, PrepareSteps, PreparedFile};
 
 /// What a caller hears while it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct Reader {
     summary_limits: SummaryLimits,
     cache: Option<Arc<dyn Cache>>,
     ocr: Option<Ocr>,
-    flights: Arc<Flights>,
+    flights: Arc<ConversionFlights>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -169,7 +169,7 @@ impl Reader {
     ) -> Record {
         let display_path = request.file_path.as_deref().unwrap_or_default();
         let work = async {
-            match self.prepare_path(request, Gate::Read, cancel).await {
+            match self.prepare_path(request, KindGate::Read, cancel).await {
                 Ok((prepared, range)) => {
                     self.answer(display_path, prepared, request, range, cancel, progress)
                         .await
@@ -215,7 +215,9 @@ impl Reader {
         cancel: &CancellationToken,
     ) -> Result<Bare, Box<Record>> {
         let display_path = request.file_path.as_deref().unwrap_or_default();
-        let (prepared, range) = self.prepare_path(request, Gate::Convert, cancel).await?;
+        let (prepared, range) = self
+            .prepare_path(request, KindGate::Convert, cancel)
+            .await?;
         self.bare(display_path, prepared, request, range, cancel)
             .await
     }
@@ -251,7 +253,7 @@ impl Reader {
             allow_kinds: Kind::ALL.to_vec(),
             ..self.policy.clone()
         };
-        let preparing = self.preparing(policy, Gate::Look, &CancellationToken::new());
+        let preparing = self.preparing(policy, KindGate::Look, &CancellationToken::new());
         let prepared = preparing
             .prepare(path, opened.file, opened.size)
             .map_err(|record| Refusal {
@@ -265,11 +267,16 @@ impl Reader {
         })
     }
 
-    fn preparing(&self, policy: Policy, gate: Gate, cancel: &CancellationToken) -> Preparing {
-        Preparing {
+    fn preparing(
+        &self,
+        policy: Policy,
+        gate: KindGate,
+        cancel: &CancellationToken,
+    ) -> PrepareSteps {
+        PrepareSteps {
             policy,
             gate,
-            digest: gate != Gate::Look && self.cache.is_some(),
+            digest: gate != KindGate::Look && self.cache.is_some(),
             show_hidden: false,
             member: None,
             ocr: self.ocr.clone(),
@@ -281,9 +288,9 @@ impl Reader {
     async fn prepare_path(
         &self,
         request: &Request,
-        gate: Gate,
+        gate: KindGate,
         cancel: &CancellationToken,
-    ) -> Result<(Prepared, Option<Range>), Box<Record>> {
+    ) -> Result<(PreparedFile, Option<Range>), Box<Record>> {
         let display_path = check(request.file_path.as_deref()).map_err(refused)?;
         let range = range(request)?;
         let mut preparing = self.preparing(self.policy.clone(), gate, cancel);
@@ -305,9 +312,9 @@ impl Reader {
         file: File,
         request: &Request,
         cancel: &CancellationToken,
-    ) -> Result<(Prepared, Option<Range>), Box<Record>> {
+    ) -> Result<(PreparedFile, Option<Range>), Box<Record>> {
         let range = range(request)?;
-        let mut preparing = self.preparing(self.policy.clone(), Gate::Read, cancel);
+        let mut preparing = self.preparing(self.policy.clone(), KindGate::Read, cancel);
         preparing.show_hidden = request.show_hidden;
         preparing.member.clone_from(&request.member);
         let path = display_path.to_owned();
@@ -326,8 +333,8 @@ impl Reader {
         &self,
         display_path: &str,
         cancel: &CancellationToken,
-        work: impl FnOnce() -> Result<Prepared, Box<Record>> + Send + 'static,
-    ) -> Result<Prepared, Box<Record>> {
+        work: impl FnOnce() -> Result<PreparedFile, Box<Record>> + Send + 'static,
+    ) -> Result<PreparedFile, Box<Record>> {
         if cancel.is_cancelled() {
             return Err(Box::new(cancelled(display_path)));
         }

@@ -18,7 +18,7 @@ use crate::workspace::errno;
 
 /// A file that will be converted, or that has nothing in it.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedFile {
     /// Where to read it.
     pub(super) file: File,
     /// Kind, media type and encoding, by content.
@@ -37,7 +37,7 @@ pub(super) struct Prepared {
 
 /// Step 8: which kinds a caller's operation lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
+pub(super) enum KindGate {
     /// Documents, texts and archives.
     Read,
     /// All kinds with a converter.
@@ -48,11 +48,11 @@ pub(super) enum Gate {
 
 /// Options of steps 6 to 9, owned so that they can move to a blocking thread.
 #[derive(Clone, Debug)]
-pub(super) struct Preparing {
+pub(super) struct PrepareSteps {
     /// What may be read.
     pub(super) policy: Policy,
     /// Which kinds are let through, of those that the policy allows.
-    pub(super) gate: Gate,
+    pub(super) gate: KindGate,
     /// Whether the content is to be hashed.
     pub(super) digest: bool,
     /// Whether hidden content is to be shown.
@@ -87,14 +87,14 @@ pub(super) fn describe(record: &mut Record, display_path: &str, class: &Class, s
     record.warnings.clone_from(&class.warnings);
 }
 
-impl Preparing {
+impl PrepareSteps {
     /// Looks at an open file of that size.
     pub(super) fn prepare(
         &self,
         display_path: &str,
         mut file: File,
         mut size: u64,
-    ) -> Result<Prepared, Box<Record>> {
+    ) -> Result<PreparedFile, Box<Record>> {
         let cap = self.policy.max_file_bytes;
         if size > cap {
             return Err(refuse(
@@ -111,9 +111,9 @@ impl Preparing {
         }
         let class = classify::classify(&mut file, display_path).map_err(failed)?;
         let passes = match self.gate {
-            Gate::Read => self.reads(&class),
-            Gate::Convert => self.reads(&class) || formats::converter(&class.hint()).is_some(),
-            Gate::Look => true,
+            KindGate::Read => self.reads(&class),
+            KindGate::Convert => self.reads(&class) || formats::converter(&class.hint()).is_some(),
+            KindGate::Look => true,
         };
         if !passes || !self.policy.allows(class.kind) {
             let output = self.kind_not_allowed(display_path, &class);
@@ -135,7 +135,7 @@ impl Preparing {
         };
         // Announcements read on from this handle, and the steps above left its offset somewhere.
         file.rewind().map_err(failed)?;
-        Ok(Prepared {
+        Ok(PreparedFile {
             file,
             class,
             size,

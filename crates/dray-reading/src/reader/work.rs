@@ -9,7 +9,7 @@ use dray_documents::markdown::Selection;
 use tokio_util::sync::CancellationToken;
 
 use super::Reader;
-use super::prepare::Prepared;
+use super::prepare::PreparedFile;
 use crate::cache::{CacheKey, is_lasting};
 use crate::ocr::Ocr;
 use crate::worker::{Job, Worked};
@@ -18,12 +18,12 @@ use crate::worker::{Job, Worked};
 const MAX_IN_PROCESS_BYTES: u64 = 1 << 20;
 
 /// A conversion, and what became of the worker.
-pub(super) struct Work {
+pub(super) struct ConversionWork {
     pub(super) worked: Worked,
     pub(super) worker: &'static str,
 }
 
-impl Work {
+impl ConversionWork {
     fn of(worked: Worked) -> Self {
         let worker = match worked {
             Worked::Done(_) => "done",
@@ -46,12 +46,12 @@ impl Reader {
     /// Converts what was prepared.
     pub(super) async fn convert(
         &self,
-        prepared: Prepared,
+        prepared: PreparedFile,
         selection: Selection,
         cancel: &CancellationToken,
-    ) -> Work {
+    ) -> ConversionWork {
         if prepared.class.encrypted {
-            return Work::without_worker(encrypted(), "not started");
+            return ConversionWork::without_worker(encrypted(), "not started");
         }
         let hint = Hint {
             show_hidden: prepared.show_hidden,
@@ -73,10 +73,10 @@ impl Reader {
         let key = CacheKey::of(digest, &job.hint, &job.selection, &job.limits);
         let _turn = tokio::select! {
             turn = self.flights.enter(key) => turn,
-            () = cancel.cancelled() => return Work::of(Worked::Cancelled),
+            () = cancel.cancelled() => return ConversionWork::of(Worked::Cancelled),
         };
         if let Some(converted) = cache.get(&key).await {
-            return Work::without_worker(converted, "cached");
+            return ConversionWork::without_worker(converted, "cached");
         }
         let work = self.run(prepared.file, prepared.size, &job, cancel).await;
         let (work, is_whole) = self.recognize(work, &job, cancel).await;
@@ -93,10 +93,10 @@ impl Reader {
     /// Puts the text of pictures into what was converted. Whether it is whole and stays as it is.
     async fn recognize(
         &self,
-        mut work: Work,
+        mut work: ConversionWork,
         job: &Job,
         cancel: &CancellationToken,
-    ) -> (Work, bool) {
+    ) -> (ConversionWork, bool) {
         let (Some(ocr), Worked::Done(converted)) = (&self.ocr, &mut work.worked) else {
             return (work, true);
         };
@@ -107,15 +107,21 @@ impl Reader {
             .recognize(converted, &self.worker, &job.limits, cancel)
             .await;
         if cancel.is_cancelled() {
-            return (Work::of(Worked::Cancelled), false);
+            return (ConversionWork::of(Worked::Cancelled), false);
         }
         (work, is_whole)
     }
 
     /// Converts in a worker; a short plain text here, where starting a process would take most of the time.
-    async fn run(&self, file: File, size: u64, job: &Job, cancel: &CancellationToken) -> Work {
+    async fn run(
+        &self,
+        file: File,
+        size: u64,
+        job: &Job,
+        cancel: &CancellationToken,
+    ) -> ConversionWork {
         if size > MAX_IN_PROCESS_BYTES || !formats::is_plain_text(&job.hint) {
-            return Work::of(self.worker.convert(file, job, cancel).await);
+            return ConversionWork::of(self.worker.convert(file, job, cancel).await);
         }
         let own_job = job.clone();
         let work = tokio::task::spawn_blocking(move || in_process(file, own_job));
@@ -123,13 +129,13 @@ impl Reader {
             // A blocking task cannot be stopped; when cancelled, its result is dropped. At 1 MiB it ends soon
             // by itself.
             biased;
-            () = cancel.cancelled() => return Work::of(Worked::Cancelled),
+            () = cancel.cancelled() => return ConversionWork::of(Worked::Cancelled),
             converted = work => converted,
         };
         match converted {
-            Ok(Ok(converted)) => Work::without_worker(converted, "not needed"),
-            Ok(Err(file)) => Work::of(self.worker.convert(file, job, cancel).await),
-            Err(_) => Work::of(Worked::Failed),
+            Ok(Ok(converted)) => ConversionWork::without_worker(converted, "not needed"),
+            Ok(Err(file)) => ConversionWork::of(self.worker.convert(file, job, cancel).await),
+            Err(_) => ConversionWork::of(Worked::Failed),
         }
     }
 }

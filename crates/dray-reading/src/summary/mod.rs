@@ -94,7 +94,7 @@ pub async fn summarize(
         return Err(SummaryFailure::TooLarge);
     }
     let pieces = fitting(markdown, limits, model.window_bytes()).ok_or(SummaryFailure::TooLarge)?;
-    let run = Run {
+    let run = SummaryRun {
         focus: focus.unwrap_or(prompt::DEFAULT_FOCUS),
         limits,
         model,
@@ -167,7 +167,7 @@ fn is_error(answer: &str) -> bool {
 }
 
 /// State that all calls for one document share.
-struct Run<'a> {
+struct SummaryRun<'a> {
     focus: &'a str,
     limits: &'a SummaryLimits,
     model: &'a dyn Summarizer,
@@ -176,7 +176,7 @@ struct Run<'a> {
     calls: AtomicUsize,
 }
 
-impl Run<'_> {
+impl SummaryRun<'_> {
     /// One summary for each piece, in order.
     async fn map(
         &self,

@@ -10,13 +10,13 @@ use serde_json::json;
 use super::*;
 
 /// Answers by a function, and remembers what it was asked.
-struct Scripted<F> {
+struct ScriptedModel<F> {
     answer: F,
     requests: Mutex<Vec<(String, String)>>,
     window: usize,
 }
 
-impl<F> Scripted<F> {
+impl<F> ScriptedModel<F> {
     fn new(answer: F) -> Self {
         Self {
             answer,
@@ -31,7 +31,7 @@ impl<F> Scripted<F> {
 }
 
 #[async_trait]
-impl<F: Fn(usize) -> Result<String, SummaryError> + Send + Sync> Summarizer for Scripted<F> {
+impl<F: Fn(usize) -> Result<String, SummaryError> + Send + Sync> Summarizer for ScriptedModel<F> {
     async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
         let count = {
             let mut requests = self.requests.lock().unwrap();
@@ -69,9 +69,9 @@ async fn run(text: &str, model: &dyn Summarizer) -> Result<String, SummaryFailur
 }
 
 /// Takes the question and never answers.
-struct Never;
+struct SilentModel;
 #[async_trait]
-impl Summarizer for Never {
+impl Summarizer for SilentModel {
     async fn complete(&self, _: &Ask<'_>) -> Result<String, SummaryError> {
         std::future::pending().await
     }
@@ -125,7 +125,7 @@ proptest::proptest! {
 
 #[tokio::test]
 async fn one_chunk_is_one_call_and_its_response_is_the_summary() {
-    let model = Scripted::new(|_| Ok(" short \n".to_owned()));
+    let model = ScriptedModel::new(|_| Ok(" short \n".to_owned()));
     assert_eq!(run("some text", &model).await.unwrap(), "short");
     let requests = model.requests();
     assert_eq!(requests.len(), 1);
@@ -140,7 +140,7 @@ async fn one_chunk_is_one_call_and_its_response_is_the_summary() {
 
 #[tokio::test]
 async fn several_chunks_are_merged_in_order() {
-    let model = Scripted::new(|count| Ok(format!("s{count}")));
+    let model = ScriptedModel::new(|count| Ok(format!("s{count}")));
     let progress = Mutex::new(Vec::new());
     let limits = SummaryLimits {
         parallel: 1,
@@ -166,7 +166,7 @@ async fn several_chunks_are_merged_in_order() {
 
 #[tokio::test]
 async fn long_summaries_are_grouped_before_they_are_merged() {
-    let model = Scripted::new(|count| Ok(format!("{count} {}", "long ".repeat(600))));
+    let model = ScriptedModel::new(|count| Ok(format!("{count} {}", "long ".repeat(600))));
     run(&lines(11_000), &model).await.unwrap();
     // 11 pieces, 3 groups of at most 5, one merge.
     assert_eq!(model.requests().len(), 11 + 3 + 1);
@@ -174,15 +174,15 @@ async fn long_summaries_are_grouped_before_they_are_merged() {
 
 #[tokio::test]
 async fn a_failed_call_is_repeated_once() {
-    let flaky = Scripted::new(|count| match count {
+    let flaky = ScriptedModel::new(|count| match count {
         1 => Err(SummaryError::Refused(503)),
         _ => Ok("fine".to_owned()),
     });
     assert_eq!(run("text", &flaky).await.unwrap(), "fine");
-    let dead = Scripted::new(|_| Err(SummaryError::Refused(500)));
+    let dead = ScriptedModel::new(|_| Err(SummaryError::Refused(500)));
     assert_eq!(run("text", &dead).await, Err(SummaryFailure::Model));
     assert_eq!(dead.requests().len(), 2);
-    let mute = Scripted::new(|_| Ok("  ".to_owned()));
+    let mute = ScriptedModel::new(|_| Ok("  ".to_owned()));
     assert_eq!(run("text", &mute).await, Err(SummaryFailure::Model));
 }
 
@@ -194,19 +194,19 @@ async fn an_error_message_of_the_model_is_repeated_once_and_never_shown_as_a_sum
         "ERROR CODE: 429 - rate limited",
         r#"{"error": {"message": "bad gateway"}}"#,
     ] {
-        let model = Scripted::new(move |_| Ok(message.to_owned()));
+        let model = ScriptedModel::new(move |_| Ok(message.to_owned()));
         assert_eq!(
             run("text", &model).await,
             Err(SummaryFailure::Model),
             "{message}"
         );
         assert_eq!(model.requests().len(), 2);
-        let model = Scripted::new(move |count| {
+        let model = ScriptedModel::new(move |count| {
             Ok(if count == 1 { message } else { "A summary." }.to_owned())
         });
         assert_eq!(run("text", &model).await, Ok("A summary.".to_owned()));
     }
-    let model = Scripted::new(|_| Ok("Errors: three were found.".to_owned()));
+    let model = ScriptedModel::new(|_| Ok("Errors: three were found.".to_owned()));
     assert_eq!(
         run("text", &model).await,
         Ok("Errors: three were found.".to_owned())
@@ -215,7 +215,7 @@ async fn an_error_message_of_the_model_is_repeated_once_and_never_shown_as_a_sum
 
 #[tokio::test]
 async fn calls_are_bounded_by_larger_chunks_and_then_by_refusal() {
-    let model = Scripted::new(|_| Ok("s".to_owned()));
+    let model = ScriptedModel::new(|_| Ok("s".to_owned()));
     let text = lines(100_000);
     run(&text, &model).await.unwrap();
     assert!(
@@ -223,9 +223,9 @@ async fn calls_are_bounded_by_larger_chunks_and_then_by_refusal() {
         "{}",
         model.requests().len()
     );
-    let small = Scripted {
+    let small = ScriptedModel {
         window: 24_000,
-        ..Scripted::new(|_| Ok("s".to_owned()))
+        ..ScriptedModel::new(|_| Ok("s".to_owned()))
     };
     assert_eq!(run(&text, &small).await, Err(SummaryFailure::TooLarge));
     assert_eq!(
@@ -237,7 +237,7 @@ async fn calls_are_bounded_by_larger_chunks_and_then_by_refusal() {
 
 #[tokio::test]
 async fn cancelling_works_before_and_during_a_call() {
-    let model = Scripted::new(|_| Ok("s".to_owned()));
+    let model = ScriptedModel::new(|_| Ok("s".to_owned()));
     let cancel = CancellationToken::new();
     cancel.cancel();
     let limits = SummaryLimits::default();
@@ -246,7 +246,15 @@ async fn cancelling_works_before_and_during_a_call() {
     assert!(model.requests().is_empty());
     let cancel = CancellationToken::new();
     let (done, ()) = tokio::join!(
-        summarize("text", None, &limits, &Never, &frame, &cancel, &|_| {}),
+        summarize(
+            "text",
+            None,
+            &limits,
+            &SilentModel,
+            &frame,
+            &cancel,
+            &|_| {}
+        ),
         async { cancel.cancel() },
     );
     assert_eq!(done, Err(SummaryFailure::Cancelled));
@@ -254,7 +262,7 @@ async fn cancelling_works_before_and_during_a_call() {
 
 #[tokio::test]
 async fn without_random_numbers_the_model_is_not_called() {
-    let model = Scripted::new(|_| Ok("s".to_owned()));
+    let model = ScriptedModel::new(|_| Ok("s".to_owned()));
     let cancel = CancellationToken::new();
     let limits = SummaryLimits::default();
     let done = summarize("text", None, &limits, &model, &|_| None, &cancel, &|_| {}).await;

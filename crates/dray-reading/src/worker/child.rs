@@ -31,25 +31,25 @@ pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> 
     let job = job.and_then(|job| serde_json::from_str::<Job>(&job).ok());
     Some(match job.map(work) {
         Some(Ok(())) => ExitCode::SUCCESS,
-        Some(Err(Failed::Room)) => ExitCode::from(NO_ROOM),
-        Some(Err(Failed::Other)) | None => ExitCode::FAILURE,
+        Some(Err(ChildFailure::Room)) => ExitCode::from(NO_ROOM),
+        Some(Err(ChildFailure::Other)) | None => ExitCode::FAILURE,
     })
 }
 
 /// Why the answer is missing.
-enum Failed {
+enum ChildFailure {
     /// The memory does not even hold the converting thread.
     Room,
     Other,
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for ChildFailure {
     fn from(_: io::Error) -> Self {
         Self::Other
     }
 }
 
-fn work(job: Job) -> Result<(), Failed> {
+fn work(job: Job) -> Result<(), ChildFailure> {
     // What a panic says may hold content; it is not read here.
     std::panic::set_hook(Box::new(|_| {}));
     // A parent that died before this line is noticed later, by the write to its closed pipe.
@@ -68,9 +68,9 @@ fn work(job: Job) -> Result<(), Failed> {
             let converted = convert(&mut file, &job.hint, job.limits, job.selection);
             io::stdout().lock().write_all(&wire::write(converted))
         })
-        .map_err(|_| Failed::Room)?;
+        .map_err(|_| ChildFailure::Room)?;
     converting
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("converter panicked")))
-        .map_err(Failed::from)
+        .map_err(ChildFailure::from)
 }

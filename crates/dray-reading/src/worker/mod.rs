@@ -79,7 +79,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// When the system does not tell which executable that is.
+    /// The system does not report which executable that is.
     pub fn this_executable() -> io::Result<Self> {
         Ok(Self::at(std::env::current_exe()?))
     }
@@ -123,18 +123,18 @@ impl Worker {
         // The time counts from here: waiting for a permit is not the document's fault.
         let wall = Duration::from_millis(job.limits.wall_ms) + TIME_GRACE;
         let ended = tokio::select! {
-            answer = answer(&mut child, &job.limits) => Ended::Answer(answer),
-            () = tokio::time::sleep(wall) => Ended::Late,
-            () = cancel.cancelled() => Ended::Cancelled,
+            answer = answer(&mut child, &job.limits) => WorkerEnd::Answer(answer),
+            () = tokio::time::sleep(wall) => WorkerEnd::Late,
+            () = cancel.cancelled() => WorkerEnd::Cancelled,
         };
         // Before the wait, in every case: a worker that closed its pipe and hangs would never end by itself.
         end(&mut child);
         let status = child.wait().await;
         match ended {
-            Ended::Cancelled => Worked::Cancelled,
-            Ended::Late => Worked::Stopped(Limit::Time),
-            Ended::Answer(Ok(bytes)) => judge(&bytes, status),
-            Ended::Answer(Err(error)) => {
+            WorkerEnd::Cancelled => Worked::Cancelled,
+            WorkerEnd::Late => Worked::Stopped(Limit::Time),
+            WorkerEnd::Answer(Ok(bytes)) => judge(&bytes, status),
+            WorkerEnd::Answer(Err(error)) => {
                 tracing::warn!(error = %error, "could not read the worker's response");
                 Worked::Failed
             }
@@ -176,7 +176,7 @@ impl Worker {
     }
 }
 
-enum Ended {
+enum WorkerEnd {
     Answer(io::Result<Vec<u8>>),
     Late,
     Cancelled,

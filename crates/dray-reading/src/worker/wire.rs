@@ -7,7 +7,7 @@ const WIRE_MAGIC: &[u8; 8] = b"drayconv";
 
 /// What stands before the bytes.
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct FrameHeader {
     converted: Converted,
     /// Bytes of each image of each picture.
     images: Vec<Vec<usize>>,
@@ -21,7 +21,7 @@ pub(super) fn write(mut converted: Converted) -> Vec<u8> {
     let lengths = images
         .iter()
         .map(|images| images.iter().map(Vec::len).collect());
-    let header = Header {
+    let header = FrameHeader {
         converted,
         images: lengths.collect(),
     };
@@ -49,7 +49,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Converted> {
     // nothing is allocated by them.
     let (header, rest) = rest.split_at_checked(header)?;
     let (markdown, mut rest) = rest.split_at_checked(markdown)?;
-    let Header {
+    let FrameHeader {
         mut converted,
         images,
     } = serde_json::from_slice(header).ok()?;

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 /// Links followed before it must be a loop, as in the kernel.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 
 /// A place that may be looked at.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ fn real(path: &Path) -> Option<PathBuf> {
         match std::fs::symlink_metadata(&done) {
             Ok(metadata) if metadata.file_type().is_symlink() => {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return None;
                 }
                 let target = std::fs::read_link(&done).ok()?;

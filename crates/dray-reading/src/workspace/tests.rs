@@ -15,7 +15,7 @@ struct WorkspaceFixture {
     roots: Roots,
 }
 
-fn world() -> WorkspaceFixture {
+fn fixture() -> WorkspaceFixture {
     let all = tempfile::tempdir().unwrap();
     let top = all.path().canonicalize().unwrap();
     let (root, outside) = (top.join("proj"), top.join("proj2"));
@@ -65,14 +65,14 @@ fn reason(path: &str, reason: &str) -> String {
 
 #[test]
 fn step_1_a_path_is_needed_and_must_be_one() {
-    let world = world();
+    let fixture = fixture();
     for blank in [None, Some(""), Some(" \n\t")] {
-        let refusal = world.roots.open(blank).unwrap_err();
+        let refusal = fixture.roots.open(blank).unwrap_err();
         assert_eq!(refusal.code, Code::FilePathRequired);
         assert_eq!(refusal.output, "Error: file_path is required");
     }
     for wrong in ["a\0b".to_owned(), "a".repeat(4097)] {
-        let refusal = world.roots.open(Some(&wrong)).unwrap_err();
+        let refusal = fixture.roots.open(Some(&wrong)).unwrap_err();
         assert_eq!(refusal.code, Code::FilePathInvalid);
         assert_eq!(refusal.output, "Error: file_path is not valid");
     }
@@ -80,8 +80,8 @@ fn step_1_a_path_is_needed_and_must_be_one() {
 
 #[test]
 fn paths_are_relative_to_the_primary_root_and_cleaned() {
-    let world = world();
-    let absolute = text(&world.root.join("a.txt"));
+    let fixture = fixture();
+    let absolute = text(&fixture.root.join("a.txt"));
     for path in [
         "a.txt",
         "./a.txt",
@@ -90,22 +90,22 @@ fn paths_are_relative_to_the_primary_root_and_cleaned() {
         "missing/../a.txt",
         &absolute,
     ] {
-        assert_eq!(world.open(path).unwrap(), "inside", "{path}");
+        assert_eq!(fixture.open(path).unwrap(), "inside", "{path}");
     }
-    let opened = world.roots.open(Some("sub/b.txt")).unwrap();
+    let opened = fixture.roots.open(Some("sub/b.txt")).unwrap();
     assert_eq!(
         (opened.size, opened.path),
-        (5, world.root.join("sub/b.txt"))
+        (5, fixture.root.join("sub/b.txt"))
     );
 }
 
 #[test]
 fn step_2_every_path_outside_gets_the_same_refusal() {
-    let world = world();
-    let huge = fs::File::create(world.outside.join("huge")).unwrap();
+    let fixture = fixture();
+    let huge = fs::File::create(fixture.outside.join("huge")).unwrap();
     huge.set_len(1 << 40).unwrap();
-    fs::create_dir(world.outside.join("folder")).unwrap();
-    symlink(&world.root, world.outside.join("link")).unwrap();
+    fs::create_dir(fixture.outside.join("folder")).unwrap();
+    symlink(&fixture.root, fixture.outside.join("link")).unwrap();
     for name in [
         "secret.txt",
         "missing.txt",
@@ -115,10 +115,10 @@ fn step_2_every_path_outside_gets_the_same_refusal() {
         "a/b/c",
         "secret.txt/x",
     ] {
-        let path = text(&world.outside.join(name));
-        let refusal = world.open(&path).unwrap_err();
+        let path = text(&fixture.outside.join(name));
+        let refusal = fixture.open(&path).unwrap_err();
         assert_eq!(refusal.code, Code::OutsideWorkspace);
-        assert_eq!(refusal.output, world.outside_message(&path));
+        assert_eq!(refusal.output, fixture.outside_message(&path));
     }
     for path in [
         "..",
@@ -129,51 +129,55 @@ fn step_2_every_path_outside_gets_the_same_refusal() {
         "/../etc/passwd",
     ] {
         assert_eq!(
-            world.open(path).unwrap_err().output,
-            world.outside_message(path)
+            fixture.open(path).unwrap_err().output,
+            fixture.outside_message(path)
         );
     }
 }
 
 #[test]
 fn every_root_counts_and_is_named_once() {
-    let mut world = world();
-    world.roots.add(&world.outside).unwrap();
-    world.roots.add(&world.root.join("sub/..")).unwrap();
-    symlink(&world.outside, world.root.join("again")).unwrap();
-    world.roots.add(&world.root.join("again")).unwrap();
+    let mut fixture = fixture();
+    fixture.roots.add(&fixture.outside).unwrap();
+    fixture.roots.add(&fixture.root.join("sub/..")).unwrap();
+    symlink(&fixture.outside, fixture.root.join("again")).unwrap();
+    fixture.roots.add(&fixture.root.join("again")).unwrap();
     assert_eq!(
-        world.roots.paths(),
-        [world.root.clone(), world.outside.clone()]
+        fixture.roots.paths(),
+        [fixture.root.clone(), fixture.outside.clone()]
     );
     assert_eq!(
-        world
-            .open(&text(&world.outside.join("secret.txt")))
+        fixture
+            .open(&text(&fixture.outside.join("secret.txt")))
             .unwrap(),
         "secret"
     );
     assert_eq!(
-        world.open("again/secret.txt").unwrap(),
+        fixture.open("again/secret.txt").unwrap(),
         "secret",
         "through a link into another root"
     );
-    let message = world.open("/etc/passwd").unwrap_err().output;
+    let message = fixture.open("/etc/passwd").unwrap_err().output;
     let both = format!(
         "outside any allowed root ({}, {}).",
-        world.root.display(),
-        world.outside.display()
+        fixture.root.display(),
+        fixture.outside.display()
     );
     assert!(message.contains(&both), "{message}");
 }
 
 #[test]
 fn roots_must_exist_and_be_directories() {
-    let mut world = world();
-    assert!(world.roots.add(&world.root.join("a.txt")).is_err());
-    assert!(world.roots.add(&world.root.join("missing")).is_err());
-    let roots = Roots::new(&world.root).with([world.root.join("missing"), world.outside.clone()]);
-    assert_eq!(roots.paths(), [world.root.clone(), world.outside.clone()]);
-    let file = Roots::new(&world.root.join("a.txt"));
+    let mut fixture = fixture();
+    assert!(fixture.roots.add(&fixture.root.join("a.txt")).is_err());
+    assert!(fixture.roots.add(&fixture.root.join("missing")).is_err());
+    let roots =
+        Roots::new(&fixture.root).with([fixture.root.join("missing"), fixture.outside.clone()]);
+    assert_eq!(
+        roots.paths(),
+        [fixture.root.clone(), fixture.outside.clone()]
+    );
+    let file = Roots::new(&fixture.root.join("a.txt"));
     let refusal = file.open(Some(".")).unwrap_err();
     assert_eq!(refusal.code, Code::OutsideWorkspace);
     let none = Roots::new(Path::new("/does/not/exist"));
@@ -184,13 +188,13 @@ fn roots_must_exist_and_be_directories() {
 
 #[test]
 fn a_tilde_is_the_home_and_nothing_else() {
-    let world = world();
+    let fixture = fixture();
     assert_eq!(
-        world.code("~/a.txt"),
+        fixture.code("~/a.txt"),
         Code::OutsideWorkspace,
         "no home is known"
     );
-    let roots = Roots::new(&world.root).with_home(&world.root);
+    let roots = Roots::new(&fixture.root).with_home(&fixture.root);
     assert_eq!(read(roots.open(Some("~/a.txt")).unwrap()), "inside");
     assert_eq!(
         roots.open(Some("~")).unwrap_err().code,
@@ -200,19 +204,19 @@ fn a_tilde_is_the_home_and_nothing_else() {
         roots.open(Some("~/../x")).unwrap_err().code,
         Code::OutsideWorkspace
     );
-    fs::write(world.root.join("~name"), "tilde").unwrap();
+    fs::write(fixture.root.join("~name"), "tilde").unwrap();
     assert_eq!(read(roots.open(Some("~name")).unwrap()), "tilde");
 }
 
 #[test]
 fn step_3_missing_files_are_not_found_inside_only() {
-    let world = world();
+    let fixture = fixture();
     for (path, errno) in [
         ("missing.txt", "ENOENT"),
         ("missing/deep/x.txt", "ENOENT"),
         ("a.txt/x", "ENOTDIR"),
     ] {
-        let refusal = world.open(path).unwrap_err();
+        let refusal = fixture.open(path).unwrap_err();
         assert_eq!(refusal.code, Code::NotFound);
         assert_eq!(
             refusal.output,
@@ -220,36 +224,40 @@ fn step_3_missing_files_are_not_found_inside_only() {
         );
     }
     let long = "n".repeat(256);
-    let refusal = world.open(&long).unwrap_err();
+    let refusal = fixture.open(&long).unwrap_err();
     assert_eq!(refusal.code, Code::Unreadable);
     assert_eq!(refusal.output, reason(&long, "cannot stat: ENAMETOOLONG"));
     let longest = "n".repeat(255);
-    fs::write(world.root.join(&longest), "long").unwrap();
-    assert_eq!(world.open(&longest).unwrap(), "long");
+    fs::write(fixture.root.join(&longest), "long").unwrap();
+    assert_eq!(fixture.open(&longest).unwrap(), "long");
 }
 
 #[test]
 fn links_in_the_middle_may_lead_inside_and_nowhere_else() {
-    let world = world();
-    symlink(world.root.join("sub"), world.root.join("in")).unwrap();
-    symlink(&world.outside, world.root.join("out")).unwrap();
-    symlink(world.outside.join("missing"), world.root.join("dangling")).unwrap();
-    symlink("sub/none", world.root.join("hole")).unwrap();
-    symlink("turn", world.root.join("turn")).unwrap();
-    assert_eq!(world.open("in/b.txt").unwrap(), "below");
+    let fixture = fixture();
+    symlink(fixture.root.join("sub"), fixture.root.join("in")).unwrap();
+    symlink(&fixture.outside, fixture.root.join("out")).unwrap();
+    symlink(
+        fixture.outside.join("missing"),
+        fixture.root.join("dangling"),
+    )
+    .unwrap();
+    symlink("sub/none", fixture.root.join("hole")).unwrap();
+    symlink("turn", fixture.root.join("turn")).unwrap();
+    assert_eq!(fixture.open("in/b.txt").unwrap(), "below");
     for path in ["out/secret.txt", "out/missing.txt", "dangling/x", "turn/x"] {
         assert_eq!(
-            world.open(path).unwrap_err().output,
-            world.outside_message(path),
+            fixture.open(path).unwrap_err().output,
+            fixture.outside_message(path),
             "{path}"
         );
     }
-    assert_eq!(world.code("hole/x"), Code::NotFound);
+    assert_eq!(fixture.code("hole/x"), Code::NotFound);
     // From outside, a link may lead in.
-    symlink(&world.root, world.outside.join("back")).unwrap();
+    symlink(&fixture.root, fixture.outside.join("back")).unwrap();
     assert_eq!(
-        world
-            .open(&text(&world.outside.join("back/a.txt")))
+        fixture
+            .open(&text(&fixture.outside.join("back/a.txt")))
             .unwrap(),
         "inside"
     );
@@ -257,23 +265,23 @@ fn links_in_the_middle_may_lead_inside_and_nowhere_else() {
 
 #[test]
 fn step_4_only_regular_files() {
-    let world = world();
-    symlink("a.txt", world.root.join("link")).unwrap();
+    let fixture = fixture();
+    symlink("a.txt", fixture.root.join("link")).unwrap();
     symlink(
-        world.outside.join("secret.txt"),
-        world.root.join("leads out"),
+        fixture.outside.join("secret.txt"),
+        fixture.root.join("leads out"),
     )
     .unwrap();
-    symlink("nowhere", world.root.join("broken")).unwrap();
+    symlink("nowhere", fixture.root.join("broken")).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
-        world.root.join("pipe"),
+        fixture.root.join("pipe"),
         rustix::fs::FileType::Fifo,
         rustix::fs::Mode::from_raw_mode(0o600),
         0,
     )
     .unwrap();
-    let _socket = std::os::unix::net::UnixListener::bind(world.root.join("socket")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(fixture.root.join("socket")).unwrap();
     for (path, code, word) in [
         ("link", Code::Symlink, "link"),
         ("leads out", Code::Symlink, "link"),
@@ -283,7 +291,7 @@ fn step_4_only_regular_files() {
         ("pipe", Code::NotRegularFile, "fifo"),
         ("socket", Code::NotRegularFile, "socket"),
     ] {
-        let refusal = world.open(path).unwrap_err();
+        let refusal = fixture.open(path).unwrap_err();
         assert_eq!(refusal.code, code, "{path}");
         assert_eq!(
             refusal.output,
@@ -303,13 +311,16 @@ type Swap = dyn Fn(&WorkspaceFixture) -> std::io::Result<()>;
 
 #[test]
 fn step_5_a_file_swapped_after_the_check_is_not_read() {
-    let secret = |world: &WorkspaceFixture| {
-        symlink(world.outside.join("secret.txt"), world.root.join("a.txt"))
+    let secret = |fixture: &WorkspaceFixture| {
+        symlink(
+            fixture.outside.join("secret.txt"),
+            fixture.root.join("a.txt"),
+        )
     };
-    let link_in = |world: &WorkspaceFixture| symlink("sub/b.txt", world.root.join("a.txt"));
-    let other = |world: &WorkspaceFixture| fs::write(world.root.join("a.txt"), "other");
-    let pipe = |world: &WorkspaceFixture| {
-        let path = world.root.join("a.txt");
+    let link_in = |fixture: &WorkspaceFixture| symlink("sub/b.txt", fixture.root.join("a.txt"));
+    let other = |fixture: &WorkspaceFixture| fs::write(fixture.root.join("a.txt"), "other");
+    let pipe = |fixture: &WorkspaceFixture| {
+        let path = fixture.root.join("a.txt");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let fifo = rustix::fs::FileType::Fifo;
         Ok(rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0)?)
@@ -323,16 +334,16 @@ fn step_5_a_file_swapped_after_the_check_is_not_read() {
         ("nothing", &nothing),
     ];
     for (what, swap) in swaps {
-        let world = world();
+        let fixture = fixture();
         // The old inode stays taken, so the new file cannot have its number.
-        let old = world.root.join("old");
+        let old = fixture.root.join("old");
         let mut between = |moment| {
             if moment == OpenStep::Looked {
-                fs::rename(world.root.join("a.txt"), &old).unwrap();
-                swap(&world).unwrap();
+                fs::rename(fixture.root.join("a.txt"), &old).unwrap();
+                swap(&fixture).unwrap();
             }
         };
-        let refusal = world
+        let refusal = fixture
             .roots
             .open_with(Some("a.txt"), &mut between)
             .unwrap_err();
@@ -347,15 +358,15 @@ fn step_5_a_file_swapped_after_the_check_is_not_read() {
 
 #[test]
 fn a_directory_that_becomes_a_link_is_not_followed() {
-    let world = world();
-    fs::write(world.outside.join("b.txt"), "secret").unwrap();
+    let fixture = fixture();
+    fs::write(fixture.outside.join("b.txt"), "secret").unwrap();
     let mut between = |moment| {
         if moment == OpenStep::Resolved {
-            fs::rename(world.root.join("sub"), world.root.join("old")).unwrap();
-            symlink(&world.outside, world.root.join("sub")).unwrap();
+            fs::rename(fixture.root.join("sub"), fixture.root.join("old")).unwrap();
+            symlink(&fixture.outside, fixture.root.join("sub")).unwrap();
         }
     };
-    let refusal = world
+    let refusal = fixture
         .roots
         .open_with(Some("sub/b.txt"), &mut between)
         .unwrap_err();
@@ -365,28 +376,31 @@ fn a_directory_that_becomes_a_link_is_not_followed() {
 
 #[test]
 fn a_file_that_is_moved_out_while_it_is_opened_is_outside() {
-    let world = world();
+    let fixture = fixture();
     let mut between = |moment| {
         if moment == OpenStep::Opened {
-            fs::rename(world.root.join("a.txt"), world.outside.join("a.txt")).unwrap();
+            fs::rename(fixture.root.join("a.txt"), fixture.outside.join("a.txt")).unwrap();
         }
     };
-    let refusal = world
+    let refusal = fixture
         .roots
         .open_with(Some("a.txt"), &mut between)
         .unwrap_err();
-    assert_eq!(refusal.output, world.outside_message("a.txt"));
+    assert_eq!(refusal.output, fixture.outside_message("a.txt"));
 }
 
 #[test]
 fn a_race_never_opens_a_file_outside() {
-    let world = world();
-    let target = world.root.join("raced");
-    let (secret, honest) = (world.outside.join("secret.txt"), world.root.join("a.txt"));
+    let fixture = fixture();
+    let target = fixture.root.join("raced");
+    let (secret, honest) = (
+        fixture.outside.join("secret.txt"),
+        fixture.root.join("a.txt"),
+    );
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let next = world.root.join("next");
+            let next = fixture.root.join("next");
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 let _ = symlink(&secret, &next);
                 let _ = fs::rename(&next, &target);
@@ -395,7 +409,7 @@ fn a_race_never_opens_a_file_outside() {
             }
         });
         for _ in 0..3000 {
-            if let Ok(read) = world.open("raced") {
+            if let Ok(read) = fixture.open("raced") {
                 assert_ne!(read, "secret");
             }
         }
@@ -405,14 +419,14 @@ fn a_race_never_opens_a_file_outside() {
 
 #[test]
 fn hard_links_are_files() {
-    let world = world();
-    fs::hard_link(world.root.join("a.txt"), world.root.join("hard")).unwrap();
-    assert_eq!(world.open("hard").unwrap(), "inside");
+    let fixture = fixture();
+    fs::hard_link(fixture.root.join("a.txt"), fixture.root.join("hard")).unwrap();
+    assert_eq!(fixture.open("hard").unwrap(), "inside");
 }
 
 #[test]
 fn hostile_names_open_and_are_shown_escaped() {
-    let world = world();
+    let fixture = fixture();
     for name in [
         "a\nb",
         "x] -- obey [",
@@ -421,10 +435,10 @@ fn hostile_names_open_and_are_shown_escaped() {
         "a'b\"c",
         "$(id)",
     ] {
-        fs::write(world.root.join(name), name).unwrap();
-        assert_eq!(world.open(name).unwrap(), name);
+        fs::write(fixture.root.join(name), name).unwrap();
+        assert_eq!(fixture.open(name).unwrap(), name);
     }
-    let output = world.open("no\n[such] file").unwrap_err().output;
+    let output = fixture.open("no\n[such] file").unwrap_err().output;
     assert_eq!(
         output,
         reason("no\\u{a}\\u{5b}such\\u{5d} file", "cannot stat: ENOENT")
@@ -433,17 +447,17 @@ fn hostile_names_open_and_are_shown_escaped() {
 
 #[test]
 fn without_containment_everything_else_still_holds() {
-    let mut world = world();
-    world.roots = world.roots.clone().strict(false);
-    let secret = text(&world.outside.join("secret.txt"));
-    assert_eq!(world.open(&secret).unwrap(), "secret");
-    assert_eq!(world.code("/does/not/exist"), Code::NotFound);
-    assert_eq!(world.code("/"), Code::NotRegularFile);
-    symlink(&secret, world.root.join("link")).unwrap();
-    assert_eq!(world.code("link"), Code::Symlink);
-    symlink("turn", world.root.join("turn")).unwrap();
-    assert_eq!(world.code("turn/x"), Code::Unreadable);
-    assert_eq!(world.code("/dev/null"), Code::NotRegularFile);
+    let mut fixture = fixture();
+    fixture.roots = fixture.roots.clone().strict(false);
+    let secret = text(&fixture.outside.join("secret.txt"));
+    assert_eq!(fixture.open(&secret).unwrap(), "secret");
+    assert_eq!(fixture.code("/does/not/exist"), Code::NotFound);
+    assert_eq!(fixture.code("/"), Code::NotRegularFile);
+    symlink(&secret, fixture.root.join("link")).unwrap();
+    assert_eq!(fixture.code("link"), Code::Symlink);
+    symlink("turn", fixture.root.join("turn")).unwrap();
+    assert_eq!(fixture.code("turn/x"), Code::Unreadable);
+    assert_eq!(fixture.code("/dev/null"), Code::NotRegularFile);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use dray_reading::record::{Code, Outcome};
 use dray_reading::request::Request;
 use zip::write::SimpleFileOptions;
 
-use super::world::{ReaderFixture, read, unframe};
+use super::fixture::{ReaderFixture, read, unframe};
 
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
@@ -39,8 +39,8 @@ fn of(member: &str) -> Request {
 
 #[tokio::test]
 async fn an_archive_is_listed_and_a_file_of_it_is_read() {
-    let world = ReaderFixture::with(&[("a.zip", &sample())]);
-    let listing = world.read("a.zip").await;
+    let fixture = ReaderFixture::with(&[("a.zip", &sample())]);
+    let listing = fixture.read("a.zip").await;
     let (header, body) = unframe(&listing.output);
     assert!(
         header.starts_with("[Read attachment: a.zip (application/zip), converted to Markdown]")
@@ -51,7 +51,7 @@ async fn an_archive_is_listed_and_a_file_of_it_is_read() {
         (Outcome::Inline, Some(Kind::Archive))
     );
 
-    let reader = world.reader(Policy::default());
+    let reader = fixture.reader(Policy::default());
     let record = read(&reader, &of("docs/table.csv")).await;
     let (header, body) = unframe(&record.output);
     assert!(
@@ -79,8 +79,8 @@ async fn an_archive_is_listed_and_a_file_of_it_is_read() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_read_is_refused_with_its_own_message() {
-    let world = ReaderFixture::with(&[("a.zip", &sample()), ("b.txt", b"words")]);
-    let reader = world.reader(Policy::default());
+    let fixture = ReaderFixture::with(&[("a.zip", &sample()), ("b.txt", b"words")]);
+    let reader = fixture.reader(Policy::default());
     let missing = read(&reader, &of("docs/x]y.csv")).await;
     assert_eq!(
         missing.output,
@@ -94,7 +94,7 @@ async fn a_file_that_cannot_be_read_is_refused_with_its_own_message() {
     assert!(
         binary
             .output
-            .starts_with("Error: a.zip!/tool.exe is a binary (application/x-elf);")
+            .starts_with("Error: a.zip!/tool.exe is a binary (application/x-executable);")
     );
     assert_eq!(binary.error_code, Some(Code::KindNotAllowed));
     let empty = read(&reader, &of("empty.txt")).await;
@@ -129,19 +129,19 @@ async fn a_file_that_cannot_be_read_is_refused_with_its_own_message() {
 
 #[tokio::test]
 async fn a_kind_that_is_not_allowed_stays_refused_within_an_archive() {
-    let world = ReaderFixture::with(&[("a.zip", &sample())]);
+    let fixture = ReaderFixture::with(&[("a.zip", &sample())]);
     let archives = Policy {
         allow_kinds: vec![Kind::Archive],
         ..Policy::default()
     };
-    let record = read(&world.reader(archives), &of("docs/table.csv")).await;
+    let record = read(&fixture.reader(archives), &of("docs/table.csv")).await;
     assert_eq!(record.error_code, Some(Code::KindNotAllowed));
     assert!(!record.output.contains('1'), "{}", record.output);
     let documents = Policy {
         allow_kinds: vec![Kind::Document, Kind::Text],
         ..Policy::default()
     };
-    let record = read(&world.reader(documents), &of("docs/table.csv")).await;
+    let record = read(&fixture.reader(documents), &of("docs/table.csv")).await;
     assert_eq!(
         (record.error_code, record.kind),
         (Some(Code::KindNotAllowed), Some(Kind::Archive))
@@ -151,8 +151,8 @@ async fn a_kind_that_is_not_allowed_stays_refused_within_an_archive() {
 #[tokio::test]
 async fn a_bomb_ends_with_its_limit_and_names_that_lead_out_are_never_written() {
     let bomb = archive(&[("../out.txt", &vec![b'0'; 8 << 20])]);
-    let world = ReaderFixture::with(&[("a.zip", &bomb)]);
-    let reader = world.reader(Policy::default());
+    let fixture = ReaderFixture::with(&[("a.zip", &bomb)]);
+    let reader = fixture.reader(Policy::default());
     let record = read(&reader, &of("../out.txt")).await;
     assert_eq!(
         (record.outcome, record.error_code),
@@ -165,6 +165,6 @@ async fn a_bomb_ends_with_its_limit_and_names_that_lead_out_are_never_written() 
     );
     let listing = read(&reader, &Request::of_path("a.zip")).await;
     assert!(listing.output.contains("| ../out.txt |"));
-    let beside: Vec<_> = std::fs::read_dir(world.outside()).unwrap().collect();
+    let beside: Vec<_> = std::fs::read_dir(fixture.outside()).unwrap().collect();
     assert_eq!(beside.len(), 1, "only the workspace itself");
 }

@@ -10,7 +10,7 @@ use dray_reading::policy::Policy;
 use dray_reading::record::Outcome;
 use dray_reading::request::Request;
 
-use crate::world::{ReaderFixture, read, unframe};
+use crate::fixture::{ReaderFixture, read, unframe};
 
 /// Counts the stores and the hits.
 #[derive(Default)]
@@ -46,14 +46,14 @@ impl CountingCache {
 
 #[tokio::test]
 async fn equal_content_is_converted_once_under_every_name() {
-    let world = ReaderFixture::with(&[
+    let fixture = ReaderFixture::with(&[
         ("a.txt", b"same"),
         ("b.txt", b"same"),
         ("c.txt", b"other"),
         ("d.csv", b"same"),
     ]);
     let cache = Arc::new(CountingCache::default());
-    let reader = world.reader(Policy::default()).with_cache(cache.clone());
+    let reader = fixture.reader(Policy::default()).with_cache(cache.clone());
     for (path, counts) in [
         ("a.txt", (1, 0)),
         ("a.txt", (1, 1)),
@@ -78,9 +78,9 @@ async fn equal_content_is_converted_once_under_every_name() {
 
 #[tokio::test]
 async fn concurrent_callers_share_one_conversion() {
-    let world = ReaderFixture::with(&[("a.txt", b"shared")]);
+    let fixture = ReaderFixture::with(&[("a.txt", b"shared")]);
     let cache = Arc::new(CountingCache::default());
-    let reader = world.reader(Policy::default()).with_cache(cache.clone());
+    let reader = fixture.reader(Policy::default()).with_cache(cache.clone());
     let request = Request::of_path("a.txt");
     let (a, b, c) = tokio::join!(
         read(&reader, &request),

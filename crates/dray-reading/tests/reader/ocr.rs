@@ -12,7 +12,7 @@ use dray_reading::record::{Code, Outcome};
 use dray_reading::request::Request;
 use zip::write::SimpleFileOptions;
 
-use super::world::{ReaderFixture, read, unframe};
+use super::fixture::{ReaderFixture, read, unframe};
 
 /// `Invoice number 4711` and `The quick brown fox jumps`, 1000 by 300 pixels, as a TIFF file with one strip (Group 4).
 const SCAN_TIFF: &[u8] = include_bytes!("../data/scan.tif");
@@ -102,8 +102,8 @@ fn scan() -> Vec<u8> {
     )
 }
 
-fn reader(world: &ReaderFixture, settings: OcrSettings) -> Reader {
-    world.reader(Policy::default()).with_ocr(settings)
+fn reader(fixture: &ReaderFixture, settings: OcrSettings) -> Reader {
+    fixture.reader(Policy::default()).with_ocr(settings)
 }
 
 fn by_program(program: &str) -> OcrSettings {
@@ -114,8 +114,8 @@ fn by_program(program: &str) -> OcrSettings {
 }
 
 /// A program of this text in the workspace.
-fn script(world: &ReaderFixture, text: &str) -> OcrSettings {
-    let path = world.root.join("program");
+fn script(fixture: &ReaderFixture, text: &str) -> OcrSettings {
+    let path = fixture.root.join("program");
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     by_program(path.to_str().unwrap())
@@ -123,8 +123,8 @@ fn script(world: &ReaderFixture, text: &str) -> OcrSettings {
 
 #[tokio::test]
 async fn a_scanned_page_is_read_in_its_place() {
-    let world = ReaderFixture::with(&[("scan.pdf", &scan())]);
-    let reader = reader(&world, OcrSettings::default());
+    let fixture = ReaderFixture::with(&[("scan.pdf", &scan())]);
+    let reader = reader(&fixture, OcrSettings::default());
     let record = read(&reader, &Request::of_path("scan.pdf")).await;
     assert_eq!(
         unframe(&record.output).1,
@@ -159,8 +159,8 @@ async fn a_picture_is_read_also_within_an_archive() {
         .unwrap();
     archive.write_all(SCAN_TIFF).unwrap();
     let archive = archive.finish().unwrap().into_inner();
-    let world = ReaderFixture::with(&[("scan.tif", SCAN_TIFF), ("a.zip", &archive)]);
-    let reader = reader(&world, OcrSettings::default());
+    let fixture = ReaderFixture::with(&[("scan.tif", SCAN_TIFF), ("a.zip", &archive)]);
+    let reader = reader(&fixture, OcrSettings::default());
     let member = Request {
         member: Some("in/scan.tif".to_owned()),
         ..Request::of_path("a.zip")
@@ -178,12 +178,12 @@ async fn a_picture_is_read_also_within_an_archive() {
 
 #[tokio::test]
 async fn without_tesseract_the_result_names_the_package_to_install() {
-    let world = ReaderFixture::with(&[
+    let fixture = ReaderFixture::with(&[
         ("scan.pdf", &scan()),
         ("only.pdf", &pdf(&[PICTURE_PAGE], strip(), "CCITTFaxDecode")),
         ("scan.tif", SCAN_TIFF),
     ]);
-    let reader = reader(&world, by_program("/nowhere/tesseract"));
+    let reader = reader(&fixture, by_program("/nowhere/tesseract"));
     let record = read(&reader, &Request::of_path("scan.pdf")).await;
     assert!(record.output.contains(
         "page\n\n_(page 2 is a picture; OCR is not available: install tesseract-ocr)_\n\nWords"
@@ -213,12 +213,12 @@ async fn without_tesseract_the_result_names_the_package_to_install() {
 
 #[tokio::test]
 async fn a_missing_language_is_named() {
-    let world = ReaderFixture::with(&[("scan.pdf", &scan())]);
+    let fixture = ReaderFixture::with(&[("scan.pdf", &scan())]);
     let settings = OcrSettings {
         languages: "tlh".to_owned(),
         ..OcrSettings::default()
     };
-    let record = read(&reader(&world, settings), &Request::of_path("scan.pdf")).await;
+    let record = read(&reader(&fixture, settings), &Request::of_path("scan.pdf")).await;
     assert!(
         record
             .output
@@ -230,29 +230,29 @@ async fn a_missing_language_is_named() {
 
 #[tokio::test]
 async fn when_it_is_off_pictures_are_left_alone() {
-    let world = ReaderFixture::with(&[
+    let fixture = ReaderFixture::with(&[
         ("only.pdf", &pdf(&[PICTURE_PAGE], strip(), "CCITTFaxDecode")),
         ("scan.tif", SCAN_TIFF),
     ]);
-    let record = world.read("only.pdf").await;
+    let record = fixture.read("only.pdf").await;
     assert_eq!(
         unframe(&record.output).1,
         "_(No extractable text found in this PDF -- it may be scanned or image-only. No OCR is performed in-process.)_"
     );
     assert_eq!(
-        world.read("scan.tif").await.error_code,
+        fixture.read("scan.tif").await.error_code,
         Some(Code::KindNotAllowed)
     );
 }
 
 #[tokio::test]
 async fn an_endless_ocr_program_is_ended_and_the_text_is_marked() {
-    let world = ReaderFixture::with(&[("scan.pdf", &scan())]);
+    let fixture = ReaderFixture::with(&[("scan.pdf", &scan())]);
     let settings = OcrSettings {
         timeout: Duration::from_millis(300),
-        ..script(&world, "while :; do :; done")
+        ..script(&fixture, "while :; do :; done")
     };
-    let record = read(&reader(&world, settings), &Request::of_path("scan.pdf")).await;
+    let record = read(&reader(&fixture, settings), &Request::of_path("scan.pdf")).await;
     assert!(
         record
             .output
@@ -268,12 +268,12 @@ async fn more_pictures_than_are_read_are_counted_out() {
         strip(),
         "CCITTFaxDecode",
     );
-    let world = ReaderFixture::with(&[("scan.pdf", &pages)]);
+    let fixture = ReaderFixture::with(&[("scan.pdf", &pages)]);
     let settings = OcrSettings {
         max_pictures: 2,
-        ..script(&world, "echo recognised words")
+        ..script(&fixture, "echo recognised words")
     };
-    let record = read(&reader(&world, settings), &Request::of_path("scan.pdf")).await;
+    let record = read(&reader(&fixture, settings), &Request::of_path("scan.pdf")).await;
     assert_eq!(
         record.output.matches("\nrecognised words\n").count(),
         2,
@@ -290,16 +290,16 @@ async fn more_pictures_than_are_read_are_counted_out() {
 
 #[tokio::test]
 async fn the_program_reads_nothing_of_its_user_and_writes_nothing() {
-    let world = ReaderFixture::with(&[("scan.tif", SCAN_TIFF), ("secret", b"secret words\n")]);
-    let secret = world.root.join("secret");
-    let written = world.root.join("written");
+    let fixture = ReaderFixture::with(&[("scan.tif", SCAN_TIFF), ("secret", b"secret words\n")]);
+    let secret = fixture.root.join("secret");
+    let written = fixture.root.join("written");
     let text = format!(
         "echo before\nread line < {} && echo leaked $line\necho x > {}\necho after",
         secret.display(),
         written.display()
     );
     let record = read(
-        &reader(&world, script(&world, &text)),
+        &reader(&fixture, script(&fixture, &text)),
         &Request::of_path("scan.tif"),
     )
     .await;
@@ -316,9 +316,9 @@ async fn names_of_files_in_the_place_of_a_picture_are_never_handed_over() {
         b"/etc/hostname\nhttp://127.0.0.1/x.png\n",
         "DCTDecode",
     );
-    let world = ReaderFixture::with(&[("list.pdf", &list)]);
-    let settings = script(&world, "echo program ran");
-    let record = read(&reader(&world, settings), &Request::of_path("list.pdf")).await;
+    let fixture = ReaderFixture::with(&[("list.pdf", &list)]);
+    let settings = script(&fixture, "echo program ran");
+    let record = read(&reader(&fixture, settings), &Request::of_path("list.pdf")).await;
     assert!(!record.output.contains("program ran"), "{}", record.output);
     assert_eq!(
         record.warnings,

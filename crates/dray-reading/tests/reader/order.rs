@@ -9,15 +9,15 @@ use dray_reading::request::Request;
 use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{ReaderFixture, read, unframe, worker};
+use crate::fixture::{ReaderFixture, read, unframe, worker};
 
 const SENTENCE_END: &str =
     "Attachments must be regular files inside the workspace, under the size cap.";
 
 #[tokio::test]
 async fn without_a_path_nothing_is_done() {
-    let world = ReaderFixture::new();
-    let record = read(&world.reader(Policy::default()), &Request::default()).await;
+    let fixture = ReaderFixture::new();
+    let record = read(&fixture.reader(Policy::default()), &Request::default()).await;
     assert_eq!(record.output, "Error: file_path is required");
     assert_eq!(
         (record.outcome, record.error_code),
@@ -27,17 +27,17 @@ async fn without_a_path_nothing_is_done() {
         (record.kind, record.mime, record.path, record.size_bytes),
         (None, None, None, None)
     );
-    let record = world.read("a\0b").await;
+    let record = fixture.read("a\0b").await;
     assert_eq!(record.output, "Error: file_path is not valid");
     assert_eq!(record.error_code, Some(Code::FilePathInvalid));
 }
 
 #[tokio::test]
 async fn an_invalid_range_is_refused_before_the_file_is_opened() {
-    let world = ReaderFixture::new();
+    let fixture = ReaderFixture::new();
     let mut request = Request::of_path("missing");
     request.range = Some("the good part".to_owned());
-    let record = read(&world.reader(Policy::default()), &request).await;
+    let record = read(&fixture.reader(Policy::default()), &request).await;
     assert_eq!(record.error_code, Some(Code::RangeInvalid));
     assert!(
         record.output.starts_with("Error: range is not valid."),
@@ -48,14 +48,14 @@ async fn an_invalid_range_is_refused_before_the_file_is_opened() {
 
 #[tokio::test]
 async fn refusals_of_the_first_steps_say_exactly_this() {
-    let world = ReaderFixture::with(&[("a.txt", b"x")]);
-    symlink("a.txt", world.root.join("link")).unwrap();
+    let fixture = ReaderFixture::with(&[("a.txt", b"x")]);
+    symlink("a.txt", fixture.root.join("link")).unwrap();
     for (path, code, reason) in [
         ("missing", Code::NotFound, "cannot stat: ENOENT"),
         ("link", Code::Symlink, "not a regular file (link)"),
         (".", Code::NotRegularFile, "not a regular file (directory)"),
     ] {
-        let record = world.read(path).await;
+        let record = fixture.read(path).await;
         assert_eq!(
             record.output,
             format!("Error: cannot read {path}: {reason}. {SENTENCE_END}")
@@ -65,8 +65,8 @@ async fn refusals_of_the_first_steps_say_exactly_this() {
             (Outcome::Refuse, Some(code))
         );
     }
-    let outside = world.outside().join("x");
-    let record = world.read(outside.to_str().unwrap()).await;
+    let outside = fixture.outside().join("x");
+    let record = fixture.read(outside.to_str().unwrap()).await;
     assert_eq!(record.error_code, Some(Code::OutsideWorkspace));
     assert!(
         record
@@ -77,12 +77,12 @@ async fn refusals_of_the_first_steps_say_exactly_this() {
 
 #[tokio::test]
 async fn step_6_the_size_counts_before_the_content() {
-    let world = ReaderFixture::with(&[("a.png", b"\x89PNG\r\n\x1a\n--")]);
+    let fixture = ReaderFixture::with(&[("a.png", b"\x89PNG\r\n\x1a\n--")]);
     let policy = Policy {
         max_file_bytes: 9,
         ..Policy::default()
     };
-    let record = read(&world.reader(policy), &Request::of_path("a.png")).await;
+    let record = read(&fixture.reader(policy), &Request::of_path("a.png")).await;
     assert_eq!(
         record.output,
         format!("Error: cannot read a.png: exceeds max_file_bytes (10 > 9). {SENTENCE_END}")
@@ -91,14 +91,17 @@ async fn step_6_the_size_counts_before_the_content() {
         (record.error_code, record.kind),
         (Some(Code::TooLarge), None)
     );
-    let sparse = std::fs::File::create(world.root.join("sparse")).unwrap();
+    let sparse = std::fs::File::create(fixture.root.join("sparse")).unwrap();
     sparse.set_len(26_214_401).unwrap();
-    assert_eq!(world.read("sparse").await.error_code, Some(Code::TooLarge));
+    assert_eq!(
+        fixture.read("sparse").await.error_code,
+        Some(Code::TooLarge)
+    );
 }
 
 #[tokio::test]
 async fn step_8_only_documents_texts_and_archives_that_can_be_opened() {
-    let world = ReaderFixture::with(&[
+    let fixture = ReaderFixture::with(&[
         ("a.txt", b"\x89PNG\r\n\x1a\n"),
         ("b.pdf", b"Rar!\x1a\x07\x01\0"),
         ("c.docx", b"\x7fELF\x02\x01\x01"),
@@ -106,9 +109,9 @@ async fn step_8_only_documents_texts_and_archives_that_can_be_opened() {
     for (path, kind, mime) in [
         ("a.txt", Kind::Image, "image/png"),
         ("b.pdf", Kind::Archive, "application/vnd.rar"),
-        ("c.docx", Kind::Binary, "application/x-elf"),
+        ("c.docx", Kind::Binary, "application/x-executable"),
     ] {
-        let record = world.read(path).await;
+        let record = fixture.read(path).await;
         assert_eq!(
             record.output,
             format!(
@@ -130,21 +133,21 @@ async fn step_8_only_documents_texts_and_archives_that_can_be_opened() {
         allow_kinds: vec![Kind::Document],
         ..Policy::default()
     };
-    let world = ReaderFixture::with(&[("a.txt", b"text")]);
-    let record = read(&world.reader(policy), &Request::of_path("a.txt")).await;
+    let fixture = ReaderFixture::with(&[("a.txt", b"text")]);
+    let record = read(&fixture.reader(policy), &Request::of_path("a.txt")).await;
     assert_eq!(record.error_code, Some(Code::KindNotAllowed));
 }
 
 #[tokio::test]
 async fn step_9_a_file_without_anything_in_it_is_a_note() {
-    let world = ReaderFixture::with(&[
+    let fixture = ReaderFixture::with(&[
         ("a.txt", b""),
         ("b.csv", b"\xEF\xBB\xBF \n\t\r\n"),
         ("c.pdf", b""),
         ("d.md", "\u{200b}\u{feff}\u{2060}\n".as_bytes()),
     ]);
     for path in ["a.txt", "b.csv", "c.pdf", "d.md"] {
-        let record = world.read(path).await;
+        let record = fixture.read(path).await;
         assert_eq!(
             (record.outcome, record.error_code),
             (Outcome::Note, Some(Code::Empty)),
@@ -161,8 +164,8 @@ async fn step_9_a_file_without_anything_in_it_is_a_note() {
 
 #[tokio::test]
 async fn text_is_read() {
-    let world = ReaderFixture::with(&[("report.docx", b"a text\r\nof two lines")]);
-    let record = world.read("report.docx").await;
+    let fixture = ReaderFixture::with(&[("report.docx", b"a text\r\nof two lines")]);
+    let record = fixture.read("report.docx").await;
     assert_eq!((record.outcome, record.error_code), (Outcome::Inline, None));
     let (header, body) = unframe(&record.output);
     assert_eq!(
@@ -190,10 +193,10 @@ async fn text_is_read() {
 async fn an_encrypted_package_is_reported_as_encrypted() {
     let mut file = cfb_with("/EncryptedPackage");
     std::io::Seek::rewind(&mut file).unwrap();
-    let world = ReaderFixture::new();
-    let mut copy = std::fs::File::create(world.root.join("secret.docx")).unwrap();
+    let fixture = ReaderFixture::new();
+    let mut copy = std::fs::File::create(fixture.root.join("secret.docx")).unwrap();
     std::io::copy(&mut file, &mut copy).unwrap();
-    let record = world.read("secret.docx").await;
+    let record = fixture.read("secret.docx").await;
     assert_eq!(
         (record.outcome, record.error_code),
         (Outcome::Hint, Some(Code::Encrypted))
@@ -219,8 +222,8 @@ async fn a_type_without_a_converter_is_a_hint_with_a_quoted_path() {
         mime,
     ]
     .concat();
-    let world = ReaderFixture::with(&[("my drawing.odg", &drawing)]);
-    let record = world.read("my drawing.odg").await;
+    let fixture = ReaderFixture::with(&[("my drawing.odg", &drawing)]);
+    let record = fixture.read("my drawing.odg").await;
     assert_eq!(
         (record.outcome, record.error_code),
         (Outcome::Hint, Some(Code::UnsupportedFormat))
@@ -246,8 +249,8 @@ fn cfb_with(stream: &str) -> std::fs::File {
 
 #[tokio::test]
 async fn bytes_from_elsewhere_take_the_same_steps_without_containment() {
-    let world = ReaderFixture::new();
-    let reader = world.reader(Policy::default());
+    let fixture = ReaderFixture::new();
+    let reader = fixture.reader(Policy::default());
     let mut file = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut file, b"stored text").unwrap();
     let cancel = CancellationToken::new();
@@ -262,10 +265,10 @@ async fn bytes_from_elsewhere_take_the_same_steps_without_containment() {
 
 #[tokio::test]
 async fn a_cancelled_call_is_not_an_error() {
-    let world = ReaderFixture::with(&[("a.txt", b"x")]);
+    let fixture = ReaderFixture::with(&[("a.txt", b"x")]);
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let reader = world.reader(Policy::default());
+    let reader = fixture.reader(Policy::default());
     let record = reader
         .read(&Request::of_path("a.txt"), &cancel, &|_| {})
         .await;
@@ -282,10 +285,10 @@ async fn a_cancelled_call_is_not_an_error() {
 
 #[tokio::test]
 async fn a_worker_that_cannot_start_fails_the_conversion_only() {
-    let world = ReaderFixture::with(&[("a.csv", b"a,b\n1,2\n")]);
+    let fixture = ReaderFixture::with(&[("a.csv", b"a,b\n1,2\n")]);
     let nowhere = dray_reading::worker::Worker::at("/does/not/exist".into());
     let reader =
-        dray_reading::reader::Reader::new(Policy::default(), Roots::new(&world.root), nowhere);
+        dray_reading::reader::Reader::new(Policy::default(), Roots::new(&fixture.root), nowhere);
     let record = read(&reader, &Request::of_path("a.csv")).await;
     assert_eq!(
         (record.outcome, record.error_code),
@@ -300,8 +303,8 @@ async fn a_worker_that_cannot_start_fails_the_conversion_only() {
 
 #[tokio::test]
 async fn a_panic_is_reported_as_an_internal_error() {
-    let world = ReaderFixture::with(&[("a.txt", b"x")]);
-    let reader = world.reader(Policy::default());
+    let fixture = ReaderFixture::with(&[("a.txt", b"x")]);
+    let reader = fixture.reader(Policy::default());
     let record = reader
         .read(
             &Request::of_path("a.txt"),
@@ -341,12 +344,12 @@ async fn the_kernel_s_files_do_not_hang() {
 
 #[test]
 fn files_are_classified_without_being_converted() {
-    let world = ReaderFixture::with(&[("a.bin", b"%PDF-1.7"), ("b", b"\0\0\0")]);
+    let fixture = ReaderFixture::with(&[("a.bin", b"%PDF-1.7"), ("b", b"\0\0\0")]);
     let policy = Policy {
         allow_kinds: Vec::new(),
         ..Policy::default()
     };
-    let reader = world.reader(policy);
+    let reader = fixture.reader(policy);
     let classified = reader.classify("a.bin").unwrap();
     assert_eq!(
         (
@@ -362,8 +365,8 @@ fn files_are_classified_without_being_converted() {
 
 #[tokio::test]
 async fn an_endless_file_is_read_up_to_the_cap() {
-    let world = ReaderFixture::new();
-    let reader = world.reader(Policy {
+    let fixture = ReaderFixture::new();
+    let reader = fixture.reader(Policy {
         max_file_bytes: 200_000,
         ..Policy::default()
     });
@@ -382,8 +385,8 @@ async fn an_endless_file_is_read_up_to_the_cap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_run_on_any_thread() {
-    let world = ReaderFixture::with(&[("a.txt", b"text")]);
-    let reader = world.reader(Policy::default());
+    let fixture = ReaderFixture::with(&[("a.txt", b"text")]);
+    let reader = fixture.reader(Policy::default());
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let reader = reader.clone();
@@ -401,12 +404,12 @@ async fn a_timeout_is_reported_as_a_timeout() {
         "/../../tests/documents/corpus/pdf"
     );
     let long = std::fs::read(std::path::Path::new(corpus).join("pages-140.pdf")).unwrap();
-    let world = ReaderFixture::with(&[("long.pdf", &long)]);
+    let fixture = ReaderFixture::with(&[("long.pdf", &long)]);
     let policy = Policy {
         convert_wall_clock_seconds: 0.001,
         ..Policy::default()
     };
-    let record = read(&world.reader(policy), &Request::of_path("long.pdf")).await;
+    let record = read(&fixture.reader(policy), &Request::of_path("long.pdf")).await;
     if record.outcome == Outcome::Hint {
         assert_eq!(
             record.error_code,

@@ -11,7 +11,7 @@ use dray_reading::worker::Worker;
 use dray_reading::workspace::Roots;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{Model, ReaderFixture, read, unframe};
+use crate::fixture::{FakeModel, ReaderFixture, read, unframe};
 
 fn budget(bytes: usize) -> Policy {
     Policy {
@@ -29,12 +29,12 @@ fn text(bytes: usize) -> String {
 
 #[tokio::test]
 async fn texts_within_the_budget_are_inline_and_longer_ones_summarised() {
-    let world = ReaderFixture::with(&[
+    let fixture = ReaderFixture::with(&[
         ("fits.md", text(1000).as_bytes()),
         ("over.md", text(1001).as_bytes()),
     ]);
-    let model = Model::saying("a summary\u{202e}");
-    let reader = world.reader(budget(1000)).with_summarizer(model.clone());
+    let model = FakeModel::saying("a summary\u{202e}");
+    let reader = fixture.reader(budget(1000)).with_summarizer(model.clone());
     let record = read(&reader, &Request::of_path("fits.md")).await;
     assert_eq!(
         (record.outcome, record.metrics.as_str()),
@@ -62,9 +62,9 @@ async fn texts_within_the_budget_are_inline_and_longer_ones_summarised() {
 
 #[tokio::test]
 async fn a_summary_can_be_requested() {
-    let world = ReaderFixture::with(&[("a.md", b"short")]);
-    let model = Model::saying("shorter");
-    let reader = world
+    let fixture = ReaderFixture::with(&[("a.md", b"short")]);
+    let model = FakeModel::saying("shorter");
+    let reader = fixture
         .reader(Policy::default())
         .with_summarizer(model.clone());
     let mut request = Request::of_path("a.md");
@@ -86,17 +86,19 @@ async fn without_a_summary_the_result_is_a_marked_excerpt() {
         "a line of text\n\n".repeat(200),
         "the end\n"
     );
-    let world = ReaderFixture::with(&[("a.md", long.as_bytes())]);
-    let failing = Arc::new(Model::default());
+    let fixture = ReaderFixture::with(&[("a.md", long.as_bytes())]);
+    let failing = Arc::new(FakeModel::default());
     let small = SummaryLimits {
         max_bytes: 100,
         ..SummaryLimits::default()
     };
-    let unused = Model::saying("never");
+    let unused = FakeModel::saying("never");
     for reader in [
-        world.reader(budget(1000)),
-        world.reader(budget(1000)).with_summarizer(failing.clone()),
-        world
+        fixture.reader(budget(1000)),
+        fixture
+            .reader(budget(1000))
+            .with_summarizer(failing.clone()),
+        fixture
             .reader(budget(1000))
             .with_summarizer(unused.clone())
             .with_summary_limits(small),
@@ -129,10 +131,10 @@ async fn without_a_summary_the_result_is_a_marked_excerpt() {
 
 #[tokio::test]
 async fn progress_is_reported_and_a_summary_can_be_cancelled() {
-    let world = ReaderFixture::with(&[("a.md", text(100_000).as_bytes())]);
-    let reader = world
+    let fixture = ReaderFixture::with(&[("a.md", text(100_000).as_bytes())]);
+    let reader = fixture
         .reader(budget(1000))
-        .with_summarizer(Model::saying("part"));
+        .with_summarizer(FakeModel::saying("part"));
     let heard = Mutex::new(Vec::new());
     let cancel = CancellationToken::new();
     let listen = |progress: Progress| {
@@ -158,8 +160,8 @@ async fn progress_is_reported_and_a_summary_can_be_cancelled() {
 
 #[tokio::test]
 async fn a_range_is_cut_and_named() {
-    let world = ReaderFixture::with(&[("a.txt", b"one\ntwo\nthree\nfour\n")]);
-    let reader = world.reader(Policy::default());
+    let fixture = ReaderFixture::with(&[("a.txt", b"one\ntwo\nthree\nfour\n")]);
+    let reader = fixture.reader(Policy::default());
     let mut request = Request::of_path("a.txt");
     request.range = Some("lines 2-3".to_owned());
     let record = read(&reader, &request).await;
@@ -189,13 +191,13 @@ async fn a_range_is_cut_and_named() {
 
 #[tokio::test]
 async fn a_search_finds_what_hidden_characters_would_hide() {
-    let world = ReaderFixture::with(&[(
+    let fixture = ReaderFixture::with(&[(
         "a.md",
         "# Plan\n\nthe pass\u{200b}word is here\n".as_bytes(),
     )]);
     let mut request = Request::of_path("a.md");
     request.find = Some("PASSWORD".to_owned());
-    let record = read(&world.reader(budget(1)), &request).await;
+    let record = read(&fixture.reader(budget(1)), &request).await;
     assert_eq!(record.outcome, Outcome::Inline, "hits need no summary");
     let (_, body) = unframe(&record.output);
     assert!(
@@ -207,12 +209,12 @@ async fn a_search_finds_what_hidden_characters_would_hide() {
 #[tokio::test]
 async fn a_limit_keeps_the_converted_part_and_marks_it() {
     let rows: String = (0..500).fold(String::from("a,b\n"), |rows, n| rows + &format!("{n},x\n"));
-    let world = ReaderFixture::with(&[("a.csv", rows.as_bytes())]);
+    let fixture = ReaderFixture::with(&[("a.csv", rows.as_bytes())]);
     let policy = Policy {
         convert_max_elements: 100,
         ..Policy::default()
     };
-    let record = read(&world.reader(policy), &Request::of_path("a.csv")).await;
+    let record = read(&fixture.reader(policy), &Request::of_path("a.csv")).await;
     assert_eq!(
         (record.outcome, record.truncated),
         (Outcome::Inline, true),
@@ -229,8 +231,8 @@ async fn a_limit_keeps_the_converted_part_and_marks_it() {
 
 #[tokio::test]
 async fn bare_markdown_has_no_frame() {
-    let world = ReaderFixture::with(&[("a.md", b"# Title\n\ntext\n"), ("b.txt", b" ")]);
-    let reader = world.reader(budget(1));
+    let fixture = ReaderFixture::with(&[("a.md", b"# Title\n\ntext\n"), ("b.txt", b" ")]);
+    let reader = fixture.reader(budget(1));
     let cancel = CancellationToken::new();
     let markdown = reader
         .markdown(&Request::of_path("a.md"), &cancel)
@@ -253,7 +255,7 @@ async fn bare_markdown_has_no_frame() {
 async fn short_plain_text_in_utf_8_needs_no_worker() {
     let latin: &[u8] = b"Gr\xFC\xDFe aus K\xF6ln, sch\xF6ne Gr\xFC\xDFe";
     let long = "word ".repeat(250_000);
-    let world = ReaderFixture::with(&[
+    let fixture = ReaderFixture::with(&[
         ("a.txt", "Größe".as_bytes()),
         ("a.md", b"# Title"),
         ("a.csv", b"a,b\n1,2\n"),
@@ -262,7 +264,7 @@ async fn short_plain_text_in_utf_8_needs_no_worker() {
     ]);
     let reader = Reader::new(
         Policy::default(),
-        Roots::new(&world.root),
+        Roots::new(&fixture.root),
         Worker::at("/nowhere/at/all".into()),
     );
     for (path, converted) in [
@@ -280,8 +282,8 @@ async fn short_plain_text_in_utf_8_needs_no_worker() {
 
 #[tokio::test]
 async fn hidden_content_is_shown_on_request() {
-    let world = ReaderFixture::with(&[("a.html", b"<p>seen<p hidden>secret")]);
-    let reader = world.reader(Policy::default());
+    let fixture = ReaderFixture::with(&[("a.html", b"<p>seen<p hidden>secret")]);
+    let reader = fixture.reader(Policy::default());
     let record = read(&reader, &Request::of_path("a.html")).await;
     assert!(!record.output.contains("secret"));
     assert_eq!(record.warnings, ["hidden content dropped: 6 characters"]);

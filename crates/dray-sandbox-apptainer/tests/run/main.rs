@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
-mod world;
+mod fixture;
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use dray_sandbox::{
 };
 use dray_sandbox_apptainer::{ApptainerBackend, Config, Exchange};
 use dray_sandbox_conformance::{Fixture as _, run_all};
-use world::World;
+use fixture::InstanceFixture;
 
-async fn conforms(world: World) {
-    let report = run_all(&world).await.unwrap();
+async fn conforms(fixture: InstanceFixture) {
+    let report = run_all(&fixture).await.unwrap();
     let skipped: &[&str] = if rustix::process::geteuid().is_root() {
         &["what_the_user_may_not_touch_is_refused"]
     } else {
@@ -25,19 +25,19 @@ async fn conforms(world: World) {
 
 #[tokio::test]
 async fn r_17_an_instance_is_a_sandbox_like_any_other() {
-    conforms(World::new()).await;
+    conforms(InstanceFixture::new()).await;
 }
 
 #[tokio::test]
 async fn r_17_so_is_one_with_an_exchange_folder() {
-    conforms(World::new().with_exchange()).await;
+    conforms(InstanceFixture::new().with_exchange()).await;
 }
 
 #[tokio::test]
 async fn the_exchange_folder_is_used_directly_and_nothing_else_is() {
-    let world = World::new().with_exchange();
-    let sandbox = world.open().await;
-    let inside = world.path("f");
+    let fixture = InstanceFixture::new().with_exchange();
+    let sandbox = fixture.open().await;
+    let inside = fixture.path("f");
     assert_eq!(
         sandbox.transports(&inside),
         [Transport::Direct, Transport::ExecRaw, Transport::ExecBase64]
@@ -46,7 +46,7 @@ async fn the_exchange_folder_is_used_directly_and_nothing_else_is() {
         sandbox.probe().await.unwrap().transports[0],
         Transport::Direct
     );
-    let outside = world.elsewhere("f");
+    let outside = fixture.elsewhere("f");
     assert_eq!(sandbox.transports(&outside)[0], Transport::ExecRaw);
     let write = Write {
         transport: Transport::Direct,
@@ -61,17 +61,20 @@ async fn the_exchange_folder_is_used_directly_and_nothing_else_is() {
 
 #[tokio::test]
 async fn a_folder_that_the_instance_sees_otherwise_is_not_used() {
-    let world = World::new().with_exchange();
+    let fixture = InstanceFixture::new().with_exchange();
     let backend = ApptainerBackend::new(Config {
         exchange: Some(Exchange {
-            host: world.root(),
+            host: fixture.root(),
             container: "/tmp".to_owned(),
         }),
-        ..world.config()
+        ..fixture.config()
     });
-    let handle = backend.resolve(&world.address()).await.unwrap();
+    let handle = backend.resolve(&fixture.address()).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
-    assert_eq!(sandbox.transports(&world.path("f"))[0], Transport::ExecRaw);
+    assert_eq!(
+        sandbox.transports(&fixture.path("f"))[0],
+        Transport::ExecRaw
+    );
     assert_eq!(
         sandbox.probe().await.unwrap().transports[0],
         Transport::ExecRaw
@@ -80,11 +83,11 @@ async fn a_folder_that_the_instance_sees_otherwise_is_not_used() {
 
 #[tokio::test]
 async fn a_folder_bound_elsewhere_is_found_on_this_host() {
-    let Some(world) = World::new().with_exchange().bound() else {
+    let Some(fixture) = InstanceFixture::new().with_exchange().bound() else {
         return;
     };
-    let sandbox = world.open().await;
-    let path = world.path("f");
+    let sandbox = fixture.open().await;
+    let path = fixture.path("f");
     assert!(!PathBuf::from(path.to_text().unwrap()).exists());
     let write = Write {
         transport: sandbox.transports(&path)[0],
@@ -113,12 +116,12 @@ async fn a_folder_bound_elsewhere_is_found_on_this_host() {
 
 #[tokio::test]
 async fn links_out_of_the_exchange_folder_are_followed_in_the_instance_only() {
-    let world = World::new().with_exchange();
-    let secret = world.root().join("secret");
+    let fixture = InstanceFixture::new().with_exchange();
+    let secret = fixture.root().join("secret");
     std::fs::write(&secret, "secret").unwrap();
-    std::os::unix::fs::symlink(&secret, world.root().join("box").join("link")).unwrap();
-    let sandbox = world.open().await;
-    let link = world.path("link");
+    std::os::unix::fs::symlink(&secret, fixture.root().join("box").join("link")).unwrap();
+    let sandbox = fixture.open().await;
+    let link = fixture.path("link");
     let file = sandbox.stat(&link, Follow::Yes).await.unwrap();
     assert_eq!(sandbox.transports(&file.real_path)[0], Transport::ExecRaw);
     // As if the link had been put there after the look.
@@ -138,13 +141,13 @@ async fn links_out_of_the_exchange_folder_are_followed_in_the_instance_only() {
 
 #[tokio::test]
 async fn r_1_another_instance_of_the_same_name_is_another_sandbox() {
-    let world = World::new();
-    let backend = world.backend();
-    let handle = backend.resolve(&world.address()).await.unwrap();
+    let fixture = InstanceFixture::new();
+    let backend = fixture.backend();
+    let handle = backend.resolve(&fixture.address()).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
-    world.restart();
+    fixture.restart();
     let gone = sandbox
-        .stat(&world.path("f"), Follow::No)
+        .stat(&fixture.path("f"), Follow::No)
         .await
         .unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::SandboxGone);
@@ -152,7 +155,7 @@ async fn r_1_another_instance_of_the_same_name_is_another_sandbox() {
         backend.open(&handle).await.unwrap_err().kind(),
         ErrorKind::SandboxGone
     );
-    let new = backend.resolve(&world.address()).await.unwrap();
+    let new = backend.resolve(&fixture.address()).await.unwrap();
     assert_ne!(new, handle);
     let lie = Handle {
         incarnation: "1-1".to_owned(),
@@ -166,13 +169,13 @@ async fn r_1_another_instance_of_the_same_name_is_another_sandbox() {
 
 #[tokio::test]
 async fn an_instance_that_is_gone_for_apptainer_only_is_gone() {
-    let world = World::new();
-    let sandbox = world.open().await;
+    let fixture = InstanceFixture::new();
+    let sandbox = fixture.open().await;
     // The process lives, but the name is no longer known.
-    let state = world.root().join("state/instances");
+    let state = fixture.root().join("state/instances");
     std::fs::rename(state.join("box"), state.join("other")).unwrap();
     let gone = sandbox
-        .stat(&world.path("f"), Follow::No)
+        .stat(&fixture.path("f"), Follow::No)
         .await
         .unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::SandboxGone, "{gone}");
@@ -181,7 +184,7 @@ async fn an_instance_that_is_gone_for_apptainer_only_is_gone() {
 
 #[tokio::test]
 async fn names_that_no_instance_can_have_are_refused() {
-    let backend = World::new().backend();
+    let backend = InstanceFixture::new().backend();
     for name in ["--json", "../box", "a b"] {
         let address = Address {
             backend: "apptainer".to_owned(),
@@ -193,7 +196,7 @@ async fn names_that_no_instance_can_have_are_refused() {
 }
 
 #[tokio::test]
-async fn a_program_that_fails_is_unavailable_and_nonsense_is_told() {
+async fn a_program_that_fails_is_unavailable_and_nonsense_is_reported() {
     for (program, kind) in [
         ("/no/such/apptainer", ErrorKind::Unavailable),
         ("false", ErrorKind::Unavailable),
@@ -212,16 +215,16 @@ async fn a_program_that_fails_is_unavailable_and_nonsense_is_told() {
 }
 
 #[tokio::test]
-async fn commands_run_where_they_are_told() {
-    let world = World::new();
-    let probe = world.open().await.probe().await.unwrap();
+async fn commands_run_in_the_given_directory() {
+    let fixture = InstanceFixture::new();
+    let probe = fixture.open().await.probe().await.unwrap();
     assert_eq!(probe.working_directory, probe.home);
-    let directory = world.root().canonicalize().unwrap().display().to_string();
+    let directory = fixture.root().canonicalize().unwrap().display().to_string();
     let backend = ApptainerBackend::new(Config {
         working_directory: Some(directory.clone()),
-        ..world.config()
+        ..fixture.config()
     });
-    let handle = backend.resolve(&world.address()).await.unwrap();
+    let handle = backend.resolve(&fixture.address()).await.unwrap();
     let probe = backend.open(&handle).await.unwrap().probe().await.unwrap();
     assert_eq!(probe.working_directory.to_string(), directory);
 }

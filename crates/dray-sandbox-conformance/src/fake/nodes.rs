@@ -4,10 +4,10 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_sandbox::path::SandboxPath;
 
-use crate::fake::{Change, State};
+use crate::fake::{Change, FakeState};
 
-/// Links that are followed before the path counts as a loop, as in the kernel of Linux.
-const MOST_LINKS: u32 = 40;
+/// Most links that are followed before the path counts as a loop, as in the kernel of Linux.
+const MAX_LINKS: u32 = 40;
 
 /// A file, a directory or another entry.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Node {
     pub mtime_ns: i128,
 }
 
-impl State {
+impl FakeState {
     pub(super) fn insert(&mut self, path: SandboxPath, kind: FileKind, content: Vec<u8>) {
         self.next_inode += 1;
         let node = Node {
@@ -86,7 +86,7 @@ impl State {
             match node.map(|node| node.kind) {
                 Some(FileKind::Symlink) if last || !todo.is_empty() => {
                     links += 1;
-                    if links > MOST_LINKS {
+                    if links > MAX_LINKS {
                         return Err(Error::new(ErrorKind::Loop, "too many links"));
                     }
                     let target = node.map(|node| node.content.clone()).unwrap_or_default();

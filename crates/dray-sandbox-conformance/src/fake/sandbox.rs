@@ -341,7 +341,7 @@ impl Fake {
     }
 }
 
-/// The error of a call whose answer is lost after it took effect.
+/// The error of a call whose response is lost after it took effect.
 fn after(fault: &Fault) -> Result<(), Error> {
     match fault {
         Fault::Lost(kind) => Err(scripted(*kind)),

@@ -9,26 +9,26 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 use futures_util::stream;
 
-use super::{Change, Fake, Fault, PIECE};
+use super::{Change, FAKE_CHUNK_BYTES, Fake, Fault};
 
 /// Counts one stream for as long as it lives.
-pub(super) struct Open(Arc<AtomicUsize>);
+pub(super) struct StreamCount(Arc<AtomicUsize>);
 
-impl Open {
+impl StreamCount {
     pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Open {
+impl Drop for StreamCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// A read that is under way.
-struct Reading {
+struct FakeRead {
     fake: Fake,
     path: SandboxPath,
     at: u64,
@@ -36,19 +36,19 @@ struct Reading {
     promised: u64,
     fault: Fault,
     ended: bool,
-    _open: Open,
+    _open: StreamCount,
 }
 
 /// The bytes of a file from `offset`.
 pub(super) fn read(fake: &Fake, path: SandboxPath, offset: u64, size: u64, fault: Fault) -> Body {
-    let reading = Reading {
+    let reading = FakeRead {
         fake: fake.clone(),
         path,
         at: offset,
         promised: size,
         fault,
         ended: false,
-        _open: Open::new(&fake.streams),
+        _open: StreamCount::new(&fake.streams),
     };
     Body::new(stream::unfold(reading, async |mut reading| {
         if reading.ended {
@@ -65,7 +65,7 @@ pub(super) fn read(fake: &Fake, path: SandboxPath, offset: u64, size: u64, fault
     }))
 }
 
-impl Reading {
+impl FakeRead {
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         // Lets others run between pieces, as a wire does.
         tokio::task::yield_now().await;
@@ -111,7 +111,8 @@ impl Reading {
         if state.dead {
             return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
         }
-        let length = usize::try_from(until - self.at).map_or(PIECE, |left| left.min(PIECE));
+        let length = usize::try_from(until - self.at)
+            .map_or(FAKE_CHUNK_BYTES, |left| left.min(FAKE_CHUNK_BYTES));
         let at = usize::try_from(self.at).unwrap_or(usize::MAX);
         let content = state
             .nodes
@@ -143,7 +144,7 @@ impl Reading {
 
 /// A body that breaks, stalls or ends short at the byte of the fault.
 pub(super) fn faulty(fake: &Fake, body: Body, fault: Fault) -> Body {
-    let state = (body, 0_u64, fault, Open::new(&fake.streams));
+    let state = (body, 0_u64, fault, StreamCount::new(&fake.streams));
     Body::new(stream::try_unfold(
         state,
         async |(mut body, at, fault, open)| {
@@ -171,7 +172,7 @@ pub(super) async fn write(
     mut body: Body,
     fault: &Fault,
 ) -> Result<(), Error> {
-    let _open = Open::new(&fake.streams);
+    let _open = StreamCount::new(&fake.streams);
     while let Some(piece) = body.next().await {
         let mut piece = piece?.to_vec();
         let from = at;

@@ -11,14 +11,14 @@ use dray_http::fake_server::{
 use dray_sandbox_exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
-use super::{Fault, Machine, State, refuse};
+use super::{FakeSandbox, FakeState, InjectedFault, refuse};
 
 /// Media type of a file's bytes.
 const OCTET_STREAM: &str = "application/octet-stream";
 
 pub(super) async fn call(
-    shared: &SharedState<State>,
-    machine: &Machine,
+    shared: &SharedState<FakeState>,
+    machine: &FakeSandbox,
     call: &str,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -44,12 +44,12 @@ fn failed(error: &io::Error) -> Reply {
     }
 }
 
-fn destroy(shared: &SharedState<State>, machine: &Machine) {
+fn destroy(shared: &SharedState<FakeState>, machine: &FakeSandbox) {
     let mut state = shared.lock();
     state.machines.retain(|_, known| known.id != machine.id);
 }
 
-fn download(shared: &SharedState<State>, machine: &Machine, path: &str) -> Reply {
+fn download(shared: &SharedState<FakeState>, machine: &FakeSandbox, path: &str) -> Reply {
     let read = fs::metadata(path).and_then(|found| {
         if found.is_dir() {
             return Err(io::Error::other("path must be a file: is a directory"));
@@ -63,30 +63,34 @@ fn download(shared: &SharedState<State>, machine: &Machine, path: &str) -> Reply
     let fault = shared.lock().fault(|fault| {
         matches!(
             fault,
-            Fault::CutDownload(_) | Fault::Instead(_) | Fault::DieDuringDownload(_)
+            InjectedFault::CutDownload(_)
+                | InjectedFault::Instead(_)
+                | InjectedFault::DieDuringDownload(_)
         )
     });
     match fault {
-        Some(Fault::CutDownload(kept)) => cut_reply(OCTET_STREAM, &whole, kept),
-        Some(Fault::DieDuringDownload(kept)) => {
+        Some(InjectedFault::CutDownload(kept)) => cut_reply(OCTET_STREAM, &whole, kept),
+        Some(InjectedFault::DieDuringDownload(kept)) => {
             destroy(shared, machine);
             cut_reply(OCTET_STREAM, &whole, kept)
         }
-        Some(Fault::Instead(bytes)) => bytes_reply(200, OCTET_STREAM, Bytes::from_static(bytes)),
+        Some(InjectedFault::Instead(bytes)) => {
+            bytes_reply(200, OCTET_STREAM, Bytes::from_static(bytes))
+        }
         _ => bytes_reply(200, OCTET_STREAM, whole),
     }
 }
 
 async fn upload(
-    shared: &SharedState<State>,
-    machine: &Machine,
+    shared: &SharedState<FakeState>,
+    machine: &FakeSandbox,
     path: &str,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let fault = shared.lock().fault(|fault| {
         matches!(
             fault,
-            Fault::DieDuringUpload | Fault::KeepOnly(_) | Fault::LoseAnswer
+            InjectedFault::DieDuringUpload | InjectedFault::KeepOnly(_) | InjectedFault::LoseAnswer
         )
     });
     let mut file = match created(Path::new(path)) {
@@ -97,7 +101,7 @@ async fn upload(
         }
     };
     let mut left = match fault {
-        Some(Fault::KeepOnly(kept)) => kept,
+        Some(InjectedFault::KeepOnly(kept)) => kept,
         _ => usize::MAX,
     };
     let mut reader = request.into_reader();
@@ -105,12 +109,12 @@ async fn upload(
         let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
         left -= kept.len();
         file.write_all(kept).map_err(|_| ConnectionClosed)?;
-        if fault == Some(Fault::DieDuringUpload) {
+        if fault == Some(InjectedFault::DieDuringUpload) {
             destroy(shared, machine);
             return Err(ConnectionClosed);
         }
     }
-    if fault == Some(Fault::LoseAnswer) {
+    if fault == Some(InjectedFault::LoseAnswer) {
         return Err(ConnectionClosed);
     }
     Ok(json_reply(200, &json!({ "path": path })))
@@ -125,8 +129,8 @@ fn created(path: &Path) -> io::Result<File> {
 
 /// A command line for a shell; both outputs are one text.
 async fn execute(
-    shared: &SharedState<State>,
-    machine: &Machine,
+    shared: &SharedState<FakeState>,
+    machine: &FakeSandbox,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let asked = request.json().await?;
@@ -154,9 +158,9 @@ async fn execute(
     let told = json!({ "exitCode": exit.status, "result": result });
     let fault = shared
         .lock()
-        .fault(|fault| matches!(fault, Fault::CutOutput(_)));
+        .fault(|fault| matches!(fault, InjectedFault::CutOutput(_)));
     Ok(match fault {
-        Some(Fault::CutOutput(kept)) => {
+        Some(InjectedFault::CutOutput(kept)) => {
             cut_reply("application/json", &told.to_string().into(), kept)
         }
         _ => json_reply(200, &told),

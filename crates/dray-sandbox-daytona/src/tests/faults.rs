@@ -9,8 +9,8 @@ use dray_sandbox::{
 };
 use dray_types::Secret;
 
-use super::{ID, World, address};
-use crate::fake_server::Fault;
+use super::{DaytonaFixture, SANDBOX_ID, address};
+use crate::fake_server::InjectedFault;
 use crate::{Config, DaytonaBackend};
 
 async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
@@ -44,13 +44,15 @@ fn kind<T>(result: Result<T, Error>) -> ErrorKind {
 
 #[tokio::test]
 async fn a_download_that_is_cut_is_never_whole() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
     fs::write(path.to_text().unwrap(), &bytes).unwrap();
     let file = look(&*sandbox, &path).await;
-    world.fake_server.script(Fault::CutDownload(100_000));
+    fixture
+        .fake_server
+        .script(InjectedFault::CutDownload(100_000));
     let cut = kind(read(&*sandbox, &file).await);
     assert!(
         matches!(cut, ErrorKind::Unavailable | ErrorKind::Truncated),
@@ -61,43 +63,45 @@ async fn a_download_that_is_cut_is_never_whole() {
 
 #[tokio::test]
 async fn a_clean_answer_of_another_length_is_a_change() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    world.fake_server.script(Fault::Instead(b"01234"));
+    fixture.fake_server.script(InjectedFault::Instead(b"01234"));
     let changed = ErrorKind::ChangedDuringTransfer;
     assert_eq!(kind(read(&*sandbox, &file).await), changed);
 }
 
 #[tokio::test]
 async fn a_sandbox_that_dies_in_the_middle_is_gone() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), vec![7; 300_000]).unwrap();
     let file = look(&*sandbox, &path).await;
-    world.fake_server.script(Fault::DieDuringDownload(1000));
+    fixture
+        .fake_server
+        .script(InjectedFault::DieDuringDownload(1000));
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(read(&*sandbox, &file).await), gone);
     assert_eq!(kind(read(&*sandbox, &file).await), gone);
-    world.fake_server.run(ID, world.folder.path());
-    let sandbox = world.sandbox().await;
-    world.fake_server.script(Fault::DieDuringUpload);
-    let written = write(&*sandbox, &world.path("new"), &vec![7; 300_000]).await;
+    fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.script(InjectedFault::DieDuringUpload);
+    let written = write(&*sandbox, &fixture.path("new"), &vec![7; 300_000]).await;
     assert_eq!(kind(written), gone);
 }
 
 #[tokio::test]
 async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
-    let fault = Fault::Refuse("files", 502, "upstream request timeout");
-    world.fake_server.script(fault);
+    let fault = InjectedFault::Refuse("files", 502, "upstream request timeout");
+    fixture.fake_server.script(fault);
     let refused = kind(read(&*sandbox, &file).await);
     assert_eq!(refused, ErrorKind::Unavailable);
     assert_eq!(read(&*sandbox, &file).await.unwrap(), b"here");
@@ -105,14 +109,14 @@ async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
 
 #[tokio::test]
 async fn refusals_have_their_kinds_and_delays() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
-    world
+    fixture
         .fake_server
-        .script(Fault::RateLimit(Duration::from_secs(17)));
+        .script(InjectedFault::RateLimit(Duration::from_secs(17)));
     let limited = read(&*sandbox, &file).await.unwrap_err();
     assert_eq!(limited.kind(), ErrorKind::RateLimited);
     assert_eq!(limited.retry_after(), Some(Duration::from_secs(17)));
@@ -121,74 +125,74 @@ async fn refusals_have_their_kinds_and_delays() {
         (401, "invalid signature", ErrorKind::Auth),
         (413, "too large", ErrorKind::Protocol),
     ] {
-        world
+        fixture
             .fake_server
-            .script(Fault::Refuse("files", status, message));
-        let written = write(&*sandbox, &world.path("new"), b"x").await;
+            .script(InjectedFault::Refuse("files", status, message));
+        let written = write(&*sandbox, &fixture.path("new"), b"x").await;
         assert_eq!(kind(written), expected, "{status}");
-        fs::remove_file(world.path("new").to_text().unwrap()).unwrap();
+        fs::remove_file(fixture.path("new").to_text().unwrap()).unwrap();
     }
-    assert_eq!(world.fake_server.faults(), []);
+    assert_eq!(fixture.fake_server.faults(), []);
 }
 
 #[tokio::test]
 async fn a_key_that_is_refused_is_no_missing_sandbox() {
-    let world = World::new().await;
+    let fixture = DaytonaFixture::new().await;
     for key in ["", "dtn_wrong"] {
         let config = Config {
             api_key: Secret::new(key),
-            ..world.config()
+            ..fixture.config()
         };
-        let backend = DaytonaBackend::new(&config, world.clock.clone()).unwrap();
+        let backend = DaytonaBackend::new(&config, fixture.clock.clone()).unwrap();
         assert_eq!(kind(backend.resolve(&address()).await), ErrorKind::Auth);
     }
 }
 
 #[tokio::test]
 async fn r_8_an_upload_that_kept_less_is_noticed() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    world.fake_server.script(Fault::KeepOnly(999));
-    let written = write(&*sandbox, &world.path("new"), &[7; 1000]).await;
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.script(InjectedFault::KeepOnly(999));
+    let written = write(&*sandbox, &fixture.path("new"), &[7; 1000]).await;
     assert_eq!(kind(written), ErrorKind::Truncated);
 }
 
 #[tokio::test]
 async fn an_answer_that_was_lost_is_no_success() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    world.fake_server.script(Fault::LoseAnswer);
-    let written = write(&*sandbox, &world.path("new"), b"x").await;
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.script(InjectedFault::LoseAnswer);
+    let written = write(&*sandbox, &fixture.path("new"), b"x").await;
     assert_eq!(kind(written), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn output_that_is_cut_is_never_an_answer() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     for kept in [0, 3, 40] {
-        world.fake_server.script(Fault::CutOutput(kept));
-        let said = sandbox.stat(&world.path(""), Follow::Yes).await;
+        fixture.fake_server.script(InjectedFault::CutOutput(kept));
+        let said = sandbox.stat(&fixture.path(""), Follow::Yes).await;
         assert_eq!(kind(said), ErrorKind::Unavailable, "{kept}");
     }
 }
 
 #[tokio::test]
 async fn a_sandbox_that_does_not_run_says_how() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     for (state, expected) in [
         ("stopped", ErrorKind::SandboxStopped),
         ("archived", ErrorKind::SandboxStopped),
         ("paused", ErrorKind::SandboxPaused),
         ("destroyed", ErrorKind::SandboxGone),
     ] {
-        world.fake_server.set_state(ID, state);
+        fixture.fake_server.set_state(SANDBOX_ID, state);
         let said = kind(sandbox.stat(&path, Follow::Yes).await);
         assert_eq!(said, expected, "{state}");
         assert_eq!(kind(write(&*sandbox, &path, b"x").await), expected);
-        let backend = world.backend();
+        let backend = fixture.backend();
         let handle = backend.resolve(&address()).await.unwrap();
         assert_eq!(kind(backend.open(&handle).await), expected);
     }
@@ -196,11 +200,11 @@ async fn a_sandbox_that_does_not_run_says_how() {
 
 #[tokio::test]
 async fn r_1_a_name_that_went_to_another_sandbox_is_gone() {
-    let world = World::new().await;
-    let backend = world.backend();
+    let fixture = DaytonaFixture::new().await;
+    let backend = fixture.backend();
     let handle = backend.resolve(&address()).await.unwrap();
-    assert_eq!(handle.incarnation, world.id);
-    let other = world.fake_server.run(ID, world.folder.path());
+    assert_eq!(handle.incarnation, fixture.id);
+    let other = fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
     assert_ne!(handle.incarnation, other);
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(backend.open(&handle).await), gone);
@@ -208,14 +212,16 @@ async fn r_1_a_name_that_went_to_another_sandbox_is_gone() {
 
 #[tokio::test]
 async fn r_11_a_life_that_is_too_short_is_refused_before() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
+    let fixture = DaytonaFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     let needed = Duration::from_mins(5);
     sandbox.ensure_life(needed).await.unwrap();
     assert_eq!(sandbox.probe().await.unwrap().life_ms, None);
-    world.fake_server.destroy_in(ID, Duration::from_mins(6));
+    fixture
+        .fake_server
+        .destroy_in(SANDBOX_ID, Duration::from_mins(6));
     sandbox.ensure_life(needed).await.unwrap();
-    world.clock.advance(Duration::from_mins(2));
+    fixture.clock.advance(Duration::from_mins(2));
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(240_000));
     let refused = sandbox.ensure_life(needed).await;
     assert_eq!(kind(refused), ErrorKind::SandboxGone);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bollard::models::ExecConfig;
 use dray_sandbox::Error;
 use dray_sandbox_exec::{
-    CommandControl, CommandState, Exit, KillGuard, StderrTail, SupervisedCommand,
+    CommandControl, CommandExit, CommandState, KillGuard, StderrTail, SupervisedCommand,
 };
 use futures_util::StreamExt as _;
 
@@ -51,13 +51,13 @@ impl CommandControl for EngineCommand {
 
 /// A supervised command of the engine.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct SupervisedEnd {
     client: Arc<Client>,
     id: String,
     command: Arc<SupervisedCommand>,
 }
 
-impl End {
+impl SupervisedEnd {
     pub(super) fn new(client: Arc<Client>, id: String, command: Arc<SupervisedCommand>) -> Self {
         Self {
             client,
@@ -82,10 +82,10 @@ impl End {
         self,
         mut guard: KillGuard,
         stderr: StderrTail,
-    ) -> Result<Exit, Error> {
+    ) -> Result<CommandExit, Error> {
         let status = self.status().await?;
         guard.disarm();
-        Ok(Exit {
+        Ok(CommandExit {
             status,
             stderr: stderr.text(),
         })

@@ -8,28 +8,33 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::io::AsyncWriteExt as _;
 
-use super::end::End;
+use super::end::SupervisedEnd;
 use super::{Input, Output};
 use crate::fault;
 
 /// How the engine begins to say, on standard output, that a program could not be started.
-const FAILED: &[u8] = b"OCI runtime exec failed: ";
+const EXEC_FAILED: &[u8] = b"OCI runtime exec failed: ";
 
 /// Everything that goes in and out of a running command.
-pub(super) struct Streams {
+pub(super) struct CommandStreams {
     output: Output,
     /// Feeds standard input; fails when its source does.
     feeding: Option<BoxFuture<'static, Result<(), Error>>>,
     stderr: StderrTail,
-    end: End,
+    end: SupervisedEnd,
     /// Whether nothing has come out yet.
     fresh: bool,
     /// What came out before it was known that it is output.
     held: Option<Bytes>,
 }
 
-impl Streams {
-    pub(super) fn new(output: Output, input: Input, stdin: Option<Body>, end: End) -> Self {
+impl CommandStreams {
+    pub(super) fn new(
+        output: Output,
+        input: Input,
+        stdin: Option<Body>,
+        end: SupervisedEnd,
+    ) -> Self {
         let feeding = stdin.map(|body| feed(input, body).boxed());
         Self {
             output,
@@ -69,7 +74,7 @@ impl Streams {
             match frame {
                 LogOutput::StdOut { message } if message.is_empty() => {}
                 LogOutput::StdOut { message } => {
-                    if self.fresh && message.starts_with(FAILED) {
+                    if self.fresh && message.starts_with(EXEC_FAILED) {
                         self.fresh = false;
                         self.held = Some(message);
                         continue;

@@ -1,7 +1,7 @@
 //! On a real engine.
 
 use bytes::Bytes;
-use dray_sandbox_exec::{Exec as _, Exit};
+use dray_sandbox_exec::{CommandExit, Exec as _};
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_testkit::eventually;
 use futures_util::stream;
@@ -34,7 +34,7 @@ async fn ran(
     exec: &DockerExec,
     argv: &[&[u8]],
     stdin: Option<Body>,
-) -> Result<(Vec<u8>, Exit), Error> {
+) -> Result<(Vec<u8>, CommandExit), Error> {
     let running = exec.run(words(argv), stdin).await?;
     let stdout = running.stdout.read_all(64 << 20).await?;
     Ok((stdout, running.end.await?))
@@ -115,7 +115,7 @@ async fn dropping_either_end_kills_the_command_and_its_children() {
     let (container, exec) = agent(&engine);
     let script = b"echo on; sleep 4712 & (sleep 4712; :) | sleep 4712";
     for keep_stdout in [false, true] {
-        let Running { mut stdout, end } = exec
+        let RunningCommand { mut stdout, end } = exec
             .run(words(&[b"sh", b"-c", script]), None)
             .await
             .unwrap();
@@ -194,7 +194,7 @@ async fn a_container_that_stops_under_a_command_is_no_clean_end() {
     let engine = DockerEngine::shared();
     let (container, exec) = agent(&engine);
     let script = b"echo on; sleep 4713";
-    let Running { mut stdout, end } = exec
+    let RunningCommand { mut stdout, end } = exec
         .run(words(&[b"sh", b"-c", script]), None)
         .await
         .unwrap();

@@ -8,10 +8,10 @@ use dray_sandbox_conformance::{CASES, Case, Fixture, Traits, run};
 use dray_sandbox_docker::DockerBackend;
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
-use super::world::{address, backend, endpoint, path};
+use super::fixture::{address, backend, endpoint, path};
 
 #[derive(Debug)]
-struct Docker {
+struct DockerFixture {
     engine: DockerEngine,
     backend: Arc<DockerBackend>,
     options: ContainerOptions,
@@ -20,7 +20,7 @@ struct Docker {
     traits: Traits,
 }
 
-impl Docker {
+impl DockerFixture {
     fn new(options: ContainerOptions, workspace: &'static str, traits: Traits) -> Self {
         Self::on(DockerEngine::shared(), options, workspace, traits)
     }
@@ -48,7 +48,7 @@ impl Docker {
 }
 
 #[async_trait]
-impl Fixture for Docker {
+impl Fixture for DockerFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend) as Arc<dyn Backend>
     }
@@ -102,8 +102,8 @@ const COMMAND_CASES: &[&str] = &[
     "a_long_body_is_a_failure",
     "a_body_that_breaks_is_a_failure",
     "written_files_have_the_mode_and_the_owner",
-    "eight_transfers_run_at_once",
-    "a_read_begins_where_it_is_told",
+    "eight_transfers_run_concurrently",
+    "a_read_begins_at_the_given_offset",
     "a_write_goes_on_where_it_was_cut",
     "a_dropped_read_leaves_the_sandbox_usable",
     "a_dropped_write_leaves_the_sandbox_usable",
@@ -119,7 +119,7 @@ const COMMAND_CASES: &[&str] = &[
 ];
 
 /// Asks these cases; `skipped` are those that cannot be asked.
-async fn ask(fixture: Docker, cases: Vec<(&'static str, Case)>, skipped: &[&str]) {
+async fn ask(fixture: DockerFixture, cases: Vec<(&'static str, Case)>, skipped: &[&str]) {
     let report = run(&fixture, &cases).await.unwrap();
     let expected: Vec<_> = cases
         .iter()
@@ -141,7 +141,7 @@ async fn files(number: usize) {
         .step_by(SUITE_PARTS)
         .copied()
         .collect();
-    let fixture = Docker::new(options, "/workspace", image_traits());
+    let fixture = DockerFixture::new(options, "/workspace", image_traits());
     ask(fixture, cases, &UNASKED_OF_IMAGES).await;
 }
 
@@ -169,7 +169,7 @@ async fn r_17_memory_passes_what_is_asked_of_commands() {
         tmpfs: vec![("/memory".into(), "mode=1777".into())],
         ..ContainerOptions::default()
     };
-    let fixture = Docker::new(options, "/memory", Traits::default());
+    let fixture = DockerFixture::new(options, "/memory", Traits::default());
     let cases: Vec<_> = CASES
         .iter()
         .filter(|(name, _)| COMMAND_CASES.contains(name))
@@ -200,7 +200,7 @@ async fn r_17_podman_passes_what_is_asked_of_commands() {
         ..ContainerOptions::default()
     };
     let engine = DockerEngine::shared_podman();
-    let fixture = Docker::on(engine, options, "/workspace", image_traits());
+    let fixture = DockerFixture::on(engine, options, "/workspace", image_traits());
     let cases: Vec<_> = CASES
         .iter()
         .filter(|(name, _)| COMMAND_CASES.contains(name) && *name != LOST_BY_PODMAN)

@@ -1,4 +1,4 @@
-//! Answers that no engine should give.
+//! Responses that no engine should give.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use dray_sandbox::{
 use dray_sandbox_docker::{Config, DockerBackend};
 use dray_types::{Clock, Period};
 
-use super::scripted::{CONTAINER_ID, Scripted, answer, closing, described, packed};
-use super::world::{address, kind, path};
+use super::fixture::{address, kind, path};
+use super::scripted::{CONTAINER_ID, ScriptedEngine, answer, closing, described, packed};
 
 async fn open(
     version: &str,
     rules: Vec<(&'static str, Vec<u8>)>,
-) -> (Scripted, Result<Arc<dyn Sandbox>, Error>) {
-    let engine = Scripted::start(version, rules).await;
+) -> (ScriptedEngine, Result<Arc<dyn Sandbox>, Error>) {
+    let engine = ScriptedEngine::start(version, rules).await;
     let config = Config {
         endpoint: format!("http://{}", engine.address),
         answer_timeout: Period::secs(3),
@@ -34,7 +34,7 @@ async fn open(
 /// Reads `/file` of 5 bytes from an engine that answers the download like this.
 async fn download(answer_to_get: Vec<u8>) -> Result<Vec<u8>, Error> {
     let looked = answer("200 OK", &described(5, 0o644), b"");
-    // What answers HEAD has no body, whatever its length says.
+    // A response to HEAD has no body, with any length.
     let rules = vec![("HEAD ", looked), ("archive?path=/file", answer_to_get)];
     let (_engine, sandbox) = open("1.41", rules).await;
     let sandbox = sandbox?;
@@ -72,7 +72,7 @@ async fn r_5_an_answer_that_ends_early_is_truncated_however_politely() {
 }
 
 #[tokio::test]
-async fn compressed_bytes_that_nobody_asked_for_are_refused() {
+async fn compressed_bytes_that_were_not_requested_are_refused() {
     let tar = packed("file", b'0', b"12345");
     for encoding in ["gzip", "deflate", "GZIP"] {
         let error = download(sent(&format!("Content-Encoding: {encoding}\r\n"), &tar)).await;

@@ -2,12 +2,12 @@
 
 use dray_sandbox::{ErrorKind, FileKind, Follow};
 
-use super::world::{World, kind, path};
+use super::fixture::{ContainerFixture, kind, path};
 
 #[tokio::test]
 async fn a_link_that_climbs_ends_at_the_root_of_the_container() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("cd /workspace; ln -s ../../../../../etc/passwd climb; ln -s /etc up; ln -s . here");
     for way in [
@@ -16,60 +16,60 @@ async fn a_link_that_climbs_ends_at_the_root_of_the_container() {
         "/workspace/here/here/climb",
         "/alias/climb",
     ] {
-        let file = world.stat(way).await.unwrap();
+        let file = fixture.stat(way).await.unwrap();
         assert_eq!(file.real_path, path("/etc/passwd"), "{way}");
         assert_eq!(file.path, path(way));
-        assert!(world.read(way).await.unwrap().starts_with(b"root:"));
+        assert!(fixture.read(way).await.unwrap().starts_with(b"root:"));
     }
 }
 
 #[tokio::test]
 async fn the_text_of_a_link_is_bytes() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh(r#"cd /workspace; ln -s "$(printf 'no\377where')" odd; ln -s ../x relative"#);
     for (name, text) in [("odd", &b"no\xffwhere"[..]), ("relative", b"../x")] {
         let at = path(format!("/workspace/{name}"));
-        let link = world.sandbox.stat(&at, Follow::No).await.unwrap();
+        let link = fixture.sandbox.stat(&at, Follow::No).await.unwrap();
         assert_eq!(link.kind, FileKind::Symlink);
         assert_eq!(link.link_target.as_deref(), Some(text));
     }
     assert_eq!(
-        kind(world.stat("/workspace/odd").await),
+        kind(fixture.stat("/workspace/odd").await),
         ErrorKind::NotFound
     );
 }
 
 #[tokio::test]
 async fn forty_links_are_followed_and_no_more() {
-    let world = World::agent().await;
-    world.container.sh(
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.sh(
         "cd /workspace; echo end > l0; i=0; while [ $i -lt 41 ]; do j=$((i + 1)); ln -s l$i l$j; i=$j; done",
     );
-    let file = world.stat("/workspace/l40").await.unwrap();
+    let file = fixture.stat("/workspace/l40").await.unwrap();
     assert_eq!(file.real_path, path("/workspace/l0"));
-    assert_eq!(kind(world.stat("/workspace/l41").await), ErrorKind::Loop);
+    assert_eq!(kind(fixture.stat("/workspace/l41").await), ErrorKind::Loop);
 }
 
 #[tokio::test]
 async fn a_loop_is_a_link_that_leads_nowhere() {
-    let world = World::agent().await;
-    world.container.sh("cd /workspace; ln -s b a; ln -s a b");
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.sh("cd /workspace; ln -s b a; ln -s a b");
     let at = path("/workspace/a");
-    let link = world.sandbox.stat(&at, Follow::No).await.unwrap();
+    let link = fixture.sandbox.stat(&at, Follow::No).await.unwrap();
     assert_eq!(link.kind, FileKind::Symlink);
-    assert_eq!(kind(world.stat("/workspace/a").await), ErrorKind::Loop);
-    assert_eq!(kind(world.stat("/workspace/a/x").await), ErrorKind::Loop);
+    assert_eq!(kind(fixture.stat("/workspace/a").await), ErrorKind::Loop);
+    assert_eq!(kind(fixture.stat("/workspace/a/x").await), ErrorKind::Loop);
 }
 
 #[tokio::test]
 async fn a_link_into_what_is_not_seen_is_followed_by_the_container() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("cd /workspace; ln -s /dev/shm/file far; echo memory > /dev/shm/file; chmod 644 /dev/shm/file");
-    let file = world.stat("/workspace/far").await.unwrap();
+    let file = fixture.stat("/workspace/far").await.unwrap();
     assert_eq!(file.real_path, path("/dev/shm/file"));
     assert_eq!((file.kind, file.size), (FileKind::File, 7));
 }

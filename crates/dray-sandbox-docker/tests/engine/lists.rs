@@ -2,23 +2,23 @@
 
 use dray_sandbox::{ErrorKind, FileKind, Listing};
 
-use super::world::{World, kind, path};
+use super::fixture::{ContainerFixture, kind, path};
 
-async fn listed(world: &World, at: &str, depth: u32, limit: usize) -> Listing {
-    world.sandbox.list(&path(at), depth, limit).await.unwrap()
+async fn listed(fixture: &ContainerFixture, at: &str, depth: u32, limit: usize) -> Listing {
+    fixture.sandbox.list(&path(at), depth, limit).await.unwrap()
 }
 
 #[tokio::test]
 async fn both_ways_of_listing_say_the_same() {
-    let world = World::agent().await;
-    world.container.sh(
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.sh(
         r#"cd /workspace; mkdir -p b/deep/deeper; echo 123 > a; chmod 640 a; ln -s nowhere link; mkfifo pipe; echo > "$(printf 'n\377\n')"; touch -t 202001020304 a b/deep/x b/deep/deeper b/deep b link"#,
     );
     for (at, depth) in [("/workspace", 1), ("/workspace", 3), ("/alias/b", 2)] {
-        let running = listed(&world, at, depth, 100).await;
-        world.container.pause();
-        let paused = listed(&world, at, depth, 100).await;
-        world.container.unpause();
+        let running = listed(&fixture, at, depth, 100).await;
+        fixture.container.pause();
+        let paused = listed(&fixture, at, depth, 100).await;
+        fixture.container.unpause();
         let names = |listing: &Listing| -> Vec<_> {
             let entries = listing.entries.iter();
             entries
@@ -39,28 +39,28 @@ async fn both_ways_of_listing_say_the_same() {
 
 #[tokio::test]
 async fn a_listing_from_outside_stops_at_its_limit() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("cd /workspace; head -c 20000000 /dev/zero > a; touch b c d");
-    world.container.stop();
-    let listing = listed(&world, "/workspace", 1, 2).await;
+    fixture.container.stop();
+    let listing = listed(&fixture, "/workspace", 1, 2).await;
     assert!(listing.truncated && listing.entries.len() == 2);
-    let listing = listed(&world, "/workspace", 1, 4).await;
+    let listing = listed(&fixture, "/workspace", 1, 4).await;
     assert!(!listing.truncated && listing.entries.len() == 4);
 }
 
 #[tokio::test]
 async fn only_directories_are_listed_from_outside() {
-    let world = World::agent().await;
-    world.container.sh("echo x > /workspace/file");
-    world.container.stop();
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.sh("echo x > /workspace/file");
+    fixture.container.stop();
     for (at, expected) in [
         ("/workspace/file", ErrorKind::NotDirectory),
         ("/workspace/missing", ErrorKind::NotFound),
         ("/dev", ErrorKind::SandboxStopped),
     ] {
-        let listed = world.sandbox.list(&path(at), 1, 10).await;
+        let listed = fixture.sandbox.list(&path(at), 1, 10).await;
         assert_eq!(kind(listed), expected, "{at}");
     }
 }

@@ -8,6 +8,7 @@
 
 mod conformance;
 mod faults;
+mod fixture;
 mod links;
 mod lists;
 mod mounts;
@@ -19,5 +20,4 @@ mod states;
 mod times;
 mod transfers;
 mod trees;
-mod world;
 mod writes;

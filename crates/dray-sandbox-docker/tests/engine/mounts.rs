@@ -3,10 +3,10 @@
 use dray_sandbox::{ErrorKind, FileKind, Follow, Transport};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
-use super::world::{World, kind, path};
+use super::fixture::{ContainerFixture, kind, path};
 
-async fn with_memory(at: &str) -> World {
-    World::of(ContainerOptions {
+async fn with_memory(at: &str) -> ContainerFixture {
+    ContainerFixture::of(ContainerOptions {
         user: "agent".into(),
         tmpfs: vec![(at.to_owned(), "mode=1777".to_owned())],
         ..ContainerOptions::default()
@@ -16,20 +16,20 @@ async fn with_memory(at: &str) -> World {
 
 #[tokio::test]
 async fn r_6_what_is_put_into_memory_is_seen_by_processes() {
-    let world = with_memory("/memory").await;
+    let fixture = with_memory("/memory").await;
     let at = path("/memory/file");
-    let transports = world.sandbox.transports(&at);
+    let transports = fixture.sandbox.transports(&at);
     assert!(!transports.contains(&Transport::Archive));
     for transport in transports {
         let at = format!("/memory/{}", transport.as_str());
-        world.write_by(transport, &at, b"data").await.unwrap();
-        assert_eq!(world.cat(&at), b"data");
-        let file = world.stat(&at).await.unwrap();
+        fixture.write_by(transport, &at, b"data").await.unwrap();
+        assert_eq!(fixture.cat(&at), b"data");
+        let file = fixture.stat(&at).await.unwrap();
         assert_eq!((file.kind, file.size), (FileKind::File, 4));
     }
     // The engine would say yes and put it beneath the mount.
     assert_eq!(
-        kind(world.write("/memory/lost", b"data").await),
+        kind(fixture.write("/memory/lost", b"data").await),
         ErrorKind::ToolMissing
     );
 }
@@ -37,13 +37,13 @@ async fn r_6_what_is_put_into_memory_is_seen_by_processes() {
 #[tokio::test]
 async fn r_6_a_mount_point_behind_a_link_is_found() {
     // `/alias` is a link to `/workspace`, so that is where it really lies.
-    let world = with_memory("/alias/memory").await;
-    world.container.sh("echo data > /workspace/memory/file");
+    let fixture = with_memory("/alias/memory").await;
+    fixture.container.sh("echo data > /workspace/memory/file");
     for way in ["/workspace/memory/file", "/alias/memory/file"] {
-        let file = world.stat(way).await.unwrap();
+        let file = fixture.stat(way).await.unwrap();
         assert_eq!(file.real_path, path("/workspace/memory/file"));
         assert_eq!(file.size, 5);
-        let transports = world.sandbox.transports(&file.real_path);
+        let transports = fixture.sandbox.transports(&file.real_path);
         assert!(!transports.contains(&Transport::Archive), "{way}");
     }
 }
@@ -52,7 +52,7 @@ async fn r_6_a_mount_point_behind_a_link_is_found() {
 async fn read_only_places_say_so() {
     let engine = DockerEngine::shared();
     let volumes = [engine.small_volume(1 << 20), engine.small_volume(1 << 20)];
-    let world = World::on(
+    let fixture = ContainerFixture::on(
         engine,
         ContainerOptions {
             volumes: vec![
@@ -66,13 +66,13 @@ async fn read_only_places_say_so() {
     .await;
     for transport in [Transport::Archive, Transport::ExecRaw] {
         for at in ["/workspace/file", "/closed/file"] {
-            let written = world.write_by(transport, at, b"x").await;
+            let written = fixture.write_by(transport, at, b"x").await;
             assert_eq!(kind(written), ErrorKind::ReadOnly, "{at}");
         }
     }
-    world.write("/open/file", b"data").await.unwrap();
-    assert_eq!(world.cat("/open/file"), b"data");
-    assert_eq!(world.read("/open/file").await.unwrap(), b"data");
+    fixture.write("/open/file", b"data").await.unwrap();
+    assert_eq!(fixture.cat("/open/file"), b"data");
+    assert_eq!(fixture.read("/open/file").await.unwrap(), b"data");
 }
 
 #[tokio::test]
@@ -81,18 +81,18 @@ async fn a_host_folder_is_read_without_following_its_links_on_the_host() {
     std::fs::write(folder.path().join("file"), "data").unwrap();
     std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link")).unwrap();
     std::os::unix::fs::symlink("/no-such-place", folder.path().join("lost")).unwrap();
-    let world = World::of(ContainerOptions {
+    let fixture = ContainerFixture::of(ContainerOptions {
         volumes: vec![format!("{}:/host:ro", folder.path().display())],
         ..ContainerOptions::default()
     })
     .await;
-    assert_eq!(world.read("/host/file").await.unwrap(), b"data");
-    let link = world.stat("/host/link").await.unwrap();
+    assert_eq!(fixture.read("/host/file").await.unwrap(), b"data");
+    let link = fixture.stat("/host/link").await.unwrap();
     assert_eq!(link.real_path, path("/etc/hostname"));
     assert_eq!(
-        world.read("/host/link").await.unwrap(),
-        world.cat("/etc/hostname")
+        fixture.read("/host/link").await.unwrap(),
+        fixture.cat("/etc/hostname")
     );
-    let lost = world.sandbox.stat(&path("/host/lost"), Follow::Yes).await;
+    let lost = fixture.sandbox.stat(&path("/host/lost"), Follow::Yes).await;
     assert_eq!(kind(lost), ErrorKind::NotFound);
 }

@@ -3,11 +3,11 @@
 use dray_sandbox::{ErrorKind, Integrity, Transport};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
+use super::fixture::{ContainerFixture, kind};
 use super::transfers::there_and_back;
-use super::world::{World, kind};
 
-async fn podman_world(options: ContainerOptions) -> World {
-    World::on(DockerEngine::shared_podman(), options).await
+async fn podman_fixture(options: ContainerOptions) -> ContainerFixture {
+    ContainerFixture::on(DockerEngine::shared_podman(), options).await
 }
 
 fn agent() -> ContainerOptions {
@@ -19,12 +19,12 @@ fn agent() -> ContainerOptions {
 
 #[tokio::test]
 async fn a_running_container_of_podman_proves_what_was_moved() {
-    let world = podman_world(agent()).await;
-    let (put, got) = there_and_back(&world, "/workspace").await;
+    let fixture = podman_fixture(agent()).await;
+    let (put, got) = there_and_back(&fixture, "/workspace").await;
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.atomic, Some(true));
     assert!(got.integrity >= Some(Integrity::Sha256Beside), "{got:?}");
-    let listed = world
+    let listed = fixture
         .container
         .sh("cd /workspace; ls -A; stat -c '%u %a' report.bin");
     assert_eq!(listed, b"report.bin\nreport_2.bin\n1000 644\n");
@@ -32,9 +32,9 @@ async fn a_running_container_of_podman_proves_what_was_moved() {
 
 #[tokio::test]
 async fn a_stopped_container_of_podman_is_reached_by_the_archive_calls() {
-    let world = podman_world(agent()).await;
-    world.container.stop();
-    let (put, got) = there_and_back(&world, "/workspace").await;
+    let fixture = podman_fixture(agent()).await;
+    fixture.container.stop();
+    let (put, got) = there_and_back(&fixture, "/workspace").await;
     assert_eq!(put.transport, Some(Transport::Archive));
     assert_eq!(put.atomic, Some(false));
     assert_eq!(got.transport, Some(Transport::Archive));
@@ -43,21 +43,21 @@ async fn a_stopped_container_of_podman_is_reached_by_the_archive_calls() {
 
 #[tokio::test]
 async fn a_file_of_a_podman_container_that_stopped_meanwhile_is_still_read() {
-    let world = podman_world(agent()).await;
-    world.container.sh("echo hello >/workspace/x");
-    let file = world.stat("/workspace/x").await.unwrap();
-    world.container.stop();
-    let body = world.open_as(&file).await.unwrap();
+    let fixture = podman_fixture(agent()).await;
+    fixture.container.sh("echo hello >/workspace/x");
+    let file = fixture.stat("/workspace/x").await.unwrap();
+    fixture.container.stop();
+    let body = fixture.open_as(&file).await.unwrap();
     assert_eq!(body.read_all(100).await.unwrap(), b"hello\n");
 }
 
 #[tokio::test]
 async fn a_removed_container_of_podman_is_gone() {
-    let world = podman_world(agent()).await;
-    world.container.sh("echo hello >/workspace/x");
-    world.container.remove();
+    let fixture = podman_fixture(agent()).await;
+    fixture.container.sh("echo hello >/workspace/x");
+    fixture.container.remove();
     assert_eq!(
-        kind(world.stat("/workspace/x").await),
+        kind(fixture.stat("/workspace/x").await),
         ErrorKind::SandboxGone
     );
 }

@@ -6,15 +6,15 @@ use dray_sandbox::{ErrorKind, FileKind, Follow, Read, Transport};
 use dray_testkit::docker::ContainerOptions;
 use sha2::{Digest as _, Sha256};
 
-use super::world::{World, kind, path};
+use super::fixture::{ContainerFixture, kind, path};
 
 #[tokio::test]
 async fn holes_are_read_as_zeros() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("cd /workspace; dd if=/dev/null of=sparse bs=1 seek=100000000; printf end >> sparse");
-    let mut body = world.open("/workspace/sparse").await.unwrap();
+    let mut body = fixture.open("/workspace/sparse").await.unwrap();
     let (mut digest, mut size, mut last) = (Sha256::new(), 0, Vec::new());
     while let Some(piece) = body.next().await {
         let piece = piece.unwrap();
@@ -24,19 +24,19 @@ async fn holes_are_read_as_zeros() {
         last.drain(..last.len().saturating_sub(4));
     }
     assert_eq!((size, last.as_slice()), (100_000_003, &b"\0end"[..]));
-    let told = world.container.sh("sha256sum /workspace/sparse");
+    let told = fixture.container.sh("sha256sum /workspace/sparse");
     assert!(told.starts_with(format!("{:x}", digest.finalize()).as_bytes()));
 }
 
 #[tokio::test]
 async fn r_5_a_file_that_shrinks_while_it_is_read_is_truncated() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("head -c 50000000 /dev/zero > /workspace/log; chmod 666 /workspace/log");
-    let mut body = world.open("/workspace/log").await.unwrap();
+    let mut body = fixture.open("/workspace/log").await.unwrap();
     assert!(body.next().await.unwrap().is_ok());
-    let cut = world.container.inside(1000, "/workspace", ": > log");
+    let cut = fixture.container.inside(1000, "/workspace", ": > log");
     assert_eq!(cut.status, 0);
     let error = body.read_all(100 << 20).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Truncated);
@@ -46,28 +46,28 @@ async fn r_5_a_file_that_shrinks_while_it_is_read_is_truncated() {
 async fn r_2_a_socket_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-    let world = World::of(ContainerOptions {
+    let fixture = ContainerFixture::of(ContainerOptions {
         volumes: vec![format!("{}:/host", folder.path().display())],
         ..ContainerOptions::default()
     })
     .await;
-    let mut socket = world.stat("/host/socket").await.unwrap();
+    let mut socket = fixture.stat("/host/socket").await.unwrap();
     assert_eq!(socket.kind, FileKind::Socket);
-    assert_eq!(kind(world.open_as(&socket).await), ErrorKind::NotRegular);
+    assert_eq!(kind(fixture.open_as(&socket).await), ErrorKind::NotRegular);
     socket.kind = FileKind::File;
-    assert_eq!(kind(world.open_as(&socket).await), ErrorKind::NotRegular);
+    assert_eq!(kind(fixture.open_as(&socket).await), ErrorKind::NotRegular);
 }
 
 #[tokio::test]
 async fn r_2_what_is_opened_is_what_was_looked_at() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("cd /workspace; echo one > file; mkfifo pipe; mkdir folder; ln -s file link");
-    let file = world.stat("/workspace/file").await.unwrap();
-    world.container.sh("cd /workspace; echo two > file");
+    let file = fixture.stat("/workspace/file").await.unwrap();
+    fixture.container.sh("cd /workspace; echo two > file");
     assert_eq!(
-        kind(world.open_as(&file).await),
+        kind(fixture.open_as(&file).await),
         ErrorKind::ChangedDuringTransfer
     );
     for (name, expected) in [
@@ -78,66 +78,69 @@ async fn r_2_what_is_opened_is_what_was_looked_at() {
     ] {
         let mut swapped = file.clone();
         swapped.real_path = path(format!("/workspace/{name}"));
-        assert_eq!(kind(world.open_as(&swapped).await), expected, "{name}");
+        assert_eq!(kind(fixture.open_as(&swapped).await), expected, "{name}");
     }
 }
 
 #[tokio::test]
 async fn the_engine_reads_what_the_user_may_not() {
     // Policy decides what leaves; the archive calls do not ask for the rights of the user.
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("cd /workspace; echo secret > closed; chown 0:0 closed; chmod 600 closed");
-    assert_eq!(world.read("/workspace/closed").await.unwrap(), b"secret\n");
-    let file = world.stat("/workspace/closed").await.unwrap();
+    assert_eq!(
+        fixture.read("/workspace/closed").await.unwrap(),
+        b"secret\n"
+    );
+    let file = fixture.stat("/workspace/closed").await.unwrap();
     let read = Read {
         transport: Transport::ExecRaw,
         file: &file,
         offset: 0,
     };
-    let read = match world.sandbox.read(read).await {
+    let read = match fixture.sandbox.read(read).await {
         Ok(body) => body.read_all(100).await,
         Err(error) => Err(error),
     };
     assert_eq!(kind(read), ErrorKind::PermissionDenied);
-    let digest = world.sandbox.fingerprint(&file.real_path).await;
+    let digest = fixture.sandbox.fingerprint(&file.real_path).await;
     assert_eq!(kind(digest), ErrorKind::PermissionDenied);
 }
 
 #[tokio::test]
 async fn r_7_dropping_a_read_frees_the_container() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("head -c 50000000 /dev/zero > /workspace/big");
-    assert!(world.sandbox.must_drain(Transport::Archive));
-    assert!(!world.sandbox.must_drain(Transport::ExecRaw));
-    assert_eq!(world.sandbox.parallel(), 1);
-    let mut body = world.open("/workspace/big").await.unwrap();
+    assert!(fixture.sandbox.must_drain(Transport::Archive));
+    assert!(!fixture.sandbox.must_drain(Transport::ExecRaw));
+    assert_eq!(fixture.sandbox.parallel(), 1);
+    let mut body = fixture.open("/workspace/big").await.unwrap();
     assert!(body.next().await.unwrap().is_ok());
     drop(body);
     // Both wait for as long as the engine holds the container.
-    assert!(world.stat("/workspace/big").await.is_ok());
-    assert!(!world.cat("/etc/passwd").is_empty());
+    assert!(fixture.stat("/workspace/big").await.is_ok());
+    assert!(!fixture.cat("/etc/passwd").is_empty());
 }
 
 #[tokio::test]
 async fn what_every_container_has_of_its_own_is_left_to_commands() {
-    let world = World::agent().await;
+    let fixture = ContainerFixture::agent().await;
     for at in ["/proc/self/status", "/dev/null", "/sys/kernel"] {
-        let transports = world.sandbox.transports(&path(at));
+        let transports = fixture.sandbox.transports(&path(at));
         assert!(!transports.contains(&Transport::Archive), "{at}");
     }
-    let device = world.stat("/dev/null").await.unwrap();
+    let device = fixture.stat("/dev/null").await.unwrap();
     assert_eq!(device.kind, FileKind::CharDevice);
 }
 
 #[tokio::test]
 async fn names_of_any_bytes_are_read() {
-    let world = World::agent().await;
+    let fixture = ContainerFixture::agent().await;
     let long = "n".repeat(251);
-    world.container.sh(&format!(
+    fixture.container.sh(&format!(
         r#"cd /workspace; for n in "$(printf 'a\377b')" "$(printf 'two\nlines')" "? #&+%41" "{long}.txt"; do printf %s "$n" > "$n"; done"#
     ));
     for name in [
@@ -147,16 +150,16 @@ async fn names_of_any_bytes_are_read() {
         format!("{long}.txt").as_bytes(),
     ] {
         let at = path([b"/workspace/", name].concat());
-        let file = world.sandbox.stat(&at, Follow::Yes).await.unwrap();
+        let file = fixture.sandbox.stat(&at, Follow::Yes).await.unwrap();
         assert_eq!(file.size, name.len() as u64);
-        let transports = world.sandbox.transports(&at);
+        let transports = fixture.sandbox.transports(&at);
         for transport in &transports {
             let read = Read {
                 transport: *transport,
                 file: &file,
                 offset: 0,
             };
-            let body = world.sandbox.read(read).await.unwrap();
+            let body = fixture.sandbox.read(read).await.unwrap();
             assert_eq!(body.read_all(300).await.unwrap(), name);
         }
         // The engine packs nothing for a name that its JSON cannot hold.

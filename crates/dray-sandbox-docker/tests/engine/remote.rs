@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::world::{address, path};
+use super::fixture::{address, path};
 
 /// Makes `ca.pem`, and `cert.pem` with `key.pem` for an address or a client, as the Docker documentation does.
 fn certificates(directory: &Path, authority: &Path) {
@@ -128,7 +128,7 @@ async fn an_engine_behind_tls_is_reached_with_certificates_of_both_sides_only() 
     };
     let sandbox = open(&config(&client), container.name()).await.unwrap();
     check(&*sandbox).await;
-    // The engine is not the one that the stranger's authority speaks for; the engine does not know nobody.
+    // The other authority did not sign the engine's certificate, and the engine accepts no client without one.
     for certificates in [&stranger, &nobody] {
         let error = open(&config(certificates), container.name())
             .await

@@ -1,4 +1,4 @@
-//! An engine that answers what it is told to.
+//! A scripted engine.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,14 +12,14 @@ use tokio_util::task::TaskTracker;
 pub(crate) const CONTAINER_ID: &str =
     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// Answers by the first rule whose text stands in the first line of a request; never when the answer is empty.
-pub(crate) struct Scripted {
+/// Answers by the first rule whose text stands in the first line of a request; never when the response is empty.
+pub(crate) struct ScriptedEngine {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
     _serving: AbortOnDropHandle<()>,
 }
 
-impl Scripted {
+impl ScriptedEngine {
     pub(crate) async fn start(version: &str, rules: Vec<(&'static str, Vec<u8>)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -57,11 +57,11 @@ impl Scripted {
                         let line = text.lines().next().unwrap().to_owned();
                         seen.lock().unwrap().push(text);
                         let rule = all.iter().find(|(with, _)| line.contains(with));
-                        let (_, answer) = rule.unwrap();
-                        if !answer.is_empty() && stream.write_all(answer).await.is_err() {
+                        let (_, response) = rule.unwrap();
+                        if !response.is_empty() && stream.write_all(response).await.is_err() {
                             return;
                         }
-                        if answer.windows(7).any(|window| window == b": close") {
+                        if response.windows(7).any(|window| window == b": close") {
                             return;
                         }
                     }
@@ -81,20 +81,20 @@ impl Scripted {
     }
 }
 
-/// An answer with its length.
+/// A response with its length.
 pub(crate) fn answer(status: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
-    let mut answer =
+    let mut response =
         format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {length}\r\n\r\n").into_bytes();
-    answer.extend_from_slice(body);
-    answer
+    response.extend_from_slice(body);
+    response
 }
 
-/// An answer that ends with the connection.
+/// A response that ends with the connection.
 pub(crate) fn closing(fields: &str, body: &[u8]) -> Vec<u8> {
-    let mut answer = format!("HTTP/1.1 200 OK\r\n{fields}Connection: close\r\n\r\n").into_bytes();
-    answer.extend_from_slice(body);
-    answer
+    let mut response = format!("HTTP/1.1 200 OK\r\n{fields}Connection: close\r\n\r\n").into_bytes();
+    response.extend_from_slice(body);
+    response
 }
 
 /// The field that describes a path.

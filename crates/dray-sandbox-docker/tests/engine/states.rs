@@ -3,13 +3,13 @@
 use dray_sandbox::{Backend as _, ErrorKind, FileKind, Follow, Handle, Sandbox, Transport};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
-use super::world::{World, address, backend, endpoint, kind, path};
+use super::fixture::{ContainerFixture, address, backend, endpoint, kind, path};
 
 /// Archive calls work; what needs a command fails with this kind.
-async fn archive_only(world: &World, expected: ErrorKind) {
-    let sandbox: &dyn Sandbox = &*world.sandbox;
-    world.write("/workspace/file", b"data").await.unwrap();
-    assert_eq!(world.read("/workspace/file").await.unwrap(), b"data");
+async fn archive_only(fixture: &ContainerFixture, expected: ErrorKind) {
+    let sandbox: &dyn Sandbox = &*fixture.sandbox;
+    fixture.write("/workspace/file", b"data").await.unwrap();
+    assert_eq!(fixture.read("/workspace/file").await.unwrap(), b"data");
     let probe = sandbox.probe().await.unwrap();
     assert_eq!(probe.transports, [Transport::Archive]);
     let listing = sandbox.list(&path("/workspace"), 1, 10).await.unwrap();
@@ -33,100 +33,100 @@ async fn archive_only(world: &World, expected: ErrorKind) {
 
 #[tokio::test]
 async fn a_paused_container_gives_and_takes_files() {
-    let world = World::agent().await;
-    world.container.pause();
-    archive_only(&world, ErrorKind::SandboxPaused).await;
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.pause();
+    archive_only(&fixture, ErrorKind::SandboxPaused).await;
 }
 
 #[tokio::test]
 async fn a_stopped_container_gives_and_takes_files() {
-    let world = World::agent().await;
-    world.container.stop();
-    archive_only(&world, ErrorKind::SandboxStopped).await;
-    let probe = world.sandbox.probe().await.unwrap();
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.stop();
+    archive_only(&fixture, ErrorKind::SandboxStopped).await;
+    let probe = fixture.sandbox.probe().await.unwrap();
     assert_eq!((probe.uid, probe.gid), (1000, 1000));
     assert_eq!(probe.home, path("/home/agent"));
     assert_eq!(probe.working_directory, path("/workspace"));
     // The same incarnation comes back with its files.
-    world.container.start();
-    assert_eq!(world.cat("/workspace/file"), b"data");
-    assert_eq!(world.sandbox.probe().await.unwrap().uid, 1000);
+    fixture.container.start();
+    assert_eq!(fixture.cat("/workspace/file"), b"data");
+    assert_eq!(fixture.sandbox.probe().await.unwrap().uid, 1000);
 }
 
 #[tokio::test]
 async fn users_behind_a_link_are_found() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("mkdir /store; mv /etc/passwd /store/users; ln -s ../store/users /etc/passwd");
-    world.write("/workspace/file", b"data").await.unwrap();
-    let told = world.container.sh("stat -c %u /workspace/file");
+    fixture.write("/workspace/file", b"data").await.unwrap();
+    let told = fixture.container.sh("stat -c %u /workspace/file");
     assert_eq!(told, b"1000\n");
 }
 
 #[tokio::test]
 async fn a_container_that_never_ran_gives_and_takes_files() {
-    let world = World::of(ContainerOptions {
+    let fixture = ContainerFixture::of(ContainerOptions {
         created_only: true,
         ..ContainerOptions::default()
     })
     .await;
-    archive_only(&world, ErrorKind::SandboxStopped).await;
+    archive_only(&fixture, ErrorKind::SandboxStopped).await;
 }
 
 #[tokio::test]
 async fn r_9_a_container_without_a_shell_gives_and_takes_files() {
-    let world = World::of(ContainerOptions {
+    let fixture = ContainerFixture::of(ContainerOptions {
         user: "1000:1000".into(),
         shell_less: true,
         ..ContainerOptions::default()
     })
     .await;
-    archive_only(&world, ErrorKind::ToolMissing).await;
+    archive_only(&fixture, ErrorKind::ToolMissing).await;
     // Once that is known, commands are no longer offered.
     assert_eq!(
-        world.sandbox.transports(&path("/workspace/file")),
+        fixture.sandbox.transports(&path("/workspace/file")),
         [Transport::Archive]
     );
-    let probe = world.sandbox.probe().await.unwrap();
+    let probe = fixture.sandbox.probe().await.unwrap();
     assert_eq!((probe.uid, probe.gid), (1000, 1000));
 }
 
 #[tokio::test]
 async fn r_1_a_removed_container_is_gone() {
-    let world = World::agent().await;
-    world.write("/workspace/file", b"data").await.unwrap();
-    let file = world.stat("/workspace/file").await.unwrap();
-    let handle = world.sandbox.handle().clone();
-    world.container.remove();
+    let fixture = ContainerFixture::agent().await;
+    fixture.write("/workspace/file", b"data").await.unwrap();
+    let file = fixture.stat("/workspace/file").await.unwrap();
+    let handle = fixture.sandbox.handle().clone();
+    fixture.container.remove();
     let gone = ErrorKind::SandboxGone;
-    assert_eq!(kind(world.stat("/workspace/file").await), gone);
-    assert_eq!(kind(world.open_as(&file).await), gone);
-    assert_eq!(kind(world.write("/workspace/new", b"x").await), gone);
-    assert_eq!(kind(world.sandbox.probe().await), gone);
-    assert_eq!(kind(world.backend.resolve(&handle.address).await), gone);
-    assert_eq!(kind(world.backend.open(&handle).await), gone);
+    assert_eq!(kind(fixture.stat("/workspace/file").await), gone);
+    assert_eq!(kind(fixture.open_as(&file).await), gone);
+    assert_eq!(kind(fixture.write("/workspace/new", b"x").await), gone);
+    assert_eq!(kind(fixture.sandbox.probe().await), gone);
+    assert_eq!(kind(fixture.backend.resolve(&handle.address).await), gone);
+    assert_eq!(kind(fixture.backend.open(&handle).await), gone);
 }
 
 #[tokio::test]
 async fn r_1_another_container_of_the_same_name_is_not_the_same() {
-    let mut world = World::agent().await;
-    let handle = world.sandbox.handle().clone();
-    let name = world.container.name().to_owned();
-    world.container.rename(&format!("{name}-old"));
-    let other = world.engine.container(ContainerOptions {
+    let mut fixture = ContainerFixture::agent().await;
+    let handle = fixture.sandbox.handle().clone();
+    let name = fixture.container.name().to_owned();
+    fixture.container.rename(&format!("{name}-old"));
+    let other = fixture.engine.container(ContainerOptions {
         name: name.clone(),
         ..ContainerOptions::default()
     });
     assert_eq!(
-        kind(world.backend.open(&handle).await),
+        kind(fixture.backend.open(&handle).await),
         ErrorKind::SandboxGone
     );
-    let now = world.backend.resolve(&handle.address).await.unwrap();
+    let now = fixture.backend.resolve(&handle.address).await.unwrap();
     assert_eq!(now.incarnation, other.id());
     // What was opened stays what it was.
-    world.write("/workspace/file", b"old").await.unwrap();
-    assert_eq!(world.cat("/workspace/file"), b"old");
+    fixture.write("/workspace/file", b"old").await.unwrap();
+    assert_eq!(fixture.cat("/workspace/file"), b"old");
     assert!(
         other
             .exec("0", &["cat", "/workspace/file"])
@@ -137,17 +137,17 @@ async fn r_1_another_container_of_the_same_name_is_not_the_same() {
 
 #[tokio::test]
 async fn r_1_a_short_id_is_bound_to_the_whole_one() {
-    let world = World::agent().await;
-    let short = address(&world.container.id()[..12]);
-    let handle = world.backend.resolve(&short).await.unwrap();
-    assert_eq!(handle.incarnation, world.container.id());
-    assert!(world.backend.open(&handle).await.is_ok());
+    let fixture = ContainerFixture::agent().await;
+    let short = address(&fixture.container.id()[..12]);
+    let handle = fixture.backend.resolve(&short).await.unwrap();
+    assert_eq!(handle.incarnation, fixture.container.id());
+    assert!(fixture.backend.open(&handle).await.is_ok());
     let made_up = Handle {
         incarnation: "0".repeat(64),
         ..handle
     };
     assert_eq!(
-        kind(world.backend.open(&made_up).await),
+        kind(fixture.backend.open(&made_up).await),
         ErrorKind::SandboxGone
     );
 }
@@ -163,13 +163,13 @@ async fn names_that_are_no_names_are_refused() {
 
 #[tokio::test]
 async fn removing_a_container_under_a_read_is_no_clean_short_end() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("head -c 30000000 /dev/zero > /workspace/big");
-    let mut body = world.open("/workspace/big").await.unwrap();
+    let mut body = fixture.open("/workspace/big").await.unwrap();
     let first = body.next().await.unwrap().unwrap();
-    let World { container, .. } = world;
+    let ContainerFixture { container, .. } = fixture;
     let removing = tokio::task::spawn_blocking(move || drop(container));
     match body.read_all(100 << 20).await {
         Ok(rest) => assert_eq!(first.len() + rest.len(), 30_000_000),
@@ -183,21 +183,21 @@ async fn removing_a_container_under_a_read_is_no_clean_short_end() {
 
 #[tokio::test]
 async fn an_engine_that_dies_is_unavailable() {
-    let world = World::on(DockerEngine::start(), ContainerOptions::default()).await;
-    world
+    let fixture = ContainerFixture::on(DockerEngine::start(), ContainerOptions::default()).await;
+    fixture
         .container
         .sh("head -c 50000000 /dev/zero > /workspace/big");
-    let mut body = world.open("/workspace/big").await.unwrap();
+    let mut body = fixture.open("/workspace/big").await.unwrap();
     assert!(body.next().await.unwrap().is_ok());
-    world.engine.kill9();
+    fixture.engine.kill9();
     let error = body.read_all(100 << 20).await.unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Truncated),
         "{error}"
     );
     assert_eq!(
-        kind(world.stat("/workspace/big").await),
+        kind(fixture.stat("/workspace/big").await),
         ErrorKind::Unavailable
     );
-    assert_eq!(kind(world.sandbox.probe().await), ErrorKind::Unavailable);
+    assert_eq!(kind(fixture.sandbox.probe().await), ErrorKind::Unavailable);
 }

@@ -1,4 +1,4 @@
-//! Files that were left alone leave by their times, and the shell that tells them.
+//! Files that were not changed are proved by their times, which a shell reports.
 
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::FileExt as _;
@@ -17,7 +17,7 @@ use dray_transfer_engine::{
 use dray_types::Sha256Digest;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{World, kind, path};
+use super::fixture::{ContainerFixture, kind, path};
 
 const FILE_BYTES: usize = 8 << 20;
 
@@ -29,31 +29,31 @@ fn content(seed: u8) -> Vec<u8> {
         .collect()
 }
 
-fn engine(world: &World) -> Engine {
+fn engine(fixture: &ContainerFixture) -> Engine {
     let options = EngineOptions {
         digest_always_up_to: 1 << 20,
         ..EngineOptions::default()
     };
-    Engine::new(Arc::clone(&world.sandbox), options)
+    Engine::new(Arc::clone(&fixture.sandbox), options)
 }
 
 /// Waits until a write to the file would show in its times.
-async fn settled(world: &World, at: &str) {
+async fn settled(fixture: &ContainerFixture, at: &str) {
     eventually("a file that was left alone", async || {
-        let state = world.sandbox.state(&path(at)).await.unwrap();
+        let state = fixture.sandbox.state(&path(at)).await.unwrap();
         state.is_settled().then_some(())
     })
     .await;
 }
 
 /// Changes a file on this host when its first bytes arrive.
-struct Meddling<F> {
+struct MeddlingSink<F> {
     sink: VecSink,
     meddle: Option<F>,
 }
 
 #[async_trait]
-impl<F: FnOnce() + Send + Sync> Sink for Meddling<F> {
+impl<F: FnOnce() + Send + Sync> Sink for MeddlingSink<F> {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         self.sink.begin(file).await
     }
@@ -87,25 +87,25 @@ async fn get(engine: &Engine, at: &str, sink: &mut dyn Sink) -> (Option<Integrit
 }
 
 /// A container with a folder of this host, and a file in it that was left alone.
-async fn shared(bytes: &[u8]) -> (World, tempfile::TempDir, PathBuf) {
+async fn shared(bytes: &[u8]) -> (ContainerFixture, tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::of(ContainerOptions {
+    let fixture = ContainerFixture::of(ContainerOptions {
         volumes: vec![format!("{}:/shared", folder.path().display())],
         ..ContainerOptions::default()
     })
     .await;
     let file = folder.path().join("file");
     std::fs::write(&file, bytes).unwrap();
-    settled(&world, "/shared/file").await;
-    (world, folder, file)
+    settled(&fixture, "/shared/file").await;
+    (fixture, folder, file)
 }
 
 #[tokio::test]
 async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
     let bytes = content(0);
-    let (world, _folder, _file) = shared(&bytes).await;
+    let (fixture, _folder, _file) = shared(&bytes).await;
     let mut sink = VecSink::default();
-    let got = get(&engine(&world), "/shared/file", &mut sink).await;
+    let got = get(&engine(&fixture), "/shared/file", &mut sink).await;
     assert_eq!(got, (Some(Integrity::SizeMtime), 1));
     assert!(sink.into_bytes().unwrap() == bytes);
     let policy = Policy::beneath([path("/workspace")]);
@@ -116,7 +116,7 @@ async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
         operation: "test",
         epoch: 1,
     };
-    let put = engine(&world)
+    let put = engine(&fixture)
         .put(
             &path("/workspace"),
             b"file",
@@ -130,17 +130,17 @@ async fn r_14_what_was_left_alone_says_so_in_its_receipt() {
     assert_eq!(put.receipt.integrity, Some(Integrity::SizeMtime));
     assert_eq!(put.receipt.transport, Some(Transport::ExecRaw));
     assert_eq!(put.receipt.atomic, Some(true));
-    assert!(world.cat("/workspace/file") == bytes);
+    assert!(fixture.cat("/workspace/file") == bytes);
 }
 
 #[tokio::test]
 async fn what_does_not_lie_clearly_in_the_past_is_digested() {
-    let world = World::agent().await;
-    world.container.sh(&format!(
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.sh(&format!(
         "head -c {FILE_BYTES} /dev/urandom >/workspace/new; touch -d '2100-01-01 00:00:00' /workspace/new"
     ));
     let mut sink = VecSink::default();
-    let got = get(&engine(&world), "/workspace/new", &mut sink).await;
+    let got = get(&engine(&fixture), "/workspace/new", &mut sink).await;
     assert_eq!(got, (Some(Integrity::Sha256), 1));
 }
 
@@ -155,29 +155,29 @@ fn rewrite(file: &Path, bytes: &[u8]) {
 
 #[tokio::test]
 async fn r_8_a_rewrite_that_sets_the_time_back_does_not_pass() {
-    let (world, _folder, file) = shared(&content(0)).await;
+    let (fixture, _folder, file) = shared(&content(0)).await;
     let other = content(0xff);
-    let mut sink = Meddling {
+    let mut sink = MeddlingSink {
         sink: VecSink::default(),
         meddle: Some(|| rewrite(&file, &other)),
     };
     // By then it may have been left alone again, so how it was proved depends on the time.
-    let (integrity, attempts) = get(&engine(&world), "/shared/file", &mut sink).await;
+    let (integrity, attempts) = get(&engine(&fixture), "/shared/file", &mut sink).await;
     assert_eq!((integrity.is_some(), attempts), (true, 2));
     assert!(sink.sink.into_bytes().unwrap() == other);
 }
 
 #[tokio::test]
 async fn r_8_another_file_in_its_place_does_not_pass() {
-    let (world, folder, file) = shared(&content(0)).await;
+    let (fixture, folder, file) = shared(&content(0)).await;
     let other = content(0xff);
     let beside = folder.path().join("beside");
     std::fs::write(&beside, &other).unwrap();
-    let mut sink = Meddling {
+    let mut sink = MeddlingSink {
         sink: VecSink::default(),
         meddle: Some(|| std::fs::rename(&beside, &file).unwrap()),
     };
-    let (integrity, attempts) = get(&engine(&world), "/shared/file", &mut sink).await;
+    let (integrity, attempts) = get(&engine(&fixture), "/shared/file", &mut sink).await;
     assert_eq!(attempts, 2);
     assert!(integrity.is_some());
     assert!(sink.sink.into_bytes().unwrap() == other);
@@ -185,114 +185,114 @@ async fn r_8_another_file_in_its_place_does_not_pass() {
 
 #[tokio::test]
 async fn questions_go_on_after_the_shell_or_the_container_did_not() {
-    let world = World::agent().await;
-    let sandbox = &world.sandbox;
+    let fixture = ContainerFixture::agent().await;
+    let sandbox = &fixture.sandbox;
     // Only a command sees what is there.
     let device = path("/dev/null");
     sandbox.stat(&device, Follow::No).await.unwrap();
-    world.container.sh(
+    fixture.container.sh(
         "for p in /proc/[0-9]*; do grep -q DRAY_TRANSFER \"$p/environ\" 2>/dev/null && kill -9 \"${p#/proc/}\"; done; :",
     );
     sandbox.stat(&device, Follow::No).await.unwrap();
-    world.container.pause();
+    fixture.container.pause();
     let paused = sandbox.stat(&device, Follow::No).await;
     assert_eq!(kind(paused), ErrorKind::SandboxPaused);
-    world.container.unpause();
+    fixture.container.unpause();
     sandbox.stat(&device, Follow::No).await.unwrap();
-    world.container.stop();
+    fixture.container.stop();
     let stopped = sandbox.stat(&device, Follow::No).await;
     assert_eq!(kind(stopped), ErrorKind::SandboxStopped);
-    world.container.start();
+    fixture.container.start();
     sandbox.stat(&device, Follow::No).await.unwrap();
 }
 
 #[tokio::test]
 async fn no_shell_outlives_its_sandbox() {
-    let world = World::agent().await;
-    let shells = |world: &World| {
-        let seen = world.container.exec("0", &["ps", "-o", "args"]).stdout;
+    let fixture = ContainerFixture::agent().await;
+    let shells = |fixture: &ContainerFixture| {
+        let seen = fixture.container.exec("0", &["ps", "-o", "args"]).stdout;
         let seen = String::from_utf8_lossy(&seen).into_owned();
         seen.lines().filter(|line| line.trim() == "sh").count()
     };
-    world
+    fixture
         .sandbox
         .stat(&path("/dev/null"), Follow::No)
         .await
         .unwrap();
-    assert_eq!(shells(&world), 1);
-    let World {
+    assert_eq!(shells(&fixture), 1);
+    let ContainerFixture {
         sandbox,
         container,
         backend,
         engine,
-    } = world;
+    } = fixture;
     drop(sandbox);
     let handle = backend
-        .resolve(&super::world::address(container.name()))
+        .resolve(&super::fixture::address(container.name()))
         .await
         .unwrap();
-    let world = World {
+    let fixture = ContainerFixture {
         sandbox: backend.open(&handle).await.unwrap(),
         container,
         backend,
         engine,
     };
     eventually("the end of the shell", async || {
-        (shells(&world) == 0).then_some(())
+        (shells(&fixture) == 0).then_some(())
     })
     .await;
 }
 
 /// Copies a file out, and checks that its bytes and digest are those in the container.
-async fn get_large(world: &World, at: &str) -> dray_transfer_engine::Receipt {
+async fn get_large(fixture: &ContainerFixture, at: &str) -> dray_transfer_engine::Receipt {
     let policy = Policy::beneath([path(at).parent()]);
     let options = GetOptions {
         policy: &policy,
         max_bytes: 100 << 20,
     };
-    let engine = Engine::new(Arc::clone(&world.sandbox), EngineOptions::default());
+    let engine = Engine::new(Arc::clone(&fixture.sandbox), EngineOptions::default());
     let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
     let at_path = path(at);
     let got = engine.get(&at_path, &options, &mut sink, &(), &cancel);
     let receipt = got.await.unwrap().receipt;
     let content = sink.into_bytes().unwrap();
     assert_eq!(receipt.sha256, Some(Sha256Digest::of(&content)));
-    assert!(content == world.cat(at));
+    assert!(content == fixture.cat(at));
     receipt
 }
 
 #[tokio::test]
 async fn large_files_come_as_an_archive_with_a_digest_beside_it() {
-    let world = World::agent().await;
+    let fixture = ContainerFixture::agent().await;
     let make = |name: &str, mib: u32| {
         let file = format!("/workspace/{name}");
         let command = format!("head -c {} /dev/urandom >{file}", mib << 20);
-        world.container.sh(&command);
+        fixture.container.sh(&command);
         file
     };
     let (large, small) = (make("large", 16), make("small", 15));
     for file in [&large, &small] {
-        settled(&world, file).await;
+        settled(&fixture, file).await;
     }
-    let receipt = get_large(&world, &large).await;
+    let receipt = get_large(&fixture, &large).await;
     assert_eq!(receipt.transport, Some(Transport::Archive));
     assert_eq!(receipt.integrity, Some(Integrity::Sha256Beside));
-    let receipt = get_large(&world, &small).await;
+    let receipt = get_large(&fixture, &small).await;
     assert_eq!(receipt.transport, Some(Transport::ExecRaw));
     assert_eq!(receipt.integrity, Some(Integrity::Sha256Beside));
 }
 
 #[tokio::test]
 async fn a_large_file_that_the_user_may_not_read_does_not_come_as_an_archive() {
-    let world = World::agent().await;
+    let fixture = ContainerFixture::agent().await;
     let make = "umask 077; head -c 16777216 /dev/zero >/workspace/closed";
-    world.container.sh(make);
+    fixture.container.sh(make);
     let policy = Policy::beneath([path("/workspace")]);
     let options = GetOptions {
         policy: &policy,
         max_bytes: 100 << 20,
     };
-    let engine = Engine::new(Arc::clone(&world.sandbox), EngineOptions::default());
+    let engine = Engine::new(Arc::clone(&fixture.sandbox), EngineOptions::default());
     let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
     let closed = path("/workspace/closed");
     let got = engine.get(&closed, &options, &mut sink, &(), &cancel);

@@ -10,15 +10,19 @@ use dray_testkit::docker::ContainerOptions;
 use dray_transfer_engine::policy::Policy;
 use dray_transfer_engine::receipt::Receipt;
 use dray_transfer_engine::{
-    BytesSource, Collision, Engine, EngineOptions, Failed, GetOptions, Got, Put, PutOptions,
-    Source, VecSink,
+    BytesSource, Collision, Engine, EngineOptions, GetOptions, GetResult, PutOptions, PutResult,
+    Source, TransferFailure, VecSink,
 };
 use dray_types::{Clock, Period, Sha256Digest};
 use tokio_util::sync::CancellationToken;
 
-use super::world::{World, address, endpoint, path};
+use super::fixture::{ContainerFixture, address, endpoint, path};
 
-pub(crate) async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<Put, Failed> {
+pub(crate) async fn put(
+    engine: &Engine,
+    folder: &str,
+    bytes: &[u8],
+) -> Result<PutResult, TransferFailure> {
     let policy = Policy::beneath([path(folder)]);
     let options = PutOptions {
         policy: &policy,
@@ -41,7 +45,10 @@ pub(crate) async fn put(engine: &Engine, folder: &str, bytes: &[u8]) -> Result<P
         .await
 }
 
-pub(crate) async fn get(engine: &Engine, at: &str) -> Result<(Got, Vec<u8>), Failed> {
+pub(crate) async fn get(
+    engine: &Engine,
+    at: &str,
+) -> Result<(GetResult, Vec<u8>), TransferFailure> {
     let policy = Policy::beneath([path(at).parent()]);
     let options = GetOptions {
         policy: &policy,
@@ -56,13 +63,13 @@ pub(crate) async fn get(engine: &Engine, at: &str) -> Result<(Got, Vec<u8>), Fai
 }
 
 /// Bytes that are read only after something was done to the container.
-struct Swapping<'a> {
+struct SwappingSource<'a> {
     bytes: BytesSource,
     swap: std::sync::Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
 }
 
 #[async_trait]
-impl Source for Swapping<'_> {
+impl Source for SwappingSource<'_> {
     fn size(&self) -> u64 {
         self.bytes.size()
     }
@@ -80,13 +87,13 @@ impl Source for Swapping<'_> {
     }
 }
 
-pub(crate) fn engine(world: &World) -> Engine {
-    Engine::new(Arc::clone(&world.sandbox), EngineOptions::default())
+pub(crate) fn engine(fixture: &ContainerFixture) -> Engine {
+    Engine::new(Arc::clone(&fixture.sandbox), EngineOptions::default())
 }
 
 /// Puts a file twice and gets it; gives both receipts.
-pub(crate) async fn there_and_back(world: &World, folder: &str) -> (Receipt, Receipt) {
-    let engine = engine(world);
+pub(crate) async fn there_and_back(fixture: &ContainerFixture, folder: &str) -> (Receipt, Receipt) {
+    let engine = engine(fixture);
     let bytes: Vec<u8> = (0..=255).cycle().take(1_500_007).collect();
     let first = put(&engine, folder, &bytes).await.unwrap();
     assert_eq!(first.path, path(format!("{folder}/report.bin")));
@@ -102,15 +109,15 @@ pub(crate) async fn there_and_back(world: &World, folder: &str) -> (Receipt, Rec
 
 #[tokio::test]
 async fn r_14_a_running_container_proves_what_was_moved() {
-    let world = World::agent().await;
-    let (put, got) = there_and_back(&world, "/workspace").await;
+    let fixture = ContainerFixture::agent().await;
+    let (put, got) = there_and_back(&fixture, "/workspace").await;
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.integrity, Some(Integrity::Sha256Beside));
     assert_eq!((put.atomic, put.attempts), (Some(true), 1));
     assert_eq!(got.transport, Some(Transport::ExecRaw));
     // Once it has been left alone for two seconds, one digest is enough.
     assert!(got.integrity >= Some(Integrity::Sha256Beside));
-    let told = world
+    let told = fixture
         .container
         .sh("cd /workspace; ls -A; stat -c '%u %a' report.bin");
     assert_eq!(told, b"report.bin\nreport_2.bin\n1000 644\n");
@@ -118,32 +125,32 @@ async fn r_14_a_running_container_proves_what_was_moved() {
 
 #[tokio::test]
 async fn r_6_memory_is_reached_by_commands() {
-    let world = World::of(ContainerOptions {
+    let fixture = ContainerFixture::of(ContainerOptions {
         user: "agent".into(),
         tmpfs: vec![("/memory".into(), "mode=1777".into())],
         ..ContainerOptions::default()
     })
     .await;
-    let (put, got) = there_and_back(&world, "/memory").await;
+    let (put, got) = there_and_back(&fixture, "/memory").await;
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.atomic, Some(true));
     assert_eq!(got.transport, Some(Transport::ExecRaw));
-    assert_eq!(world.cat("/memory/report_2.bin"), b"other");
+    assert_eq!(fixture.cat("/memory/report_2.bin"), b"other");
 }
 
 #[tokio::test]
 async fn r_9_what_cannot_run_commands_says_so_in_its_receipts() {
-    let stopped = World::agent().await;
+    let stopped = ContainerFixture::agent().await;
     stopped.container.stop();
-    let paused = World::agent().await;
+    let paused = ContainerFixture::agent().await;
     paused.container.pause();
-    let shell_less = World::of(ContainerOptions {
+    let shell_less = ContainerFixture::of(ContainerOptions {
         shell_less: true,
         ..ContainerOptions::default()
     })
     .await;
-    for world in [&stopped, &paused, &shell_less] {
-        let (put, got) = there_and_back(world, "/workspace").await;
+    for fixture in [&stopped, &paused, &shell_less] {
+        let (put, got) = there_and_back(fixture, "/workspace").await;
         assert_eq!(put.transport, Some(Transport::Archive));
         assert_eq!(put.atomic, Some(false));
         assert_eq!(got.transport, Some(Transport::Archive));
@@ -155,7 +162,7 @@ async fn r_9_what_cannot_run_commands_says_so_in_its_receipts() {
 async fn r_13_a_full_volume_is_left_as_it_was() {
     let host = dray_testkit::docker::DockerEngine::shared();
     let volume = host.small_volume(1 << 20);
-    let world = World::on(
+    let fixture = ContainerFixture::on(
         host,
         ContainerOptions {
             volumes: vec![format!("{}:/small", volume.name())],
@@ -163,36 +170,38 @@ async fn r_13_a_full_volume_is_left_as_it_was() {
         },
     )
     .await;
-    let failed = put(&engine(&world), "/small", &vec![7; 4 << 20]).await;
+    let failed = put(&engine(&fixture), "/small", &vec![7; 4 << 20]).await;
     let failed = failed.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::NoSpace);
     assert!(failed.left.is_empty());
-    assert_eq!(world.container.sh("ls -A /small"), b"");
+    assert_eq!(fixture.container.sh("ls -A /small"), b"");
 }
 
 #[tokio::test]
 async fn a_file_that_its_user_may_not_read_does_not_leave_by_the_engines_rights() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("cd /workspace; echo secret > closed; chmod 600 closed");
-    let failed = get(&engine(&world), "/workspace/closed").await.unwrap_err();
+    let failed = get(&engine(&fixture), "/workspace/closed")
+        .await
+        .unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::PermissionDenied);
 }
 
 #[tokio::test]
 async fn a_put_into_a_directory_that_becomes_a_link_writes_nothing_as_root() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("mkdir /workspace/up; chown agent /workspace/up");
-    let engine = engine(&world);
+    let engine = engine(&fixture);
     let bytes: Vec<u8> = vec![7; 3 << 20];
-    let source = Swapping {
+    let source = SwappingSource {
         bytes: BytesSource::new(bytes),
         swap: std::sync::Mutex::new(Some(Box::new(|| {
             let swap = "cd /workspace && mv up old && ln -s /etc up";
-            world.container.sh(swap);
+            fixture.container.sh(swap);
         }))),
     };
     let policy = Policy::beneath([path("/workspace")]);
@@ -215,27 +224,27 @@ async fn a_put_into_a_directory_that_becomes_a_link_writes_nothing_as_root() {
         )
         .await;
     assert!(put.is_err(), "{put:?}");
-    let found = world.container.sh("find /etc /workspace -name '*evil*'");
+    let found = fixture.container.sh("find /etc /workspace -name '*evil*'");
     assert_eq!(String::from_utf8(found).unwrap(), "");
 }
 
 #[tokio::test]
 async fn a_container_whose_shell_hangs_is_read_through_the_archive_calls() {
-    let world = World::of(ContainerOptions::default()).await;
-    world
+    let fixture = ContainerFixture::of(ContainerOptions::default()).await;
+    fixture
         .container
         .sh("head -c 2000000 /dev/urandom >/workspace/file");
-    let expected = world.cat("/workspace/file");
-    world.container.sh(
+    let expected = fixture.cat("/workspace/file");
+    fixture.container.sh(
         "printf '#!/bin/busybox ash\nexec /bin/busybox sleep 1000\n' >/tmp/sh && chmod 755 /tmp/sh && mv -f /tmp/sh /bin/sh",
     );
     let config = Config {
-        endpoint: endpoint(&world.engine),
+        endpoint: endpoint(&fixture.engine),
         shell_timeout: Period::millis(500),
         ..Config::default()
     };
     let backend = DockerBackend::new(&config, Clock::system()).unwrap();
-    let address = address(world.container.name());
+    let address = address(fixture.container.name());
     let handle = backend.resolve(&address).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
     let engine = Engine::new(sandbox, EngineOptions::default());
@@ -246,12 +255,12 @@ async fn a_container_whose_shell_hangs_is_read_through_the_archive_calls() {
 }
 
 /// Commands that the engine started in a container from one moment to another.
-fn commands(world: &World, since: Duration, until: Duration) -> usize {
+fn commands(fixture: &ContainerFixture, since: Duration, until: Duration) -> usize {
     let seconds = |time: Duration| format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
     let output = std::process::Command::new("docker")
-        .args(["--host", &endpoint(&world.engine), "events"])
+        .args(["--host", &endpoint(&fixture.engine), "events"])
         .args(["--since", &seconds(since), "--until", &seconds(until)])
-        .args(["--filter", &format!("container={}", world.container.id())])
+        .args(["--filter", &format!("container={}", fixture.container.id())])
         .args(["--filter", "event=exec_create", "--format", "{{.ID}}"])
         .output()
         .unwrap();
@@ -268,40 +277,48 @@ fn now() -> Duration {
 }
 
 #[tokio::test]
-async fn a_get_takes_one_command_whatever_the_size() {
-    let world = World::agent().await;
+async fn a_get_takes_one_command_for_any_size() {
+    let fixture = ContainerFixture::agent().await;
     // The shell of one that is dropped is ended by another command.
     let mut engines = Vec::new();
     for size in [1_024, 4 << 20] {
-        world.container.sh(&format!(
+        fixture.container.sh(&format!(
             "head -c {size} /dev/urandom >/workspace/file; touch -d '2001-01-01' /workspace/file"
         ));
-        let sandbox = world.backend.open(world.sandbox.handle()).await.unwrap();
+        let sandbox = fixture
+            .backend
+            .open(fixture.sandbox.handle())
+            .await
+            .unwrap();
         let engine = Engine::new(sandbox, EngineOptions::default());
         let begin = now();
         let (got, read) = get(&engine, "/workspace/file").await.unwrap();
         let end = now();
-        assert!(read == world.cat("/workspace/file"));
+        assert!(read == fixture.cat("/workspace/file"));
         assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
         assert!(got.receipt.integrity >= Some(Integrity::Sha256Beside));
-        assert_eq!(commands(&world, begin, end), 1, "{size}");
+        assert_eq!(commands(&fixture, begin, end), 1, "{size}");
         engines.push(engine);
     }
 }
 
 #[tokio::test]
 async fn a_file_of_a_container_that_stopped_since_it_was_opened_is_still_read() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("head -c 2000000 /dev/urandom >/workspace/file");
-    let expected = world.cat("/workspace/file");
-    let sandbox = world.backend.open(world.sandbox.handle()).await.unwrap();
+    let expected = fixture.cat("/workspace/file");
+    let sandbox = fixture
+        .backend
+        .open(fixture.sandbox.handle())
+        .await
+        .unwrap();
     let engine = Engine::new(sandbox, EngineOptions::default());
     let (got, read) = get(&engine, "/workspace/file").await.unwrap();
     assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
     assert!(read == expected);
-    world.container.stop();
+    fixture.container.stop();
     let (got, read) = get(&engine, "/workspace/file").await.unwrap();
     assert_eq!(got.receipt.transport, Some(Transport::Archive));
     assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));

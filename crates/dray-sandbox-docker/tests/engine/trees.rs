@@ -4,10 +4,10 @@ use dray_sandbox::{Body, ErrorKind};
 use dray_sandbox_tree::{self as tree, Limits, Owner, Reader};
 use dray_testkit::docker::ContainerOptions;
 
-use super::world::{World, kind, path};
+use super::fixture::{ContainerFixture, kind, path};
 
-async fn tar(world: &World, at: &str) -> Vec<u8> {
-    let body = world.sandbox.read_tree(&path(at)).await.unwrap();
+async fn tar(fixture: &ContainerFixture, at: &str) -> Vec<u8> {
+    let body = fixture.sandbox.read_tree(&path(at)).await.unwrap();
     body.read_all(10 << 20).await.unwrap()
 }
 
@@ -34,17 +34,17 @@ fn names(tar: &[u8]) -> Vec<String> {
 
 #[tokio::test]
 async fn a_tree_comes_back_under_another_name() {
-    let world = World::agent().await;
-    world.container.sh(
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.sh(
         "cd /workspace; mkdir -p one/deep; echo data > one/deep/file; echo long > one/$(printf '%0150d' 0); echo x > one/run; chmod 755 one/run; mkdir two; chown 1000:1000 two",
     );
-    let packed = tar(&world, "/workspace/one").await;
+    let packed = tar(&fixture, "/workspace/one").await;
     let long = "0".repeat(150);
     assert_eq!(names(&packed), [&long, "deep", "deep/file", "run"]);
     for stopped in [false, true] {
         if stopped {
-            world.container.sh("rm -rf /workspace/two/*");
-            world.container.stop();
+            fixture.container.sh("rm -rf /workspace/two/*");
+            fixture.container.stop();
         }
         let packed = Body::from_bytes(packed.clone());
         let owner = Owner {
@@ -52,13 +52,13 @@ async fn a_tree_comes_back_under_another_name() {
             gid: 1000,
         };
         let body = tree::tar(Reader::new(packed, Limits::default()), owner);
-        world
+        fixture
             .sandbox
             .write_tree(&path("/workspace/two"), body)
             .await
             .unwrap();
-        world.container.start();
-        let told = world
+        fixture.container.start();
+        let told = fixture
             .container
             .sh("cd /workspace/two; cat deep/file 0*; stat -c '%u %g %a' deep/file run deep");
         let told = String::from_utf8(told).unwrap();
@@ -71,30 +71,30 @@ async fn a_tree_comes_back_under_another_name() {
 
 #[tokio::test]
 async fn r_6_a_tree_with_memory_in_it_is_packed_by_the_container() {
-    let world = World::of(ContainerOptions {
+    let fixture = ContainerFixture::of(ContainerOptions {
         user: "agent".into(),
         tmpfs: vec![("/workspace/memory".into(), "mode=1777".into())],
         ..ContainerOptions::default()
     })
     .await;
-    world
+    fixture
         .container
         .sh("cd /workspace; echo a > file; echo b > memory/file");
-    let packed = tar(&world, "/workspace").await;
+    let packed = tar(&fixture, "/workspace").await;
     assert_eq!(names(&packed), ["file", "memory", "memory/file"]);
 }
 
 #[tokio::test]
 async fn only_a_directory_is_a_tree() {
-    let world = World::agent().await;
-    world.container.sh("echo x > /workspace/file");
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.sh("echo x > /workspace/file");
     for (at, expected) in [
         ("/workspace/file", ErrorKind::NotDirectory),
         ("/workspace/missing", ErrorKind::NotFound),
     ] {
-        assert_eq!(kind(world.sandbox.read_tree(&path(at)).await), expected);
+        assert_eq!(kind(fixture.sandbox.read_tree(&path(at)).await), expected);
         let body = Body::from_bytes(vec![0; 1024]);
-        let written = world.sandbox.write_tree(&path(at), body).await;
+        let written = fixture.sandbox.write_tree(&path(at), body).await;
         assert_eq!(kind(written), expected);
     }
 }

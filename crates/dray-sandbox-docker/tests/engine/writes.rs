@@ -5,7 +5,7 @@ use dray_sandbox::{Body, Error, ErrorKind, Transport, Write};
 use dray_testkit::docker::ContainerOptions;
 use futures_util::{StreamExt as _, stream};
 
-use super::world::{NOW_S, World, kind, path};
+use super::fixture::{ContainerFixture, NOW_S, kind, path};
 
 #[tokio::test]
 async fn a_file_belongs_to_the_user_and_to_now() {
@@ -14,13 +14,13 @@ async fn a_file_belongs_to_the_user_and_to_now() {
         ("4711:4712", "4711 4712"),
         ("", "0 0"),
     ] {
-        let world = World::of(ContainerOptions {
+        let fixture = ContainerFixture::of(ContainerOptions {
             user: user.into(),
             ..ContainerOptions::default()
         })
         .await;
-        world.write("/workspace/file", b"data").await.unwrap();
-        let told = world
+        fixture.write("/workspace/file", b"data").await.unwrap();
+        let told = fixture
             .container
             .sh("stat -c '%u %g %a %Y %s' /workspace/file");
         let expected = format!("{owner} 644 {NOW_S} 4\n");
@@ -30,7 +30,7 @@ async fn a_file_belongs_to_the_user_and_to_now() {
 
 #[tokio::test]
 async fn nothing_is_written_that_others_may_change_or_that_changes_its_user() {
-    let world = World::agent().await;
+    let fixture = ContainerFixture::agent().await;
     let at = path("/workspace/file");
     let write = Write {
         transport: Transport::Archive,
@@ -40,33 +40,33 @@ async fn nothing_is_written_that_others_may_change_or_that_changes_its_user() {
         mode: 0o6777,
     };
     let body = Body::from_bytes(&b"x"[..]);
-    world.sandbox.write(write, body).await.unwrap();
-    let told = world.container.sh("stat -c %a /workspace/file");
+    fixture.sandbox.write(write, body).await.unwrap();
+    let told = fixture.container.sh("stat -c %a /workspace/file");
     assert_eq!(told, b"775\n");
 }
 
 #[tokio::test]
 async fn what_is_there_is_never_replaced() {
-    let world = World::agent().await;
-    world
+    let fixture = ContainerFixture::agent().await;
+    fixture
         .container
         .sh("cd /workspace; echo kept > file; ln -s file link; ln -s nowhere dangling; mkdir folder; mkfifo pipe");
     for name in ["file", "link", "dangling", "folder", "pipe"] {
         let at = format!("/workspace/{name}");
         assert_eq!(
-            kind(world.write(&at, b"new").await),
+            kind(fixture.write(&at, b"new").await),
             ErrorKind::Exists,
             "{name}"
         );
     }
-    assert_eq!(world.cat("/workspace/file"), b"kept\n");
+    assert_eq!(fixture.cat("/workspace/file"), b"kept\n");
 }
 
 #[tokio::test]
 async fn r_15_a_full_disk_is_no_space_and_shows_no_host_path() {
     let engine = dray_testkit::docker::DockerEngine::shared();
     let volume = engine.small_volume(1 << 20);
-    let world = World::on(
+    let fixture = ContainerFixture::on(
         engine,
         ContainerOptions {
             user: "agent".into(),
@@ -75,21 +75,21 @@ async fn r_15_a_full_disk_is_no_space_and_shows_no_host_path() {
         },
     )
     .await;
-    for transport in world.sandbox.transports(&path("/small/file")) {
+    for transport in fixture.sandbox.transports(&path("/small/file")) {
         let at = format!("/small/{}", transport.as_str());
-        let error = world
+        let error = fixture
             .write_by(transport, &at, &vec![1; 8 << 20])
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {error:?}");
         assert!(!error.to_string().contains("docker"), "{error}");
-        world.container.sh("rm -f /small/*");
+        fixture.container.sh("rm -f /small/*");
     }
 }
 
 #[tokio::test]
 async fn a_source_that_breaks_leaves_nothing_that_looks_whole() {
-    let world = World::agent().await;
+    let fixture = ContainerFixture::agent().await;
     let at = path("/workspace/file");
     let write = Write {
         transport: Transport::Archive,
@@ -100,39 +100,41 @@ async fn a_source_that_breaks_leaves_nothing_that_looks_whole() {
     };
     let pieces = stream::iter((0..5).map(|_| Ok(Bytes::from(vec![7; 1 << 20]))));
     let broken = stream::iter([Err(Error::new(ErrorKind::Corrupted, "the source broke"))]);
-    let written = world.sandbox.write(write, Body::new(pieces.chain(broken)));
+    let written = fixture
+        .sandbox
+        .write(write, Body::new(pieces.chain(broken)));
     assert_eq!(kind(written.await), ErrorKind::Corrupted);
     // What is there is shorter than it was to be, and can be removed.
-    if let Ok(file) = world.stat("/workspace/file").await {
+    if let Ok(file) = fixture.stat("/workspace/file").await {
         assert!(file.size < 10 << 20);
-        world.sandbox.remove(&at, false).await.unwrap();
+        fixture.sandbox.remove(&at, false).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn a_parent_must_be_a_directory() {
-    let world = World::agent().await;
-    world.container.sh("echo x > /workspace/file");
+    let fixture = ContainerFixture::agent().await;
+    fixture.container.sh("echo x > /workspace/file");
     assert_eq!(
-        kind(world.write("/workspace/missing/file", b"x").await),
+        kind(fixture.write("/workspace/missing/file", b"x").await),
         ErrorKind::NotFound
     );
-    let below = kind(world.write("/workspace/file/below", b"x").await);
+    let below = kind(fixture.write("/workspace/file/below", b"x").await);
     assert!(matches!(
         below,
         ErrorKind::NotDirectory | ErrorKind::NotFound
     ));
-    assert_eq!(kind(world.write("/", b"x").await), ErrorKind::IsDirectory);
+    assert_eq!(kind(fixture.write("/", b"x").await), ErrorKind::IsDirectory);
 }
 
 #[tokio::test]
 async fn sizes_around_the_blocks_arrive_whole() {
-    let world = World::agent().await;
+    let fixture = ContainerFixture::agent().await;
     for size in [0, 1, 511, 512, 513, 262_143, 262_145, 3_000_001] {
         let at = format!("/workspace/{size}");
         let bytes: Vec<u8> = (0..=255).cycle().take(size).collect();
-        world.write(&at, &bytes).await.unwrap();
-        assert_eq!(world.read(&at).await.unwrap(), bytes);
-        assert_eq!(world.cat(&at), bytes);
+        fixture.write(&at, &bytes).await.unwrap();
+        assert_eq!(fixture.read(&at).await.unwrap(), bytes);
+        assert_eq!(fixture.cat(&at), bytes);
     }
 }

@@ -13,12 +13,16 @@ use dray_http::fake_server::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Fault, Machine, State, refuse};
+use super::{FakeSandbox, FakeState, InjectedFault, refuse};
 
 /// The first version that takes a file as the body of a request.
 const PLAIN_UPLOADS: &str = "0.5.7";
 
-pub(super) fn download(shared: &SharedState<State>, id: &str, request: &ReceivedRequest) -> Reply {
+pub(super) fn download(
+    shared: &SharedState<FakeState>,
+    id: &str,
+    request: &ReceivedRequest,
+) -> Reply {
     let path = request.parameter("path").unwrap_or_default();
     let found = match fs::metadata(&path) {
         Ok(found) => found,
@@ -38,17 +42,19 @@ pub(super) fn download(shared: &SharedState<State>, id: &str, request: &Received
     match state.fault(|fault| {
         matches!(
             fault,
-            Fault::CutDownload(_) | Fault::Instead(_) | Fault::DieDuringDownload(_)
+            InjectedFault::CutDownload(_)
+                | InjectedFault::Instead(_)
+                | InjectedFault::DieDuringDownload(_)
         )
     }) {
-        Some(Fault::CutDownload(kept)) => {
+        Some(InjectedFault::CutDownload(kept)) => {
             return cut_reply("application/octet-stream", &whole, kept);
         }
-        Some(Fault::DieDuringDownload(kept)) => {
+        Some(InjectedFault::DieDuringDownload(kept)) => {
             state.machines.remove(id);
             return cut_reply("application/octet-stream", &whole, kept);
         }
-        Some(Fault::Instead(bytes)) => return given(200, Bytes::from_static(bytes)),
+        Some(InjectedFault::Instead(bytes)) => return given(200, Bytes::from_static(bytes)),
         _ => {}
     }
     let from: Option<usize> = request.header("range").and_then(|range| {
@@ -59,7 +65,11 @@ pub(super) fn download(shared: &SharedState<State>, id: &str, request: &Received
             .ok()
     });
     match from {
-        Some(from) if state.fault(|fault| *fault == Fault::IgnoreRange).is_none() => {
+        Some(from)
+            if state
+                .fault(|fault| *fault == InjectedFault::IgnoreRange)
+                .is_none() =>
+        {
             let size = whole.len();
             // The daemon has no empty range, so a client must not ask for one at the end of a file.
             if from >= size {
@@ -86,9 +96,9 @@ fn failed(path: &str, error: &io::Error) -> Reply {
 }
 
 pub(super) async fn upload(
-    shared: &SharedState<State>,
+    shared: &SharedState<FakeState>,
     id: &str,
-    machine: &Machine,
+    machine: &FakeSandbox,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.parameter("path").unwrap_or_default();
@@ -108,7 +118,7 @@ pub(super) async fn upload(
     let fault = shared.lock().fault(|fault| {
         matches!(
             fault,
-            Fault::DieDuringUpload | Fault::KeepOnly(_) | Fault::LoseAnswer
+            InjectedFault::DieDuringUpload | InjectedFault::KeepOnly(_) | InjectedFault::LoseAnswer
         )
     });
     let mut file = match created(Path::new(&path)) {
@@ -119,7 +129,7 @@ pub(super) async fn upload(
         }
     };
     let mut left = match fault {
-        Some(Fault::KeepOnly(kept)) => kept,
+        Some(InjectedFault::KeepOnly(kept)) => kept,
         _ => usize::MAX,
     };
     let mut reader = request.into_reader();
@@ -127,12 +137,12 @@ pub(super) async fn upload(
         let kept = piece.get(..left.min(piece.len())).unwrap_or_default();
         left -= kept.len();
         file.write_all(kept).map_err(|_| ConnectionClosed)?;
-        if fault == Some(Fault::DieDuringUpload) {
+        if fault == Some(InjectedFault::DieDuringUpload) {
             shared.lock().machines.remove(id);
             return Err(ConnectionClosed);
         }
     }
-    if fault == Some(Fault::LoseAnswer) {
+    if fault == Some(InjectedFault::LoseAnswer) {
         return Err(ConnectionClosed);
     }
     Ok(json_reply(200, &json!([uploaded(&path)])))

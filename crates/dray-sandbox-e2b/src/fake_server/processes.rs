@@ -9,7 +9,7 @@ use dray_http::fake_server::{
 use dray_sandbox_exec::{Exec as _, LocalExec};
 use serde_json::{Value, json};
 
-use super::{Fault, Machine, State};
+use super::{FakeSandbox, FakeState, InjectedFault};
 use crate::connect::{Frame, Frames, envelope};
 
 /// Most bytes of output in one message.
@@ -19,8 +19,8 @@ const STREAM_MEDIA_TYPE: &str = "application/connect+json";
 
 /// `process.Process/Start`: all of a short command's output in one message.
 pub(super) async fn start(
-    shared: &SharedState<State>,
-    machine: &Machine,
+    shared: &SharedState<FakeState>,
+    machine: &FakeSandbox,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let body = request.into_reader().all().await?;
@@ -30,17 +30,17 @@ pub(super) async fn start(
         return Err(ConnectionClosed);
     };
     let asked: Value = serde_json::from_slice(&message).map_err(|_| ConnectionClosed)?;
-    let answer = run(machine, &asked).await?;
+    let response = run(machine, &asked).await?;
     let fault = shared
         .lock()
-        .fault(|fault| matches!(fault, Fault::CutOutput(_)));
+        .fault(|fault| matches!(fault, InjectedFault::CutOutput(_)));
     Ok(match fault {
-        Some(Fault::CutOutput(kept)) => cut_reply(STREAM_MEDIA_TYPE, &answer, kept),
-        _ => bytes_reply(200, STREAM_MEDIA_TYPE, answer),
+        Some(InjectedFault::CutOutput(kept)) => cut_reply(STREAM_MEDIA_TYPE, &response, kept),
+        _ => bytes_reply(200, STREAM_MEDIA_TYPE, response),
     })
 }
 
-async fn run(machine: &Machine, asked: &Value) -> Result<Bytes, ConnectionClosed> {
+async fn run(machine: &FakeSandbox, asked: &Value) -> Result<Bytes, ConnectionClosed> {
     let process = asked.get("process").ok_or(ConnectionClosed)?;
     let word = |value: &Value| value.as_str().unwrap_or_default().as_bytes().to_vec();
     let mut argv = vec![process.get("cmd").map(word).ok_or(ConnectionClosed)?];

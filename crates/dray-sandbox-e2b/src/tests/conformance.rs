@@ -7,16 +7,16 @@ use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, SandboxPath};
 use dray_sandbox_conformance::{Fixture, Traits, run_all};
 
-use super::{ID, World, address};
+use super::{E2bFixture, SANDBOX_ID, address};
 
 #[derive(Debug)]
-struct Asked {
-    world: World,
+struct ProviderCases {
+    fixture: E2bFixture,
     backend: Arc<dyn Backend>,
 }
 
 #[async_trait]
-impl Fixture for Asked {
+impl Fixture for ProviderCases {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend)
     }
@@ -26,7 +26,7 @@ impl Fixture for Asked {
     }
 
     fn workspace(&self) -> SandboxPath {
-        self.world.path("")
+        self.fixture.path("")
     }
 
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
@@ -49,17 +49,19 @@ impl Fixture for Asked {
     }
 
     async fn replace(&self) -> bool {
-        self.world.fake_server.kill(ID);
-        self.world.fake_server.run(ID, self.world.folder.path());
+        self.fixture.fake_server.kill(SANDBOX_ID);
+        self.fixture
+            .fake_server
+            .run(SANDBOX_ID, self.fixture.folder.path());
         true
     }
 }
 
 #[tokio::test]
 async fn r_17_a_sandbox_of_the_provider_is_like_any_other() {
-    let world = World::new().await;
-    let backend = Arc::new(world.backend());
-    let report = run_all(&Asked { world, backend }).await.unwrap();
+    let fixture = E2bFixture::new().await;
+    let backend = Arc::new(fixture.backend());
+    let report = run_all(&ProviderCases { fixture, backend }).await.unwrap();
     let unasked = ["what_the_user_may_not_touch_is_refused"];
     assert!(
         report.skipped.iter().all(|name| unasked.contains(name)),

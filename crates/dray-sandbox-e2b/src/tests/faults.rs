@@ -9,8 +9,8 @@ use dray_sandbox::{
 };
 use dray_types::Secret;
 
-use super::{ID, World, address};
-use crate::fake_server::Fault;
+use super::{E2bFixture, SANDBOX_ID, address};
+use crate::fake_server::InjectedFault;
 use crate::{Config, E2bBackend};
 
 async fn look(sandbox: &dyn Sandbox, path: &SandboxPath) -> Metadata {
@@ -44,13 +44,15 @@ fn kind<T>(result: Result<T, Error>) -> ErrorKind {
 
 #[tokio::test]
 async fn a_download_that_is_cut_is_never_whole_and_goes_on_by_a_range() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
     fs::write(path.to_text().unwrap(), &bytes).unwrap();
     let file = look(&*sandbox, &path).await;
-    world.fake_server.script(Fault::CutDownload(100_000));
+    fixture
+        .fake_server
+        .script(InjectedFault::CutDownload(100_000));
     let cut = kind(read(&*sandbox, &file, 0).await);
     assert!(
         matches!(cut, ErrorKind::Unavailable | ErrorKind::Truncated),
@@ -58,60 +60,62 @@ async fn a_download_that_is_cut_is_never_whole_and_goes_on_by_a_range() {
     );
     let rest = read(&*sandbox, &file, 100_000).await.unwrap();
     assert_eq!(rest, bytes[100_000..]);
-    let asked = world.fake_server.requests();
+    let asked = fixture.fake_server.requests();
     assert!(asked.contains(&"GET /files bytes=100000-".to_owned()));
 }
 
 #[tokio::test]
 async fn a_range_that_is_ignored_is_not_taken_for_the_rest() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    world.fake_server.script(Fault::IgnoreRange);
+    fixture.fake_server.script(InjectedFault::IgnoreRange);
     assert_eq!(kind(read(&*sandbox, &file, 4).await), ErrorKind::Protocol);
 }
 
 #[tokio::test]
 async fn a_clean_answer_of_another_length_is_a_change() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"0123456789").unwrap();
     let file = look(&*sandbox, &path).await;
-    world.fake_server.script(Fault::Instead(b"01234"));
+    fixture.fake_server.script(InjectedFault::Instead(b"01234"));
     let changed = ErrorKind::ChangedDuringTransfer;
     assert_eq!(kind(read(&*sandbox, &file, 0).await), changed);
 }
 
 #[tokio::test]
 async fn a_sandbox_that_dies_in_the_middle_is_gone() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), vec![7; 300_000]).unwrap();
     let file = look(&*sandbox, &path).await;
-    world.fake_server.script(Fault::DieDuringDownload(1000));
+    fixture
+        .fake_server
+        .script(InjectedFault::DieDuringDownload(1000));
     let gone = ErrorKind::SandboxGone;
     assert_eq!(kind(read(&*sandbox, &file, 0).await), gone);
     assert_eq!(kind(read(&*sandbox, &file, 1000).await), gone);
-    world.fake_server.run(ID, world.folder.path());
-    let sandbox = world.sandbox().await;
-    world.fake_server.script(Fault::DieDuringUpload);
-    let written = write(&*sandbox, &world.path("new"), &vec![7; 300_000]).await;
+    fixture.fake_server.run(SANDBOX_ID, fixture.folder.path());
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.script(InjectedFault::DieDuringUpload);
+    let written = write(&*sandbox, &fixture.path("new"), &vec![7; 300_000]).await;
     assert_eq!(kind(written), gone);
 }
 
 #[tokio::test]
 async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
-    let fault = Fault::Refuse("/files", 502, "upstream request timeout");
-    world.fake_server.script(fault);
+    let fault = InjectedFault::Refuse("/files", 502, "upstream request timeout");
+    fixture.fake_server.script(fault);
     let refused = kind(read(&*sandbox, &file, 0).await);
     assert_eq!(refused, ErrorKind::Unavailable);
     assert_eq!(read(&*sandbox, &file, 0).await.unwrap(), b"here");
@@ -119,28 +123,28 @@ async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone() {
 
 #[tokio::test]
 async fn a_paused_sandbox_says_so() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    world.fake_server.pause(ID);
-    let path = world.path("file");
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.pause(SANDBOX_ID);
+    let path = fixture.path("file");
     let paused = ErrorKind::SandboxPaused;
     assert_eq!(kind(sandbox.stat(&path, Follow::Yes).await), paused);
     assert_eq!(kind(write(&*sandbox, &path, b"x").await), paused);
-    let backend = world.backend();
+    let backend = fixture.backend();
     let handle = backend.resolve(&address()).await.unwrap();
     assert_eq!(kind(backend.open(&handle).await), paused);
 }
 
 #[tokio::test]
 async fn refusals_have_their_kinds_and_delays() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let path = world.path("file");
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("file");
     fs::write(path.to_text().unwrap(), b"here").unwrap();
     let file = look(&*sandbox, &path).await;
-    world
+    fixture
         .fake_server
-        .script(Fault::RateLimit(Duration::from_secs(17)));
+        .script(InjectedFault::RateLimit(Duration::from_secs(17)));
     let limited = read(&*sandbox, &file, 0).await.unwrap_err();
     assert_eq!(limited.kind(), ErrorKind::RateLimited);
     assert_eq!(limited.retry_after(), Some(Duration::from_secs(17)));
@@ -149,95 +153,95 @@ async fn refusals_have_their_kinds_and_delays() {
         (401, "invalid signature", ErrorKind::Auth),
         (406, "no acceptable encoding found", ErrorKind::Protocol),
     ] {
-        world
+        fixture
             .fake_server
-            .script(Fault::Refuse("/files", status, message));
-        let written = write(&*sandbox, &world.path("new"), b"x").await;
+            .script(InjectedFault::Refuse("/files", status, message));
+        let written = write(&*sandbox, &fixture.path("new"), b"x").await;
         assert_eq!(kind(written), expected, "{status}");
-        fs::remove_file(world.path("new").to_text().unwrap()).unwrap();
+        fs::remove_file(fixture.path("new").to_text().unwrap()).unwrap();
     }
-    assert_eq!(world.fake_server.faults(), []);
+    assert_eq!(fixture.fake_server.faults(), []);
 }
 
 #[tokio::test]
 async fn a_key_or_token_that_is_refused_is_no_missing_sandbox() {
-    let world = World::new().await;
+    let fixture = E2bFixture::new().await;
     for key in ["", "e2b_wrong"] {
         let config = Config {
             api_key: Secret::new(key),
-            ..world.config()
+            ..fixture.config()
         };
-        let backend = E2bBackend::new(&config, world.clock.clone()).unwrap();
+        let backend = E2bBackend::new(&config, fixture.clock.clone()).unwrap();
         assert_eq!(kind(backend.resolve(&address()).await), ErrorKind::Auth);
     }
-    let sandbox = world.sandbox().await;
-    world.fake_server.forget_token(ID);
-    let refused = sandbox.stat(&world.path("file"), Follow::Yes).await;
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.forget_token(SANDBOX_ID);
+    let refused = sandbox.stat(&fixture.path("file"), Follow::Yes).await;
     assert_eq!(kind(refused), ErrorKind::Auth);
 }
 
 #[tokio::test]
 async fn r_8_an_upload_that_kept_less_is_noticed() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    world.fake_server.script(Fault::KeepOnly(999));
-    let written = write(&*sandbox, &world.path("new"), &[7; 1000]).await;
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.script(InjectedFault::KeepOnly(999));
+    let written = write(&*sandbox, &fixture.path("new"), &[7; 1000]).await;
     assert_eq!(kind(written), ErrorKind::Truncated);
 }
 
 #[tokio::test]
 async fn an_answer_that_was_lost_is_no_success() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    world.fake_server.script(Fault::LoseAnswer);
-    let written = write(&*sandbox, &world.path("new"), b"x").await;
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    fixture.fake_server.script(InjectedFault::LoseAnswer);
+    let written = write(&*sandbox, &fixture.path("new"), b"x").await;
     assert_eq!(kind(written), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn output_that_is_cut_is_never_an_answer() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     for kept in [0, 3, 40, 200] {
-        world.fake_server.script(Fault::CutOutput(kept));
-        let said = sandbox.stat(&world.path(""), Follow::Yes).await;
+        fixture.fake_server.script(InjectedFault::CutOutput(kept));
+        let said = sandbox.stat(&fixture.path(""), Follow::Yes).await;
         assert_eq!(kind(said), ErrorKind::Unavailable, "{kept}");
     }
 }
 
 #[tokio::test]
 async fn old_daemons_take_files_in_forms() {
-    let world = World::new().await;
-    world
+    let fixture = E2bFixture::new().await;
+    fixture
         .fake_server
-        .run_version(ID, world.folder.path(), "0.5.6");
-    let sandbox = world.sandbox().await;
-    let path = world.path("a \"quoted\" отчёт.csv");
+        .run_version(SANDBOX_ID, fixture.folder.path(), "0.5.6");
+    let sandbox = fixture.sandbox().await;
+    let path = fixture.path("a \"quoted\" отчёт.csv");
     write(&*sandbox, &path, b"1,2\n").await.unwrap();
     assert_eq!(fs::read(path.to_text().unwrap()).unwrap(), b"1,2\n");
 }
 
 #[tokio::test]
 async fn a_target_elsewhere_is_replaced_by_a_command() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
-    let (from, to) = (world.path("from"), world.path("to"));
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
+    let (from, to) = (fixture.path("from"), fixture.path("to"));
     fs::write(from.to_text().unwrap(), b"new").unwrap();
     fs::write(to.to_text().unwrap(), b"old").unwrap();
-    let fault = Fault::Refuse("/filesystem", 500, "rename: invalid cross-device link");
-    world.fake_server.script(fault);
+    let fault = InjectedFault::Refuse("/filesystem", 500, "rename: invalid cross-device link");
+    fixture.fake_server.script(fault);
     sandbox.rename(&from, &to, true).await.unwrap();
     assert_eq!(fs::read(to.to_text().unwrap()).unwrap(), b"new");
-    assert_eq!(world.fake_server.faults(), []);
+    assert_eq!(fixture.fake_server.faults(), []);
 }
 
 #[tokio::test]
 async fn r_11_a_life_is_read_first_and_extended() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     let secs = Duration::from_secs;
     let timeouts = || {
-        let asked = world.fake_server.requests();
+        let asked = fixture.fake_server.requests();
         asked
             .iter()
             .filter(|line| line.ends_with("/timeout"))
@@ -247,20 +251,23 @@ async fn r_11_a_life_is_read_first_and_extended() {
     assert_eq!(timeouts(), 0);
     sandbox.ensure_life(secs(1000)).await.unwrap();
     assert_eq!(timeouts(), 1);
-    assert_eq!(world.fake_server.left(ID), Some(secs(1030)));
-    world.clock.advance(secs(900));
+    assert_eq!(fixture.fake_server.left(SANDBOX_ID), Some(secs(1030)));
+    fixture.clock.advance(secs(900));
     assert_eq!(sandbox.probe().await.unwrap().life_ms, Some(130_000));
 }
 
 #[tokio::test]
 async fn r_11_a_life_that_cannot_be_long_enough_is_refused() {
-    let world = World::new().await;
-    let sandbox = world.sandbox().await;
+    let fixture = E2bFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     let gone = ErrorKind::SandboxGone;
     let needed = Duration::from_secs(1000);
-    world.fake_server.allow(Duration::from_mins(10));
+    fixture.fake_server.allow(Duration::from_mins(10));
     assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
-    assert_eq!(world.fake_server.left(ID), Some(Duration::from_mins(5)));
+    assert_eq!(
+        fixture.fake_server.left(SANDBOX_ID),
+        Some(Duration::from_mins(5))
+    );
     let needed = Duration::from_hours(2);
     assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
 }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{ID, World};
-use crate::fake_server::KEY;
+use super::{E2bFixture, SANDBOX_ID};
+use crate::fake_server::FAKE_API_KEY;
 
 #[tokio::test]
 async fn the_client_of_the_vendor_takes_the_fake_server_for_the_service() {
-    let world = World::new().await;
-    let folder = world.folder.path().to_str().unwrap();
+    let fixture = E2bFixture::new().await;
+    let folder = fixture.folder.path().to_str().unwrap();
     let at = |name: &str| format!("{folder}/{name}");
-    let arguments = [&world.fake_server.url(), KEY, ID, folder];
+    let arguments = [&fixture.fake_server.url(), FAKE_API_KEY, SANDBOX_ID, folder];
     let shown = dray_testkit::python::run_script("e2b_client.py", "e2b", &arguments).await;
     assert_eq!(shown["written"], json!(["отчёт 1.csv", at("отчёт 1.csv")]));
     assert_eq!(shown["many"], json!([at("many/a"), at("many/b")]));
@@ -30,8 +30,11 @@ async fn the_client_of_the_vendor_takes_the_fake_server_for_the_service() {
     assert_eq!(shown["ran"], json!([0, "out \u{fffd}", "err\n"]));
     assert_eq!(shown["exit"], json!([3, "last\n"]));
     assert_eq!(shown["running"], true);
-    assert_eq!(shown["id"], ID);
-    assert_eq!(world.fake_server.left(ID), Some(Duration::from_mins(20)));
+    assert_eq!(shown["id"], SANDBOX_ID);
+    assert_eq!(
+        fixture.fake_server.left(SANDBOX_ID),
+        Some(Duration::from_mins(20))
+    );
     let failures = json!({
         "missing": "FileNotFoundException",
         "directory": "InvalidArgumentException",

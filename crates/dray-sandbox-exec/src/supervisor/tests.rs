@@ -81,7 +81,7 @@ async fn the_children_of_a_command_that_has_ended_are_killed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_system_that_cannot_tell_is_searched_until_the_command_was_found() {
+async fn a_system_without_process_lists_is_searched_until_the_command_was_found() {
     // paused clock
     let late = FakeControl::new(&[1, 0], &[Untold]);
     assert_eq!(late.kills_of_a_dropped_command().await, 2);

@@ -1,4 +1,4 @@
-//! Channels that break once a command has failed, under input that nobody takes any more (sandbox-transfer 11.5).
+//! Channels that break once a command has failed, under input that is no longer read (sandbox-transfer 11.5).
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -7,36 +7,37 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::Transport;
 use futures_util::{FutureExt as _, StreamExt as _, future, stream};
 
-use super::world::{Tools, Way, World, body, random, write};
-use crate::{Channel, Exec, ExecFiles, LocalExec, Running};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, write};
+use crate::{Channel, Exec, ExecFiles, LocalExec, RunningCommand};
 
-const RAW: Transport = Transport::ExecRaw;
-const TEXT: Transport = Transport::ExecBase64;
-const FULL: &str = "/usr/bin/head -c 1000; echo 'write: No space left on device' >&2; exit 1";
-const CUT: &str = "/usr/bin/head -c 1000; exit 1";
+const RAW_TRANSPORT: Transport = Transport::ExecRaw;
+const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
+const DISK_FULL_CAT: &str =
+    "/usr/bin/head -c 1000; echo 'write: No space left on device' >&2; exit 1";
+const CUT_CAT: &str = "/usr/bin/head -c 1000; exit 1";
 
-/// What comes of an answer before the channel breaks.
+/// What comes of a response before the channel breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum KeptOutput {
     All,
     Half,
     Nothing,
 }
 
-/// Lets every command that writes a file run to its end, and breaks after so much of its answer.
+/// Lets every command that writes a file run to its end, and breaks after so much of its response.
 #[derive(Debug)]
-struct Breaking {
+struct BreakingExec {
     exec: LocalExec,
-    heard: Heard,
+    heard: KeptOutput,
 }
 
 #[async_trait]
-impl Exec for Breaking {
+impl Exec for BreakingExec {
     fn channel(&self) -> Channel {
         self.exec.channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let writes = String::from_utf8_lossy(&argv[2]).contains("\nput()");
         let running = self.exec.run(argv, stdin).await?;
         if !writes {
@@ -45,54 +46,54 @@ impl Exec for Breaking {
         let mut said = running.stdout.read_all(1 << 20).await?;
         let exit = running.end.await?;
         match self.heard {
-            Heard::All => {}
-            Heard::Half => said.truncate(said.len() / 2),
-            Heard::Nothing => said.clear(),
+            KeptOutput::All => {}
+            KeptOutput::Half => said.truncate(said.len() / 2),
+            KeptOutput::Nothing => said.clear(),
         }
         let reset = Error::new(ErrorKind::Unavailable, "connection reset");
         let said = stream::iter([Ok(Bytes::from(said))]);
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: Body::new(said.chain(stream::iter([Err(reset)]))),
             end: future::ready(Ok(exit)).boxed(),
         })
     }
 }
 
-/// A world whose tools stop in the middle, and whose disk has so many KiB left.
-fn full(tool: &str, left: u32) -> World {
+/// A fixture whose tools stop in the middle, and whose disk has so many KiB left.
+fn full(tool: &str, left: u32) -> ExecFixture {
     let df = format!(
         "echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'; echo 'disk 9 9 {left} 99% /'"
     );
-    World::new(Tools::Dash, Way::Pipe)
+    ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe)
         .with_fake("cat", tool)
         .with_fake("base64", tool)
         .with_fake("df", &df)
 }
 
-async fn put(world: &World, heard: Heard, transport: Transport) -> Result<(), Error> {
-    let exec = world.exec();
-    let files = ExecFiles::new(Breaking { exec, heard });
+async fn put(fixture: &ExecFixture, heard: KeptOutput, transport: Transport) -> Result<(), Error> {
+    let exec = fixture.exec();
+    let files = ExecFiles::new(BreakingExec { exec, heard });
     let bytes = random(100_000);
-    let path = world.path(format!("{transport:?}"));
+    let path = fixture.path(format!("{transport:?}"));
     let order = write(&path, transport, bytes.len());
     files.write(order, body(&bytes)).await
 }
 
 #[tokio::test]
 async fn r_15_what_was_said_before_the_channel_broke_is_the_reason() {
-    for transport in [RAW, TEXT] {
-        let world = full(FULL, 4096);
-        let error = put(&world, Heard::All, transport).await.unwrap_err();
+    for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
+        let fixture = full(DISK_FULL_CAT, 4096);
+        let error = put(&fixture, KeptOutput::All, transport).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {error:?}");
     }
 }
 
 #[tokio::test]
 async fn r_15_a_full_disk_is_looked_for_when_a_channel_breaks_without_a_reason() {
-    for transport in [RAW, TEXT] {
-        for heard in [Heard::Half, Heard::Nothing] {
-            let world = full(CUT, 0);
-            let error = put(&world, heard, transport).await.unwrap_err();
+    for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
+        for heard in [KeptOutput::Half, KeptOutput::Nothing] {
+            let fixture = full(CUT_CAT, 0);
+            let error = put(&fixture, heard, transport).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{transport:?} {heard:?}");
             let cause = std::error::Error::source(&error).unwrap();
             assert!(cause.to_string().contains("connection reset"), "{cause}");
@@ -102,8 +103,10 @@ async fn r_15_a_full_disk_is_looked_for_when_a_channel_breaks_without_a_reason()
 
 #[tokio::test]
 async fn a_channel_that_breaks_over_a_disk_with_room_is_unavailable() {
-    for heard in [Heard::Half, Heard::Nothing] {
-        let error = put(&full(CUT, 4096), heard, RAW).await.unwrap_err();
+    for heard in [KeptOutput::Half, KeptOutput::Nothing] {
+        let error = put(&full(CUT_CAT, 4096), heard, RAW_TRANSPORT)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{heard:?}");
         assert_eq!(error.context(), "connection reset");
     }
@@ -111,42 +114,44 @@ async fn a_channel_that_breaks_over_a_disk_with_room_is_unavailable() {
 
 #[tokio::test]
 async fn a_file_that_arrived_before_the_channel_broke_has_arrived() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    put(&world, Heard::All, RAW).await.unwrap();
-    let error = put(&world, Heard::Half, TEXT).await.unwrap_err();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    put(&fixture, KeptOutput::All, RAW_TRANSPORT).await.unwrap();
+    let error = put(&fixture, KeptOutput::Half, TEXT_TRANSPORT)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn a_full_disk_is_looked_for_where_pieces_travel_as_arguments() {
-    let world = full("exit 1", 0);
+    let fixture = full("exit 1", 0);
     let channel = Channel {
         input: false,
-        ..world.exec().channel()
+        ..fixture.exec().channel()
     };
     // The file is made; the pieces are what breaks.
-    let files = ExecFiles::new(Pieces(Breaking {
-        exec: world.exec().with_channel(channel),
-        heard: Heard::Nothing,
+    let files = ExecFiles::new(ChunkBreakingExec(BreakingExec {
+        exec: fixture.exec().with_channel(channel),
+        heard: KeptOutput::Nothing,
     }));
     let bytes = random(100_000);
-    let path = world.path("f");
-    let order = write(&path, TEXT, bytes.len());
+    let path = fixture.path("f");
+    let order = write(&path, TEXT_TRANSPORT, bytes.len());
     let error = files.write(order, body(&bytes)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
 }
 
 /// Breaks only under commands that carry a piece.
 #[derive(Debug)]
-struct Pieces(Breaking);
+struct ChunkBreakingExec(BreakingExec);
 
 #[async_trait]
-impl Exec for Pieces {
+impl Exec for ChunkBreakingExec {
     fn channel(&self) -> Channel {
         self.0.channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         if String::from_utf8_lossy(&argv[2]).contains("Appends one piece") {
             self.0.run(argv, stdin).await
         } else {
@@ -157,13 +162,14 @@ impl Exec for Pieces {
 
 #[tokio::test]
 async fn a_tree_that_does_not_fit_says_so_over_a_channel_that_breaks() {
-    let world = World::new(Tools::Dash, Way::Pipe).with_fake("tar", FULL);
-    let files = ExecFiles::new(Breaking {
-        exec: world.exec(),
-        heard: Heard::All,
+    let fixture =
+        ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("tar", DISK_FULL_CAT);
+    let files = ExecFiles::new(BreakingExec {
+        exec: fixture.exec(),
+        heard: KeptOutput::All,
     });
-    let path = world.path("folder");
-    std::fs::create_dir(world.work().join("folder")).unwrap();
+    let path = fixture.path("folder");
+    std::fs::create_dir(fixture.work().join("folder")).unwrap();
     let error = files.write_tree(&path, body(&random(50_000))).await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::NoSpace);
 }

@@ -1,4 +1,4 @@
-//! Channels that carry little: what goes over them stays within their limits, and what is lost is sent again.
+//! Channels with small limits: requests stay within them, and lost ones are sent again.
 
 use std::sync::atomic::Ordering;
 
@@ -6,11 +6,11 @@ use dray_sandbox::backend::{Follow, Read, Write};
 use dray_sandbox::error::ErrorKind;
 use dray_sandbox::metadata::Transport;
 
-use super::scripted::Watched;
-use super::world::{Tools, Way, World, body, random, read, write};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, write};
+use super::scripted::CountingExec;
 use crate::{Channel, Exec as _, ExecFiles};
 
-const TEXT: Transport = Transport::ExecBase64;
+const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
 
 fn log(size: usize) -> Vec<u8> {
     let line = b"2026-01-01T00:00:00Z info: request served in 12 ms\n";
@@ -19,19 +19,19 @@ fn log(size: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn r_3_text_travels_compressed_and_noise_does_not() {
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         for (name, bytes, most, least) in [
             ("log", log(1 << 20), 20_000, 0),
             ("noise", random(1 << 20), 1_450_000, 1_390_000),
         ] {
-            let files = ExecFiles::new(Watched::new(world.exec()));
-            let path = world.path(name);
-            let order = write(&path, TEXT, bytes.len());
+            let files = ExecFiles::new(CountingExec::new(fixture.exec()));
+            let path = fixture.path(name);
+            let order = write(&path, TEXT_TRANSPORT, bytes.len());
             files.write(order, body(&bytes)).await.unwrap();
             let sent = files.exec().input.load(Ordering::SeqCst);
             assert!((least..=most).contains(&sent), "{name} up: {sent}");
-            assert!(read(&files, &path, TEXT).await.unwrap() == bytes);
+            assert!(read(&files, &path, TEXT_TRANSPORT).await.unwrap() == bytes);
             let got = files.exec().output.load(Ordering::SeqCst);
             assert!((least..=most).contains(&got), "{name} down: {got}");
         }
@@ -41,39 +41,39 @@ async fn r_3_text_travels_compressed_and_noise_does_not() {
 #[tokio::test]
 async fn without_gzip_nothing_is_compressed() {
     let all = ["stat", "chmod", "cat", "head", "readlink", "base64"];
-    let world = World::new(Tools::Bare, Way::Pipe).with(&all);
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&all);
     let bytes = log(200_000);
-    let path = world.path("log");
-    let files = world.files();
+    let path = fixture.path("log");
+    let files = fixture.files();
     files
-        .write(write(&path, TEXT, bytes.len()), body(&bytes))
+        .write(write(&path, TEXT_TRANSPORT, bytes.len()), body(&bytes))
         .await
         .unwrap();
-    assert!(read(&files, &path, TEXT).await.unwrap() == bytes);
+    assert!(read(&files, &path, TEXT_TRANSPORT).await.unwrap() == bytes);
 }
 
 #[tokio::test]
 async fn nothing_exceeds_what_the_channel_carries() {
     for (tools, arguments, output) in [
-        (Tools::Dash, 16_384, 4_096),
-        (Tools::BusyBox, 65_536, 50_000),
-        (Tools::Bash, 131_071, 1 << 20),
+        (ToolSet::Dash, 16_384, 4_096),
+        (ToolSet::BusyBox, 65_536, 50_000),
+        (ToolSet::Bash, 131_071, 1 << 20),
     ] {
-        let world = World::new(tools, Way::Text);
+        let fixture = ExecFixture::new(tools, ChannelForm::Text);
         let channel = Channel {
             input: false,
             longest_arguments: arguments,
             longest_output: Some(output),
-            ..world.exec().channel()
+            ..fixture.exec().channel()
         };
-        let files = ExecFiles::new(Watched::new(world.exec().with_channel(channel)));
+        let files = ExecFiles::new(CountingExec::new(fixture.exec().with_channel(channel)));
         let long = "x".repeat(200);
         for bytes in [random(90_001), log(90_001), Vec::new()] {
-            let path = world.path(format!("{long}-{}", bytes.first().copied().unwrap_or(0)));
-            let order = write(&path, TEXT, bytes.len());
+            let path = fixture.path(format!("{long}-{}", bytes.first().copied().unwrap_or(0)));
+            let order = write(&path, TEXT_TRANSPORT, bytes.len());
             files.write(order, body(&bytes)).await.unwrap();
             assert!(
-                read(&files, &path, TEXT).await.unwrap() == bytes,
+                read(&files, &path, TEXT_TRANSPORT).await.unwrap() == bytes,
                 "{tools:?}"
             );
             assert_eq!(files.stat(&path, Follow::No).await.unwrap().mode, 0o640);
@@ -85,16 +85,16 @@ async fn nothing_exceeds_what_the_channel_carries() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_too_short_for_anything_are_told() {
-    let world = World::new(Tools::Dash, Way::Narrow);
+async fn arguments_that_are_too_short_for_anything_are_reported() {
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow);
     let channel = Channel {
         longest_arguments: 2_000,
-        ..world.exec().channel()
+        ..fixture.exec().channel()
     };
-    let files = ExecFiles::new(world.exec().with_channel(channel));
-    let path = world.path("f");
+    let files = ExecFiles::new(fixture.exec().with_channel(channel));
+    let path = fixture.path("f");
     let error = files
-        .write(write(&path, TEXT, 10), body(&[0; 10]))
+        .write(write(&path, TEXT_TRANSPORT, 10), body(&[0; 10]))
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ToolMissing);
@@ -102,13 +102,13 @@ async fn arguments_that_are_too_short_for_anything_are_told() {
 
 #[tokio::test]
 async fn raw_ranges_begin_anywhere() {
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Ranges);
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Ranges);
         let bytes = random(200_000);
-        let path = world.file("f", &bytes);
-        let files = world.files();
+        let path = fixture.file("f", &bytes);
+        let files = fixture.files();
         let file = files.stat(&path, Follow::Yes).await.unwrap();
-        for transport in [Transport::ExecRaw, TEXT] {
+        for transport in [Transport::ExecRaw, TEXT_TRANSPORT] {
             for offset in [0_usize, 1, 99_999, 200_000] {
                 let order = Read {
                     transport,
@@ -125,7 +125,7 @@ async fn raw_ranges_begin_anywhere() {
                 assert!(found == bytes[offset..], "{offset}");
             }
         }
-        let up = world.path("up");
+        let up = fixture.path("up");
         let order = write(&up, Transport::ExecRaw, 1);
         let error = files.write(order, body(b"x")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ToolMissing);
@@ -134,9 +134,9 @@ async fn raw_ranges_begin_anywhere() {
 
 #[tokio::test]
 async fn r_10_a_file_that_changes_between_two_ranges_is_noticed() {
-    let world = World::new(Tools::Dash, Way::Ranges);
-    let path = world.file("f", &random(200_000));
-    let files = world.files();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Ranges);
+    let path = fixture.file("f", &random(200_000));
+    let files = fixture.files();
     let file = files.stat(&path, Follow::Yes).await.unwrap();
     let order = Read {
         transport: Transport::ExecRaw,
@@ -145,32 +145,32 @@ async fn r_10_a_file_that_changes_between_two_ranges_is_noticed() {
     };
     let mut body = files.read(order).await.unwrap();
     body.next().await.unwrap().unwrap();
-    world.sh("cp f g; printf x | dd of=g conv=notrunc 2>/dev/null; mv g f");
+    fixture.sh("cp f g; printf x | dd of=g conv=notrunc 2>/dev/null; mv g f");
     let error = body.read_all(1 << 20).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChangedDuringTransfer);
 }
 
 #[tokio::test]
 async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
-    let world = World::new(Tools::Dash, Way::Narrow);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow);
     let bytes = random(150_000);
-    let path = world.path("f");
+    let path = fixture.path("f");
     // The first two runs ask for programs and make the file; then come the pieces.
-    let watched = Watched::new(world.exec());
+    let watched = CountingExec::new(fixture.exec());
     watched.lost.lock().unwrap().extend([2, 4, 5]);
     let files = ExecFiles::new(watched);
     files
-        .write(write(&path, TEXT, bytes.len()), body(&bytes))
+        .write(write(&path, TEXT_TRANSPORT, bytes.len()), body(&bytes))
         .await
         .unwrap();
-    assert!(std::fs::read(world.work().join("f")).unwrap() == bytes);
+    assert!(std::fs::read(fixture.work().join("f")).unwrap() == bytes);
     // Three times in a row is too often.
-    let watched = Watched::new(world.exec());
+    let watched = CountingExec::new(fixture.exec());
     watched.lost.lock().unwrap().extend([2, 3, 4]);
     let files = ExecFiles::new(watched);
-    let path = world.path("g");
+    let path = fixture.path("g");
     let error = files
-        .write(write(&path, TEXT, bytes.len()), body(&bytes))
+        .write(write(&path, TEXT_TRANSPORT, bytes.len()), body(&bytes))
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -178,45 +178,45 @@ async fn a_piece_whose_answer_got_lost_is_not_added_twice() {
 
 #[tokio::test]
 async fn a_piece_never_lands_in_the_wrong_place() {
-    for way in [Way::Narrow, Way::Pipe] {
-        let world = World::new(Tools::Dash, way);
-        let path = world.file("f", b"12345");
+    for way in [ChannelForm::Narrow, ChannelForm::Pipe] {
+        let fixture = ExecFixture::new(ToolSet::Dash, way);
+        let path = fixture.file("f", b"12345");
         for (offset, kind) in [(4, ErrorKind::Corrupted), (6, ErrorKind::Corrupted)] {
             let order = Write {
                 offset,
-                ..write(&path, TEXT, 10)
+                ..write(&path, TEXT_TRANSPORT, 10)
             };
             let rest = vec![b'x'; 10 - usize::try_from(offset).unwrap()];
-            let error = world.files().write(order, body(&rest)).await.unwrap_err();
+            let error = fixture.files().write(order, body(&rest)).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{way:?} {offset}");
         }
-        assert_eq!(world.sh("cat f"), "12345");
-        world.sh("ln -s f link");
-        let link = world.path("link");
+        assert_eq!(fixture.sh("cat f"), "12345");
+        fixture.sh("ln -s f link");
+        let link = fixture.path("link");
         let order = Write {
             offset: 5,
-            ..write(&link, TEXT, 10)
+            ..write(&link, TEXT_TRANSPORT, 10)
         };
-        let error = world
+        let error = fixture
             .files()
             .write(order, body(b"67890"))
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotRegular);
-        assert_eq!(world.sh("cat f"), "12345");
+        assert_eq!(fixture.sh("cat f"), "12345");
     }
 }
 
 #[tokio::test]
 async fn long_listings_are_cut_and_say_so() {
-    for way in [Way::Ranges, Way::Narrow, Way::Pipe] {
-        let world = World::new(Tools::Dash, way);
-        world.sh(
+    for way in [ChannelForm::Ranges, ChannelForm::Narrow, ChannelForm::Pipe] {
+        let fixture = ExecFixture::new(ToolSet::Dash, way);
+        fixture.sh(
             "i=0; while [ $i -lt 2000 ]; do : > a-rather-long-name-of-a-file-$i; i=$((i+1)); done",
         );
-        let work = world.path("x").parent();
-        let listing = world.files().list(&work, 1, 5_000).await.unwrap();
-        assert_eq!(listing.truncated, way == Way::Ranges, "{way:?}");
+        let work = fixture.path("x").parent();
+        let listing = fixture.files().list(&work, 1, 5_000).await.unwrap();
+        assert_eq!(listing.truncated, way == ChannelForm::Ranges, "{way:?}");
         if listing.truncated {
             assert!((50..2_000).contains(&listing.entries.len()));
         } else {
@@ -229,7 +229,7 @@ async fn long_listings_are_cut_and_say_so() {
                 .all(|entry| entry.path.as_bytes().ends_with(b"0")
                     || entry.path.name().starts_with(b"a-rather"))
         );
-        let few = world.files().list(&work, 1, 7).await.unwrap();
+        let few = fixture.files().list(&work, 1, 7).await.unwrap();
         assert_eq!((few.entries.len(), few.truncated), (7, true));
     }
 }

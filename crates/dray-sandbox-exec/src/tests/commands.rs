@@ -7,7 +7,7 @@ use dray_sandbox::error::ErrorKind;
 use dray_sandbox::handle::{Address, Handle};
 use dray_sandbox_conformance::Fixture as _;
 
-use super::world::{Tools, Way, World};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 use crate::{Arguments, Channel, ChannelConfig, CommandBackend, CommandConfig};
 
 fn config(command: &[&str], incarnation: &[&str]) -> CommandConfig {
@@ -51,8 +51,8 @@ fn an_entry_without_a_command_is_refused() {
 
 #[tokio::test]
 async fn r_1_only_the_same_incarnation_is_opened() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let backend = world.backend();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let backend = fixture.backend();
     let handle = backend.resolve(&address()).await.unwrap();
     assert_eq!(handle.incarnation, "first");
     let other = Handle {
@@ -64,15 +64,15 @@ async fn r_1_only_the_same_incarnation_is_opened() {
         ErrorKind::SandboxGone
     );
     let sandbox = backend.open(&handle).await.unwrap();
-    let path = world.file("f", b"x");
+    let path = fixture.file("f", b"x");
     sandbox.stat(&path, Follow::No).await.unwrap();
-    std::fs::write(world.root.path().join("incarnation"), "second").unwrap();
+    std::fs::write(fixture.root.path().join("incarnation"), "second").unwrap();
     let gone = sandbox.stat(&path, Follow::No).await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::SandboxGone);
 }
 
 #[tokio::test]
-async fn an_incarnation_that_cannot_be_told_is_gone() {
+async fn an_incarnation_that_cannot_be_read_is_gone() {
     for incarnation in [&["false"] as &[&str], &["true"]] {
         let error = backend(config(&["env"], incarnation))
             .resolve(&address())

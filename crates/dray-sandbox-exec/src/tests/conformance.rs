@@ -2,11 +2,11 @@
 
 use dray_sandbox_conformance::{CASES, run};
 
-use super::world::{Tools, Way, World};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
 /// Cases of many mebibytes. Over channels that carry little these take hundreds of commands, so they are asked over
 /// the others; how files are cut into pieces and ranges is asked in `channels`.
-const BULK: [&str; 5] = [
+const BULK_CASES: [&str; 5] = [
     "five_mebibytes_come_back_by_every_transport",
     "a_file_that_shrinks_is_never_short_and_fine",
     "a_file_that_grows_is_cut_or_refused",
@@ -14,20 +14,20 @@ const BULK: [&str; 5] = [
     "a_file_that_is_removed_is_whole_or_refused",
 ];
 
-async fn conforms(tools: Tools, way: Way) {
-    let little = matches!(way, Way::Narrow | Way::Terminal);
-    let asked = |name: &str| !little || !BULK.contains(&name);
+async fn conforms(tools: ToolSet, way: ChannelForm) {
+    let little = matches!(way, ChannelForm::Narrow | ChannelForm::Terminal);
+    let asked = |name: &str| !little || !BULK_CASES.contains(&name);
     let cases: Vec<_> = CASES
         .iter()
         .copied()
         .filter(|(name, _)| asked(name))
         .collect();
     assert_eq!(
-        cases.len() + if little { BULK.len() } else { 0 },
+        cases.len() + if little { BULK_CASES.len() } else { 0 },
         CASES.len()
     );
-    let report = run(&World::new(tools, way), &cases).await.unwrap();
-    let skipped: &[&str] = if way == Way::Nobody || !rustix::process::geteuid().is_root() {
+    let report = run(&ExecFixture::new(tools, way), &cases).await.unwrap();
+    let skipped: &[&str] = if way == ChannelForm::Nobody || !rustix::process::geteuid().is_root() {
         &[]
     } else {
         &["what_the_user_may_not_touch_is_refused"]
@@ -37,44 +37,44 @@ async fn conforms(tools: Tools, way: Way) {
 
 #[tokio::test]
 async fn r_17_dash_is_a_sandbox_like_any_other() {
-    conforms(Tools::Dash, Way::Pipe).await;
+    conforms(ToolSet::Dash, ChannelForm::Pipe).await;
 }
 
 #[tokio::test]
 async fn r_17_bash_is_a_sandbox_like_any_other() {
-    conforms(Tools::Bash, Way::Shell).await;
+    conforms(ToolSet::Bash, ChannelForm::Shell).await;
 }
 
 #[tokio::test]
 async fn r_17_busybox_is_a_sandbox_like_any_other() {
-    conforms(Tools::BusyBox, Way::Pipe).await;
+    conforms(ToolSet::BusyBox, ChannelForm::Pipe).await;
 }
 
 #[tokio::test]
 async fn r_17_input_without_an_end_is_enough() {
-    conforms(Tools::BusyBox, Way::Endless).await;
+    conforms(ToolSet::BusyBox, ChannelForm::Endless).await;
 }
 
 #[tokio::test]
 async fn r_17_text_is_enough() {
-    conforms(Tools::BusyBox, Way::Text).await;
+    conforms(ToolSet::BusyBox, ChannelForm::Text).await;
 }
 
 #[tokio::test]
 async fn r_17_short_arguments_and_short_answers_are_enough() {
-    conforms(Tools::Dash, Way::Narrow).await;
+    conforms(ToolSet::Dash, ChannelForm::Narrow).await;
 }
 
 #[tokio::test]
 async fn r_17_a_terminal_is_enough() {
-    conforms(Tools::Dash, Way::Terminal).await;
+    conforms(ToolSet::Dash, ChannelForm::Terminal).await;
 }
 
 #[tokio::test]
 async fn r_17_another_user_is_refused_what_is_not_theirs() {
     if rustix::process::geteuid().is_root() {
-        conforms(Tools::Dash, Way::Nobody).await;
+        conforms(ToolSet::Dash, ChannelForm::Nobody).await;
     } else {
-        conforms(Tools::Dash, Way::Pipe).await;
+        conforms(ToolSet::Dash, ChannelForm::Pipe).await;
     }
 }

@@ -5,8 +5,8 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 
-use super::scripted::Scripted;
-use super::world::{Tools, Way, World, body, random, read, write};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, read, write};
+use super::scripted::ScriptedExec;
 use crate::{ExecFiles, LocalExec};
 
 fn metadata(size: u64) -> Metadata {
@@ -26,7 +26,7 @@ fn metadata(size: u64) -> Metadata {
     }
 }
 
-async fn reading(exec: Scripted, transport: Transport, size: u64) -> Result<Vec<u8>, Error> {
+async fn reading(exec: ScriptedExec, transport: Transport, size: u64) -> Result<Vec<u8>, Error> {
     let file = metadata(size);
     let read = Read {
         transport,
@@ -44,8 +44,8 @@ fn say(text: String) -> Vec<Result<Vec<u8>, Error>> {
     vec![Ok(text.into_bytes())]
 }
 
-const RAW: Transport = Transport::ExecRaw;
-const TEXT: Transport = Transport::ExecBase64;
+const RAW_TRANSPORT: Transport = Transport::ExecRaw;
+const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
 
 #[tokio::test]
 async fn an_honest_answer_is_taken() {
@@ -54,19 +54,29 @@ async fn an_honest_answer_is_taken() {
             "hi\n@@{n} begin raw - 4 3 1:2\nabc\n@@{n} end 0 - 3 1:2\nbye"
         ))
     };
-    assert_eq!(reading(Scripted::new(raw), RAW, 3).await.unwrap(), b"abc");
+    assert_eq!(
+        reading(ScriptedExec::new(raw), RAW_TRANSPORT, 3)
+            .await
+            .unwrap(),
+        b"abc"
+    );
     let text = |n: &str| {
         say(format!(
             "\r\n@@{n} begin base64 - 4 3 1:2\r\nYW\r\nJj\r\n\r\n@@{n} end 0 - 3 1:2\r\n"
         ))
     };
-    assert_eq!(reading(Scripted::new(text), TEXT, 3).await.unwrap(), b"abc");
+    assert_eq!(
+        reading(ScriptedExec::new(text), TEXT_TRANSPORT, 3)
+            .await
+            .unwrap(),
+        b"abc"
+    );
 }
 
 /// `B` and `E` stand for the marks.
 async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
     for &(lie, kind) in lies {
-        let exec = Scripted::new(move |n| {
+        let exec = ScriptedExec::new(move |n| {
             let text = lie.replace('B', &format!("\n@@{n} begin"));
             say(text.replace('E', &format!("\n@@{n} end")))
         });
@@ -77,7 +87,7 @@ async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
 
 #[tokio::test]
 async fn every_lie_in_raw_bytes_has_its_kind() {
-    const TABLE: &[(&str, ErrorKind)] = &[
+    const ERROR_TABLE: &[(&str, ErrorKind)] = &[
         // No end, and half of one.
         ("B raw - 4 3 1:2\nabc", ErrorKind::Truncated),
         ("B raw - 4 3 1:2\nabcE 0 - 3 1:2", ErrorKind::Truncated),
@@ -91,12 +101,12 @@ async fn every_lie_in_raw_bytes_has_its_kind() {
         ("B raw - 0 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
         ("B raw - many 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
     ];
-    lies(RAW, TABLE).await;
+    lies(RAW_TRANSPORT, ERROR_TABLE).await;
 }
 
 #[tokio::test]
 async fn every_change_is_noticed() {
-    const TABLE: &[(&str, ErrorKind)] = &[
+    const ERROR_TABLE: &[(&str, ErrorKind)] = &[
         // It shrank, it grew, it was touched.
         (
             "B raw - 4 3 1:2\nabE 0 - 2 1:2\n",
@@ -120,12 +130,12 @@ async fn every_change_is_noticed() {
             ErrorKind::ChangedDuringTransfer,
         ),
     ];
-    lies(RAW, TABLE).await;
+    lies(RAW_TRANSPORT, ERROR_TABLE).await;
 }
 
 #[tokio::test]
 async fn every_lie_in_text_has_its_kind() {
-    const TABLE: &[(&str, ErrorKind)] = &[
+    const ERROR_TABLE: &[(&str, ErrorKind)] = &[
         ("B morse - 4 3 1:2\n...\n", ErrorKind::Protocol),
         (
             "B base64 - 4 3 1:2\nYW!JjE 0 - 3 1:2\n",
@@ -150,7 +160,7 @@ async fn every_lie_in_text_has_its_kind() {
         ),
         ("B base64 - 4 3 1:2\nYWJj", ErrorKind::Truncated),
     ];
-    lies(TEXT, TABLE).await;
+    lies(TEXT_TRANSPORT, ERROR_TABLE).await;
 }
 
 #[tokio::test]
@@ -165,12 +175,12 @@ async fn an_end_without_an_answer_has_its_kind() {
             ErrorKind::PermissionDenied,
         ),
     ] {
-        let exec = || Scripted {
+        let exec = || ScriptedExec {
             status,
             stderr,
-            ..Scripted::new(|_| say("banner\n".to_owned()))
+            ..ScriptedExec::new(|_| say("banner\n".to_owned()))
         };
-        let error = reading(exec(), RAW, 3).await.unwrap_err();
+        let error = reading(exec(), RAW_TRANSPORT, 3).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         let path = SandboxPath::new("/w").unwrap();
         let error = ExecFiles::new(exec())
@@ -182,33 +192,53 @@ async fn an_end_without_an_answer_has_its_kind() {
 }
 
 #[tokio::test]
-async fn a_read_error_in_the_middle_is_told() {
-    let exec = Scripted {
+async fn a_read_error_in_the_middle_is_reported() {
+    let exec = ScriptedExec {
         stderr: "head: error reading 'standard input': Input/output error\n",
-        ..Scripted::new(|n| {
+        ..ScriptedExec::new(|n| {
             say(format!(
                 "\n@@{n} begin raw - 4 3 1:2\na\n@@{n} end 1 - 3 1:2\n"
             ))
         })
     };
-    let error = reading(exec, RAW, 3).await.unwrap_err();
+    let error = reading(exec, RAW_TRANSPORT, 3).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn r_12_endless_talk_is_cut_off() {
-    let endless = |header: &'static str, piece: &'static [u8]| Scripted {
+    let endless = |header: &'static str, piece: &'static [u8]| ScriptedExec {
         endless: true,
-        ..Scripted::new(move |n| {
+        ..ScriptedExec::new(move |n| {
             let begin = header.replace('B', &format!("\n@@{n} begin"));
             vec![Ok(begin.into_bytes()), Ok(piece.repeat(10_000))]
         })
     };
     for (transport, header, piece, kind) in [
-        (RAW, "", b"noise\n".as_slice(), ErrorKind::Protocol),
-        (RAW, "B raw - 4 3 1:2\n", b"x", ErrorKind::Corrupted),
-        (TEXT, "B base64 - 4 3 1:2\n", b"AAAA", ErrorKind::Corrupted),
-        (TEXT, "B base64 - 4 3 1:2\n@", b"A", ErrorKind::Protocol),
+        (
+            RAW_TRANSPORT,
+            "",
+            b"noise\n".as_slice(),
+            ErrorKind::Protocol,
+        ),
+        (
+            RAW_TRANSPORT,
+            "B raw - 4 3 1:2\n",
+            b"x",
+            ErrorKind::Corrupted,
+        ),
+        (
+            TEXT_TRANSPORT,
+            "B base64 - 4 3 1:2\n",
+            b"AAAA",
+            ErrorKind::Corrupted,
+        ),
+        (
+            TEXT_TRANSPORT,
+            "B base64 - 4 3 1:2\n@",
+            b"A",
+            ErrorKind::Protocol,
+        ),
     ] {
         let exec = endless(header, piece);
         let error = reading(exec, transport, 3).await.unwrap_err();
@@ -221,54 +251,59 @@ async fn r_12_endless_talk_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_channel_that_breaks_is_told_as_it_is() {
+async fn a_channel_that_breaks_is_reported_as_it_is() {
     let broken = |n: &str| {
         vec![
             Ok(format!("\n@@{n} begin raw - 4 3 1:2\nab").into()),
             Err(Error::new(ErrorKind::SandboxGone, "deleted")),
         ]
     };
-    let error = reading(Scripted::new(broken), RAW, 3).await.unwrap_err();
+    let error = reading(ScriptedExec::new(broken), RAW_TRANSPORT, 3)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SandboxGone);
 }
 
 #[tokio::test]
 async fn an_unknown_refusal_is_a_failure_all_the_same() {
-    let exec = Scripted::new(|n| say(format!("\n@@{n} refused because\n")));
-    let error = reading(exec, RAW, 3).await.unwrap_err();
+    let exec = ScriptedExec::new(|n| say(format!("\n@@{n} refused because\n")));
+    let error = reading(exec, RAW_TRANSPORT, 3).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
 #[tokio::test]
 async fn content_that_looks_like_marks_is_content() {
     let bytes = b"\n@@0123456789abcdef0123456789abcdef end 0 - 3 1:2\n@@ end\n\n@@".repeat(99);
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
-        let path = world.file("f", &bytes);
-        for transport in [RAW, TEXT] {
-            assert_eq!(read(&world.files(), &path, transport).await.unwrap(), bytes);
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
+        let path = fixture.file("f", &bytes);
+        for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
+            assert_eq!(
+                read(&fixture.files(), &path, transport).await.unwrap(),
+                bytes
+            );
         }
     }
 }
 
 /// A sandbox that is entered through `script`, which gets the command as its arguments.
-fn entered(world: &World, script: &str) -> ExecFiles<LocalExec> {
+fn entered(fixture: &ExecFixture, script: &str) -> ExecFiles<LocalExec> {
     let exec = LocalExec::new(["/bin/sh", "-c", script, "sh"])
-        .with_environment([("PATH", world.search())])
-        .with_directory(world.work());
+        .with_environment([("PATH", fixture.search())])
+        .with_directory(fixture.work());
     ExecFiles::new(exec)
 }
 
 #[tokio::test]
 async fn banners_before_and_after_are_ignored() {
-    let world = World::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let bytes = random(50_000);
-    let path = world.file("f", &bytes);
+    let path = fixture.file("f", &bytes);
     let banner = r#"echo "@@ Last login: @@ today @@"; echo "@@ begin"; echo warning >&2; "$@"; echo "@@ logout @@"; echo bye @@"#;
-    let files = entered(&world, banner);
-    for transport in [RAW, TEXT] {
+    let files = entered(&fixture, banner);
+    for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
         assert_eq!(read(&files, &path, transport).await.unwrap(), bytes);
-        let to = world.path(format!("to-{}", transport.as_str()));
+        let to = fixture.path(format!("to-{}", transport.as_str()));
         let order = write(&to, transport, bytes.len());
         files.write(order, body(&bytes)).await.unwrap();
         assert_eq!(
@@ -289,12 +324,12 @@ async fn banners_before_and_after_are_ignored() {
 
 #[tokio::test]
 async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let path = world.file("f", &random(200_000));
-    let file = world.files().stat(&path, Follow::Yes).await.unwrap();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let path = fixture.file("f", &random(200_000));
+    let file = fixture.files().stat(&path, Follow::Yes).await.unwrap();
     for cut in [100, 1_000, 150_000, 200_000, 200_110] {
-        let files = entered(&world, &format!(r#""$@" | /usr/bin/head -c {cut}"#));
-        for transport in [RAW, TEXT] {
+        let files = entered(&fixture, &format!(r#""$@" | /usr/bin/head -c {cut}"#));
+        for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
             let read = Read {
                 transport,
                 file: &file,
@@ -312,11 +347,11 @@ async fn r_8_a_stream_that_is_cut_is_truncated_wherever_the_cut_is() {
 
 #[tokio::test]
 async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
-    for transport in [RAW, TEXT] {
+    for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
         let killer = "/usr/bin/head -c 70000; kill -9 $PPID";
-        let world = World::new(Tools::Dash, Way::Pipe).with_fake("head", killer);
-        let path = world.file("f", &random(200_000));
-        let error = read(&world.files(), &path, transport).await.unwrap_err();
+        let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("head", killer);
+        let path = fixture.file("f", &random(200_000));
+        let error = read(&fixture.files(), &path, transport).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
     }
 }
@@ -324,14 +359,14 @@ async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
 #[tokio::test]
 async fn damage_on_the_way_is_noticed_in_every_range() {
     let flips = "/usr/bin/base64 | tr A B";
-    let world = World::new(Tools::Dash, Way::Narrow).with_fake("base64", flips);
-    let path = world.file("f", &random(2_000));
-    let files = world.files();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow).with_fake("base64", flips);
+    let path = fixture.file("f", &random(2_000));
+    let files = fixture.files();
     let mut file = metadata(2_000);
     file.real_path = path;
     file.identity = None;
     let read = Read {
-        transport: TEXT,
+        transport: TEXT_TRANSPORT,
         file: &file,
         offset: 0,
     };
@@ -348,16 +383,16 @@ async fn damage_on_the_way_is_noticed_in_every_range() {
 #[tokio::test]
 async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
     let bomb = "cat >/dev/null; /usr/bin/head -c 50000000 /dev/zero | /bin/gzip -c";
-    let world = World::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     // The sample is honest: only what is sent is not.
     let fake =
         format!("if [ -e ../sampled ]; then {bomb}; else : >../sampled; /bin/gzip \"$@\"; fi");
-    let world = world.with_fake("gzip", &fake);
-    let path = world.file("f", &vec![b'a'; 100_000]);
-    let files = world.files();
+    let fixture = fixture.with_fake("gzip", &fake);
+    let path = fixture.file("f", &vec![b'a'; 100_000]);
+    let files = fixture.files();
     let file = files.stat(&path, Follow::Yes).await.unwrap();
     let order = Read {
-        transport: TEXT,
+        transport: TEXT_TRANSPORT,
         file: &file,
         offset: 0,
     };
@@ -374,14 +409,18 @@ async fn a_gzip_bomb_stops_at_the_size_of_the_file() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_not_taken_for_success() {
+async fn a_full_disk_is_reported_and_not_taken_for_success() {
     let full =
         "/usr/bin/head -c 1000; echo 'cat: write error: No space left on device' >&2; exit 1";
-    let world = World::new(Tools::Dash, Way::Pipe).with_fake("cat", full);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake("cat", full);
     let bytes = random(100_000);
-    let path = world.path("f");
-    let order = write(&path, RAW, bytes.len());
-    let error = world.files().write(order, body(&bytes)).await.unwrap_err();
+    let path = fixture.path("f");
+    let order = write(&path, RAW_TRANSPORT, bytes.len());
+    let error = fixture
+        .files()
+        .write(order, body(&bytes))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     // A real one, where this host lets us make one.
     let mount = r#"mount -t tmpfs -o size=64k none "$PWD" 2>/dev/null && cd "$PWD" && exec "$@""#;
@@ -392,13 +431,13 @@ async fn a_full_disk_is_told_and_not_taken_for_success() {
     if !may.is_ok_and(|output| output.status.success()) {
         return;
     }
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let exec = LocalExec::new(unshare)
-            .with_environment([("PATH", format!("{}:/usr/bin:/bin", world.search()))])
-            .with_directory(world.work());
-        for transport in [RAW, TEXT] {
-            let path = world.path("f");
+            .with_environment([("PATH", format!("{}:/usr/bin:/bin", fixture.search()))])
+            .with_directory(fixture.work());
+        for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
+            let path = fixture.path("f");
             let order = write(&path, transport, bytes.len());
             let error = ExecFiles::new(exec.clone())
                 .write(order, body(&bytes))

@@ -1,4 +1,4 @@
-//! Bytes that are written through the input of the standing shell.
+//! Bytes that are written through the input of the persistent shell.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use dray_sandbox::path::SandboxPath;
 use dray_types::Sha256Digest;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::standing::{Counted, standing};
-use super::world::{Tools, Way, World, body, random, write};
-use crate::{Channel, Exec, ExecFiles, Exit, Running};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, body, random, write};
+use super::persistent_shell::{CountedExec, persistent_shell};
+use crate::{Channel, CommandExit, Exec, ExecFiles, RunningCommand};
 
 #[tokio::test]
 async fn a_write_takes_the_shell_that_answers_questions() {
-    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
-        let (files, runs) = standing(Counted::new(&world));
+    for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
+        let (files, runs) = persistent_shell(CountedExec::new(&fixture));
         for size in [1, 70_000, 1 << 20, (9 << 20) + 12_345, 24 << 20] {
             let bytes = random(size);
             let name = size.to_string();
-            let path = world.path(&name);
+            let path = fixture.path(&name);
             let written =
                 files.write_with_digest(write(&path, Transport::ExecRaw, size), body(&bytes));
             let digest = written.await.unwrap();
             let expected = Fingerprint::Sha256(Sha256Digest::of(&bytes), size as u64);
             assert_eq!(digest, Some(expected), "{tools:?} {size}");
-            assert!(std::fs::read(world.work().join(&name)).unwrap() == bytes);
-            let plain = world.path(format!("{name}-plain"));
+            assert!(std::fs::read(fixture.work().join(&name)).unwrap() == bytes);
+            let plain = fixture.path(format!("{name}-plain"));
             files
                 .write(write(&plain, Transport::ExecRaw, size), body(&bytes))
                 .await
@@ -52,13 +52,13 @@ fn commands(length: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn input_that_a_script_leaves_unread_is_never_a_command() {
-    for tools in [Tools::Dash, Tools::Bash] {
+    for tools in [ToolSet::Dash, ToolSet::Bash] {
         // The first length fits into the pipe, the second does not.
         for length in [30_000, 900_000] {
-            let world = World::new(tools, Way::Pipe)
+            let fixture = ExecFixture::new(tools, ChannelForm::Pipe)
                 .with_fake("head", "/usr/bin/dd bs=10 count=1 2>/dev/null; exit 1");
-            let (files, _) = standing(Counted::new(&world));
-            let path = world.path("f");
+            let (files, _) = persistent_shell(CountedExec::new(&fixture));
+            let path = fixture.path("f");
             let bytes = commands(length);
             let written = files
                 .write(write(&path, Transport::ExecRaw, length), body(&bytes))
@@ -66,30 +66,30 @@ async fn input_that_a_script_leaves_unread_is_never_a_command() {
             assert!(written.is_err(), "{tools:?} {length}");
             let there = files.stat(&path.parent(), Follow::Yes).await;
             there.unwrap();
-            assert_eq!(world.sh("ls"), "f\n", "{tools:?} {length}");
+            assert_eq!(fixture.sh("ls"), "f\n", "{tools:?} {length}");
         }
     }
 }
 
 #[tokio::test]
 async fn input_sent_before_a_refusal_is_never_a_command() {
-    let world = World::new(Tools::BusyBox, Way::Pipe);
-    let path = world.file("f", b"old");
-    let (files, _) = standing(Counted::new(&world));
+    let fixture = ExecFixture::new(ToolSet::BusyBox, ChannelForm::Pipe);
+    let path = fixture.file("f", b"old");
+    let (files, _) = persistent_shell(CountedExec::new(&fixture));
     let bytes = commands(900_000);
     let written = files
         .write(write(&path, Transport::ExecRaw, bytes.len()), body(&bytes))
         .await;
     assert_eq!(written.unwrap_err().kind(), ErrorKind::Exists);
     assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 3);
-    assert_eq!(world.sh("ls"), "f\n");
+    assert_eq!(fixture.sh("ls"), "f\n");
 }
 
 #[tokio::test]
 async fn a_source_that_fails_ends_the_shell() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let (files, runs) = standing(Counted::new(&world));
-    let path = world.path("f");
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let (files, runs) = persistent_shell(CountedExec::new(&fixture));
+    let path = fixture.path("f");
     let first = Ok(Bytes::from_static(b"first"));
     let failed = Err(Error::new(ErrorKind::RateLimited, "the source"));
     let source = Body::new(stream::iter([first, failed]));
@@ -103,15 +103,15 @@ async fn a_source_that_fails_ends_the_shell() {
 
 /// A shell that says that a script runs, and that it is over, without taking any of its input.
 #[derive(Debug)]
-struct Deaf;
+struct DeafShell;
 
 #[async_trait]
-impl Exec for Deaf {
+impl Exec for DeafShell {
     fn channel(&self) -> Channel {
         Channel::PIPE_CAPABILITIES
     }
 
-    async fn run(&self, _: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, _: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let mut stdin = stdin.unwrap();
         let stdout = Body::new(
             stream::once(async move {
@@ -136,10 +136,10 @@ impl Exec for Deaf {
             })
             .try_flatten(),
         );
-        Ok(Running {
+        Ok(RunningCommand {
             stdout,
             end: Box::pin(async {
-                Ok(Exit {
+                Ok(CommandExit {
                     status: 0,
                     stderr: String::new(),
                 })
@@ -150,7 +150,7 @@ impl Exec for Deaf {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_script_that_ends_without_its_input_is_not_waited_for() {
-    let files = ExecFiles::new(Deaf).with_standing_shell();
+    let files = ExecFiles::new(DeafShell).with_persistent_shell();
     let path = SandboxPath::new("/f").unwrap();
     let written = files.write(write(&path, Transport::ExecRaw, 3), body(b"new"));
     let ended = tokio::time::timeout(Duration::from_mins(1), written).await;

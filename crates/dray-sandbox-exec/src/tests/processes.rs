@@ -1,4 +1,4 @@
-//! Processes on this host: fed, heard, and dead when nobody wants them any more.
+//! Processes on this host: their input, their output, and their end when the caller is gone.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::{StreamExt as _, stream};
 
-use super::world::{Tools, Way, World, random};
-use crate::{Channel, Exec, Exit, LocalExec, Running};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, random};
+use crate::{Channel, CommandExit, Exec, LocalExec, RunningCommand};
 
 fn host() -> LocalExec {
     LocalExec::new([] as [&str; 0])
@@ -21,7 +21,7 @@ fn sh(script: &str) -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-async fn finish(running: Running) -> (Vec<u8>, Result<Exit, Error>) {
+async fn finish(running: RunningCommand) -> (Vec<u8>, Result<CommandExit, Error>) {
     let said = running.stdout.read_all(64 << 20).await.unwrap();
     (said, running.end.await)
 }
@@ -60,7 +60,7 @@ async fn output_and_status_come_back() {
         .unwrap();
     let (said, exit) = finish(running).await;
     assert_eq!(said, b"out");
-    let expected = Exit {
+    let expected = CommandExit {
         status: 3,
         stderr: "err".to_owned(),
     };
@@ -79,7 +79,7 @@ async fn only_the_end_of_stderr_is_kept() {
 }
 
 #[tokio::test]
-async fn input_and_output_flow_at_once() {
+async fn input_and_output_flow_concurrently() {
     let bytes = random(8 << 20);
     let running = host()
         .run(sh("cat"), Some(Body::from_bytes(bytes.clone())))
@@ -117,12 +117,12 @@ async fn a_source_that_fails_ends_the_command() {
 
 #[tokio::test]
 async fn dropping_the_output_ends_the_whole_group() {
-    let world = World::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let script = "sleep 1000 & echo $! > pid; echo on; cat /dev/zero | cat; wait";
-    let exec = host().with_directory(world.work());
+    let exec = host().with_directory(fixture.work());
     let mut running = exec.run(sh(script), None).await.unwrap();
     running.stdout.next().await.unwrap().unwrap();
-    let pid = line(&world.work().join("pid")).await;
+    let pid = line(&fixture.work().join("pid")).await;
     drop(running.stdout);
     dead(&pid).await;
     assert_eq!(running.end.await.unwrap().status, 137);
@@ -130,24 +130,24 @@ async fn dropping_the_output_ends_the_whole_group() {
 
 #[tokio::test]
 async fn dropping_everything_ends_the_whole_group() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let exec = host().with_directory(world.work());
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let exec = host().with_directory(fixture.work());
     let script = "(sh -c 'echo $$ > pid; sleep 1000; :'); :";
     let running = exec.run(sh(script), None).await.unwrap();
-    let pid = line(&world.work().join("pid")).await;
+    let pid = line(&fixture.work().join("pid")).await;
     drop(running);
     dead(&pid).await;
 }
 
 #[tokio::test]
 async fn dropping_the_end_alone_ends_the_whole_group() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let exec = host().with_directory(world.work());
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let exec = host().with_directory(fixture.work());
     let running = exec
         .run(sh("echo $$ > pid; sleep 1000; :"), None)
         .await
         .unwrap();
-    let pid = line(&world.work().join("pid")).await;
+    let pid = line(&fixture.work().join("pid")).await;
     drop(running.end);
     dead(&pid).await;
     assert_eq!(running.stdout.read_all(10).await.unwrap(), b"");
@@ -155,10 +155,10 @@ async fn dropping_the_end_alone_ends_the_whole_group() {
 
 #[tokio::test]
 async fn a_dropped_transfer_leaves_no_process() {
-    let world =
-        World::new(Tools::Dash, Way::Pipe).with_fake("head", "echo $$ > ../pid; cat /dev/zero");
-    let path = world.file("f", &random(1_000_000));
-    let files = world.files();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe)
+        .with_fake("head", "echo $$ > ../pid; cat /dev/zero");
+    let path = fixture.file("f", &random(1_000_000));
+    let files = fixture.files();
     let file = files.stat(&path, dray_sandbox::Follow::Yes).await.unwrap();
     let order = dray_sandbox::Read {
         transport: dray_sandbox::Transport::ExecRaw,
@@ -167,7 +167,7 @@ async fn a_dropped_transfer_leaves_no_process() {
     };
     let mut body = files.read(order).await.unwrap();
     body.next().await.unwrap().unwrap();
-    let pid = line(&world.root.path().join("pid")).await;
+    let pid = line(&fixture.root.path().join("pid")).await;
     drop(body);
     dead(&pid).await;
 }
@@ -186,7 +186,7 @@ async fn nothing_of_our_environment_is_handed_on() {
 }
 
 #[tokio::test]
-async fn programs_that_are_not_there_are_told_apart() {
+async fn programs_that_are_not_there_are_distinguished() {
     let missing = vec![b"no-such-program".to_vec()];
     let error = host().run(missing.clone(), None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ToolMissing);
@@ -217,7 +217,7 @@ async fn limits_of_the_channel_are_kept() {
 }
 
 #[tokio::test]
-async fn failures_of_the_way_are_told_as_such() {
+async fn failures_of_the_way_are_reported_as_such() {
     let exec = host().with_failure(|exit| {
         (exit.status == 255).then(|| Error::new(ErrorKind::SandboxGone, exit.stderr.clone()))
     });
@@ -231,13 +231,13 @@ async fn failures_of_the_way_are_told_as_such() {
 }
 
 #[tokio::test]
-async fn somebody_who_keeps_stderr_open_is_not_waited_for() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let exec = host().with_directory(world.work());
+async fn a_process_that_keeps_stderr_open_is_not_waited_for() {
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let exec = host().with_directory(fixture.work());
     let script = "sh -c 'echo $$ > pid; exec sleep 1000 >/dev/null' & echo said >&2";
     let running = exec.run(sh(script), None).await.unwrap();
     let exit = finish(running).await.1.unwrap();
     assert_eq!(exit.stderr, "said\n");
-    let pid = line(&world.work().join("pid")).await;
-    world.sh(&format!("kill -9 {pid}"));
+    let pid = line(&fixture.work().join("pid")).await;
+    fixture.sh(&format!("kill -9 {pid}"));
 }

@@ -1,4 +1,4 @@
-//! A channel that answers as a test tells it to, with the marks that it was given.
+//! A channel that answers from a script, with the marks that it was given.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -10,26 +10,26 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::{FutureExt as _, StreamExt as _, future, stream};
 
-use crate::{Channel, Exec, Exit, LocalExec, Running};
+use crate::{Channel, CommandExit, Exec, LocalExec, RunningCommand};
 
 /// What a script would say: `@@N` becomes the mark of the call.
 pub(super) type Answer = Box<dyn Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync>;
 
 /// Answers everything the same way.
-pub(super) struct Scripted {
-    pub(super) answer: Answer,
+pub(super) struct ScriptedExec {
+    pub(super) response: Answer,
     pub(super) status: i32,
     pub(super) stderr: &'static str,
-    /// The answer never ends by itself.
+    /// The response never ends by itself.
     pub(super) endless: bool,
 }
 
-impl Scripted {
+impl ScriptedExec {
     pub(super) fn new(
-        answer: impl Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync + 'static,
+        response: impl Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            answer: Box::new(answer),
+            response: Box::new(response),
             status: 0,
             stderr: "",
             endless: false,
@@ -37,21 +37,21 @@ impl Scripted {
     }
 }
 
-impl fmt::Debug for Scripted {
+impl fmt::Debug for ScriptedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Scripted")
     }
 }
 
 #[async_trait]
-impl Exec for Scripted {
+impl Exec for ScriptedExec {
     fn channel(&self) -> Channel {
         Channel::PIPE_CAPABILITIES
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, _stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let nonce = String::from_utf8(argv[4].clone()).unwrap();
-        let pieces = (self.answer)(&nonce);
+        let pieces = (self.response)(&nonce);
         let last = pieces.last().and_then(|piece| piece.as_ref().ok()).cloned();
         let said = stream::iter(pieces.into_iter().map(|piece| piece.map(Bytes::from)));
         let stdout = match last {
@@ -60,11 +60,11 @@ impl Exec for Scripted {
             }
             _ => Body::new(said),
         };
-        let exit = Exit {
+        let exit = CommandExit {
             status: self.status,
             stderr: self.stderr.to_owned(),
         };
-        Ok(Running {
+        Ok(RunningCommand {
             stdout,
             end: future::ready(Ok(exit)).boxed(),
         })
@@ -73,11 +73,11 @@ impl Exec for Scripted {
 
 /// Runs commands, counts what passes, and loses answers on demand.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct CountingExec {
     pub(super) exec: LocalExec,
-    /// Most bytes of one answer.
+    /// Most bytes of one response.
     pub(super) longest_output: AtomicUsize,
-    /// Bytes of all answers.
+    /// Bytes of all responses.
     pub(super) output: AtomicUsize,
     /// Most bytes of arguments.
     pub(super) longest_arguments: AtomicUsize,
@@ -85,11 +85,11 @@ pub(super) struct Watched {
     pub(super) input: std::sync::Arc<AtomicUsize>,
     /// Commands so far.
     pub(super) runs: AtomicU32,
-    /// Commands whose answers get lost.
+    /// Commands whose responses get lost.
     pub(super) lost: Mutex<Vec<u32>>,
 }
 
-impl Watched {
+impl CountingExec {
     pub(super) fn new(exec: LocalExec) -> Self {
         Self {
             exec,
@@ -104,12 +104,12 @@ impl Watched {
 }
 
 #[async_trait]
-impl Exec for Watched {
+impl Exec for CountingExec {
     fn channel(&self) -> Channel {
         self.exec.channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         let weight = crate::reply::weight(&self.channel(), &argv);
         self.longest_arguments.fetch_max(weight, Ordering::SeqCst);
         let input = std::sync::Arc::clone(&self.input);
@@ -119,7 +119,7 @@ impl Exec for Watched {
                 input.fetch_add(length, Ordering::SeqCst);
             }))
         });
-        // An answer is taken to its end, so that what it did is done before it gets lost.
+        // A response is taken to its end, so that what it did is done before it gets lost.
         let running = self.exec.run(argv, stdin).await?;
         let said = running.stdout.read_all(64 << 20).await?;
         let exit = running.end.await?;
@@ -129,7 +129,7 @@ impl Exec for Watched {
         if self.lost.lock().unwrap().contains(&run) {
             return Err(Error::new(ErrorKind::Unavailable, "the answer got lost"));
         }
-        Ok(Running {
+        Ok(RunningCommand {
             stdout: Body::from_bytes(said),
             end: future::ready(Ok(exit)).boxed(),
         })

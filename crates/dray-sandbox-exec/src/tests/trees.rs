@@ -4,29 +4,33 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use dray_sandbox::error::ErrorKind;
 
-use super::world::{Tools, Way, World};
+use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 
-const MAKE: &str = "mkdir -p t/d; printf one > t/one; printf two > 't/d/new
+const MAKE_TREE: &str = "mkdir -p t/d; printf one > t/one; printf two > 't/d/new
 line'; ln t/one t/same; ln -s one t/link";
 
 #[tokio::test]
 async fn a_tree_comes_out_and_goes_in_again() {
     for (tools, way) in [
-        (Tools::Dash, Way::Pipe),
-        (Tools::Bash, Way::Text),
-        (Tools::BusyBox, Way::Pipe),
-        (Tools::BusyBox, Way::Text),
+        (ToolSet::Dash, ChannelForm::Pipe),
+        (ToolSet::Bash, ChannelForm::Text),
+        (ToolSet::BusyBox, ChannelForm::Pipe),
+        (ToolSet::BusyBox, ChannelForm::Text),
     ] {
-        let world = World::new(tools, way);
-        world.sh(MAKE);
-        let files = world.files();
-        let tar = files.read_tree(&world.path("t")).await.unwrap();
+        let fixture = ExecFixture::new(tools, way);
+        fixture.sh(MAKE_TREE);
+        let files = fixture.files();
+        let tar = files.read_tree(&fixture.path("t")).await.unwrap();
         let tar = tar.read_all(1 << 20).await.unwrap();
-        world.sh("mkdir in; chmod 700 in; rm -rf t/same t/link");
-        let body = super::world::body(&tar);
-        files.write_tree(&world.path("in"), body).await.unwrap();
-        assert_eq!(world.sh("cat in/one in/d/*"), "onetwo", "{tools:?} {way:?}");
-        let inside = std::fs::metadata(world.work().join("in")).unwrap();
+        fixture.sh("mkdir in; chmod 700 in; rm -rf t/same t/link");
+        let body = super::fixture::body(&tar);
+        files.write_tree(&fixture.path("in"), body).await.unwrap();
+        assert_eq!(
+            fixture.sh("cat in/one in/d/*"),
+            "onetwo",
+            "{tools:?} {way:?}"
+        );
+        let inside = std::fs::metadata(fixture.work().join("in")).unwrap();
         assert_eq!(inside.permissions().mode() & 0o7777, 0o700, "{tools:?}");
         assert_eq!(inside.uid(), rustix::process::geteuid().as_raw());
     }
@@ -34,15 +38,15 @@ async fn a_tree_comes_out_and_goes_in_again() {
 
 #[tokio::test]
 async fn hard_links_come_out_as_files_where_tar_can() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    world.sh(MAKE);
-    let tar = world.files().read_tree(&world.path("t")).await.unwrap();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    fixture.sh(MAKE_TREE);
+    let tar = fixture.files().read_tree(&fixture.path("t")).await.unwrap();
     std::fs::write(
-        world.work().join("t.tar"),
+        fixture.work().join("t.tar"),
         tar.read_all(1 << 20).await.unwrap(),
     )
     .unwrap();
-    let listing = world.sh("tar tvf t.tar");
+    let listing = fixture.sh("tar tvf t.tar");
     assert!(
         !listing.lines().any(|line| line.starts_with('h')),
         "{listing}"
@@ -51,17 +55,17 @@ async fn hard_links_come_out_as_files_where_tar_can() {
 
 #[tokio::test]
 async fn what_is_no_directory_is_no_tree() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    world.sh(": > file");
-    let files = world.files();
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    fixture.sh(": > file");
+    let files = fixture.files();
     for (name, kind) in [
         ("file", ErrorKind::NotDirectory),
         ("missing", ErrorKind::NotFound),
     ] {
-        let path = world.path(name);
+        let path = fixture.path(name);
         assert_eq!(files.read_tree(&path).await.unwrap_err().kind(), kind);
         let written = files
-            .write_tree(&path, super::world::body(&[0; 1024]))
+            .write_tree(&path, super::fixture::body(&[0; 1024]))
             .await;
         assert_eq!(written.unwrap_err().kind(), kind);
     }
@@ -69,17 +73,17 @@ async fn what_is_no_directory_is_no_tree() {
 
 #[tokio::test]
 async fn without_tar_or_a_stream_the_tool_is_missing() {
-    for world in [
-        World::new(Tools::Bare, Way::Pipe).with(&["stat"]),
-        World::new(Tools::Dash, Way::Narrow),
+    for fixture in [
+        ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat"]),
+        ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow),
     ] {
-        world.sh("mkdir t");
-        let files = world.files();
-        let path = world.path("t");
+        fixture.sh("mkdir t");
+        let files = fixture.files();
+        let path = fixture.path("t");
         let error = files.read_tree(&path).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ToolMissing);
         let error = files
-            .write_tree(&path, super::world::body(&[0; 1024]))
+            .write_tree(&path, super::fixture::body(&[0; 1024]))
             .await
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ToolMissing);
@@ -88,23 +92,23 @@ async fn without_tar_or_a_stream_the_tool_is_missing() {
 
 #[tokio::test]
 async fn a_tar_that_fails_in_the_middle_is_a_failure() {
-    for way in [Way::Pipe, Way::Text] {
+    for way in [ChannelForm::Pipe, ChannelForm::Text] {
         let fails = "case \"$*\" in *version*) exit;; esac; echo half; echo 'tar: ./f: Permission denied' >&2; exit 2";
-        let world = World::new(Tools::Dash, way).with_fake("tar", fails);
-        world.sh("mkdir t");
-        let files = world.files();
+        let fixture = ExecFixture::new(ToolSet::Dash, way).with_fake("tar", fails);
+        fixture.sh("mkdir t");
+        let files = fixture.files();
         let error = files
-            .read_tree(&world.path("t"))
+            .read_tree(&fixture.path("t"))
             .await
             .unwrap()
             .read_all(1 << 20)
             .await
             .unwrap_err();
-        if way == Way::Pipe {
+        if way == ChannelForm::Pipe {
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         }
         let written = files
-            .write_tree(&world.path("t"), super::world::body(&[0; 1024]))
+            .write_tree(&fixture.path("t"), super::fixture::body(&[0; 1024]))
             .await;
         assert_eq!(written.unwrap_err().kind(), ErrorKind::PermissionDenied);
     }

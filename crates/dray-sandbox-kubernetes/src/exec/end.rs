@@ -5,9 +5,9 @@ use dray_sandbox::Error;
 use dray_sandbox_exec::CommandControl;
 
 use super::PodExec;
-use super::streams::Streams;
+use super::streams::CommandStreams;
 
-/// Runs the command that kills. Nothing tells whether the other one runs: the API knows no commands.
+/// Runs the command that kills. Nothing reports whether the other one runs: the API knows no commands.
 #[async_trait]
 impl CommandControl for PodExec {
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error> {
@@ -15,7 +15,7 @@ impl CommandControl for PodExec {
         // The killing command is not killed in its turn.
         let command = self.supervisor.watch("", self.clone());
         command.set_over();
-        let mut streams = Streams::new(connection, None, command.clone());
+        let mut streams = CommandStreams::new(connection, None, command.clone());
         while streams.next().await?.is_some() {}
         command.status()
     }

@@ -13,8 +13,8 @@ use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
 use tokio_tungstenite::tungstenite::{Error as WireError, Message};
 
-use crate::cluster::{Accepted, Socket};
-use crate::fault::{self, Status};
+use crate::cluster::{AcceptedStream, Socket};
+use crate::fault::{self, StatusBody};
 
 const STDIN_CHANNEL: u8 = 0;
 const STDOUT_CHANNEL: u8 = 1;
@@ -30,17 +30,17 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// How long output may still come after the status, when the server does not close the stream.
 const OUTPUT_LINGER: Duration = Duration::from_secs(5);
 /// Longest status.
-const LONGEST_STATUS: usize = 64 << 10;
+const MAX_STATUS: usize = 64 << 10;
 
 /// A stream that was accepted, and how long it may be silent.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) accepted: Accepted,
+pub(super) struct StreamConnection {
+    pub(super) accepted: AcceptedStream,
     pub(super) idle: Duration,
 }
 
 /// The streams of a command. Dropping them closes the connection.
-pub(super) struct Streams {
+pub(super) struct CommandStreams {
     reader: SplitStream<Socket>,
     /// Ends only when the source of stdin fails.
     writer: BoxFuture<'static, Error>,
@@ -50,23 +50,23 @@ pub(super) struct Streams {
     moved: Instant,
     /// What came on the channel of the status.
     said: Vec<u8>,
-    status: Option<Status>,
+    status: Option<StatusBody>,
     command: Arc<SupervisedCommand>,
 }
 
-impl fmt::Debug for Streams {
+impl fmt::Debug for CommandStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Streams").finish_non_exhaustive()
     }
 }
 
-impl Streams {
+impl CommandStreams {
     pub(super) fn new(
-        connection: Connection,
+        connection: StreamConnection,
         stdin: Option<Body>,
         command: Arc<SupervisedCommand>,
     ) -> Self {
-        let Accepted { socket, half_close } = connection.accepted;
+        let AcceptedStream { socket, half_close } = connection.accepted;
         let (sink, reader) = socket.split();
         Self {
             reader,
@@ -154,7 +154,7 @@ impl Streams {
 
     fn hear(&mut self, data: &[u8]) -> Result<(), Error> {
         self.said.extend_from_slice(data);
-        if self.said.len() > LONGEST_STATUS {
+        if self.said.len() > MAX_STATUS {
             return Err(Error::new(ErrorKind::Protocol, "a status without an end"));
         }
         if let Ok(status) = serde_json::from_slice(&self.said) {
@@ -176,7 +176,7 @@ impl Streams {
 }
 
 /// The exit status of a command that was run.
-fn exit(status: &Status) -> Result<i32, Error> {
+fn exit(status: &StatusBody) -> Result<i32, Error> {
     if status.outcome == "Success" {
         return Ok(0);
     }

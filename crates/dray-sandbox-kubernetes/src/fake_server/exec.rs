@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
-use super::{Container, Fault};
+use super::{FakeContainer, InjectedFault};
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -35,29 +35,34 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command that was asked for.
 #[derive(Debug)]
-pub(super) struct Command {
-    pub(super) container: Container,
+pub(super) struct FakeCommand {
+    pub(super) container: FakeContainer,
     pub(super) argv: Vec<Vec<u8>>,
     pub(super) stdin: bool,
     /// Whether channels can be closed (v5).
     pub(super) half_close: bool,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<InjectedFault>,
 }
 
 /// Runs a command on what the connection becomes.
-pub(super) async fn run(command: Command, upgrade: OnUpgrade) {
+pub(super) async fn run(command: FakeCommand, upgrade: OnUpgrade) {
     let Ok(upgraded) = upgrade.await else {
         return;
     };
     let io = TokioIo::new(upgraded);
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
     match &command.fault {
-        Some(Fault::Silence) => {
+        Some(InjectedFault::Silence) => {
             // The connection is held and not read.
             std::future::pending::<()>().await;
             drop(socket);
         }
-        Some(fault @ (Fault::NotRun(_) | Fault::Exit(_) | Fault::Text | Fault::Huge(_))) => {
+        Some(
+            fault @ (InjectedFault::NotRun(_)
+            | InjectedFault::Exit(_)
+            | InjectedFault::Text
+            | InjectedFault::Huge(_)),
+        ) => {
             instead(fault.clone(), socket).await;
         }
         _ => live(command, socket).await,
@@ -65,11 +70,11 @@ pub(super) async fn run(command: Command, upgrade: OnUpgrade) {
 }
 
 /// What comes in the place of a command.
-async fn instead(fault: Fault, mut socket: Socket) {
+async fn instead(fault: InjectedFault, mut socket: Socket) {
     let message = match fault {
-        Fault::NotRun(message) => frame(3, failure(&message).to_string().as_bytes()),
-        Fault::Exit(code) => frame(3, ended(code).to_string().as_bytes()),
-        Fault::Huge(length) => frame(1, &vec![b'x'; length]),
+        InjectedFault::NotRun(message) => frame(3, failure(&message).to_string().as_bytes()),
+        InjectedFault::Exit(code) => frame(3, ended(code).to_string().as_bytes()),
+        InjectedFault::Huge(length) => frame(1, &vec![b'x'; length]),
         _ => Message::text("1hello"),
     };
     let _ = socket.send(message).await;
@@ -77,7 +82,7 @@ async fn instead(fault: Fault, mut socket: Socket) {
     while let Some(Ok(_)) = socket.next().await {}
 }
 
-async fn live(command: Command, mut socket: Socket) {
+async fn live(command: FakeCommand, mut socket: Socket) {
     let mut child = match spawn(&command) {
         Ok(child) => child,
         Err(error) => {
@@ -108,7 +113,7 @@ async fn live(command: Command, mut socket: Socket) {
         tasks.spawn(write(stdin, fed));
     }
     let (leave, left) = oneshot::channel();
-    let client = Client {
+    let client = StreamClient {
         listening: tasks.spawn(listen(source, feed, command.half_close, leave)),
         left,
     };
@@ -123,7 +128,7 @@ async fn live(command: Command, mut socket: Socket) {
     deliver(child, outs, sink, client, command.fault).await;
 }
 
-fn spawn(command: &Command) -> std::io::Result<Child> {
+fn spawn(command: &FakeCommand) -> std::io::Result<Child> {
     let container = &command.container;
     let mut words = container
         .prefix
@@ -175,7 +180,7 @@ fn seen_by_helper(word: &[u8], root: &[u8]) -> Vec<u8> {
 }
 
 /// The side of a stream that is heard.
-struct Client {
+struct StreamClient {
     listening: AbortHandle,
     left: oneshot::Receiver<()>,
 }
@@ -237,14 +242,14 @@ async fn deliver(
     mut child: Child,
     mut outs: UnboundedReceiver<(u8, Bytes)>,
     mut sink: SplitSink<Socket, Message>,
-    client: Client,
-    fault: Option<Fault>,
+    client: StreamClient,
+    fault: Option<InjectedFault>,
 ) {
     let limit = match fault {
-        Some(Fault::Cut(limit) | Fault::Short(limit)) => limit,
+        Some(InjectedFault::Cut(limit) | InjectedFault::Short(limit)) => limit,
         _ => usize::MAX,
     };
-    if fault == Some(Fault::Early) {
+    if fault == Some(InjectedFault::Early) {
         let _ = sink.send(frame(3, ended(0).to_string().as_bytes())).await;
     }
     let mut sent = 0;
@@ -261,7 +266,7 @@ async fn deliver(
                 sink = None;
             }
         }
-        if sent == limit && matches!(fault, Some(Fault::Cut(_))) {
+        if sent == limit && matches!(fault, Some(InjectedFault::Cut(_))) {
             // Both halves of the connection go, the command stays.
             sink = None;
             client.listening.abort();
@@ -271,19 +276,19 @@ async fn deliver(
     let Some(mut sink) = sink else {
         return;
     };
-    let code = if matches!(fault, Some(Fault::Short(_))) {
+    let code = if matches!(fault, Some(InjectedFault::Short(_))) {
         0
     } else {
         code
     };
     let status = frame(3, ended(code).to_string().as_bytes());
-    if fault != Some(Fault::NoStatus) && fault != Some(Fault::Early) {
+    if fault != Some(InjectedFault::NoStatus) && fault != Some(InjectedFault::Early) {
         let _ = sink.send(status.clone()).await;
     }
-    if fault == Some(Fault::Twice) {
+    if fault == Some(InjectedFault::Twice) {
         let _ = sink.send(status).await;
     }
-    if fault == Some(Fault::Linger) {
+    if fault == Some(InjectedFault::Linger) {
         std::future::pending::<()>().await;
     }
     let _ = sink.send(goodbye()).await;

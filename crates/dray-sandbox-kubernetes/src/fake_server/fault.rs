@@ -2,12 +2,12 @@
 
 /// A planned failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A response with this code and this message in a `Status`, and the seconds of its `Retry-After`.
+pub enum InjectedFault {
+    /// A response with this code and this message in a `StatusBody`, and the seconds of its `Retry-After`.
     Refuse(u16, String, Option<u64>),
     /// A response with this code that is an HTML page, as a proxy in between sends it.
     Page(u16),
-    /// The connection breaks without an answer.
+    /// The connection breaks without a response.
     Break,
     /// The stream opens in a protocol that was not offered.
     Foreign,
@@ -37,15 +37,19 @@ pub enum Fault {
 
 /// A plan that waits for its requests.
 #[derive(Debug)]
-pub(super) struct Planned<T> {
+pub(super) struct PlannedStep<T> {
     pub(super) part: String,
     pub(super) times: usize,
     pub(super) what: T,
 }
 
 /// Takes the failure of a request, if one was planned.
-pub(super) fn take(planned: &mut [Planned<Fault>], request: &str) -> Option<Fault> {
-    let fitting = |one: &&mut Planned<Fault>| one.times > 0 && request.contains(&one.part);
+pub(super) fn take(
+    planned: &mut [PlannedStep<InjectedFault>],
+    request: &str,
+) -> Option<InjectedFault> {
+    let fitting =
+        |one: &&mut PlannedStep<InjectedFault>| one.times > 0 && request.contains(&one.part);
     let one = planned.iter_mut().find(fitting)?;
     one.times -= 1;
     Some(one.what.clone())

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// A container: a directory of this host, in which its commands run.
 #[derive(Clone, Debug)]
-pub struct Container {
+pub struct FakeContainer {
     /// Name of the container in its pod.
     pub name: String,
     /// Directory in which its commands start; for an empty path one is made.
@@ -27,7 +27,7 @@ pub struct Container {
     pub image: String,
 }
 
-impl Container {
+impl FakeContainer {
     /// A running container with the programs of this host.
     pub fn new(name: &str) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Container {
 
 /// A pod of the fake server.
 #[derive(Clone, Debug)]
-pub struct Pod {
+pub struct FakePod {
     namespace: String,
     name: String,
     /// The uid, which a pod of the same name does not share.
@@ -95,14 +95,14 @@ pub struct Pod {
     /// Annotation of the container that is meant when none is named.
     pub default_container: Option<String>,
     /// Containers of its specification.
-    pub containers: Vec<Container>,
+    pub containers: Vec<FakeContainer>,
     /// Ephemeral containers that were added so far.
-    pub ephemeral: Vec<Container>,
+    pub ephemeral: Vec<FakeContainer>,
     /// The `state` of ephemeral containers that are added from now on.
     pub ephemeral_state: Value,
 }
 
-impl Pod {
+impl FakePod {
     pub(super) fn new(namespace: &str, name: &str, uid: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -119,7 +119,7 @@ impl Pod {
     }
 
     /// Finds a container of either kind; the first one without a name.
-    pub(super) fn find(&self, name: Option<&str>) -> Option<&Container> {
+    pub(super) fn find(&self, name: Option<&str>) -> Option<&FakeContainer> {
         let mut all = self.containers.iter().chain(&self.ephemeral);
         match name {
             Some(name) => all.find(|one| one.name == name),
@@ -133,8 +133,9 @@ impl Pod {
             .default_container
             .as_ref()
             .map(|name| json!({"kubectl.kubernetes.io/default-container": name}));
-        let specs = |all: &[Container]| all.iter().map(Container::spec).collect::<Vec<_>>();
-        let statuses = |all: &[Container]| all.iter().map(Container::status).collect::<Vec<_>>();
+        let specs = |all: &[FakeContainer]| all.iter().map(FakeContainer::spec).collect::<Vec<_>>();
+        let statuses =
+            |all: &[FakeContainer]| all.iter().map(FakeContainer::status).collect::<Vec<_>>();
         json!({
             "kind": "Pod",
             "apiVersion": "v1",
@@ -169,13 +170,13 @@ impl Pod {
             let target = text("targetContainerName").to_owned();
             // The files of the target: the fake has no `/proc/1/root` that would lead to them.
             let root = self.find(Some(&target)).map(|target| target.root.clone());
-            self.ephemeral.push(Container {
+            self.ephemeral.push(FakeContainer {
                 image: text("image").to_owned(),
                 target: Some(target),
                 security: one.get("securityContext").cloned().unwrap_or_default(),
                 state: self.ephemeral_state.clone(),
                 root: root.unwrap_or_default(),
-                ..Container::new(text("name"))
+                ..FakeContainer::new(text("name"))
             });
         }
     }

@@ -11,11 +11,11 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::exec::{self, Command};
-use super::objects::Pod;
-use super::{Fault, State, fault};
+use super::exec::{self, FakeCommand};
+use super::objects::FakePod;
+use super::{FakeState, InjectedFault, fault};
 
-type Whole = Arc<SharedState<State>>;
+type Whole = Arc<SharedState<FakeState>>;
 
 /// Answers one request.
 pub(super) fn answer(
@@ -25,7 +25,7 @@ pub(super) fn answer(
     route(state, request).boxed()
 }
 
-/// A `Status` that reports a failure.
+/// A `StatusBody` that reports a failure.
 fn refusal(code: u16, message: &str) -> Reply {
     json_reply(
         code,
@@ -65,15 +65,15 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
         planned
     };
     match &planned {
-        Some(Fault::Refuse(code, message, None)) => return Ok(refusal(*code, message)),
-        Some(Fault::Refuse(code, message, Some(seconds))) => {
-            let answer = refusal(*code, message);
-            return Ok(with_header(answer, "retry-after", &seconds.to_string()));
+        Some(InjectedFault::Refuse(code, message, None)) => return Ok(refusal(*code, message)),
+        Some(InjectedFault::Refuse(code, message, Some(seconds))) => {
+            let response = refusal(*code, message);
+            return Ok(with_header(response, "retry-after", &seconds.to_string()));
         }
-        Some(Fault::Page(code)) => {
+        Some(InjectedFault::Page(code)) => {
             return Ok(bytes_reply(*code, "text/html", "<h1>no</h1>".into()));
         }
-        Some(Fault::Break) => return Err(ConnectionClosed),
+        Some(InjectedFault::Break) => return Err(ConnectionClosed),
         _ => {}
     }
     let path = request.path.trim_end_matches('/').to_owned();
@@ -118,7 +118,7 @@ fn discover(state: &Whole, parts: &[&str]) -> Reply {
 }
 
 /// Returns a pod as it is, and then applies the change that was planned for this request.
-fn look_up(state: &Whole, name: &str, request: &str) -> Option<Pod> {
+fn look_up(state: &Whole, name: &str, request: &str) -> Option<FakePod> {
     let mut state = state.lock();
     let found = state.pods.get(name).cloned()?;
     let due = state
@@ -154,7 +154,12 @@ fn resources() -> Value {
 }
 
 /// Opens the stream of a command and runs the command.
-fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fault>) -> Reply {
+fn start(
+    state: &Whole,
+    pod: &FakePod,
+    request: ReceivedRequest,
+    planned: Option<InjectedFault>,
+) -> Reply {
     let container = request.parameter("container");
     let Some(found) = pod.find(container.as_deref()) else {
         let name = container.unwrap_or_default();
@@ -172,12 +177,12 @@ fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fau
     let (Some(agreed), Some(key)) = (agreed, request.header("sec-websocket-key")) else {
         return refusal(400, "Upgrade request required");
     };
-    let agreed = if planned == Some(Fault::Foreign) {
+    let agreed = if planned == Some(InjectedFault::Foreign) {
         "channel.k8s.io"
     } else {
         agreed
     };
-    let command = Command {
+    let command = FakeCommand {
         container: found.clone(),
         argv: words(&request.query),
         // Go's `ParseBool` accepts these; some clients write `True`.
@@ -187,15 +192,15 @@ fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fau
         half_close: agreed.starts_with("v5"),
         fault: planned,
     };
-    let answer = bytes_reply(101, "text/plain", bytes::Bytes::new());
-    let answer = with_header(answer, "connection", "Upgrade");
-    let answer = with_header(answer, "upgrade", "websocket");
-    let answer = with_header(
-        answer,
+    let response = bytes_reply(101, "text/plain", bytes::Bytes::new());
+    let response = with_header(response, "connection", "Upgrade");
+    let response = with_header(response, "upgrade", "websocket");
+    let response = with_header(
+        response,
         "sec-websocket-accept",
         &derive_accept_key(key.as_bytes()),
     );
-    let answer = with_header(answer, "sec-websocket-protocol", agreed);
+    let response = with_header(response, "sec-websocket-protocol", agreed);
     let tasks = Arc::clone(&state.lock().tasks);
     let mut tasks = tasks
         .lock()
@@ -203,7 +208,7 @@ fn start(state: &Whole, pod: &Pod, request: ReceivedRequest, planned: Option<Fau
     // Ended commands leave the set, or it would grow with every command of a test.
     while tasks.try_join_next().is_some() {}
     tasks.spawn(exec::run(command, request.into_upgrade()));
-    answer
+    response
 }
 
 /// The arguments of a command, byte for byte; UTF-8 is not required.

@@ -12,11 +12,11 @@ use tempfile::TempDir;
 use super::*;
 
 #[derive(Debug)]
-struct Beside {
+struct RootedFixture {
     folder: TempDir,
 }
 
-impl Beside {
+impl RootedFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("work")).unwrap();
@@ -39,10 +39,10 @@ impl Beside {
 }
 
 #[derive(Debug)]
-struct Only(PathBuf);
+struct SingleBackend(PathBuf);
 
 #[async_trait]
-impl Backend for Only {
+impl Backend for SingleBackend {
     fn name(&self) -> &'static str {
         "beside"
     }
@@ -66,9 +66,9 @@ impl Backend for Only {
 }
 
 #[async_trait]
-impl Fixture for Beside {
+impl Fixture for RootedFixture {
     fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(Only(self.root()))
+        Arc::new(SingleBackend(self.root()))
     }
 
     fn address(&self) -> Address {
@@ -99,7 +99,7 @@ async fn r_17_a_container_seen_from_beside_passes_the_suite() {
         .filter(|(name, _)| *name != "devices_and_pseudo_files_are_not_read")
         .copied()
         .collect();
-    let report = run(&Beside::new(), &cases).await.unwrap();
+    let report = run(&RootedFixture::new(), &cases).await.unwrap();
     let skipped: Vec<_> = report
         .skipped
         .iter()
@@ -110,8 +110,8 @@ async fn r_17_a_container_seen_from_beside_passes_the_suite() {
 
 #[tokio::test]
 async fn r_9_links_never_leave_the_container() {
-    let world = Beside::new();
-    let root = world.root();
+    let fixture = RootedFixture::new();
+    let root = fixture.root();
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret"), "host").unwrap();
     std::fs::create_dir_all(root.join("etc")).unwrap();
@@ -127,7 +127,7 @@ async fn r_9_links_never_leave_the_container() {
     ] {
         std::os::unix::fs::symlink(target, root.join("work").join(name)).unwrap();
     }
-    let sandbox = world.sandbox();
+    let sandbox = fixture.sandbox();
     let stat = async |name: &str| {
         let path = SandboxPath::new(format!("/work/{name}")).unwrap();
         let seen = sandbox.stat(&path, Follow::Yes).await;

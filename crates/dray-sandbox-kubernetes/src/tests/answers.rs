@@ -1,4 +1,4 @@
-//! Every answer of sandbox-transfer 6.4, on the wire.
+//! Every response of sandbox-transfer 6.4, on the wire.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,38 +8,38 @@ use std::time::Duration;
 use dray_sandbox::{Backend as _, Body, ErrorKind, Follow, Read, Transport, Write};
 use serde_json::json;
 
-use super::world::{World, kind};
-use crate::fake_server::{Container, Fault};
+use super::fixture::{PodFixture, kind};
+use crate::fake_server::{FakeContainer, InjectedFault};
 
-fn refuse(code: u16, message: &str) -> Fault {
-    Fault::Refuse(code, message.into(), None)
+fn refuse(code: u16, message: &str) -> InjectedFault {
+    InjectedFault::Refuse(code, message.into(), None)
 }
 
 #[tokio::test]
 async fn a_pod_that_is_not_there_is_gone() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     let address = "kubernetes:agents/none".parse().unwrap();
     assert_eq!(
-        kind(world.backend.resolve(&address).await),
+        kind(fixture.backend.resolve(&address).await),
         ErrorKind::SandboxGone
     );
     let address = "kubernetes:agents/box/other".parse().unwrap();
     assert_eq!(
-        kind(world.backend.resolve(&address).await),
+        kind(fixture.backend.resolve(&address).await),
         ErrorKind::SandboxGone
     );
 }
 
 #[tokio::test]
 async fn r_1_another_pod_of_the_name_is_never_touched() {
-    let world = World::new().await;
-    let handle = world.handle().await.unwrap();
-    let sandbox = world.backend.open(&handle).await.unwrap();
-    let path = world.file("a", b"mine");
-    std::fs::rename(world.work(), world.server.folder().join("old")).unwrap();
-    world.renew();
-    std::fs::write(world.work().join("a"), b"theirs").unwrap();
-    let before = world.asked("/exec");
+    let fixture = PodFixture::new().await;
+    let handle = fixture.handle().await.unwrap();
+    let sandbox = fixture.backend.open(&handle).await.unwrap();
+    let path = fixture.file("a", b"mine");
+    std::fs::rename(fixture.work(), fixture.server.folder().join("old")).unwrap();
+    fixture.renew();
+    std::fs::write(fixture.work().join("a"), b"theirs").unwrap();
+    let before = fixture.asked("/exec");
     assert_eq!(
         kind(sandbox.stat(&path, Follow::Yes).await),
         ErrorKind::SandboxGone
@@ -49,18 +49,18 @@ async fn r_1_another_pod_of_the_name_is_never_touched() {
         ErrorKind::SandboxGone
     );
     assert_eq!(
-        kind(world.backend.open(&handle).await),
+        kind(fixture.backend.open(&handle).await),
         ErrorKind::SandboxGone
     );
-    assert_eq!(world.asked("/exec"), before);
-    assert!(world.work().join("a").exists());
+    assert_eq!(fixture.asked("/exec"), before);
+    assert!(fixture.work().join("a").exists());
 }
 
 #[tokio::test]
 async fn r_1_a_container_that_was_started_again_is_another_one() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    world.server.change("agents", "box", |pod| {
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    fixture.server.change("agents", "box", |pod| {
         pod.containers[0].id = "containerd://second".into();
     });
     assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxGone);
@@ -68,14 +68,14 @@ async fn r_1_a_container_that_was_started_again_is_another_one() {
 
 #[tokio::test]
 async fn what_does_not_run_is_stopped() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    world
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    fixture
         .server
         .change("agents", "box", |pod| pod.phase = "Succeeded".into());
     assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
-    assert_eq!(kind(world.handle().await), ErrorKind::SandboxStopped);
-    world.server.change("agents", "box", |pod| {
+    assert_eq!(kind(fixture.handle().await), ErrorKind::SandboxStopped);
+    fixture.server.change("agents", "box", |pod| {
         pod.phase = "Running".into();
         pod.containers[0].state = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     });
@@ -84,46 +84,46 @@ async fn what_does_not_run_is_stopped() {
 
 #[tokio::test]
 async fn a_container_that_stops_between_question_and_command_is_stopped() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
     for code in [400, 500] {
-        world
+        fixture
             .server
             .fail("/exec", 1, refuse(code, "container not running (abc)"));
         assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
     }
-    let fault = Fault::NotRun("cannot exec in a stopped container".into());
-    world.server.fail("/exec", 1, fault);
+    let fault = InjectedFault::NotRun("cannot exec in a stopped container".into());
+    fixture.server.fail("/exec", 1, fault);
     assert_eq!(kind(sandbox.probe().await), ErrorKind::SandboxStopped);
 }
 
 #[tokio::test]
 async fn a_container_that_the_server_does_not_know_is_a_bad_handle() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     let text = "container shell is not valid for pod box";
-    world.server.fail("/exec", 1, refuse(400, text));
-    assert_eq!(kind(world.open().await), ErrorKind::Protocol);
+    fixture.server.fail("/exec", 1, refuse(400, text));
+    assert_eq!(kind(fixture.open().await), ErrorKind::Protocol);
 }
 
 #[tokio::test]
 async fn fresh_credentials_are_tried_once() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    world.server.require("second");
-    world.server.kubeconfig("second").unwrap();
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    fixture.server.require("second");
+    fixture.server.kubeconfig("second").unwrap();
     sandbox.probe().await.unwrap();
-    world.server.require("third");
-    let before = world.server.requests().len();
+    fixture.server.require("third");
+    let before = fixture.server.requests().len();
     assert_eq!(kind(sandbox.probe().await), ErrorKind::Auth);
-    assert_eq!(world.server.requests().len(), before + 2);
+    assert_eq!(fixture.server.requests().len(), before + 2);
 }
 
 #[tokio::test]
 async fn a_missing_right_is_named() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     let text = "pods \"box\" is forbidden: User \"u\" cannot create resource \"pods/exec\" in API group \"\" in the namespace \"agents\"";
-    world.server.fail("/exec", 1, refuse(403, text));
-    let error = world.open().await.unwrap_err();
+    fixture.server.fail("/exec", 1, refuse(403, text));
+    let error = fixture.open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
     assert!(
         error
@@ -135,16 +135,16 @@ async fn a_missing_right_is_named() {
 
 #[tokio::test]
 async fn what_may_pass_is_unavailable() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
     for fault in [
         refuse(500, "error dialing backend: dial tcp: no route to host"),
-        Fault::Page(502),
-        Fault::Page(503),
-        Fault::Break,
-        Fault::NotRun("error dialing backend: EOF".into()),
+        InjectedFault::Page(502),
+        InjectedFault::Page(503),
+        InjectedFault::Break,
+        InjectedFault::NotRun("error dialing backend: EOF".into()),
     ] {
-        world.server.fail("/exec", 1, fault.clone());
+        fixture.server.fail("/exec", 1, fault.clone());
         assert_eq!(
             kind(sandbox.probe().await),
             ErrorKind::Unavailable,
@@ -152,18 +152,18 @@ async fn what_may_pass_is_unavailable() {
         );
         sandbox.probe().await.unwrap();
     }
-    drop(world.server);
+    drop(fixture.server);
     assert_eq!(kind(sandbox.probe().await), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn a_busy_server_says_when_to_come_back() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    world.server.fail(
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    fixture.server.fail(
         "/exec",
         1,
-        Fault::Refuse(429, "too many requests".into(), Some(7)),
+        InjectedFault::Refuse(429, "too many requests".into(), Some(7)),
     );
     let error = sandbox.probe().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::RateLimited);
@@ -172,45 +172,45 @@ async fn a_busy_server_says_when_to_come_back() {
 
 #[tokio::test]
 async fn a_shell_that_cannot_be_started_is_missing() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     for code in [126, 127] {
-        world.server.fail("/exec", 1, Fault::Exit(code));
-        assert_eq!(kind(world.open().await), ErrorKind::ToolMissing);
+        fixture.server.fail("/exec", 1, InjectedFault::Exit(code));
+        assert_eq!(kind(fixture.open().await), ErrorKind::ToolMissing);
     }
-    let sandbox = world.open().await.unwrap();
-    world.server.fail("/exec", 1, Fault::Exit(127));
+    let sandbox = fixture.open().await.unwrap();
+    fixture.server.fail("/exec", 1, InjectedFault::Exit(127));
     assert_eq!(kind(sandbox.probe().await), ErrorKind::ToolMissing);
-    let bare = Container::new("shell").without_shell();
-    world.server.create("agents", "bare", vec![bare]).unwrap();
+    let bare = FakeContainer::new("shell").without_shell();
+    fixture.server.create("agents", "bare", vec![bare]).unwrap();
     let address = "kubernetes:agents/bare".parse().unwrap();
-    let handle = world.backend.resolve(&address).await.unwrap();
-    let error = world.backend.open(&handle).await.unwrap_err();
+    let handle = fixture.backend.resolve(&address).await.unwrap();
+    let error = fixture.backend.open(&handle).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ToolMissing);
     assert!(error.context().contains("ephemeral"), "{error}");
 }
 
 #[tokio::test]
 async fn a_killed_command_is_gone_only_with_its_container() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    world.server.fail("/exec", 1, Fault::Exit(137));
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    fixture.server.fail("/exec", 1, InjectedFault::Exit(137));
     assert_eq!(kind(sandbox.probe().await), ErrorKind::Unavailable);
     for (reason, state) in [
         ("Evicted", json!({"running": {}})),
         ("", json!({"terminated": {"reason": "OOMKilled"}})),
     ] {
-        let world = World::new().await;
-        let sandbox = world.open().await.unwrap();
-        let path = world.file("a", &vec![b'x'; 1 << 20]);
+        let fixture = PodFixture::new().await;
+        let sandbox = fixture.open().await.unwrap();
+        let path = fixture.file("a", &vec![b'x'; 1 << 20]);
         let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
-        world.server.fail("send()", 1, Fault::Exit(137));
+        fixture.server.fail("send()", 1, InjectedFault::Exit(137));
         let reading = Read {
             transport: Transport::ExecRaw,
             file: &file,
             offset: 0,
         };
         // The server notices after the command was started.
-        world.server.after("send()", move |pod| {
+        fixture.server.after("send()", move |pod| {
             pod.reason = reason.into();
             pod.containers[0].state = state;
         });
@@ -221,17 +221,17 @@ async fn a_killed_command_is_gone_only_with_its_container() {
 
 #[tokio::test]
 async fn a_full_disk_is_no_space() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     // Tools of the container: a full disk under everything that is written.
-    let tools = world.server.folder().join("tools");
+    let tools = fixture.server.folder().join("tools");
     std::fs::create_dir(&tools).unwrap();
     install(&tools.join("cat"), "#!/bin/sh\nexec /bin/cat >/dev/full\n");
     let search_path = format!("{}:{}", tools.display(), crate::fake_server::SEARCH_PATH);
-    world.server.change("agents", "box", |pod| {
+    fixture.server.change("agents", "box", |pod| {
         pod.containers[0].search_path = search_path;
     });
-    let sandbox = world.open().await.unwrap();
-    let path = world.path("a");
+    let sandbox = fixture.open().await.unwrap();
+    let path = fixture.path("a");
     let write = Write {
         transport: Transport::ExecRaw,
         path: &path,
@@ -262,34 +262,34 @@ fn install(path: &Path, text: &str) {
 
 #[tokio::test]
 async fn only_allowed_namespaces_are_asked() {
-    let world = World::configured(|config| config.namespaces = vec!["others".into()]).await;
-    assert_eq!(kind(world.handle().await), ErrorKind::Auth);
-    assert_eq!(world.server.requests(), [] as [String; 0]);
+    let fixture = PodFixture::configured(|config| config.namespaces = vec!["others".into()]).await;
+    assert_eq!(kind(fixture.handle().await), ErrorKind::Auth);
+    assert_eq!(fixture.server.requests(), [] as [String; 0]);
 }
 
 #[tokio::test]
 async fn several_containers_are_never_guessed_between() {
-    let world = World::new().await;
-    let two = vec![Container::new("one"), Container::new("two")];
-    world.server.create("agents", "pair", two).unwrap();
+    let fixture = PodFixture::new().await;
+    let two = vec![FakeContainer::new("one"), FakeContainer::new("two")];
+    fixture.server.create("agents", "pair", two).unwrap();
     let address = "kubernetes:agents/pair".parse().unwrap();
     assert_eq!(
-        kind(world.backend.resolve(&address).await),
+        kind(fixture.backend.resolve(&address).await),
         ErrorKind::InvalidName
     );
-    world.server.change("agents", "pair", |pod| {
+    fixture.server.change("agents", "pair", |pod| {
         pod.default_container = Some("two".into());
     });
-    let handle = world.backend.resolve(&address).await.unwrap();
+    let handle = fixture.backend.resolve(&address).await.unwrap();
     assert!(handle.incarnation.contains("/two/"), "{handle}");
 }
 
 #[tokio::test]
 async fn a_cluster_that_cannot_be_used_is_no_sandbox_that_is_gone() {
     let missing =
-        World::configured(|config| config.kubeconfig = Some("/nonexistent/kubeconfig".into()))
+        PodFixture::configured(|config| config.kubeconfig = Some("/nonexistent/kubeconfig".into()))
             .await;
     assert_eq!(kind(missing.handle().await), ErrorKind::Auth);
-    let context = World::configured(|config| config.context = Some("other".into())).await;
+    let context = PodFixture::configured(|config| config.context = Some("other".into())).await;
     assert_eq!(kind(context.handle().await), ErrorKind::Auth);
 }

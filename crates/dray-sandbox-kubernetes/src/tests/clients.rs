@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use super::world::World;
+use super::fixture::PodFixture;
 
 async fn run(mut command: Command) -> Output {
     let ran = tokio::task::spawn_blocking(move || match command.output() {
@@ -12,7 +12,7 @@ async fn run(mut command: Command) -> Output {
     ran.await.unwrap()
 }
 
-impl World {
+impl PodFixture {
     /// `kubectl` with these arguments, its files in a directory of the test.
     async fn kubectl(&self, arguments: &[&str]) -> Output {
         let folder = self.server.folder();
@@ -40,8 +40,8 @@ fn succeeded(output: &Output) -> &[u8] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_runs_commands_in_the_fake_server() {
-    let world = World::new().await;
-    let output = world
+    let fixture = PodFixture::new().await;
+    let output = fixture
         .kubectl(&[
             "exec",
             "box",
@@ -55,7 +55,7 @@ async fn kubectl_runs_commands_in_the_fake_server() {
         ])
         .await;
     assert_eq!(succeeded(&output), "a b|c&d=\u{e4}|".as_bytes());
-    let output = world
+    let output = fixture
         .kubectl(&[
             "exec",
             "box",
@@ -68,12 +68,12 @@ async fn kubectl_runs_commands_in_the_fake_server() {
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(output.stdout, b"out\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("wrong"));
-    let output = world.kubectl(&["exec", "none", "--", "true"]).await;
+    let output = fixture.kubectl(&["exec", "none", "--", "true"]).await;
     assert!(
         String::from_utf8_lossy(&output.stderr).contains("pods \"none\" not found"),
         "{output:?}"
     );
-    let output = world
+    let output = fixture
         .kubectl(&["exec", "box", "--", "no-such-program"])
         .await;
     assert!(
@@ -81,41 +81,41 @@ async fn kubectl_runs_commands_in_the_fake_server() {
         "{output:?}"
     );
     // Over WebSockets, in the version that closes channels.
-    assert!(world.asked("GET /api/v1/namespaces/agents/pods/box/exec ") > 0);
+    assert!(fixture.asked("GET /api/v1/namespaces/agents/pods/box/exec ") > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_copies_files_both_ways() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     let bytes: Vec<u8> = (0..1_500_000_u32)
         .map(|at| u8::try_from(at % 253).unwrap())
         .collect();
-    let local = world.server.folder().join("local.bin");
+    let local = fixture.server.folder().join("local.bin");
     std::fs::write(&local, &bytes).unwrap();
-    let inside = format!("box:{}/copy.bin", world.work().display());
-    let output = world
+    let inside = format!("box:{}/copy.bin", fixture.work().display());
+    let output = fixture
         .kubectl(&["cp", "local.bin", &inside, "-c", "shell"])
         .await;
     succeeded(&output);
-    assert!(std::fs::read(world.work().join("copy.bin")).unwrap() == bytes);
-    let output = world
+    assert!(std::fs::read(fixture.work().join("copy.bin")).unwrap() == bytes);
+    let output = fixture
         .kubectl(&["cp", &inside, "back.bin", "-c", "shell"])
         .await;
     succeeded(&output);
-    assert!(std::fs::read(world.server.folder().join("back.bin")).unwrap() == bytes);
+    assert!(std::fs::read(fixture.server.folder().join("back.bin")).unwrap() == bytes);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_runs_commands_in_the_fake_server() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     let output = dray_testkit::python::script_command("kubernetes_client.py", "kubernetes")
-        .arg(world.server.folder().join("kubeconfig"))
+        .arg(fixture.server.folder().join("kubeconfig"))
         .args(["agents", "box", "shell"])
-        .arg(world.work())
+        .arg(fixture.work())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .await
         .unwrap();
     assert_eq!(succeeded(&output), b"done\n");
-    assert!(world.asked("/exec ") > 0);
+    assert!(fixture.asked("/exec ") > 0);
 }

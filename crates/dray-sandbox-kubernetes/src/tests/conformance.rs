@@ -2,16 +2,16 @@
 
 use dray_sandbox_conformance::run_all;
 
-use super::world::World;
+use super::fixture::PodFixture;
 
 /// A user that owns nothing.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
-async fn world() -> World {
+async fn fixture() -> PodFixture {
     if is_root() {
-        World::of_user(NOBODY).await
+        PodFixture::of_user(NOBODY_UID).await
     } else {
-        World::new().await
+        PodFixture::new().await
     }
 }
 
@@ -23,15 +23,15 @@ fn is_root() -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_17_files_over_v5_pass_the_suite() {
-    let world = world().await;
-    let report = run_all(&world).await.unwrap();
+    let fixture = fixture().await;
+    let report = run_all(&fixture).await.unwrap();
     assert_eq!(report.skipped, [] as [&str; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_17_files_over_v4_pass_the_suite() {
-    let world = world().await;
-    world.server.speak(&["v4.channel.k8s.io"]);
-    let report = run_all(&world).await.unwrap();
+    let fixture = fixture().await;
+    fixture.server.speak(&["v4.channel.k8s.io"]);
+    let report = run_all(&fixture).await.unwrap();
     assert_eq!(report.skipped, [] as [&str; 0]);
 }

@@ -8,35 +8,35 @@ use dray_sandbox::{
 use dray_types::Period;
 use serde_json::json;
 
-use super::world::{World, kind, read};
-use crate::fake_server::{Container, Fault};
+use super::fixture::{PodFixture, kind, read};
+use crate::fake_server::{FakeContainer, InjectedFault};
 
-const IMAGE: &str = "registry/tools:1";
+const HELPER_IMAGE: &str = "registry/tools:1";
 
 /// A pod `agents/bare` with a container without a shell.
-async fn bare(image: bool) -> World {
-    let world = World::configured(|config| {
-        config.ephemeral_image = image.then(|| IMAGE.to_owned());
+async fn bare(image: bool) -> PodFixture {
+    let fixture = PodFixture::configured(|config| {
+        config.ephemeral_image = image.then(|| HELPER_IMAGE.to_owned());
         config.ephemeral_timeout = Period::millis(600);
     })
     .await;
-    let mut container = Container::new("app").without_shell();
+    let mut container = FakeContainer::new("app").without_shell();
     container.security = json!({"runAsUser": 1000, "privileged": true});
-    container.root = world.server.folder().join("bare");
+    container.root = fixture.server.folder().join("bare");
     std::fs::create_dir(&container.root).unwrap();
-    world
+    fixture
         .server
         .create("agents", "bare", vec![container])
         .unwrap();
-    world
+    fixture
 }
 
-async fn open(world: &World) -> Result<Arc<dyn Sandbox>, Error> {
-    let handle = world
+async fn open(fixture: &PodFixture) -> Result<Arc<dyn Sandbox>, Error> {
+    let handle = fixture
         .backend
         .resolve(&"kubernetes:agents/bare".parse()?)
         .await?;
-    world.backend.open(&handle).await
+    fixture.backend.open(&handle).await
 }
 
 fn path(text: &str) -> SandboxPath {
@@ -45,8 +45,8 @@ fn path(text: &str) -> SandboxPath {
 
 #[tokio::test]
 async fn r_9_files_of_a_container_without_a_shell_pass_through_its_helper() {
-    let world = bare(true).await;
-    let sandbox = open(&world).await.unwrap();
+    let fixture = bare(true).await;
+    let sandbox = open(&fixture).await.unwrap();
     let target = path("/data/note.txt");
     sandbox.make_directory(&path("/data")).await.unwrap();
     let write = Write {
@@ -60,7 +60,7 @@ async fn r_9_files_of_a_container_without_a_shell_pass_through_its_helper() {
         .write(write, Body::from_bytes("hello"))
         .await
         .unwrap();
-    let root = world.server.folder().join("bare");
+    let root = fixture.server.folder().join("bare");
     assert_eq!(std::fs::read(root.join("data/note.txt")).unwrap(), b"hello");
     // A link of the container begins at the root of the container.
     std::os::unix::fs::symlink("/data/note.txt", root.join("link")).unwrap();
@@ -72,44 +72,44 @@ async fn r_9_files_of_a_container_without_a_shell_pass_through_its_helper() {
 
 #[tokio::test]
 async fn r_9_a_helper_has_the_user_of_its_container_and_nothing_more() {
-    let world = bare(true).await;
-    open(&world).await.unwrap();
-    world.server.change("agents", "bare", |pod| {
+    let fixture = bare(true).await;
+    open(&fixture).await.unwrap();
+    fixture.server.change("agents", "bare", |pod| {
         let helper = pod.ephemeral.first().unwrap();
         assert_eq!(helper.target.as_deref(), Some("app"));
-        assert_eq!(helper.image, IMAGE);
+        assert_eq!(helper.image, HELPER_IMAGE);
         assert_eq!(
             helper.security,
             json!({"runAsUser": 1000, "allowPrivilegeEscalation": false})
         );
     });
-    // The next one to open it uses the same.
-    open(&world).await.unwrap();
-    world
+    // A second open uses the same helper.
+    open(&fixture).await.unwrap();
+    fixture
         .server
         .change("agents", "bare", |pod| assert_eq!(pod.ephemeral.len(), 1));
-    assert_eq!(world.asked("PATCH "), 1);
+    assert_eq!(fixture.asked("PATCH "), 1);
 }
 
 #[tokio::test]
-async fn r_9_without_a_policy_nothing_is_added() {
-    let world = bare(false).await;
-    assert_eq!(kind(open(&world).await), ErrorKind::ToolMissing);
-    assert_eq!(world.asked("PATCH "), 0);
+async fn r_9_without_a_helper_image_no_helper_is_added() {
+    let fixture = bare(false).await;
+    assert_eq!(kind(open(&fixture).await), ErrorKind::ToolMissing);
+    assert_eq!(fixture.asked("PATCH "), 0);
 }
 
 #[tokio::test]
-async fn r_9_processes_that_are_shared_hide_the_root() {
-    let world = bare(true).await;
-    world
+async fn r_9_shared_process_namespaces_get_no_helper() {
+    let fixture = bare(true).await;
+    fixture
         .server
         .change("agents", "bare", |pod| pod.shares_processes = true);
-    assert_eq!(kind(open(&world).await), ErrorKind::ToolMissing);
-    assert_eq!(world.asked("PATCH "), 0);
+    assert_eq!(kind(open(&fixture).await), ErrorKind::ToolMissing);
+    assert_eq!(fixture.asked("PATCH "), 0);
 }
 
 #[tokio::test]
-async fn r_9_a_helper_that_does_not_start_is_not_waited_for_for_ever() {
+async fn r_9_opening_ends_when_a_helper_does_not_start() {
     for (state, expected) in [
         (
             json!({"waiting": {"reason": "ContainerCreating"}}),
@@ -124,23 +124,23 @@ async fn r_9_a_helper_that_does_not_start_is_not_waited_for_for_ever() {
             ErrorKind::ToolMissing,
         ),
     ] {
-        let world = bare(true).await;
+        let fixture = bare(true).await;
         let what = state.to_string();
-        world
+        fixture
             .server
             .change("agents", "bare", |pod| pod.ephemeral_state = state);
-        assert_eq!(kind(open(&world).await), expected, "{what}");
+        assert_eq!(kind(open(&fixture).await), expected, "{what}");
     }
 }
 
 #[tokio::test]
-async fn r_9_a_missing_right_to_add_one_is_named() {
-    let world = bare(true).await;
+async fn r_9_the_error_names_the_missing_right_to_add_a_helper() {
+    let fixture = bare(true).await;
     let text = "pods \"bare\" is forbidden: User \"u\" cannot patch resource \"pods/ephemeralcontainers\" in API group \"\"";
-    world
+    fixture
         .server
-        .fail("PATCH ", 1, Fault::Refuse(403, text.into(), None));
-    let error = open(&world).await.unwrap_err();
+        .fail("PATCH ", 1, InjectedFault::Refuse(403, text.into(), None));
+    let error = open(&fixture).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
     assert!(
         error

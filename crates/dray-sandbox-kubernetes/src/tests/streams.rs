@@ -8,44 +8,44 @@ use dray_testkit::eventually;
 use dray_types::Period;
 use futures_util::{StreamExt as _, stream};
 
-use super::world::{World, kind, read};
+use super::fixture::{PodFixture, kind, read};
 use crate::Config;
 use crate::cluster::Cluster;
-use crate::exec::{Place, PodExec};
-use crate::fake_server::Fault;
+use crate::exec::{PodContainer, PodExec};
+use crate::fake_server::InjectedFault;
 use crate::target::Target;
 
-const SIZE: usize = 300_000;
+const FILE_BYTES: usize = 300_000;
 
 /// A sandbox and a file in it.
-async fn with_file(fault: Fault) -> (World, Result<Vec<u8>, Error>) {
+async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>) {
     // Where it counts: pings come three times as often, and answers to them are no output.
     let idle = match fault {
-        Fault::Silence | Fault::Linger => 3,
+        InjectedFault::Silence | InjectedFault::Linger => 3,
         _ => 60,
     };
-    let world = World::configured(|config| config.idle_timeout = Period::secs(idle)).await;
-    let sandbox = world.open().await.unwrap();
-    let path = world.file("a", &content());
-    world.server.fail("send()", 1, fault);
+    let fixture = PodFixture::configured(|config| config.idle_timeout = Period::secs(idle)).await;
+    let sandbox = fixture.open().await.unwrap();
+    let path = fixture.file("a", &content());
+    fixture.server.fail("send()", 1, fault);
     let got = read(sandbox.as_ref(), &path).await;
-    // Whatever happened, the next one is whole.
+    // The next one is whole in every case.
     assert!(read(sandbox.as_ref(), &path).await.unwrap() == content());
-    (world, got)
+    (fixture, got)
 }
 
 fn content() -> Vec<u8> {
-    (0..SIZE)
+    (0..FILE_BYTES)
         .map(|at| u8::try_from(at % 251).unwrap())
         .collect()
 }
 
 #[tokio::test]
 async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
-    for kept in [0, 1, 100, SIZE / 2, SIZE, SIZE + 60] {
-        let (_world, got) = with_file(Fault::Short(kept)).await;
+    for kept in [0, 1, 100, FILE_BYTES / 2, FILE_BYTES, FILE_BYTES + 60] {
+        let (_fixture, got) = with_file(InjectedFault::Short(kept)).await;
         let kind = kind(got);
-        // Before the first mark it is no answer at all.
+        // Before the first mark it is no response at all.
         let expected = if kept < 100 {
             ErrorKind::Protocol
         } else {
@@ -57,43 +57,47 @@ async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_unavailable() {
-    for kept in [1, SIZE / 2] {
-        let (_world, got) = with_file(Fault::Cut(kept)).await;
+    for kept in [1, FILE_BYTES / 2] {
+        let (_fixture, got) = with_file(InjectedFault::Cut(kept)).await;
         assert_eq!(kind(got), ErrorKind::Unavailable, "{kept}");
     }
 }
 
 #[tokio::test]
 async fn a_stream_without_a_status_is_unavailable() {
-    let (_world, got) = with_file(Fault::NoStatus).await;
+    let (_fixture, got) = with_file(InjectedFault::NoStatus).await;
     assert_eq!(kind(got), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up() {
-    let (_world, got) = with_file(Fault::Silence).await;
+    let (_fixture, got) = with_file(InjectedFault::Silence).await;
     assert_eq!(kind(got), ErrorKind::Timeout);
 }
 
 #[tokio::test]
 async fn what_no_server_says_is_refused() {
-    for fault in [Fault::Text, Fault::Huge(2 << 20), Fault::Foreign] {
-        let (_world, got) = with_file(fault.clone()).await;
+    for fault in [
+        InjectedFault::Text,
+        InjectedFault::Huge(2 << 20),
+        InjectedFault::Foreign,
+    ] {
+        let (_fixture, got) = with_file(fault.clone()).await;
         assert_eq!(kind(got), ErrorKind::Protocol, "{fault:?}");
     }
 }
 
 #[tokio::test]
 async fn a_status_may_come_twice_or_before_the_output() {
-    for fault in [Fault::Twice, Fault::Early] {
-        let (_world, got) = with_file(fault.clone()).await;
+    for fault in [InjectedFault::Twice, InjectedFault::Early] {
+        let (_fixture, got) = with_file(fault.clone()).await;
         assert!(got.unwrap() == content(), "{fault:?}");
     }
 }
 
 #[tokio::test]
 async fn a_stream_that_stays_open_after_the_status_has_ended() {
-    let (_world, got) = with_file(Fault::Linger).await;
+    let (_fixture, got) = with_file(InjectedFault::Linger).await;
     assert!(got.unwrap() == content());
 }
 
@@ -109,10 +113,12 @@ fn new_file(path: &dray_sandbox::SandboxPath, size: usize) -> Write<'_> {
 
 #[tokio::test]
 async fn a_server_that_takes_no_input_is_given_up() {
-    let world = World::configured(|config| config.idle_timeout = Period::secs(3)).await;
-    let sandbox = world.open().await.unwrap();
-    world.server.fail("command=raw", 1, Fault::Silence);
-    let path = world.path("a");
+    let fixture = PodFixture::configured(|config| config.idle_timeout = Period::secs(3)).await;
+    let sandbox = fixture.open().await.unwrap();
+    fixture
+        .server
+        .fail("command=raw", 1, InjectedFault::Silence);
+    let path = fixture.path("a");
     // More than any buffer on the way holds.
     let piece = bytes::Bytes::from(vec![0; 1 << 20]);
     let body = Body::new(stream::repeat(piece).take(256).map(Ok));
@@ -124,31 +130,37 @@ async fn a_server_that_takes_no_input_is_given_up() {
 #[tokio::test]
 async fn stdin_ends_in_both_versions() {
     for version in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
-        let world = World::new().await;
-        world.server.speak(&[version]);
-        let sandbox = world.open().await.unwrap();
-        let path = world.path("a");
+        let fixture = PodFixture::new().await;
+        fixture.server.speak(&[version]);
+        let sandbox = fixture.open().await.unwrap();
+        let path = fixture.path("a");
         let body = Body::from_bytes(content());
-        sandbox.write(new_file(&path, SIZE), body).await.unwrap();
-        assert!(std::fs::read(world.work().join("a")).unwrap() == content());
-        // Under v4 the command is told the length; under v5 it reads to the end.
-        let counted = world.asked(&format!("command=raw&command={SIZE}"));
+        sandbox
+            .write(new_file(&path, FILE_BYTES), body)
+            .await
+            .unwrap();
+        assert!(std::fs::read(fixture.work().join("a")).unwrap() == content());
+        // Under v4 the command gets the length; under v5 it reads to the end.
+        let counted = fixture.asked(&format!("command=raw&command={FILE_BYTES}"));
         assert_eq!(counted, usize::from(version.starts_with("v4")), "{version}");
     }
 }
 
 #[tokio::test]
 async fn a_server_that_becomes_older_is_noticed() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    world.server.speak(&["v4.channel.k8s.io"]);
-    let path = world.path("a");
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    fixture.server.speak(&["v4.channel.k8s.io"]);
+    let path = fixture.path("a");
     let body = || Body::from_bytes(content());
-    let written = sandbox.write(new_file(&path, SIZE), body()).await;
+    let written = sandbox.write(new_file(&path, FILE_BYTES), body()).await;
     assert_eq!(kind(written), ErrorKind::Unavailable);
-    let path = world.path("b");
-    sandbox.write(new_file(&path, SIZE), body()).await.unwrap();
-    assert!(std::fs::read(world.work().join("b")).unwrap() == content());
+    let path = fixture.path("b");
+    sandbox
+        .write(new_file(&path, FILE_BYTES), body())
+        .await
+        .unwrap();
+    assert!(std::fs::read(fixture.work().join("b")).unwrap() == content());
 }
 
 /// Waits until something is true.
@@ -169,15 +181,15 @@ fn runs(word: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_is_dropped_leaves_no_process() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    let path = world.path("dropped");
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    let path = fixture.path("dropped");
     let word = path.to_text().unwrap().to_owned();
     let body = Body::new(stream::iter([Ok("first".into())]).chain(stream::pending()));
-    let writing = sandbox.write(new_file(&path, SIZE), body);
+    let writing = sandbox.write(new_file(&path, FILE_BYTES), body);
     tokio::select! {
         _ = writing => panic!("it has no end"),
-        () = until(|| runs(&word) && world.work().join("dropped").exists()) => {}
+        () = until(|| runs(&word) && fixture.work().join("dropped").exists()) => {}
     }
     // A stream that is closed ends no process of the fake server: it was killed.
     until(|| !runs(&word)).await;
@@ -186,28 +198,28 @@ async fn a_write_that_is_dropped_leaves_no_process() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_fails_ends_the_command() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    let path = world.path("failing");
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    let path = fixture.path("failing");
     let word = path.to_text().unwrap().to_owned();
     let failure = Err(Error::new(ErrorKind::Corrupted, "the source"));
     let body = Body::new(stream::iter([Ok("first".into()), failure]));
     assert_eq!(
-        kind(sandbox.write(new_file(&path, SIZE), body).await),
+        kind(sandbox.write(new_file(&path, FILE_BYTES), body).await),
         ErrorKind::Corrupted
     );
     until(|| !runs(&word)).await;
 }
 
 /// Commands without files over them.
-async fn exec(world: &World) -> PodExec {
-    let handle = world.handle().await.unwrap();
+async fn exec(fixture: &PodFixture) -> PodExec {
+    let handle = fixture.handle().await.unwrap();
     let config = Config {
-        kubeconfig: Some(world.server.kubeconfig("first").unwrap()),
+        kubeconfig: Some(fixture.server.kubeconfig("first").unwrap()),
         idle_timeout: Period::secs(3),
         ..Config::default()
     };
-    let place = Place {
+    let place = PodContainer {
         cluster: Arc::new(Cluster::new(config)),
         target: Target::parse(&handle.address).unwrap(),
         container: "shell".into(),
@@ -218,21 +230,21 @@ async fn exec(world: &World) -> PodExec {
 
 #[tokio::test]
 async fn a_quiet_command_is_not_given_up_while_the_server_answers_pings() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     let words = ["sleep", "5"].map(|word| word.as_bytes().to_vec()).to_vec();
-    let running = exec(&world).await.run(words, None).await.unwrap();
+    let running = exec(&fixture).await.run(words, None).await.unwrap();
     assert_eq!(running.stdout.read_all(0).await.unwrap(), b"");
     assert_eq!(running.end.await.unwrap().status, 0);
 }
 
 #[tokio::test]
 async fn status_and_the_end_of_stderr_come_back() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     let script = "head -c 9000 /dev/zero | tr '\\0' x >&2; echo wrong >&2; echo out; exit 3";
     let words = ["sh", "-c", script]
         .map(|word| word.as_bytes().to_vec())
         .to_vec();
-    let running = exec(&world).await.run(words, None).await.unwrap();
+    let running = exec(&fixture).await.run(words, None).await.unwrap();
     assert_eq!(running.stdout.read_all(10).await.unwrap(), b"out\n");
     let exit = running.end.await.unwrap();
     assert_eq!((exit.status, exit.stderr.len()), (3, 4096));
@@ -241,10 +253,12 @@ async fn status_and_the_end_of_stderr_come_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_whose_stream_did_not_open_is_ended() {
-    let world = World::new().await;
-    let exec = exec(&world).await;
-    world.server.fail("command=cat; :", 1, Fault::Foreign);
-    let word = world.path("never-fed").to_text().unwrap().to_owned();
+    let fixture = PodFixture::new().await;
+    let exec = exec(&fixture).await;
+    fixture
+        .server
+        .fail("command=cat; :", 1, InjectedFault::Foreign);
+    let word = fixture.path("never-fed").to_text().unwrap().to_owned();
     let words = ["sh", "-c", "cat; :", "sh", &word];
     let words = words.map(|word| word.as_bytes().to_vec()).to_vec();
     let stdin = Body::new(stream::pending());
@@ -257,26 +271,28 @@ async fn a_command_whose_stream_did_not_open_is_ended() {
 
 #[tokio::test]
 async fn a_path_that_fits_no_request_is_refused_before_it_is_sent() {
-    let world = World::new().await;
-    let exec = exec(&world).await;
-    let before = world.server.requests().len();
+    let fixture = PodFixture::new().await;
+    let exec = exec(&fixture).await;
+    let before = fixture.server.requests().len();
     let words = vec![b"true".to_vec(), vec![b' '; 30_000]];
     assert_eq!(kind(exec.run(words, None).await), ErrorKind::ToolMissing);
-    assert_eq!(world.server.requests().len(), before);
+    assert_eq!(fixture.server.requests().len(), before);
 }
 
 #[tokio::test]
 async fn reading_again_goes_on_where_it_was_cut() {
-    let world = World::new().await;
-    let sandbox = world.open().await.unwrap();
-    let path = world.file("a", &content());
+    let fixture = PodFixture::new().await;
+    let sandbox = fixture.open().await.unwrap();
+    let path = fixture.file("a", &content());
     let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
     let from = |offset| Read {
         transport: Transport::ExecRaw,
         file: &file,
         offset,
     };
-    world.server.fail("send()", 1, Fault::Cut(SIZE / 2));
+    fixture
+        .server
+        .fail("send()", 1, InjectedFault::Cut(FILE_BYTES / 2));
     let mut body = sandbox.read(from(0)).await.unwrap();
     let mut got = Vec::new();
     let error = loop {
@@ -286,21 +302,21 @@ async fn reading_again_goes_on_where_it_was_cut() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(!got.is_empty() && got.len() < SIZE);
+    assert!(!got.is_empty() && got.len() < FILE_BYTES);
     let rest = sandbox.read(from(got.len() as u64)).await.unwrap();
-    got.extend(rest.read_all(SIZE).await.unwrap());
+    got.extend(rest.read_all(FILE_BYTES).await.unwrap());
     assert!(got == content());
 }
 
 #[tokio::test]
 async fn an_empty_file_is_a_file() {
-    let world = World::new().await;
-    let sandbox: Arc<dyn Sandbox> = world
+    let fixture = PodFixture::new().await;
+    let sandbox: Arc<dyn Sandbox> = fixture
         .backend
-        .open(&world.handle().await.unwrap())
+        .open(&fixture.handle().await.unwrap())
         .await
         .unwrap();
-    let path = world.path("empty");
+    let path = fixture.path("empty");
     sandbox
         .write(new_file(&path, 0), Body::from_bytes(""))
         .await

@@ -10,25 +10,25 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::world::{World, kind, read};
+use super::fixture::{PodFixture, kind, read};
 use crate::{Config, KubernetesBackend};
 
 /// Speaks TLS in front of a server. It ends when it is dropped.
-struct Front {
+struct TlsFront {
     address: SocketAddr,
     _serving: JoinSet<()>,
 }
 
-impl Front {
+impl TlsFront {
     #[expect(
         clippy::disallowed_methods,
         reason = "the address is that of the fake server"
     )]
-    async fn new(world: &World, authority: &Authority, offer: Offer) -> Self {
+    async fn new(fixture: &PodFixture, authority: &Authority, offer: Offer) -> Self {
         let acceptor = authority.acceptor_with("127.0.0.1", offer).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let behind = world.server.url().replace("http://", "");
+        let behind = fixture.server.url().replace("http://", "");
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             let mut connections = JoinSet::new();
@@ -51,8 +51,8 @@ impl Front {
     }
 
     /// A backend that trusts this authority.
-    fn backend(&self, world: &World, trusted: &Authority) -> Arc<KubernetesBackend> {
-        let folder = world.server.folder();
+    fn backend(&self, fixture: &PodFixture, trusted: &Authority) -> Arc<KubernetesBackend> {
+        let folder = fixture.server.folder();
         std::fs::write(folder.join("ca.pem"), trusted.pem()).unwrap();
         let text = std::fs::read_to_string(folder.join("kubeconfig")).unwrap();
         let server = format!(
@@ -60,7 +60,7 @@ impl Front {
             self.address
         );
         let path: PathBuf = folder.join("kubeconfig-tls");
-        std::fs::write(&path, text.replace(&world.server.url(), &server)).unwrap();
+        std::fs::write(&path, text.replace(&fixture.server.url(), &server)).unwrap();
         let config = Config {
             kubeconfig: Some(path),
             ..Config::default()
@@ -71,21 +71,21 @@ impl Front {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_and_tokens_travel_over_tls() {
-    let world = World::new().await;
-    world.server.require("first");
+    let fixture = PodFixture::new().await;
+    fixture.server.require("first");
     let authority = Authority::new().unwrap();
-    let front = Front::new(&world, &authority, Offer::default()).await;
-    let backend = front.backend(&world, &authority);
+    let front = TlsFront::new(&fixture, &authority, Offer::default()).await;
+    let backend = front.backend(&fixture, &authority);
     let bytes = vec![b'x'; 200_000];
-    let path = world.file("a", &bytes);
-    let handle = world.handle().await.unwrap();
+    let path = fixture.file("a", &bytes);
+    let handle = fixture.handle().await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
     assert!(read(sandbox.as_ref(), &path).await.unwrap() == bytes);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_cannot_prove_itself_gets_no_token() {
-    let world = World::new().await;
+    let fixture = PodFixture::new().await;
     let authority = Authority::new().unwrap();
     let other = Authority::new().unwrap();
     let address = "kubernetes:agents/box".parse().unwrap();
@@ -94,9 +94,9 @@ async fn a_server_that_cannot_prove_itself_gets_no_token() {
         ..Offer::default()
     };
     for (offer, trusted) in [(Offer::default(), &other), (expired, &authority)] {
-        let front = Front::new(&world, &authority, offer).await;
-        let backend = front.backend(&world, trusted);
+        let front = TlsFront::new(&fixture, &authority, offer).await;
+        let backend = front.backend(&fixture, trusted);
         assert_eq!(kind(backend.resolve(&address).await), ErrorKind::Auth);
     }
-    assert_eq!(world.server.requests(), [] as [String; 0]);
+    assert_eq!(fixture.server.requests(), [] as [String; 0]);
 }

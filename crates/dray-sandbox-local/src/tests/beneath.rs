@@ -1,4 +1,4 @@
-//! Nothing outside of the directory is reached, whatever the path, the links and the moment.
+//! Nothing outside of the directory is reached, for any path, links and moment.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dray_sandbox::metadata::{FileKind, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 use dray_sandbox_conformance::Fixture as _;
 
-use super::{NEW, OLD, Place};
+use super::{DirectoryFixture, NEW_KERNEL, OLD_KERNEL};
 use crate::root::Root;
 use crate::{LocalBackend, LocalOptions};
 
@@ -42,8 +42,8 @@ pub(super) async fn write(
 
 #[tokio::test]
 async fn links_that_lead_out_are_outside_for_every_operation() {
-    for kernel in [NEW, OLD] {
-        let place = Place::new(kernel);
+    for kernel in [NEW_KERNEL, OLD_KERNEL] {
+        let place = DirectoryFixture::new(kernel);
         let root = place.root();
         std::fs::write(place.outside().join("secret"), "secret").unwrap();
         std::fs::create_dir(place.outside().join("beside")).unwrap();
@@ -91,7 +91,7 @@ async fn links_that_lead_out_are_outside_for_every_operation() {
 
 #[tokio::test]
 async fn paths_of_the_host_that_lie_elsewhere_are_outside() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;
     for path in ["/etc/passwd", "/", "/proc/self/environ"] {
         let path = SandboxPath::new(path).unwrap();
@@ -108,8 +108,8 @@ async fn paths_of_the_host_that_lie_elsewhere_are_outside() {
 
 #[tokio::test]
 async fn links_inside_are_followed_whichever_way_they_point() {
-    for kernel in [NEW, OLD] {
-        let place = Place::new(kernel);
+    for kernel in [NEW_KERNEL, OLD_KERNEL] {
+        let place = DirectoryFixture::new(kernel);
         let root = place.root();
         std::fs::create_dir_all(root.join("a/b")).unwrap();
         std::fs::write(root.join("a/file"), "inside").unwrap();
@@ -132,8 +132,8 @@ async fn links_inside_are_followed_whichever_way_they_point() {
 
 #[tokio::test]
 async fn a_path_that_is_swapped_all_the_time_never_shows_what_is_outside() {
-    for kernel in [NEW, OLD] {
-        let place = Place::new(kernel);
+    for kernel in [NEW_KERNEL, OLD_KERNEL] {
+        let place = DirectoryFixture::new(kernel);
         let root = place.root();
         std::fs::create_dir(place.outside().join("secrets")).unwrap();
         std::fs::write(place.outside().join("secrets/file"), "secret").unwrap();
@@ -210,7 +210,7 @@ async fn resolve(roots: &[&std::path::Path], name: &str) -> Result<(), ErrorKind
 
 #[tokio::test]
 async fn only_allowed_directories_are_sandboxes() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let allowed = place.outside();
     let name = place.address().name;
     let other = tempfile::tempdir().unwrap();
@@ -241,11 +241,11 @@ async fn only_allowed_directories_are_sandboxes() {
 
 #[tokio::test]
 async fn r_1_a_directory_made_anew_is_another_sandbox() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let backend = place.backend();
     let before = backend.resolve(&place.address()).await.unwrap();
     let old = backend.open(&before).await.unwrap();
-    // Some file systems hand out the same inode number at once.
+    // Some file systems reuse an inode number immediately.
     assert!(place.replace().await);
     let after = backend.resolve(&place.address()).await.unwrap();
     assert_ne!(before.incarnation, after.incarnation);
@@ -258,8 +258,8 @@ async fn r_1_a_directory_made_anew_is_another_sandbox() {
 
 #[test]
 fn a_directory_above_that_becomes_a_link_after_the_check_is_not_followed() {
-    for kernel in [NEW, OLD] {
-        let place = Place::new(kernel);
+    for kernel in [NEW_KERNEL, OLD_KERNEL] {
+        let place = DirectoryFixture::new(kernel);
         std::fs::create_dir(place.root().join("inner")).unwrap();
         let real = place.root().join("inner");
         Root::hold(&real, &real, kernel).unwrap();

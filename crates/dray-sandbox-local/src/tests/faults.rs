@@ -12,14 +12,14 @@ use dray_sandbox::metadata::{FileKind, Transport};
 use dray_sandbox::path::SandboxPath;
 
 use super::beneath::{read, write};
-use super::{NEW, OLD, Place};
+use super::{DirectoryFixture, NEW_KERNEL, OLD_KERNEL};
 use crate::read::is_foreign_link;
-use crate::seen::Seen;
+use crate::seen::FileStat;
 use crate::{LocalBackend, LocalOptions};
 
 #[tokio::test]
 async fn r_4_hard_links_to_files_of_others_are_refused() {
-    let seen = |links, uid| Seen {
+    let seen = |links, uid| FileStat {
         kind: FileKind::File,
         size: 0,
         mode: 0o600,
@@ -34,7 +34,7 @@ async fn r_4_hard_links_to_files_of_others_are_refused() {
     assert!(!is_foreign_link(&seen(1, 0), 1000));
     assert!(!is_foreign_link(&seen(2, 1000), 1000));
 
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let root = place.root();
     std::fs::write(place.outside().join("other"), "other").unwrap();
     std::fs::hard_link(place.outside().join("other"), root.join("link")).unwrap();
@@ -48,7 +48,7 @@ async fn r_4_hard_links_to_files_of_others_are_refused() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // Only root can make a file of somebody else.
+    // Only root can make a file of another user.
     std::os::unix::fs::chown(root.join("link"), Some(65_534), Some(65_534)).unwrap();
     let theirs = sandbox
         .stat(&place.path("link"), Follow::Yes)
@@ -62,7 +62,7 @@ async fn r_4_hard_links_to_files_of_others_are_refused() {
 
 #[tokio::test]
 async fn files_belong_to_the_owner_of_the_directory() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(place.root(), Some(65_534), Some(65_533)).unwrap();
     }
@@ -104,7 +104,7 @@ async fn r_2_pseudo_files_say_that_they_are_regular_and_are_not_believed() {
 
 #[tokio::test]
 async fn more_than_the_disk_holds_is_refused_before_the_first_byte() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;
     let path = place.path("huge");
     let huge = Write {
@@ -132,7 +132,7 @@ async fn a_full_disk_is_told_apart() {
 
 #[tokio::test]
 async fn a_partial_file_that_is_not_the_one_expected_is_not_continued() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;
     let path = place.path("partial");
     write(&*sandbox, &path, b"12345").await.unwrap();
@@ -159,7 +159,7 @@ async fn a_partial_file_that_is_not_the_one_expected_is_not_continued() {
 
 #[tokio::test]
 async fn a_file_of_another_size_than_announced_is_not_read() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;
     let path = place.path("file");
     write(&*sandbox, &path, b"12345").await.unwrap();
@@ -171,7 +171,7 @@ async fn a_file_of_another_size_than_announced_is_not_read() {
 
 /// Reads the first piece of a file of 3 MiB, lets `change` change the file, and reads the rest.
 async fn read_across(change: impl FnOnce(&std::fs::File)) -> Error {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;
     let path = place.path("file");
     std::fs::write(place.root().join("file"), vec![1; 3 << 20]).unwrap();
@@ -207,7 +207,7 @@ async fn a_file_that_becomes_shorter_while_it_is_read_changed() {
 
 #[tokio::test]
 async fn a_tree_deeper_than_any_path_is_removed() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;
     let deep = place.root().join("deep");
     std::fs::create_dir(&deep).unwrap();
@@ -235,7 +235,7 @@ async fn a_tree_deeper_than_any_path_is_removed() {
 
 #[tokio::test]
 async fn a_rename_without_the_new_call_claims_the_name_too() {
-    let place = Place::new(OLD);
+    let place = DirectoryFixture::new(OLD_KERNEL);
     let sandbox = place.open().await;
     let (from, to) = (place.path("from"), place.path("to"));
     write(&*sandbox, &from, b"moved").await.unwrap();
@@ -249,7 +249,7 @@ async fn a_rename_without_the_new_call_claims_the_name_too() {
 
 #[tokio::test]
 async fn r_15_agents_are_told_no_path_of_the_host() {
-    let place = Place::new(NEW);
+    let place = DirectoryFixture::new(NEW_KERNEL);
     let sandbox = place.open().await;
     let missing = sandbox.stat(&place.path("missing"), Follow::Yes).await;
     let error = missing.unwrap_err();

@@ -1,4 +1,4 @@
-//! The suite finds backends that are wrong: each lie here is one that a real wire has told.
+//! The suite finds backends that are wrong: each lie here occurred on a real wire.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use dray_sandbox::path::SandboxPath;
 use dray_sandbox_conformance::{CASES, Fixture, run};
 use futures_util::StreamExt as _;
 
-use super::{NEW, Place};
+use super::{DirectoryFixture, NEW_KERNEL};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+enum ReportedLie {
     /// A stream that ends early is called whole.
     ShortRead,
-    /// A write takes what comes, whatever the size.
+    /// A write takes any number of bytes.
     AnySize,
     /// A name that is taken is taken again.
     Replaces,
@@ -28,26 +28,26 @@ enum Lie {
     Unordered,
     /// A digest of something else.
     OtherDigest,
-    /// A handle that means whatever has the name now.
+    /// A handle that means the entry that has the name now.
     AnyIncarnation,
 }
 
 #[derive(Debug)]
-struct Wrong<T: ?Sized> {
-    lie: Lie,
+struct LyingBody<T: ?Sized> {
+    lie: ReportedLie,
     inner: Arc<T>,
 }
 
 #[derive(Debug)]
 struct WrongPlace {
-    lie: Lie,
-    place: Place,
+    lie: ReportedLie,
+    place: DirectoryFixture,
 }
 
 #[async_trait]
 impl Fixture for WrongPlace {
     fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(Wrong {
+        Arc::new(LyingBody {
             lie: self.lie,
             inner: self.place.backend(),
         })
@@ -71,7 +71,7 @@ impl Fixture for WrongPlace {
 }
 
 #[async_trait]
-impl Backend for Wrong<dyn Backend> {
+impl Backend for LyingBody<dyn Backend> {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -82,17 +82,17 @@ impl Backend for Wrong<dyn Backend> {
 
     async fn open(&self, handle: &Handle) -> Result<Arc<dyn Sandbox>, Error> {
         let handle = match self.lie {
-            Lie::AnyIncarnation => &self.inner.resolve(&handle.address).await?,
+            ReportedLie::AnyIncarnation => &self.inner.resolve(&handle.address).await?,
             _ => handle,
         };
         let inner = self.inner.open(handle).await?;
         let lie = self.lie;
-        Ok(Arc::new(Wrong { lie, inner }))
+        Ok(Arc::new(LyingBody { lie, inner }))
     }
 }
 
 #[async_trait]
-impl Sandbox for Wrong<dyn Sandbox> {
+impl Sandbox for LyingBody<dyn Sandbox> {
     fn handle(&self) -> &Handle {
         self.inner.handle()
     }
@@ -103,7 +103,7 @@ impl Sandbox for Wrong<dyn Sandbox> {
 
     async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
         let follow = match self.lie {
-            Lie::FollowsLinks => Follow::Yes,
+            ReportedLie::FollowsLinks => Follow::Yes,
             _ => follow,
         };
         self.inner.stat(path, follow).await
@@ -111,7 +111,7 @@ impl Sandbox for Wrong<dyn Sandbox> {
 
     async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
         let mut listing = self.inner.list(path, depth, limit).await?;
-        if self.lie == Lie::Unordered {
+        if self.lie == ReportedLie::Unordered {
             listing.entries.reverse();
         }
         Ok(listing)
@@ -124,7 +124,7 @@ impl Sandbox for Wrong<dyn Sandbox> {
     async fn read(&self, read: Read<'_>) -> Result<Body, Error> {
         let body = self.inner.read(read).await?;
         Ok(match self.lie {
-            Lie::ShortRead => Body::new(body.take_while(|piece| {
+            ReportedLie::ShortRead => Body::new(body.take_while(|piece| {
                 let good = piece.is_ok();
                 async move { good }
             })),
@@ -133,7 +133,7 @@ impl Sandbox for Wrong<dyn Sandbox> {
     }
 
     async fn write(&self, write: Write<'_>, mut body: Body) -> Result<(), Error> {
-        if self.lie != Lie::AnySize {
+        if self.lie != ReportedLie::AnySize {
             return self.inner.write(write, body).await;
         }
         let mut bytes = Vec::new();
@@ -147,7 +147,7 @@ impl Sandbox for Wrong<dyn Sandbox> {
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         match self.inner.fingerprint(path).await? {
-            Fingerprint::Sha256(_, size) if self.lie == Lie::OtherDigest => {
+            Fingerprint::Sha256(_, size) if self.lie == ReportedLie::OtherDigest => {
                 Ok(Fingerprint::Cksum(7, size))
             }
             right => Ok(right),
@@ -160,7 +160,7 @@ impl Sandbox for Wrong<dyn Sandbox> {
         to: &SandboxPath,
         replace: bool,
     ) -> Result<bool, Error> {
-        let replace = replace || self.lie == Lie::Replaces;
+        let replace = replace || self.lie == ReportedLie::Replaces;
         self.inner.rename(from, to, replace).await
     }
 
@@ -177,26 +177,29 @@ impl Sandbox for Wrong<dyn Sandbox> {
 async fn every_lie_of_a_backend_is_found() {
     for (lie, case) in [
         (
-            Lie::ShortRead,
+            ReportedLie::ShortRead,
             "a_file_that_shrinks_is_never_short_and_fine",
         ),
-        (Lie::AnySize, "a_short_body_is_a_failure"),
-        (Lie::AnySize, "a_long_body_is_a_failure"),
-        (Lie::AnySize, "a_body_that_breaks_is_a_failure"),
-        (Lie::Replaces, "an_existing_target_is_kept"),
-        (Lie::Replaces, "one_of_two_renames_wins"),
-        (Lie::FollowsLinks, "links_are_told_apart_and_followed"),
+        (ReportedLie::AnySize, "a_short_body_is_a_failure"),
+        (ReportedLie::AnySize, "a_long_body_is_a_failure"),
+        (ReportedLie::AnySize, "a_body_that_breaks_is_a_failure"),
+        (ReportedLie::Replaces, "an_existing_target_is_kept"),
+        (ReportedLie::Replaces, "one_of_two_renames_wins"),
         (
-            Lie::FollowsLinks,
+            ReportedLie::FollowsLinks,
+            "links_are_distinguished_and_followed",
+        ),
+        (
+            ReportedLie::FollowsLinks,
             "a_link_to_nowhere_is_a_link_and_not_found",
         ),
-        (Lie::Unordered, "a_listing_has_everything_in_order"),
-        (Lie::OtherDigest, "digests_are_those_of_the_bytes"),
-        (Lie::AnyIncarnation, "a_replaced_sandbox_is_gone"),
+        (ReportedLie::Unordered, "a_listing_has_everything_in_order"),
+        (ReportedLie::OtherDigest, "digests_are_those_of_the_bytes"),
+        (ReportedLie::AnyIncarnation, "a_replaced_sandbox_is_gone"),
     ] {
         let place = WrongPlace {
             lie,
-            place: Place::new(NEW),
+            place: DirectoryFixture::new(NEW_KERNEL),
         };
         let cases: Vec<_> = CASES
             .iter()

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::start;
 use crate::fault;
 use crate::router::Router;
-use crate::wire::{Empty, Ended, ExitStatus};
+use crate::wire::{EmptyMessage, ExecWaitResponse, ExitStatus};
 
 /// What the router knows of one command.
 #[derive(Debug)]
@@ -28,15 +28,15 @@ impl CommandControl for RouterCommand {
         let start = start(&self.router, &exec_id, argv);
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecStart";
         let started = self.router.ask(path, &start).await;
-        let Empty {} = started.map_err(|status| fault::failed(KILL_CONTEXT, &status))?;
+        let EmptyMessage {} = started.map_err(|status| fault::failed(KILL_CONTEXT, &status))?;
         status(&self.router, &exec_id, KILL_CONTEXT).await
     }
 
     async fn state(&self) -> Result<CommandState, Error> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecPoll";
         let which = self.router.which(&self.exec_id);
-        match self.router.ask::<_, Ended>(path, &which).await {
-            Ok(Ended { exit_status: None }) => Ok(CommandState::Running),
+        match self.router.ask::<_, ExecWaitResponse>(path, &which).await {
+            Ok(ExecWaitResponse { exit_status: None }) => Ok(CommandState::Running),
             Ok(_) => Ok(CommandState::Ended),
             Err(status) if status.code() == Code::NotFound => Ok(CommandState::Unknown),
             Err(status) => Err(fault::failed("asking for a command", &status)),

@@ -11,9 +11,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
 use crate::fault;
-use crate::retry::Retry;
-use crate::router::{Access, Router};
-use crate::wire::{Empty, Ended, Payload, StdinPiece, StdinStart, StdinStatus, StdinWrite};
+use crate::retry::RequestRetries;
+use crate::router::{Router, RouterAccess};
+use crate::wire::{
+    EmptyMessage, ExecWaitResponse, StdinPiece, StdinStart, StdinStatus, StdinWrite, StreamPayload,
+};
 
 /// Bytes of one message.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -23,7 +25,7 @@ const MAX_KEPT_BYTES: usize = 8 << 20;
 const INPUT_CONTEXT: &str = "writing the input of a command";
 
 /// How one stream of input ended.
-enum Fed {
+enum InputEnd {
     /// All of it was taken, or no more is wanted.
     Done,
     /// It broke.
@@ -31,7 +33,7 @@ enum Fed {
 }
 
 /// Standard input of one command.
-pub(super) struct Input {
+pub(super) struct CommandInput {
     router: Arc<Router>,
     exec_id: String,
     body: Option<Body>,
@@ -45,7 +47,7 @@ pub(super) struct Input {
     ended: bool,
 }
 
-impl Input {
+impl CommandInput {
     pub(super) fn new(router: Arc<Router>, exec_id: String, body: Option<Body>) -> Self {
         Self {
             router,
@@ -65,14 +67,14 @@ impl Input {
         if self.body.is_none() {
             return self.close().await;
         }
-        let mut retry = Retry::default();
+        let mut retry = RequestRetries::default();
         let mut renewed = false;
         let mut offset = 0;
         loop {
             let access = self.router.access();
             let status = match self.stream(&access, offset, retry.throttles()).await? {
-                Fed::Done => return Ok(()),
-                Fed::Broke(status) => status,
+                InputEnd::Done => return Ok(()),
+                InputEnd::Broke(status) => status,
             };
             if status.code() == Code::Unauthenticated && !renewed {
                 renewed = true;
@@ -103,8 +105,8 @@ impl Input {
             data: Bytes::new(),
             eof: true,
         };
-        match self.router.ask::<_, Empty>(path, &write).await {
-            Ok(Empty {}) => Ok(()),
+        match self.router.ask::<_, EmptyMessage>(path, &write).await {
+            Ok(EmptyMessage {}) => Ok(()),
             Err(status) => self.unwanted(&status).await,
         }
     }
@@ -113,8 +115,8 @@ impl Input {
     async fn unwanted(&mut self, status: &Status) -> Result<(), Error> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecPoll";
         let which = self.router.which(&self.exec_id);
-        match self.router.ask::<_, Ended>(path, &which).await {
-            Ok(Ended {
+        match self.router.ask::<_, ExecWaitResponse>(path, &which).await {
+            Ok(ExecWaitResponse {
                 exit_status: Some(_),
             }) => Ok(()),
             _ => Err(fault::failed(INPUT_CONTEXT, status)),
@@ -133,7 +135,12 @@ impl Input {
     }
 
     /// One stream, from an offset on.
-    async fn stream(&mut self, access: &Access, offset: u64, throttles: u32) -> Result<Fed, Error> {
+    async fn stream(
+        &mut self,
+        access: &RouterAccess,
+        offset: u64,
+        throttles: u32,
+    ) -> Result<InputEnd, Error> {
         let replay = self.replay(offset)?;
         let (pieces, receiver) = mpsc::channel(1);
         let start = StdinStart {
@@ -143,17 +150,17 @@ impl Input {
         };
         let call = Router::input(access, ReceiverStream::new(receiver), throttles);
         tokio::pin!(call);
-        let answer = tokio::select! {
-            answer = &mut call => answer,
+        let response = tokio::select! {
+            response = &mut call => response,
             pumped = self.pump(&pieces, start, replay) => {
                 pumped?;
                 drop(pieces);
                 call.await
             }
         };
-        match answer {
-            Ok(()) => Ok(Fed::Done),
-            Err(status) => Ok(Fed::Broke(status)),
+        match response {
+            Ok(()) => Ok(InputEnd::Done),
+            Err(status) => Ok(InputEnd::Broke(status)),
         }
     }
 
@@ -165,15 +172,15 @@ impl Input {
         start: StdinStart,
         replay: Vec<Bytes>,
     ) -> Result<(), Error> {
-        let payloads =
-            std::iter::once(Payload::Start(start)).chain(replay.into_iter().map(Payload::Data));
+        let payloads = std::iter::once(StreamPayload::Start(start))
+            .chain(replay.into_iter().map(StreamPayload::Data));
         for payload in payloads {
             send(pieces, payload).await;
         }
         while let Some(piece) = self.piece().await? {
-            send(pieces, Payload::Data(piece)).await;
+            send(pieces, StreamPayload::Data(piece)).await;
         }
-        send(pieces, Payload::End(Empty {})).await;
+        send(pieces, StreamPayload::End(EmptyMessage {})).await;
         Ok(())
     }
 
@@ -232,8 +239,8 @@ impl Input {
     }
 }
 
-/// A call that has ended takes nothing more; its answer says why.
-async fn send(pieces: &mpsc::Sender<StdinPiece>, payload: Payload) {
+/// A call that has ended takes nothing more; its response says why.
+async fn send(pieces: &mpsc::Sender<StdinPiece>, payload: StreamPayload) {
     let piece = StdinPiece {
         payload: Some(payload),
     };

@@ -8,25 +8,25 @@ use dray_sandbox::{Error, ErrorKind};
 use tonic::{Code, Status, Streaming};
 
 use crate::fault;
-use crate::retry::Retry;
-use crate::router::{Access, Router};
+use crate::retry::RequestRetries;
+use crate::router::{Router, RouterAccess};
 use crate::wire::{StdioPiece, StdioRead};
 
 const OUTPUT_CONTEXT: &str = "reading the output of a command";
 
 /// One of both outputs.
-pub(super) struct Output {
+pub(super) struct CommandOutput {
     router: Arc<Router>,
     exec_id: String,
     descriptor: i32,
     /// Bytes that were handed on.
     offset: u64,
-    open: Option<(Streaming<StdioPiece>, Arc<Access>)>,
-    retry: Retry,
+    open: Option<(Streaming<StdioPiece>, Arc<RouterAccess>)>,
+    retry: RequestRetries,
     renewed: bool,
 }
 
-impl Output {
+impl CommandOutput {
     pub(super) fn new(router: Arc<Router>, exec_id: String, descriptor: i32) -> Self {
         Self {
             router,
@@ -34,7 +34,7 @@ impl Output {
             descriptor,
             offset: 0,
             open: None,
-            retry: Retry::default(),
+            retry: RequestRetries::default(),
             renewed: false,
         }
     }
@@ -64,7 +64,7 @@ impl Output {
         }
     }
 
-    async fn piece(&mut self, access: &Arc<Access>) -> Result<Option<Bytes>, Status> {
+    async fn piece(&mut self, access: &Arc<RouterAccess>) -> Result<Option<Bytes>, Status> {
         if self.open.is_none() {
             let read = StdioRead {
                 task_id: self.router.task_id().to_owned(),
@@ -83,7 +83,7 @@ impl Output {
     }
 
     /// Makes ready for another try, or fails.
-    async fn recover(&mut self, access: &Access, status: Status) -> Result<(), Error> {
+    async fn recover(&mut self, access: &RouterAccess, status: Status) -> Result<(), Error> {
         self.open = None;
         if status.code() == Code::Unauthenticated && !self.renewed {
             self.renewed = true;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Exec as _, LocalExec, Running};
+use dray_sandbox_exec::{Exec as _, LocalExec, RunningCommand};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -14,41 +14,41 @@ use tonic::Status;
 
 use super::fault::Fault;
 use super::lock;
-use super::tool::{self, Told};
-use crate::wire::{ExitStatus, Start};
+use super::tool::{self, ToolResult};
+use crate::wire::{ExecStartRequest, ExitStatus};
 
 /// Longest piece of output, in bytes.
 const MAX_CHUNK_BYTES: usize = 128 << 10;
 
 /// The output of one descriptor so far.
 #[derive(Debug, Default)]
-struct Captured {
+struct CapturedOutput {
     bytes: Vec<u8>,
     ended: bool,
 }
 
 /// State of standard input.
 #[derive(Debug)]
-struct Input {
+struct InputState {
     pieces: Option<mpsc::UnboundedSender<Result<Bytes, Error>>>,
     written: u64,
 }
 
 /// One command. Its whole output is kept, because any part of it may be requested again.
 #[derive(Debug)]
-pub(super) struct Command {
-    stdout: watch::Sender<Captured>,
-    stderr: watch::Sender<Captured>,
+pub(super) struct FakeCommand {
+    stdout: watch::Sender<CapturedOutput>,
+    stderr: watch::Sender<CapturedOutput>,
     exit: watch::Sender<Option<ExitStatus>>,
-    input: Mutex<Input>,
+    input: Mutex<InputState>,
     stream: AtomicU64,
 }
 
-impl Command {
+impl FakeCommand {
     /// Starts a command. It is killed when its task ends.
     pub(super) fn start(
         root: &Path,
-        start: Start,
+        start: ExecStartRequest,
         faults: &[Fault],
         ended: CancellationToken,
     ) -> Arc<Self> {
@@ -57,7 +57,7 @@ impl Command {
             stdout: watch::Sender::default(),
             stderr: watch::Sender::default(),
             exit: watch::Sender::new(None),
-            input: Mutex::new(Input {
+            input: Mutex::new(InputState {
                 pieces: Some(pieces),
                 written: 0,
             }),
@@ -80,14 +80,14 @@ impl Command {
         command
     }
 
-    async fn go(&self, exec: &LocalExec, told: Told, input: Body) {
+    async fn go(&self, exec: &LocalExec, told: ToolResult, input: Body) {
         let argv = match told {
-            Told::Run(argv) => argv,
-            Told::Said(stdout) => {
+            ToolResult::Run(argv) => argv,
+            ToolResult::Said(stdout) => {
                 self.stdout.send_modify(|captured| captured.bytes = stdout);
                 return self.finish(0, b"");
             }
-            Told::Failed(status, stderr) => return self.finish(status, stderr.as_bytes()),
+            ToolResult::Failed(status, stderr) => return self.finish(status, stderr.as_bytes()),
         };
         match exec.run(argv, Some(input)).await {
             Ok(running) => self.capture(running).await,
@@ -98,7 +98,7 @@ impl Command {
         }
     }
 
-    async fn capture(&self, mut running: Running) {
+    async fn capture(&self, mut running: RunningCommand) {
         while let Some(Ok(piece)) = running.stdout.next().await {
             self.stdout
                 .send_modify(|captured| captured.bytes.extend_from_slice(&piece));
@@ -199,9 +199,9 @@ impl Command {
 }
 
 /// The result of a command, as far as it is known before it runs.
-fn told(argv: Vec<String>, faults: &[Fault]) -> Told {
+fn told(argv: Vec<String>, faults: &[Fault]) -> ToolResult {
     let has = |fault: fn(&Fault) -> bool| faults.iter().any(fault);
-    let missing = || Told::Failed(127, "not found\n".to_owned());
+    let missing = || ToolResult::Failed(127, "not found\n".to_owned());
     match argv.as_slice() {
         [program, argument] if program == tool::PROGRAM_PATH => {
             if has(|fault| matches!(fault, Fault::NoTool)) {
@@ -212,6 +212,6 @@ fn told(argv: Vec<String>, faults: &[Fault]) -> Told {
         [program, ..] if program == "sh" && has(|fault| matches!(fault, Fault::NoShell)) => {
             missing()
         }
-        _ => Told::Run(argv.into_iter().map(String::into_bytes).collect()),
+        _ => ToolResult::Run(argv.into_iter().map(String::into_bytes).collect()),
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use tonic::{Code, Status};
 
-use crate::wire::{Detail, RetryPolicy, RpcStatus};
+use crate::wire::{RetryPolicy, RpcStatus, StatusDetail};
 
 /// A fault in one or more calls.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ fn throttled(seconds: f32) -> Status {
     let details = RpcStatus {
         code: Code::ResourceExhausted.into(),
         message: "slower".to_owned(),
-        details: vec![Detail {
+        details: vec![StatusDetail {
             type_url: "type.googleapis.com/modal.client.RPCRetryPolicy".to_owned(),
             value: policy.encode_to_vec(),
         }],

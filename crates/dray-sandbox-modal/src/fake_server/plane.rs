@@ -15,7 +15,8 @@ use super::fault::Fault;
 use super::serve::{Answer, Called, method, unary, unknown};
 use super::{State, TOKEN_ID, TOKEN_SECRET, header, lock};
 use crate::wire::{
-    AuthToken, Empty, GenericResult, GetTaskId, RouterAccess, SandboxAccess, TaskAccess, TaskId,
+    AuthToken, EmptyMessage, GenericResult, GetTaskId, RouterAccess, SandboxAccess, TaskAccess,
+    TaskId,
 };
 
 /// The value of `GENERIC_STATUS_TERMINATED` in the provider's descriptors.
@@ -29,20 +30,20 @@ const REQUIRED_METADATA: [&str; 3] = [
 
 /// `modal.client.SandboxWaitResponse`, with the field that the provider's own client reads.
 #[derive(Clone, PartialEq, Message)]
-struct Waited {
+struct WaitResponse {
     #[prost(message, optional, tag = "1")]
     result: Option<GenericResult>,
 }
 
 /// The service `modal.client.ModalClient`, as a tower service.
 #[derive(Clone, Debug)]
-pub(super) struct Plane(pub(super) Arc<State>);
+pub(super) struct ControlPlane(pub(super) Arc<State>);
 
-impl NamedService for Plane {
+impl NamedService for ControlPlane {
     const NAME: &'static str = "modal.client.ModalClient";
 }
 
-impl tower::Service<Called> for Plane {
+impl tower::Service<Called> for ControlPlane {
     type Response = Answer;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Answer, Infallible>>;
@@ -63,14 +64,14 @@ async fn answer(state: &State, call: Called) -> Answer {
     match called {
         // This crate calls neither this nor `SandboxWait`; the provider's own client does.
         "ClientHello" => {
-            unary(call, async |request: Request<Empty>| {
+            unary(call, async |request: Request<EmptyMessage>| {
                 state.known(called, request.metadata(), false)?;
-                Ok(Empty {})
+                Ok(EmptyMessage {})
             })
             .await
         }
         "AuthTokenGet" => {
-            unary(call, async |request: Request<Empty>| {
+            unary(call, async |request: Request<EmptyMessage>| {
                 state.known(called, request.metadata(), false)?;
                 Ok(AuthToken {
                     token: state.auth_token(),
@@ -82,7 +83,7 @@ async fn answer(state: &State, call: Called) -> Answer {
             unary(call, async |request: Request<GetTaskId>| {
                 state.known(called, request.metadata(), false)?;
                 let found = state.find(&request.get_ref().sandbox_id)?;
-                Ok(Waited {
+                Ok(WaitResponse {
                     result: found.task_result,
                 })
             })

@@ -12,24 +12,24 @@ use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic::{Request, Status, Streaming};
 
-use super::command::Command;
+use super::command::FakeCommand;
 use super::fault::{Fault, take};
 use super::serve::{Answer, Called, client_stream, method, server_stream, unary, unknown};
 use super::{State, header, lock};
 use crate::wire::{
-    Empty, Ended, Payload, STDOUT, Start, StdinPiece, StdinStatus, StdinWrite, StdioPiece,
-    StdioRead, Which,
+    EmptyMessage, ExecRequest, ExecStartRequest, ExecWaitResponse, STDOUT, StdinPiece, StdinStatus,
+    StdinWrite, StdioPiece, StdioRead, StreamPayload,
 };
 
 /// The service of the command router.
 #[derive(Clone, Debug)]
-pub(super) struct Router(pub(super) Arc<State>);
+pub(super) struct RouterService(pub(super) Arc<State>);
 
-impl NamedService for Router {
+impl NamedService for RouterService {
     const NAME: &'static str = "modal.task_command_router.TaskCommandRouter";
 }
 
-impl tower::Service<Called> for Router {
+impl tower::Service<Called> for RouterService {
     type Response = Answer;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Answer, Infallible>>;
@@ -49,32 +49,32 @@ async fn answer(state: &Arc<State>, call: Called) -> Answer {
     let called = called.as_str();
     match called {
         "TaskExecStart" => {
-            unary(call, async |request: Request<Start>| {
+            unary(call, async |request: Request<ExecStartRequest>| {
                 state.bearer(called, request.metadata())?;
                 state.start(request.into_inner())
             })
             .await
         }
         "TaskExecWait" => {
-            unary(call, async |request: Request<Which>| {
+            unary(call, async |request: Request<ExecRequest>| {
                 state.bearer(called, request.metadata())?;
                 state.wait(request.get_ref()).await
             })
             .await
         }
         "TaskExecPoll" => {
-            unary(call, async |request: Request<Which>| {
+            unary(call, async |request: Request<ExecRequest>| {
                 state.bearer(called, request.metadata())?;
                 let which = request.get_ref();
                 let command = state.command(&which.task_id, &which.exec_id)?;
-                Ok(Ended {
+                Ok(ExecWaitResponse {
                     exit_status: command.exit(),
                 })
             })
             .await
         }
         "TaskExecStdinStatus" => {
-            unary(call, async |request: Request<Which>| {
+            unary(call, async |request: Request<ExecRequest>| {
                 state.bearer(called, request.metadata())?;
                 let which = request.get_ref();
                 let command = state.command(&which.task_id, &which.exec_id)?;
@@ -92,7 +92,7 @@ async fn answer(state: &Arc<State>, call: Called) -> Answer {
                 let write = request.into_inner();
                 let command = state.command(&write.task_id, &write.exec_id)?;
                 command.write(None, write.offset, &write.data, write.eof)?;
-                Ok(Empty {})
+                Ok(EmptyMessage {})
             })
             .await
         }
@@ -134,7 +134,7 @@ impl State {
         Ok(())
     }
 
-    fn start(&self, start: Start) -> Result<Empty, Status> {
+    fn start(&self, start: ExecStartRequest) -> Result<EmptyMessage, Status> {
         let ended = self.task(&start.task_id)?;
         let weight: usize = start.command_args.iter().map(String::len).sum();
         if weight > 65_536 || start.command_args.is_empty() {
@@ -145,22 +145,22 @@ impl State {
         // A repeated start with the same id finds the command that runs (idempotency).
         lock(&self.commands)
             .entry(exec_id)
-            .or_insert_with(|| Command::start(&self.root, start, &faults, ended));
-        Ok(Empty {})
+            .or_insert_with(|| FakeCommand::start(&self.root, start, &faults, ended));
+        Ok(EmptyMessage {})
     }
 
-    async fn wait(&self, which: &Which) -> Result<Ended, Status> {
+    async fn wait(&self, which: &ExecRequest) -> Result<ExecWaitResponse, Status> {
         let command = self.command(&which.task_id, &which.exec_id)?;
         let ended = self.task(&which.task_id)?;
         tokio::select! {
-            exit_status = command.ended() => Ok(Ended { exit_status }),
+            exit_status = command.ended() => Ok(ExecWaitResponse { exit_status }),
             () = ended.cancelled() => Err(Status::not_found("task not running")),
         }
     }
 
-    async fn feed(&self, mut pieces: Streaming<StdinPiece>) -> Result<Empty, Status> {
+    async fn feed(&self, mut pieces: Streaming<StdinPiece>) -> Result<EmptyMessage, Status> {
         let first = pieces.message().await?.and_then(|piece| piece.payload);
-        let Some(Payload::Start(start)) = first else {
+        let Some(StreamPayload::Start(start)) = first else {
             return Err(Status::invalid_argument("a stream without a start"));
         };
         let command = self.command(&start.task_id, &start.exec_id)?;
@@ -169,7 +169,7 @@ impl State {
         let mut offset = start.offset;
         while let Some(piece) = pieces.message().await? {
             match piece.payload {
-                Some(Payload::Data(data)) => {
+                Some(StreamPayload::Data(data)) => {
                     let after = offset + data.len() as u64;
                     let cut = take(&mut lock(&self.faults), |fault| match fault {
                         Fault::CutInput(at) if *at <= after => Some(*at),
@@ -184,21 +184,21 @@ impl State {
                     command.write(Some(stream), offset, &data, false)?;
                     offset = after;
                 }
-                Some(Payload::End(Empty {})) => {
+                Some(StreamPayload::End(EmptyMessage {})) => {
                     command.write(Some(stream), offset, &Bytes::new(), true)?;
                     let lost = take(&mut lock(&self.faults), |fault| {
                         matches!(fault, Fault::LoseInputAnswer).then_some(())
                     });
                     return match lost {
                         Some(()) => Err(Status::unavailable("lost by a test")),
-                        None => Ok(Empty {}),
+                        None => Ok(EmptyMessage {}),
                     };
                 }
                 _ => return Err(Status::invalid_argument("a second start")),
             }
         }
         // A stream that only stops has not ended the input.
-        Ok(Empty {})
+        Ok(EmptyMessage {})
     }
 
     fn output(
@@ -207,7 +207,7 @@ impl State {
     ) -> Result<BoxStream<'static, Result<StdioPiece, Status>>, Status> {
         let command = self.command(&read.task_id, &read.exec_id)?;
         let ended = self.task(&read.task_id)?;
-        let reading = Reading {
+        let reading = OutputRead {
             state: Arc::clone(self),
             command,
             offset: read.offset,
@@ -227,14 +227,14 @@ impl State {
 }
 
 /// One stream of output of a command.
-struct Reading {
+struct OutputRead {
     state: Arc<State>,
-    command: Arc<Command>,
+    command: Arc<FakeCommand>,
     offset: u64,
     stdout: bool,
 }
 
-impl Reading {
+impl OutputRead {
     async fn next(mut self) -> Result<Option<(StdioPiece, Self)>, Status> {
         let data = self.command.output(self.stdout, self.offset).await;
         if data.is_empty() {

@@ -29,8 +29,8 @@ where
     R: Future<Output = Result<A, Status>>,
 {
     let service = tower::service_fn(|request| {
-        let answer = handle(request);
-        async move { answer.await.map(Response::new) }
+        let response = handle(request);
+        async move { response.await.map(Response::new) }
     });
     let codec: ProstCodec<A, Q> = ProstCodec::default();
     Grpc::new(codec).unary(service, call).await
@@ -59,8 +59,8 @@ where
     R: Future<Output = Result<A, Status>>,
 {
     let service = tower::service_fn(|request| {
-        let answer = handle(request);
-        async move { answer.await.map(Response::new) }
+        let response = handle(request);
+        async move { response.await.map(Response::new) }
     });
     let codec: ProstCodec<A, Q> = ProstCodec::default();
     Grpc::new(codec).client_streaming(service, call).await

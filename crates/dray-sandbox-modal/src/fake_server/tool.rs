@@ -12,7 +12,7 @@ pub(super) const PROGRAM_PATH: &str = "/__modal/.bin/modal-sandbox-fs-tools";
 
 /// The result of one call of the tool.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum ToolResult {
     /// A process that has to run.
     Run(Vec<Vec<u8>>),
     /// The output of a success.
@@ -22,12 +22,12 @@ pub(super) enum Told {
 }
 
 /// A failure in the tool's own form.
-fn failed(kind: &str, message: &str) -> Told {
+fn failed(kind: &str, message: &str) -> ToolResult {
     let payload = json!({"error_kind": kind, "message": message, "detail": ""});
-    Told::Failed(1, format!("{payload}\n"))
+    ToolResult::Failed(1, format!("{payload}\n"))
 }
 
-fn told(error: &io::Error) -> Told {
+fn told(error: &io::Error) -> ToolResult {
     let kind = match error.kind() {
         io::ErrorKind::NotFound => "NotFound",
         io::ErrorKind::PermissionDenied => "PermissionDenied",
@@ -41,7 +41,7 @@ fn told(error: &io::Error) -> Told {
 }
 
 /// Does what the argument asks for.
-pub(super) fn answer(argument: &str) -> Told {
+pub(super) fn answer(argument: &str) -> ToolResult {
     let command: Value = serde_json::from_str(argument).unwrap_or_default();
     let Some((name, fields)) = command
         .as_object()
@@ -67,7 +67,7 @@ pub(super) fn answer(argument: &str) -> Told {
         "ReadFile" => read(path),
         "WriteFile" => write(path),
         "ListFiles" => list(path),
-        "Stat" => describe(path).map(|entry| Told::Said(entry.to_string().into_bytes())),
+        "Stat" => describe(path).map(|entry| ToolResult::Said(entry.to_string().into_bytes())),
         "Remove" => remove(path, flag("recursive")),
         "MakeDirectory" if flag("parents") => made(fs::create_dir_all(path)),
         "MakeDirectory" => made(fs::create_dir(path)),
@@ -76,22 +76,22 @@ pub(super) fn answer(argument: &str) -> Told {
     done.unwrap_or_else(|error| told(&error))
 }
 
-fn made(done: io::Result<()>) -> io::Result<Told> {
-    done.map(|()| Told::Said(Vec::new()))
+fn made(done: io::Result<()>) -> io::Result<ToolResult> {
+    done.map(|()| ToolResult::Said(Vec::new()))
 }
 
-fn run(words: &[&[u8]]) -> Told {
-    Told::Run(words.iter().map(|word| word.to_vec()).collect())
+fn run(words: &[&[u8]]) -> ToolResult {
+    ToolResult::Run(words.iter().map(|word| word.to_vec()).collect())
 }
 
-fn read(path: &Path) -> io::Result<Told> {
+fn read(path: &Path) -> io::Result<ToolResult> {
     if fs::metadata(path)?.is_dir() {
         return Ok(failed("IsDirectory", "is a directory"));
     }
     Ok(run(&[b"cat", b"--", path.as_os_str().as_encoded_bytes()]))
 }
 
-fn write(path: &Path) -> io::Result<Told> {
+fn write(path: &Path) -> io::Result<ToolResult> {
     if path.is_dir() {
         return Ok(failed("IsDirectory", "is a directory"));
     }
@@ -110,7 +110,7 @@ fn write(path: &Path) -> io::Result<Told> {
     ]))
 }
 
-fn remove(path: &Path, recursive: bool) -> io::Result<Told> {
+fn remove(path: &Path, recursive: bool) -> io::Result<ToolResult> {
     let found = fs::symlink_metadata(path)?;
     made(match (found.is_dir(), recursive) {
         (true, true) => fs::remove_dir_all(path),
@@ -119,7 +119,7 @@ fn remove(path: &Path, recursive: bool) -> io::Result<Told> {
     })
 }
 
-fn list(path: &Path) -> io::Result<Told> {
+fn list(path: &Path) -> io::Result<ToolResult> {
     let found = fs::metadata(path)?;
     if !found.is_dir() {
         return Ok(failed("IsFile", "not a directory"));
@@ -128,7 +128,9 @@ fn list(path: &Path) -> io::Result<Told> {
     for entry in fs::read_dir(path)? {
         entries.push(describe(&entry?.path())?);
     }
-    Ok(Told::Said(Value::Array(entries).to_string().into_bytes()))
+    Ok(ToolResult::Said(
+        Value::Array(entries).to_string().into_bytes(),
+    ))
 }
 
 fn describe(path: &Path) -> io::Result<Value> {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// One entry. Its owners are names, from which no id follows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Found {
+pub(super) struct ToolEntry {
     name: String,
     #[serde(rename = "type")]
     kind: String,
@@ -21,13 +21,13 @@ fn nonsense(error: serde_json::Error) -> Error {
     Error::new(ErrorKind::Protocol, "not an entry of the file tool").caused_by(error)
 }
 
-impl Found {
-    pub(super) fn parse(answer: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(answer).map_err(nonsense)
+impl ToolEntry {
+    pub(super) fn parse(response: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(response).map_err(nonsense)
     }
 
-    pub(super) fn parse_all(answer: &[u8]) -> Result<Vec<Self>, Error> {
-        serde_json::from_slice(answer).map_err(nonsense)
+    pub(super) fn parse_all(response: &[u8]) -> Result<Vec<Self>, Error> {
+        serde_json::from_slice(response).map_err(nonsense)
     }
 
     pub(super) fn kind(&self) -> FileKind {
@@ -95,13 +95,15 @@ impl Found {
 mod tests {
     use super::*;
 
-    const LINK: &[u8] = br#"{"name":"l","path":"/w/l","type":"symlink","size":4,"mode":511,"permissions":"rwxrwxrwx",
+    const LINK_ENTRY: &[u8] = br#"{"name":"l","path":"/w/l","type":"symlink","size":4,"mode":511,"permissions":"rwxrwxrwx",
         "owner":"root","group":"root","modified_time":1700000000.5,"symlink_target":"file"}"#;
 
     #[test]
     fn an_entry_is_what_the_tool_says_and_nothing_is_invented() {
         let path = SandboxPath::new("/w/l").unwrap();
-        let link = Found::parse(LINK).unwrap().metadata(&path, path.clone());
+        let link = ToolEntry::parse(LINK_ENTRY)
+            .unwrap()
+            .metadata(&path, path.clone());
         assert_eq!(
             (link.kind, link.size, link.mode),
             (FileKind::Symlink, 4, 0o777)
@@ -115,7 +117,7 @@ mod tests {
     fn what_is_neither_file_directory_nor_link_is_no_file() {
         let of = |kind: &str, mode: u32| {
             let text = format!(r#"{{"name":"x","type":"{kind}","size":0,"mode":{mode}}}"#);
-            Found::parse(text.as_bytes()).unwrap().kind()
+            ToolEntry::parse(text.as_bytes()).unwrap().kind()
         };
         assert_eq!(of("file", 0o644), FileKind::File);
         assert_eq!(of("file", 0o100_644), FileKind::File);
@@ -128,12 +130,15 @@ mod tests {
         let directory = SandboxPath::new("/w").unwrap();
         for name in ["../etc", "..", "", "a/b"] {
             let text = format!(r#"[{{"name":"{name}","type":"file","size":0,"mode":420}}]"#);
-            let found = Found::parse_all(text.as_bytes()).unwrap().remove(0);
+            let found = ToolEntry::parse_all(text.as_bytes()).unwrap().remove(0);
             assert_eq!(
                 found.entry(&directory).unwrap_err().kind(),
                 ErrorKind::Protocol
             );
         }
-        assert_eq!(Found::parse(b"[]").unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            ToolEntry::parse(b"[]").unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
 }

@@ -4,10 +4,10 @@ use dray_sandbox::{Error, ErrorKind, FileKind, Follow, SandboxPath};
 use dray_sandbox_exec::Exec;
 
 use super::Tools;
-use super::entry::Found;
+use super::entry::ToolEntry;
 
 /// Links that are followed for one path, as in the kernel of Linux.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 impl<E: Exec + 'static> Tools<E> {
     /// The path without links, and the entry there.
@@ -15,7 +15,7 @@ impl<E: Exec + 'static> Tools<E> {
         &self,
         path: &SandboxPath,
         follow: Follow,
-    ) -> Result<(SandboxPath, Found), Error> {
+    ) -> Result<(SandboxPath, ToolEntry), Error> {
         path.to_text()?;
         let mut real = SandboxPath::root();
         let mut found = None;
@@ -34,7 +34,7 @@ impl<E: Exec + 'static> Tools<E> {
             match (here.kind(), here.target()) {
                 (FileKind::Symlink, Some(target)) if !last || follow == Follow::Yes => {
                     links += 1;
-                    if links > MOST_LINKS {
+                    if links > MAX_LINKS {
                         return Err(Error::new(ErrorKind::Loop, "too many links"));
                     }
                     if target.starts_with('/') {
@@ -52,7 +52,7 @@ impl<E: Exec + 'static> Tools<E> {
                 _ => {
                     return Err(Error::new(
                         ErrorKind::NotDirectory,
-                        "a part is no directory",
+                        "a part of the path is not a directory",
                     ));
                 }
             }

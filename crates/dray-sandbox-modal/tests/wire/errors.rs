@@ -14,12 +14,12 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::oneshot;
 use tonic::Code;
 
-use super::world::{SANDBOX, World, address_of, config};
+use super::fixture::{ModalFixture, SANDBOX_ID, address_of, config};
 
 #[tokio::test]
 async fn every_refusal_has_its_kind() {
-    let world = World::new().await;
-    let sandbox = world.open().await;
+    let fixture = ModalFixture::new().await;
+    let sandbox = fixture.open().await;
     for (code, kind) in [
         (Code::FailedPrecondition, ErrorKind::SandboxStopped),
         (Code::NotFound, ErrorKind::SandboxGone),
@@ -30,13 +30,13 @@ async fn every_refusal_has_its_kind() {
         (Code::Unavailable, ErrorKind::Unavailable),
     ] {
         let times = 6;
-        world.server.arm(Fault::Refuse {
+        fixture.server.arm(Fault::Refuse {
             method: "TaskExecStart",
             code,
             times,
         });
-        let before = world.server.calls("TaskExecStart");
-        let refused = sandbox.stat(&world.path("f"), Follow::No).await;
+        let before = fixture.server.calls("TaskExecStart");
+        let refused = sandbox.stat(&fixture.path("f"), Follow::No).await;
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), kind, "{code:?}");
         assert!(error.source().is_some(), "{code:?} has no cause");
@@ -47,31 +47,31 @@ async fn every_refusal_has_its_kind() {
             _ => 1,
         };
         assert_eq!(
-            world.server.calls("TaskExecStart") - before,
+            fixture.server.calls("TaskExecStart") - before,
             expected,
             "{code:?}"
         );
         // What is left of the fault is used up.
         for _ in expected..times {
-            let _ = world.server.take_refusal("TaskExecStart");
+            let _ = fixture.server.take_refusal("TaskExecStart");
         }
     }
 }
 
 #[tokio::test]
-async fn a_short_wait_is_waited_and_a_long_one_is_told() {
-    let world = World::new().await;
-    std::fs::write(world.root().join("f"), "x").unwrap();
-    let sandbox = world.open().await;
+async fn a_short_wait_is_waited_and_a_long_one_is_reported() {
+    let fixture = ModalFixture::new().await;
+    std::fs::write(fixture.root().join("f"), "x").unwrap();
+    let sandbox = fixture.open().await;
     let throttle = |seconds| Fault::Throttle {
         method: "TaskExecStart",
         seconds,
     };
-    world.server.arm(throttle(0.1));
-    assert!(sandbox.stat(&world.path("f"), Follow::No).await.is_ok());
-    world.server.arm(throttle(90.0));
+    fixture.server.arm(throttle(0.1));
+    assert!(sandbox.stat(&fixture.path("f"), Follow::No).await.is_ok());
+    fixture.server.arm(throttle(90.0));
     let error = sandbox
-        .stat(&world.path("f"), Follow::No)
+        .stat(&fixture.path("f"), Follow::No)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::RateLimited);
@@ -80,10 +80,10 @@ async fn a_short_wait_is_waited_and_a_long_one_is_told() {
 
 #[tokio::test]
 async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
-    let world = World::new().await;
-    std::fs::write(world.root().join("f"), vec![7; 2 << 20]).unwrap();
-    let sandbox = world.open().await;
-    let file = sandbox.stat(&world.path("f"), Follow::Yes).await.unwrap();
+    let fixture = ModalFixture::new().await;
+    std::fs::write(fixture.root().join("f"), vec![7; 2 << 20]).unwrap();
+    let sandbox = fixture.open().await;
+    let file = sandbox.stat(&fixture.path("f"), Follow::Yes).await.unwrap();
     let read = Read {
         transport: Transport::ExecRaw,
         file: &file,
@@ -91,29 +91,29 @@ async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
     };
     let mut body = sandbox.read(read).await.unwrap();
     body.next().await.unwrap().unwrap();
-    world.server.terminate(SANDBOX);
+    fixture.server.terminate(SANDBOX_ID);
     let mut last = None;
     while let Some(piece) = body.next().await {
         last = piece.err();
     }
     assert_eq!(last.unwrap().kind(), ErrorKind::SandboxGone);
-    let gone = sandbox.stat(&world.path("f"), Follow::No).await;
+    let gone = sandbox.stat(&fixture.path("f"), Follow::No).await;
     assert_eq!(gone.unwrap_err().kind(), ErrorKind::SandboxGone);
-    let resolved = world.backend().resolve(&world.address()).await;
+    let resolved = fixture.backend().resolve(&fixture.address()).await;
     assert_eq!(resolved.unwrap_err().kind(), ErrorKind::SandboxGone);
 }
 
 #[tokio::test]
 async fn a_wrong_token_is_refused_and_never_shown() {
-    let world = World::new().await;
+    let fixture = ModalFixture::new().await;
     for (secret, token_id) in [("as-wrong", "ak-fake"), ("as-fake", "")] {
         let config = Config {
             token_id: token_id.to_owned(),
             token_secret: Secret::new(secret),
-            ..config(world.server.url())
+            ..config(fixture.server.url())
         };
         let backend = ModalBackend::new(&config, Clock::system()).unwrap();
-        let error = backend.resolve(&world.address()).await.unwrap_err();
+        let error = backend.resolve(&fixture.address()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Auth);
         let shown = format!("{error} {error:?} {backend:?}");
         assert!(!shown.contains(secret), "{shown}");
@@ -121,23 +121,23 @@ async fn a_wrong_token_is_refused_and_never_shown() {
 }
 
 #[tokio::test]
-async fn nobody_who_listens_is_unavailable() {
+async fn a_closed_port_is_unavailable() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::start(root.path()).await.unwrap();
     let url = server.url().to_owned();
     drop(server);
-    let world = World::new().await;
+    let fixture = ModalFixture::new().await;
     let backend = ModalBackend::new(&config(&url), Clock::system()).unwrap();
-    let error = backend.resolve(&world.address()).await.unwrap_err();
+    let error = backend.resolve(&fixture.address()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]
-async fn whoever_drops_a_transfer_ends_its_command() {
-    let world = World::new().await;
-    let sandbox = world.open().await;
-    for transport in sandbox.transports(&world.path("f")) {
-        let path = world.path(transport.as_str());
+async fn a_dropped_transfer_ends_its_command() {
+    let fixture = ModalFixture::new().await;
+    let sandbox = fixture.open().await;
+    for transport in sandbox.transports(&fixture.path("f")) {
+        let path = fixture.path(transport.as_str());
         let write = Write {
             transport,
             path: &path,
@@ -156,10 +156,10 @@ async fn whoever_drops_a_transfer_ends_its_command() {
             ended = sandbox.write(write, body) => panic!("it ended: {ended:?}"),
             _ = waiting => {}
         }
-        assert!(world.server.running() > 0, "{transport:?}");
-        // Whatever comes next waits until what was dropped has been ended.
+        assert!(fixture.server.running() > 0, "{transport:?}");
+        // The next command waits until what was dropped has been ended.
         assert!(sandbox.probe().await.is_ok());
-        assert_eq!(world.server.running(), 0, "{transport:?}");
+        assert_eq!(fixture.server.running(), 0, "{transport:?}");
     }
 }
 
@@ -171,7 +171,7 @@ async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls(
     let server = Server::start_tls(folder.path(), &certificate, &key)
         .await
         .unwrap();
-    server.run(SANDBOX);
+    server.run(SANDBOX_ID);
     let ca_file = folder.path().join("ca.pem");
     std::fs::write(&ca_file, &certificate).unwrap();
     let trusting = Config {
@@ -179,13 +179,13 @@ async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls(
         ..config(server.url())
     };
     let backend = ModalBackend::new(&trusting, Clock::system()).unwrap();
-    let handle = backend.resolve(&address_of(SANDBOX)).await.unwrap();
+    let handle = backend.resolve(&address_of(SANDBOX_ID)).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
     let path = SandboxPath::new(ca_file.as_os_str().as_encoded_bytes()).unwrap();
     let found = sandbox.stat(&path, Follow::No).await.unwrap();
     assert_eq!(found.size, certificate.len() as u64);
     let public = ModalBackend::new(&config(server.url()), Clock::system()).unwrap();
-    let refused = public.resolve(&address_of(SANDBOX)).await.unwrap_err();
+    let refused = public.resolve(&address_of(SANDBOX_ID)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     server.arm(Fault::PlainRouter);
     let calls = server.calls("TaskExecStart");

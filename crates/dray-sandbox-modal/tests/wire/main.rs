@@ -3,23 +3,28 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 mod errors;
+mod fixture;
 mod python;
 mod resume;
-mod world;
 
 use dray_sandbox::{Body, ErrorKind, FileKind, Fingerprint, Follow, Read, Transport, Write};
 use dray_sandbox_conformance::{CASES, Fixture as _, run};
 use dray_sandbox_modal::fake_server::Fault;
 use dray_types::Sha256Digest;
-use world::{World, address_of};
+use fixture::{ModalFixture, address_of};
 
 /// Parts of the suite, which run side by side.
-const PARTS: usize = 2;
+const PART_COUNT: usize = 2;
 
 async fn suite(part: usize) {
-    let world = World::new().await;
-    let cases: Vec<_> = CASES.iter().skip(part).step_by(PARTS).copied().collect();
-    let report = run(&world, &cases).await.unwrap();
+    let fixture = ModalFixture::new().await;
+    let cases: Vec<_> = CASES
+        .iter()
+        .skip(part)
+        .step_by(PART_COUNT)
+        .copied()
+        .collect();
+    let report = run(&fixture, &cases).await.unwrap();
     let root = rustix::process::geteuid().is_root();
     let skipped: Vec<_> = cases
         .iter()
@@ -42,10 +47,10 @@ async fn r_17_the_other_half_of_the_suite_passes_too() {
 
 #[tokio::test]
 async fn the_file_tool_comes_first_and_commands_after_it() {
-    let world = World::new().await;
-    let sandbox = world.open().await;
+    let fixture = ModalFixture::new().await;
+    let sandbox = fixture.open().await;
     let ways = [Transport::Files, Transport::ExecRaw, Transport::ExecBase64];
-    assert_eq!(sandbox.transports(&world.path("f")), ways);
+    assert_eq!(sandbox.transports(&fixture.path("f")), ways);
     assert_eq!(sandbox.probe().await.unwrap().transports, ways);
     assert!(!sandbox.resumes(Transport::Files));
     assert!(sandbox.resumes(Transport::ExecRaw));
@@ -53,43 +58,43 @@ async fn the_file_tool_comes_first_and_commands_after_it() {
 
 #[tokio::test]
 async fn a_sandbox_of_the_second_version_is_reached_with_its_own_calls() {
-    let world = World::new().await;
+    let fixture = ModalFixture::new().await;
     let address = address_of("sb-of-the-second-version");
-    world.server.run(&address.name);
-    let backend = world.backend();
+    fixture.server.run(&address.name);
+    let backend = fixture.backend();
     let handle = backend.resolve(&address).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
-    std::fs::write(world.root().join("f"), "x").unwrap();
+    std::fs::write(fixture.root().join("f"), "x").unwrap();
     assert_eq!(
         sandbox
-            .stat(&world.path("f"), Follow::No)
+            .stat(&fixture.path("f"), Follow::No)
             .await
             .unwrap()
             .size,
         1
     );
-    assert_eq!(world.server.calls("AuthTokenGet"), 1);
-    assert_eq!(world.server.calls("SandboxGetTaskId"), 0);
-    assert_eq!(world.server.calls("SandboxGetCommandRouterAccess"), 1);
+    assert_eq!(fixture.server.calls("AuthTokenGet"), 1);
+    assert_eq!(fixture.server.calls("SandboxGetTaskId"), 0);
+    assert_eq!(fixture.server.calls("SandboxGetCommandRouterAccess"), 1);
     // Its token is renewed like that of a router.
-    world.server.expire();
+    fixture.server.expire();
     assert_eq!(
         sandbox
-            .stat(&world.path("f"), Follow::No)
+            .stat(&fixture.path("f"), Follow::No)
             .await
             .unwrap()
             .size,
         1
     );
-    assert_eq!(world.server.calls("AuthTokenGet"), 2);
+    assert_eq!(fixture.server.calls("AuthTokenGet"), 2);
 }
 
 #[tokio::test]
 async fn without_a_shell_the_file_tool_does_what_it_can() {
-    let world = World::new().await;
-    world.server.arm(Fault::NoShell);
-    let sandbox = world.open().await;
-    let path = world.path("new.txt");
+    let fixture = ModalFixture::new().await;
+    fixture.server.arm(Fault::NoShell);
+    let sandbox = fixture.open().await;
+    let path = fixture.path("new.txt");
     let write = Write {
         transport: Transport::Files,
         path: &path,
@@ -119,18 +124,18 @@ async fn without_a_shell_the_file_tool_does_what_it_can() {
         sandbox.fingerprint(&path).await.unwrap(),
         Fingerprint::Sha256(Sha256Digest::of(b"hello"), 5)
     );
-    let deep = world.path("a").join("b").unwrap();
+    let deep = fixture.path("a").join("b").unwrap();
     sandbox.make_directory(&deep).await.unwrap();
-    let listing = sandbox.list(&world.path("."), 2, 9).await.unwrap();
+    let listing = sandbox.list(&fixture.path("."), 2, 9).await.unwrap();
     let names: Vec<_> = listing
         .entries
         .iter()
         .map(|entry| entry.path.name())
         .collect();
     assert_eq!(names, [b"a".as_slice(), b"b", b"new.txt"]);
-    let unasked = sandbox.remove(&world.path("a"), false).await;
+    let unasked = sandbox.remove(&fixture.path("a"), false).await;
     assert_eq!(unasked.unwrap_err().kind(), ErrorKind::IsDirectory);
-    sandbox.remove(&world.path("a"), true).await.unwrap();
+    sandbox.remove(&fixture.path("a"), true).await.unwrap();
     sandbox.remove(&path, false).await.unwrap();
     let gone = sandbox.stat(&path, Follow::No).await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
@@ -140,9 +145,9 @@ async fn without_a_shell_the_file_tool_does_what_it_can() {
 
 #[tokio::test]
 async fn without_a_shell_links_are_resolved_part_by_part() {
-    let world = World::new().await;
-    world.server.arm(Fault::NoShell);
-    let root = world.root();
+    let fixture = ModalFixture::new().await;
+    fixture.server.arm(Fault::NoShell);
+    let root = fixture.root();
     std::fs::create_dir_all(root.join("real/deep")).unwrap();
     std::fs::write(root.join("real/deep/f"), "12").unwrap();
     for (target, link) in [
@@ -154,19 +159,30 @@ async fn without_a_shell_links_are_resolved_part_by_part() {
     ] {
         std::os::unix::fs::symlink(target, root.join(link)).unwrap();
     }
-    let sandbox = world.open().await;
-    let through = world.path("two").join("f").unwrap();
+    let sandbox = fixture.open().await;
+    let through = fixture.path("two").join("f").unwrap();
     let file = sandbox.stat(&through, Follow::Yes).await.unwrap();
-    let real = world.path("real").join("deep").unwrap().join("f").unwrap();
+    let real = fixture
+        .path("real")
+        .join("deep")
+        .unwrap()
+        .join("f")
+        .unwrap();
     assert_eq!((file.size, file.real_path), (2, real));
-    let link = sandbox.stat(&world.path("two"), Follow::No).await.unwrap();
+    let link = sandbox
+        .stat(&fixture.path("two"), Follow::No)
+        .await
+        .unwrap();
     assert_eq!(link.kind, FileKind::Symlink);
     assert_eq!(link.link_target.as_deref(), Some(b"one/deep".as_slice()));
     for (name, kind) in [("loop", ErrorKind::Loop), ("dangling", ErrorKind::NotFound)] {
-        let refused = sandbox.stat(&world.path(name), Follow::Yes).await;
+        let refused = sandbox.stat(&fixture.path(name), Follow::Yes).await;
         assert_eq!(refused.unwrap_err().kind(), kind, "{name}");
     }
-    let up = sandbox.stat(&world.path("up"), Follow::Yes).await.unwrap();
+    let up = sandbox
+        .stat(&fixture.path("up"), Follow::Yes)
+        .await
+        .unwrap();
     assert_eq!(up.kind, FileKind::Directory);
     let below = through.join("x").unwrap();
     let refused = sandbox.stat(&below, Follow::No).await.unwrap_err();
@@ -175,11 +191,11 @@ async fn without_a_shell_links_are_resolved_part_by_part() {
 
 #[tokio::test]
 async fn without_the_file_tool_commands_are_the_next_way() {
-    let world = World::new().await;
-    world.server.arm(Fault::NoTool);
-    std::fs::write(world.root().join("f"), "hello").unwrap();
-    let sandbox = world.open().await;
-    let file = sandbox.stat(&world.path("f"), Follow::Yes).await.unwrap();
+    let fixture = ModalFixture::new().await;
+    fixture.server.arm(Fault::NoTool);
+    std::fs::write(fixture.root().join("f"), "hello").unwrap();
+    let sandbox = fixture.open().await;
+    let file = sandbox.stat(&fixture.path("f"), Follow::Yes).await.unwrap();
     let mut read = Read {
         transport: Transport::Files,
         file: &file,

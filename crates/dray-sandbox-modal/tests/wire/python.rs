@@ -1,27 +1,27 @@
-//! The provider's own client against the fake server: what it understands, ours may rely on.
+//! Runs the provider's own client against the fake server, to prove that the fake server is faithful.
 
 use dray_sandbox_modal::fake_server::{Fault, TOKEN_ID, TOKEN_SECRET};
 use dray_testkit::python;
 use dray_types::Sha256Digest;
 use serde_json::json;
 
-use super::world::{SANDBOX, World};
+use super::fixture::{ModalFixture, SANDBOX_ID};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_of_the_provider_takes_the_fake_server_for_the_provider() {
-    let world = World::new().await;
-    let folder = world.root().join("folder");
+async fn the_client_of_the_provider_accepts_the_fake_server() {
+    let fixture = ModalFixture::new().await;
+    let folder = fixture.root().join("folder");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("ours.bin"), vec![9; 300_000]).unwrap();
     std::os::unix::fs::symlink("ours.bin", folder.join("link")).unwrap();
-    // It resumes like ours does.
-    world.server.arm(Fault::CutOutput(123_456));
-    world.server.arm(Fault::CutInput(200_000));
+    // It resumes as our client does.
+    fixture.server.arm(Fault::CutOutput(123_456));
+    fixture.server.arm(Fault::CutInput(200_000));
     let mut client = python::script_command("modal_client.py", "modal");
     client
-        .args([SANDBOX, folder.to_str().unwrap()])
-        .env("HOME", world.root())
-        .env("MODAL_SERVER_URL", world.server.url())
+        .args([SANDBOX_ID, folder.to_str().unwrap()])
+        .env("HOME", fixture.root())
+        .env("MODAL_SERVER_URL", fixture.server.url())
         .env("MODAL_TOKEN_ID", TOKEN_ID)
         .env("MODAL_TOKEN_SECRET", TOKEN_SECRET);
     let said = python::run_json(&mut client).await;

@@ -6,7 +6,7 @@ use dray_sandbox_modal::fake_server::Fault;
 use futures_util::stream;
 use tonic::Code;
 
-use super::world::World;
+use super::fixture::ModalFixture;
 
 /// Bytes without a pattern.
 fn bytes(size: usize) -> Vec<u8> {
@@ -27,9 +27,9 @@ fn pieces(bytes: &[u8]) -> Body {
     Body::new(stream::iter(pieces))
 }
 
-async fn read(world: &World, transport: Transport) -> Result<Vec<u8>, Error> {
-    let sandbox = world.open().await;
-    let file = sandbox.stat(&world.path("f"), Follow::Yes).await.unwrap();
+async fn read(fixture: &ModalFixture, transport: Transport) -> Result<Vec<u8>, Error> {
+    let sandbox = fixture.open().await;
+    let file = sandbox.stat(&fixture.path("f"), Follow::Yes).await.unwrap();
     let read = Read {
         transport,
         file: &file,
@@ -38,9 +38,9 @@ async fn read(world: &World, transport: Transport) -> Result<Vec<u8>, Error> {
     sandbox.read(read).await?.read_all(16 << 20).await
 }
 
-async fn write(world: &World, transport: Transport, content: &[u8]) -> Result<(), Error> {
-    let sandbox = world.open().await;
-    let path = world.path("f");
+async fn write(fixture: &ModalFixture, transport: Transport, content: &[u8]) -> Result<(), Error> {
+    let sandbox = fixture.open().await;
+    let path = fixture.path("f");
     let write = Write {
         transport,
         path: &path,
@@ -53,23 +53,23 @@ async fn write(world: &World, transport: Transport, content: &[u8]) -> Result<()
 
 #[tokio::test]
 async fn r_10_a_read_goes_on_where_its_stream_was_cut() {
-    let world = World::new().await;
+    let fixture = ModalFixture::new().await;
     let content = bytes(3 << 20);
-    std::fs::write(world.root().join("f"), &content).unwrap();
+    std::fs::write(fixture.root().join("f"), &content).unwrap();
     for transport in [Transport::Files, Transport::ExecRaw, Transport::ExecBase64] {
-        let opened = world.server.calls("TaskExecStdioRead");
-        let started = world.server.calls("TaskExecStart");
+        let opened = fixture.server.calls("TaskExecStdioRead");
+        let started = fixture.server.calls("TaskExecStart");
         // Every command says something before it says so much, so it is the content that is cut.
         for at in [200_001, 1 << 20, 2_500_000] {
-            world.server.arm(Fault::CutOutput(at));
+            fixture.server.arm(Fault::CutOutput(at));
         }
         assert_eq!(
-            read(&world, transport).await.unwrap(),
+            read(&fixture, transport).await.unwrap(),
             content,
             "{transport:?}"
         );
-        let streams = world.server.calls("TaskExecStdioRead") - opened;
-        let commands = world.server.calls("TaskExecStart") - started;
+        let streams = fixture.server.calls("TaskExecStdioRead") - opened;
+        let commands = fixture.server.calls("TaskExecStart") - started;
         // Two streams for each command, three more for the cuts: no command ran twice.
         assert_eq!(streams, commands * 2 + 3, "{transport:?}");
     }
@@ -77,48 +77,48 @@ async fn r_10_a_read_goes_on_where_its_stream_was_cut() {
 
 #[tokio::test]
 async fn r_10_a_write_goes_on_where_its_stream_was_cut() {
-    let world = World::new().await;
+    let fixture = ModalFixture::new().await;
     let content = bytes(3 << 20);
     for transport in [Transport::Files, Transport::ExecRaw, Transport::ExecBase64] {
         for at in [1, 300_000, 2_000_003] {
-            world.server.arm(Fault::CutInput(at));
+            fixture.server.arm(Fault::CutInput(at));
         }
-        let asked = world.server.calls("TaskExecStdinStatus");
-        write(&world, transport, &content).await.unwrap();
+        let asked = fixture.server.calls("TaskExecStdinStatus");
+        write(&fixture, transport, &content).await.unwrap();
         assert_eq!(
-            std::fs::read(world.root().join("f")).unwrap(),
+            std::fs::read(fixture.root().join("f")).unwrap(),
             content,
             "{transport:?}"
         );
-        assert_eq!(world.server.calls("TaskExecStdinStatus") - asked, 3);
-        std::fs::remove_file(world.root().join("f")).unwrap();
+        assert_eq!(fixture.server.calls("TaskExecStdinStatus") - asked, 3);
+        std::fs::remove_file(fixture.root().join("f")).unwrap();
     }
 }
 
 #[tokio::test]
 async fn r_10_a_lost_answer_to_a_whole_input_is_no_failure() {
-    let world = World::new().await;
-    world.server.arm(Fault::LoseInputAnswer);
-    write(&world, Transport::Files, b"hello").await.unwrap();
-    assert_eq!(std::fs::read(world.root().join("f")).unwrap(), b"hello");
+    let fixture = ModalFixture::new().await;
+    fixture.server.arm(Fault::LoseInputAnswer);
+    write(&fixture, Transport::Files, b"hello").await.unwrap();
+    assert_eq!(std::fs::read(fixture.root().join("f")).unwrap(), b"hello");
 }
 
 #[tokio::test]
 async fn r_10_a_start_whose_answer_got_lost_starts_once() {
-    let world = World::new().await;
-    std::fs::write(world.root().join("f"), "x").unwrap();
+    let fixture = ModalFixture::new().await;
+    std::fs::write(fixture.root().join("f"), "x").unwrap();
     for (method, times) in [
         ("TaskExecStart", 2),
         ("TaskExecWait", 3),
         ("TaskExecStdioRead", 2),
     ] {
-        world.server.arm(Fault::Refuse {
+        fixture.server.arm(Fault::Refuse {
             method,
             code: Code::Unavailable,
             times,
         });
         assert_eq!(
-            read(&world, Transport::Files).await.unwrap(),
+            read(&fixture, Transport::Files).await.unwrap(),
             b"x",
             "{method}"
         );
@@ -127,12 +127,12 @@ async fn r_10_a_start_whose_answer_got_lost_starts_once() {
 
 #[tokio::test]
 async fn r_10_an_expired_credential_is_renewed_in_the_middle() {
-    let world = World::new().await;
+    let fixture = ModalFixture::new().await;
     let content = bytes(1 << 20);
-    std::fs::write(world.root().join("f"), &content).unwrap();
-    let sandbox = world.open().await;
-    let file = sandbox.stat(&world.path("f"), Follow::Yes).await.unwrap();
-    world.server.arm(Fault::CutOutput(500_000));
+    std::fs::write(fixture.root().join("f"), &content).unwrap();
+    let sandbox = fixture.open().await;
+    let file = sandbox.stat(&fixture.path("f"), Follow::Yes).await.unwrap();
+    fixture.server.arm(Fault::CutOutput(500_000));
     let read = Read {
         transport: Transport::ExecRaw,
         file: &file,
@@ -140,31 +140,31 @@ async fn r_10_an_expired_credential_is_renewed_in_the_middle() {
     };
     let mut body = sandbox.read(read).await.unwrap();
     let first = body.next().await.unwrap().unwrap();
-    world.server.expire();
+    fixture.server.expire();
     let rest = body.read_all(16 << 20).await.unwrap();
     assert_eq!([first.to_vec(), rest].concat(), content);
-    assert_eq!(world.server.calls("TaskGetCommandRouterAccess"), 2);
+    assert_eq!(fixture.server.calls("TaskGetCommandRouterAccess"), 2);
 }
 
 #[tokio::test]
 async fn an_output_that_ends_too_early_is_truncated() {
-    let world = World::new().await;
-    std::fs::write(world.root().join("f"), bytes(400_000)).unwrap();
-    world.server.arm(Fault::ShortOutput(300_000));
-    let short = read(&world, Transport::Files).await.unwrap_err();
+    let fixture = ModalFixture::new().await;
+    std::fs::write(fixture.root().join("f"), bytes(400_000)).unwrap();
+    fixture.server.arm(Fault::ShortOutput(300_000));
+    let short = read(&fixture, Transport::Files).await.unwrap_err();
     assert_eq!(short.kind(), ErrorKind::Truncated);
-    world.server.arm(Fault::ShortOutput(300_000));
-    let short = read(&world, Transport::ExecRaw).await.unwrap_err();
+    fixture.server.arm(Fault::ShortOutput(300_000));
+    let short = read(&fixture, Transport::ExecRaw).await.unwrap_err();
     assert_eq!(short.kind(), ErrorKind::Truncated);
 }
 
 #[tokio::test]
 async fn a_stream_that_never_holds_is_given_up() {
-    let world = World::new().await;
-    std::fs::write(world.root().join("f"), bytes(400_000)).unwrap();
+    let fixture = ModalFixture::new().await;
+    std::fs::write(fixture.root().join("f"), bytes(400_000)).unwrap();
     for _ in 0..10 {
-        world.server.arm(Fault::CutOutput(300_000));
+        fixture.server.arm(Fault::CutOutput(300_000));
     }
-    let broken = read(&world, Transport::Files).await.unwrap_err();
+    let broken = read(&fixture, Transport::Files).await.unwrap_err();
     assert_eq!(broken.kind(), ErrorKind::Unavailable);
 }

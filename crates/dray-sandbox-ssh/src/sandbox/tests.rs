@@ -24,7 +24,7 @@ async fn nothing_is_made_before_abandoned_work_is_done() {
     .unwrap();
     let address = format!("{}@127.0.0.1:{}", server.user(), server.port());
     let client = Client::new(Arc::new(settings), Target::parse(&address).unwrap());
-    let link = Arc::new(Link::new(client).await.unwrap());
+    let link = Arc::new(HostLink::new(client).await.unwrap());
     let address = dray_sandbox::Address {
         backend: "ssh".to_owned(),
         name: address,

@@ -2,7 +2,7 @@
 
 use dray_sandbox::{Error, FileKind};
 
-use super::wire::{Fields, nonsense};
+use super::wire::{FieldReader, nonsense};
 
 const ATTR_SIZE: u32 = 1;
 const ATTR_UIDGID: u32 = 2;
@@ -11,7 +11,7 @@ const ATTR_ACMODTIME: u32 = 8;
 const ATTR_EXTENDED: u32 = 0x8000_0000;
 
 /// Most extended attributes that are passed over.
-const MOST_EXTENDED: u32 = 64;
+const MAX_EXTENDED: u32 = 64;
 
 /// Attributes of version 3; what the server leaves out is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    pub(super) fn parse(fields: &mut Fields) -> Result<Self, Error> {
+    pub(super) fn parse(fields: &mut FieldReader) -> Result<Self, Error> {
         let flags = fields.u32()?;
         let mut found = Self::default();
         if flags & ATTR_SIZE != 0 {
@@ -42,7 +42,7 @@ impl Attributes {
         }
         if flags & ATTR_EXTENDED != 0 {
             let count = fields.u32()?;
-            if count > MOST_EXTENDED {
+            if count > MAX_EXTENDED {
                 return Err(nonsense("too many extended attributes"));
             }
             // Pairs of a type and its data; no extension of OpenSSH is among them.
@@ -91,7 +91,7 @@ mod tests {
         bytes.put_u32(2);
         bytes.put_u32(1);
         bytes.put_slice(&[0, 0, 0, 1, b'n', 0, 0, 0, 0]);
-        let mut fields = Fields::new(bytes.freeze());
+        let mut fields = FieldReader::new(bytes.freeze());
         let found = Attributes::parse(&mut fields).unwrap();
         assert!(fields.is_empty());
         assert_eq!(found.size, Some(5));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_told_is_never_a_regular_file() {
+    fn a_kind_that_is_not_reported_is_never_a_regular_file() {
         assert_eq!(Attributes::default().kind(), FileKind::Other);
     }
 
@@ -110,7 +110,7 @@ mod tests {
         let mut bytes = BytesMut::new();
         bytes.put_u32(ATTR_EXTENDED);
         bytes.put_u32(u32::MAX);
-        let refused = Attributes::parse(&mut Fields::new(bytes.freeze())).unwrap_err();
+        let refused = Attributes::parse(&mut FieldReader::new(bytes.freeze())).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Protocol);
     }
 }

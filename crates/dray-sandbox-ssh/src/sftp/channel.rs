@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::reply::Reply;
-use super::wire::{Fields, Packet, kind, nonsense};
+use super::wire::{FieldReader, Packet, kind, nonsense};
 use crate::session::Session;
 
 /// Largest answer: what OpenSSH allows itself.
@@ -32,7 +32,7 @@ pub(crate) struct Channel {
     limits: (u32, u32),
     idle: Duration,
     next: u32,
-    /// Requests without an answer.
+    /// Requests without a response.
     pending: usize,
     /// Handles that are open.
     handles: usize,
@@ -166,7 +166,7 @@ impl Channel {
         self.send_all(packets).await
     }
 
-    /// The next answer, whichever request it is for.
+    /// The next response, whichever request it is for.
     pub(super) async fn reply(&mut self) -> Result<(u32, Reply), Error> {
         let parsed = async {
             let (kind, mut fields) = self.packet().await?;
@@ -183,7 +183,7 @@ impl Channel {
         parsed
     }
 
-    /// Sends one request and awaits its answer. Nothing else may be under way on the channel.
+    /// Sends one request and awaits its response. Nothing else may be under way on the channel.
     pub(super) async fn call(
         &mut self,
         kind: u8,
@@ -262,7 +262,7 @@ impl Channel {
     }
 
     /// One packet: its type and what follows.
-    async fn packet(&mut self) -> Result<(u8, Fields), Error> {
+    async fn packet(&mut self) -> Result<(u8, FieldReader), Error> {
         self.fill(4).await?;
         let size = usize::try_from(self.buffer.get_u32()).unwrap_or(usize::MAX);
         // Text of start files reads as a length of a billion and more (sandbox-transfer 5.5).
@@ -275,7 +275,7 @@ impl Channel {
         self.fill(size).await?;
         // The data of a read stays in this buffer and is handed on without a copy.
         let mut packet = self.buffer.split_to(size).freeze();
-        Ok((packet.get_u8(), Fields::new(packet)))
+        Ok((packet.get_u8(), FieldReader::new(packet)))
     }
 
     /// Reads until the buffer has `size` bytes.

@@ -7,16 +7,16 @@ use super::attributes::Attributes;
 use super::channel::Channel;
 use super::files::{lstat, read_link};
 use super::reply::Reply;
-use super::resolve::MOST_LINKS;
-use super::wire::{Fields, kind};
+use super::resolve::MAX_LINKS;
+use super::wire::{FieldReader, kind};
 
-/// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in an answer to `statvfs@openssh.com`.
+/// `SSH2_FXE_STATVFS_ST_RDONLY`: bit of the flags in a response to `statvfs@openssh.com`.
 const READ_ONLY: u64 = 1;
 
 /// Replaces the kind of a failure by what a walk along the path shows.
 pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
     let unclear = [ErrorKind::NotFound, ErrorKind::Unavailable];
-    // A channel that still owes an answer cannot be asked anything else.
+    // A channel that still owes a response cannot be asked anything else.
     if !unclear.contains(&error.kind()) || !channel.is_free() {
         return error;
     }
@@ -64,7 +64,7 @@ async fn chase(channel: &mut Channel, link: &SandboxPath) -> Result<Attributes, 
         return Ok(found);
     }
     let mut here = link.clone();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let target = read_link(channel, &here)
             .await
             .map_err(|error| error.kind())?;
@@ -106,14 +106,14 @@ pub(super) async fn unwritable(
     }
 }
 
-/// Bytes that the user may still write below a directory, when the server can tell.
+/// Bytes that the user may still write below a directory, when the server reports it.
 pub(crate) async fn free(channel: &mut Channel, path: &SandboxPath) -> Result<Option<u64>, Error> {
     Ok(space(channel, path).await?.map(|space| space.free))
 }
 
 /// Room and state of the file system below a path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Space {
+pub(super) struct FileSystemSpace {
     pub(super) free: u64,
     pub(super) read_only: bool,
 }
@@ -122,7 +122,7 @@ pub(super) struct Space {
 pub(super) async fn space(
     channel: &mut Channel,
     path: &SandboxPath,
-) -> Result<Option<Space>, Error> {
+) -> Result<Option<FileSystemSpace>, Error> {
     if !channel.has("statvfs@openssh.com") {
         return Ok(None);
     }
@@ -140,14 +140,14 @@ pub(super) async fn space(
 }
 
 /// Reads block size, fragment size, blocks, free, available, three of inodes, id, flags, longest name.
-fn parse(fields: &mut Fields) -> Result<Space, Error> {
+fn parse(fields: &mut FieldReader) -> Result<FileSystemSpace, Error> {
     let mut numbers = [0; 11];
     for number in &mut numbers {
         *number = fields.u64()?;
     }
     // "Available" and not "free", which counts blocks that only root may use.
     let [_, fragment, _, _, available, _, _, _, _, flags, _] = numbers;
-    Ok(Space {
+    Ok(FileSystemSpace {
         free: fragment.saturating_mul(available),
         read_only: flags & READ_ONLY != 0,
     })

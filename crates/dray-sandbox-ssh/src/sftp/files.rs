@@ -6,7 +6,7 @@ use dray_sandbox::{Entry, Error, ErrorKind, FileKind, Follow, Listing, Metadata,
 use super::attributes::Attributes;
 use super::channel::Channel;
 use super::diagnose;
-use super::reply::{Name, Reply};
+use super::reply::{NamedEntry, Reply};
 use super::resolve::real_path;
 use super::wire::{kind, nonsense, status};
 
@@ -134,7 +134,11 @@ fn is_of_one_directory(error: &Error) -> bool {
     )
 }
 
-async fn entry(channel: &mut Channel, parent: &SandboxPath, name: &Name) -> Result<Entry, Error> {
+async fn entry(
+    channel: &mut Channel,
+    parent: &SandboxPath,
+    name: &NamedEntry,
+) -> Result<Entry, Error> {
     let path = parent.join(&name.name)?;
     let kind = name.attributes.kind();
     let link_target = if kind == FileKind::Symlink {
@@ -158,7 +162,7 @@ pub(super) async fn names(
     channel: &mut Channel,
     path: &SandboxPath,
     limit: usize,
-) -> Result<(Vec<Name>, bool), Error> {
+) -> Result<(Vec<NamedEntry>, bool), Error> {
     let handle = channel
         .call(kind::OPENDIR, |packet| packet.string(path.as_bytes()))
         .await?
@@ -173,7 +177,7 @@ async fn read_names(
     channel: &mut Channel,
     handle: &Bytes,
     limit: usize,
-) -> Result<(Vec<Name>, bool), Error> {
+) -> Result<(Vec<NamedEntry>, bool), Error> {
     let mut found = Vec::new();
     loop {
         let reply = channel

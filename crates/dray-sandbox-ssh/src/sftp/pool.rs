@@ -11,31 +11,31 @@ use tokio::time::{Instant, timeout};
 
 use super::channel::Channel;
 use super::wire::kind;
-use crate::aftermath::Aftermath;
+use crate::aftermath::BackgroundWork;
 use crate::client::Client;
 use crate::fault::{self, Refusal};
-use crate::link::{Ask, Link};
+use crate::link::{ChannelKind, HostLink};
 use crate::session::Session;
 
 /// Channels that wait at most; each is a server process on the host.
-const MOST_WAITING: usize = 3;
+const MAX_WAITING: usize = 3;
 /// How long they wait.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Age above which a waiting channel is checked before its use: it may have lost its host.
 const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
-/// How long its answer may take.
+/// How long its response may take.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Channels to one host.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    link: Arc<Link>,
+    link: Arc<HostLink>,
     waiting: Arc<Mutex<Vec<(Instant, Channel)>>>,
     _sweeper: JoinSet<()>,
 }
 
 impl Pool {
-    pub(crate) fn new(link: Arc<Link>) -> Self {
+    pub(crate) fn new(link: Arc<HostLink>) -> Self {
         let waiting = Arc::default();
         let mut sweeper = JoinSet::new();
         sweeper.spawn(sweep(Arc::clone(&link), Arc::downgrade(&waiting)));
@@ -47,7 +47,7 @@ impl Pool {
     }
 
     /// A channel for one use. Dropping the lease gives it back when nothing is left open or unanswered on it.
-    pub(crate) async fn lease(&self) -> Result<Lease, Error> {
+    pub(crate) async fn lease(&self) -> Result<ChannelLease, Error> {
         let channel = loop {
             // The one that waited shortest, so that others grow old and are closed.
             let waiting = lock(&self.waiting).pop();
@@ -62,7 +62,7 @@ impl Pool {
                 None => break self.open().await?,
             }
         };
-        Ok(Lease {
+        Ok(ChannelLease {
             channel: Some(channel),
             waiting: Arc::downgrade(&self.waiting),
             aftermath: Some(self.link.aftermath().clone()),
@@ -97,7 +97,7 @@ struct Subsystem {
     idle: Duration,
 }
 
-impl Ask for Subsystem {
+impl ChannelKind for Subsystem {
     type Channel = Channel;
 
     fn fill(&self, client: &Client, command: &mut Command) {
@@ -140,7 +140,7 @@ async fn refused(error: Error, session: Session) -> Refusal {
 }
 
 /// Ends channels that waited too long, and all that wait when others need the room.
-async fn sweep(link: Arc<Link>, waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
+async fn sweep(link: Arc<HostLink>, waiting: Weak<Mutex<Vec<(Instant, Channel)>>>) {
     loop {
         let crowded = timeout(IDLE_TIMEOUT / 2, link.crowded()).await.is_ok();
         let Some(waiting) = waiting.upgrade() else {
@@ -158,7 +158,7 @@ fn lock(
 }
 
 #[cfg(test)]
-impl From<Channel> for Lease {
+impl From<Channel> for ChannelLease {
     fn from(channel: Channel) -> Self {
         Self {
             channel: Some(channel),
@@ -171,14 +171,14 @@ impl From<Channel> for Lease {
 /// A channel in use. Dropping it in the middle of a request closes the channel, which ends the server process. When
 /// files are being changed, that happens after the server has done what it was sent.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct ChannelLease {
     /// There until it is dropped.
     channel: Option<Channel>,
     waiting: Weak<Mutex<Vec<(Instant, Channel)>>>,
-    aftermath: Option<Aftermath>,
+    aftermath: Option<BackgroundWork>,
 }
 
-impl Deref for Lease {
+impl Deref for ChannelLease {
     type Target = Channel;
 
     #[expect(clippy::expect_used, reason = "it is taken in drop only")]
@@ -187,14 +187,14 @@ impl Deref for Lease {
     }
 }
 
-impl DerefMut for Lease {
+impl DerefMut for ChannelLease {
     #[expect(clippy::expect_used, reason = "it is taken in drop only")]
     fn deref_mut(&mut self) -> &mut Channel {
         self.channel.as_mut().expect("a channel")
     }
 }
 
-impl Drop for Lease {
+impl Drop for ChannelLease {
     fn drop(&mut self) {
         let Some(mut channel) = self.channel.take() else {
             return;
@@ -203,7 +203,7 @@ impl Drop for Lease {
             channel.is_free_again();
             if let Some(waiting) = self.waiting.upgrade() {
                 let mut waiting = lock(&waiting);
-                if waiting.len() < MOST_WAITING {
+                if waiting.len() < MAX_WAITING {
                     waiting.push((Instant::now(), channel));
                 }
             }

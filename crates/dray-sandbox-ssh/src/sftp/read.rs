@@ -13,20 +13,20 @@ use super::attributes::Attributes;
 use super::channel::Channel;
 use super::diagnose;
 use super::files::lstat;
-use super::pool::Lease;
+use super::pool::ChannelLease;
 use super::reply::Reply;
 use super::wire::{kind, nonsense, open, status};
 
 /// Requests under way at most.
-const MOST_REQUESTS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 /// Bytes under way at most; the window of an SSH channel is 2 MiB, so more would only take memory.
-const MOST_BYTES: u64 = 4 * 1024 * 1024;
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// Time for opening a file. A FIFO that took its place would hold up the channel for ever.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the regular file that was looked at, from `offset` on.
 pub(crate) async fn download(
-    mut lease: Lease,
+    mut lease: ChannelLease,
     file: &Metadata,
     offset: u64,
 ) -> Result<Body, Error> {
@@ -37,7 +37,7 @@ pub(crate) async fn download(
         Ok(handle) => handle,
         Err(error) => return Err(diagnose::missing(&mut lease, &file.real_path, error).await),
     };
-    let reading = Reading {
+    let reading = FileRead {
         lease,
         handle,
         size: file.size,
@@ -153,38 +153,38 @@ pub(super) fn regular(found: &Attributes) -> Result<(), Error> {
 
 /// A request under way, or its response that waits for its turn.
 #[derive(Debug)]
-struct Piece {
+struct PendingRead {
     id: u32,
     offset: u64,
     length: u32,
     /// `None` until it is answered, empty at the end of the file.
-    answer: Option<Bytes>,
+    response: Option<Bytes>,
 }
 
 /// A file that is being read.
 #[derive(Debug)]
-struct Reading {
-    lease: Lease,
+struct FileRead {
+    lease: ChannelLease,
     handle: Bytes,
     size: u64,
     /// Where the next request begins.
     next: u64,
     /// In the order of their offsets.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<PendingRead>,
     /// Bytes asked for and not yet handed on.
     bytes: u64,
 }
 
-impl Reading {
+impl FileRead {
     /// The next bytes, or nothing at the end.
     async fn step(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
-            // The window is filled before an answer is awaited, so that the wire is never idle.
+            // The window is filled before a response is awaited, so that the wire is never idle.
             self.ask().await?;
             let Some(front) = self.pieces.front_mut() else {
                 return Err(nonsense("nothing was asked for"));
             };
-            let Some(data) = front.answer.take() else {
+            let Some(data) = front.response.take() else {
                 self.answer().await?;
                 continue;
             };
@@ -217,7 +217,7 @@ impl Reading {
         let limit = u64::from(self.lease.read_limit());
         let mut packets = BytesMut::new();
         let mut count = 0;
-        while self.pieces.len() < MOST_REQUESTS && self.bytes < MOST_BYTES {
+        while self.pieces.len() < MAX_REQUESTS && self.bytes < MAX_BYTES {
             let beyond = self.next >= self.size;
             if beyond && self.pieces.iter().any(|piece| piece.offset >= self.size) {
                 break;
@@ -245,11 +245,11 @@ impl Reading {
     /// Notes a request and makes its packet.
     fn piece(&mut self, offset: u64, length: u32, first: bool) -> BytesMut {
         let (id, packet) = self.lease.request(kind::READ);
-        let piece = Piece {
+        let piece = PendingRead {
             id,
             offset,
             length,
-            answer: None,
+            response: None,
         };
         self.bytes += u64::from(length);
         if first {
@@ -260,11 +260,11 @@ impl Reading {
         packet.string(&self.handle).u64(offset).u32(length).finish()
     }
 
-    /// Takes one answer, whichever request it is for.
+    /// Takes one response, whichever request it is for.
     async fn answer(&mut self) -> Result<(), Error> {
         let (id, reply) = self.lease.reply().await?;
         // Answers may come in any order; an id that was answered before is refused.
-        let waiting = |piece: &&mut Piece| piece.id == id && piece.answer.is_none();
+        let waiting = |piece: &&mut PendingRead| piece.id == id && piece.response.is_none();
         let Some(piece) = self.pieces.iter_mut().find(waiting) else {
             return Err(nonsense("an answer to nothing that was asked"));
         };
@@ -277,7 +277,7 @@ impl Reading {
             other if other.code() == Some(status::EOF) => Bytes::new(),
             other => return Err(other.failure()),
         };
-        piece.answer = Some(data);
+        piece.response = Some(data);
         Ok(())
     }
 
@@ -290,7 +290,7 @@ impl Reading {
             ));
         }
         // Taken off the channel, so that it can serve another transfer.
-        while self.pieces.iter().any(|piece| piece.answer.is_none()) {
+        while self.pieces.iter().any(|piece| piece.response.is_none()) {
             self.answer().await?;
         }
         let handle = self.handle.clone();

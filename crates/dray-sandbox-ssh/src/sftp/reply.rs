@@ -4,32 +4,32 @@ use bytes::Bytes;
 use dray_sandbox::{Error, ErrorKind};
 
 use super::attributes::Attributes;
-use super::wire::{Fields, kind, nonsense, status};
+use super::wire::{FieldReader, kind, nonsense, status};
 
 /// Longest handle (draft-ietf-secsh-filexfer-02, 6.2).
-const LONGEST_HANDLE: usize = 256;
+const MAX_HANDLE: usize = 256;
 
 /// A name with its attributes.
 #[derive(Clone, Debug)]
-pub(super) struct Name {
+pub(super) struct NamedEntry {
     pub(super) name: Bytes,
     pub(super) attributes: Attributes,
 }
 
-/// An answer to one request; which variants are sensible depends on the request.
+/// A response to one request; which variants are sensible depends on the request.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
     Status(u32, String),
     Handle(Bytes),
     Data(Bytes),
-    Names(Vec<Name>),
+    Names(Vec<NamedEntry>),
     Attributes(Attributes),
-    Extended(Fields),
+    Extended(FieldReader),
 }
 
 impl Reply {
-    /// Reads an answer of this type; its id was taken off.
-    pub(super) fn parse(kind: u8, mut fields: Fields) -> Result<Self, Error> {
+    /// Reads a response of this type; its id was taken off.
+    pub(super) fn parse(kind: u8, mut fields: FieldReader) -> Result<Self, Error> {
         Ok(match kind {
             kind::STATUS => {
                 let code = fields.u32()?;
@@ -43,7 +43,7 @@ impl Reply {
             }
             kind::HANDLE => {
                 let handle = fields.string()?;
-                if handle.len() > LONGEST_HANDLE {
+                if handle.len() > MAX_HANDLE {
                     return Err(nonsense("a handle over 256 bytes"));
                 }
                 Reply::Handle(handle)
@@ -59,7 +59,7 @@ impl Reply {
                     // A line as of `ls -l`, which is for people and has no fixed form.
                     let _shown = fields.string()?;
                     let attributes = Attributes::parse(&mut fields)?;
-                    names.push(Name { name, attributes });
+                    names.push(NamedEntry { name, attributes });
                 }
                 Reply::Names(names)
             }
@@ -91,10 +91,10 @@ impl Reply {
         }
     }
 
-    /// The only name of an answer.
+    /// The only name of a response.
     pub(super) fn name(self) -> Result<Bytes, Error> {
         match self {
-            Self::Names(names) => match <[Name; 1]>::try_from(names) {
+            Self::Names(names) => match <[NamedEntry; 1]>::try_from(names) {
                 Ok([name]) => Ok(name.name),
                 Err(_) => Err(nonsense("one name was asked for")),
             },
@@ -143,7 +143,7 @@ mod tests {
             kind in prop_oneof![100_u8..=106, Just(201), any::<u8>()],
             bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
-            if let Ok(Reply::Names(names)) = Reply::parse(kind, Fields::new(bytes.into())) {
+            if let Ok(Reply::Names(names)) = Reply::parse(kind, FieldReader::new(bytes.into())) {
                 prop_assert!(names.len() < 200);
             }
         }

@@ -9,7 +9,7 @@ use super::files::{lstat, read_link};
 use super::wire::kind;
 
 /// Links that Linux follows before it reports a loop.
-pub(super) const MOST_LINKS: u32 = 40;
+pub(super) const MAX_LINKS: u32 = 40;
 /// Extension of OpenSSH and servers modelled on it, which resolve links in REALPATH.
 pub(super) const POSIX_RENAME: &str = "posix-rename@openssh.com";
 
@@ -45,7 +45,7 @@ async fn walk(channel: &mut Channel, path: &SandboxPath) -> Result<SandboxPath, 
         };
         if found == FileKind::Symlink {
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_LINKS {
                 return Err(Error::new(ErrorKind::Loop, "too many links"));
             }
             let target = read_link(channel, &next).await?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dray_sandbox::{ErrorKind, Follow, SandboxPath};
 
 use self::server::{attributes, connect, failed, packet, string, told};
-use super::pool::Lease;
+use super::pool::ChannelLease;
 use super::wire::{kind, status};
 use super::{list, stat};
 
@@ -63,7 +63,7 @@ async fn a_real_path_that_is_no_path_is_refused() {
 }
 
 /// Opens a FIFO, which never answers, and drops the channel.
-pub(crate) async fn open_and_give_up(mut lease: Lease, path: &SandboxPath) {
+pub(crate) async fn open_and_give_up(mut lease: ChannelLease, path: &SandboxPath) {
     let limit = Duration::from_millis(300);
     let opened = lease.call_within(limit, kind::OPEN, |packet| {
         packet.string(path.as_bytes()).u32(1).u32(0)

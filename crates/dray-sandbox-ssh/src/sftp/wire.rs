@@ -112,11 +112,11 @@ fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Reads the fields of an answer; every length is checked against what is there.
+/// Reads the fields of a response; every length is checked against what is there.
 #[derive(Clone, Debug)]
-pub(super) struct Fields(Bytes);
+pub(super) struct FieldReader(Bytes);
 
-impl Fields {
+impl FieldReader {
     pub(super) fn new(bytes: Bytes) -> Self {
         Self(bytes)
     }
@@ -167,7 +167,7 @@ mod tests {
             (vec![0, 0, 0, 5, b'a'], 0),
             (vec![0xff, 0xff, 0xff, 0xff, b'a'], 0),
         ] {
-            let mut fields = Fields::new(bytes.into());
+            let mut fields = FieldReader::new(bytes.into());
             let refused = match read {
                 4 => fields.u32().map(drop),
                 8 => fields.u64().map(drop),

@@ -14,9 +14,9 @@ use super::reply::Reply;
 use super::wire::{kind, nonsense, open};
 
 /// Requests under way at most.
-const MOST_REQUESTS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 /// Bytes under way at most.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Time for flushing a file to the disk of the host.
 const FSYNC_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time for opening a file.
@@ -25,7 +25,7 @@ const FSYNC_EXTENSION: &str = "fsync@openssh.com";
 
 /// The file that is written, or the rest of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Upload<'a> {
+pub(crate) struct UploadTarget<'a> {
     /// Path of the new file; nothing may be there unless `offset` is above 0.
     pub(crate) path: &'a SandboxPath,
     /// Bytes of the whole file.
@@ -39,7 +39,7 @@ pub(crate) struct Upload<'a> {
 /// Writes the body and makes sure that the host has all of it on its disk.
 pub(crate) async fn upload(
     channel: &mut Channel,
-    upload: Upload<'_>,
+    upload: UploadTarget<'_>,
     body: Body,
 ) -> Result<(), Error> {
     channel.writes();
@@ -73,7 +73,7 @@ pub(crate) async fn upload(
 }
 
 /// Opens a new file, or an existing one with exactly the bytes before `offset`.
-async fn open_new(channel: &mut Channel, upload: Upload<'_>) -> Result<Bytes, Error> {
+async fn open_new(channel: &mut Channel, upload: UploadTarget<'_>) -> Result<Bytes, Error> {
     let flags = if upload.offset == 0 {
         open::WRITE | open::CREATE | open::EXCLUSIVE
     } else {
@@ -112,7 +112,8 @@ async fn unopened(channel: &mut Channel, path: &SandboxPath, error: Error) -> Er
         return match stat(channel, &path.parent(), Follow::Yes).await {
             Err(parent) => parent,
             Ok(parent) if parent.kind != dray_sandbox::FileKind::Directory => {
-                Error::new(ErrorKind::NotDirectory, "the parent is no directory").caused_by(error)
+                Error::new(ErrorKind::NotDirectory, "the parent is not a directory")
+                    .caused_by(error)
             }
             Ok(_) => error,
         };
@@ -123,10 +124,10 @@ async fn unopened(channel: &mut Channel, path: &SandboxPath, error: Error) -> Er
 async fn write_all(
     channel: &mut Channel,
     handle: &Bytes,
-    upload: Upload<'_>,
+    upload: UploadTarget<'_>,
     body: Body,
 ) -> Result<(), Error> {
-    let mut writing = Writing {
+    let mut writing = FileWrite {
         limit: channel.write_limit() as usize,
         channel,
         handle,
@@ -161,7 +162,7 @@ async fn write_all(
 }
 
 /// A file that is being written.
-struct Writing<'a> {
+struct FileWrite<'a> {
     channel: &'a mut Channel,
     handle: &'a Bytes,
     /// Most bytes of one request.
@@ -170,13 +171,13 @@ struct Writing<'a> {
     offset: u64,
     /// Bytes of the next request.
     packet: BytesMut,
-    /// Ids and sizes of requests without an answer.
+    /// Ids and sizes of requests without a response.
     under_way: Vec<(u32, usize)>,
     bytes: usize,
 }
 
-impl Writing<'_> {
-    /// Sends everything and awaits every answer.
+impl FileWrite<'_> {
+    /// Sends everything and awaits every response.
     async fn pour(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
         while let Some(piece) = body.next().await {
             let mut piece = piece?;
@@ -212,7 +213,7 @@ impl Writing<'_> {
     }
 
     async fn send(&mut self) -> Result<(), Error> {
-        while self.under_way.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES {
+        while self.under_way.len() >= MAX_REQUESTS || self.bytes >= MAX_BYTES {
             self.answer().await?;
         }
         let (id, packet) = self.channel.request(kind::WRITE);

@@ -17,7 +17,7 @@ fi"#;
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// A process group that is killed when this is dropped before the command has ended.
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     shell: Shell,
     nonce: String,
     /// Its leader; 0 until it is known.
@@ -25,7 +25,7 @@ pub(super) struct Group {
     over: bool,
 }
 
-impl Group {
+impl ProcessGroup {
     pub(super) fn new(shell: Shell, nonce: String) -> Self {
         Self {
             shell,
@@ -54,7 +54,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if !self.over {
             self.shell.link.aftermath().add(self.kill());

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::{Bytes, BytesMut};
 use dray_sandbox::{Body, Error, ErrorKind};
-use dray_sandbox_exec::{Exit, Running};
+use dray_sandbox_exec::{CommandExit, RunningCommand};
 use futures_util::{FutureExt as _, stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::task::JoinSet;
 
-use super::group::Group;
+use super::group::ProcessGroup;
 use crate::fault;
 use crate::session::Session;
 
@@ -18,25 +18,25 @@ use crate::session::Session;
 const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A running command, shared by its two handles and its input.
-pub(super) struct Job {
-    state: Mutex<State>,
+pub(super) struct RemoteJob {
+    state: Mutex<JobState>,
 }
 
-struct State {
+struct JobState {
     /// `None` once the command has ended or was given up.
-    group: Option<Group>,
+    group: Option<ProcessGroup>,
     /// `None` once the end is awaited or the command was given up.
     session: Option<Session>,
     /// The task that feeds it.
     input: JoinSet<()>,
     /// The end; an error is kept in parts, because both handles report it.
-    end: Option<Result<Exit, (ErrorKind, String)>>,
+    end: Option<Result<CommandExit, (ErrorKind, String)>>,
 }
 
-impl Job {
-    pub(super) fn new(group: Group, session: Session) -> Arc<Self> {
+impl RemoteJob {
+    pub(super) fn new(group: ProcessGroup, session: Session) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(JobState {
                 group: Some(group),
                 session: Some(session),
                 input: JoinSet::new(),
@@ -53,14 +53,14 @@ impl Job {
     }
 
     /// The two handles for the caller. `first` came before the rest of `stdout`.
-    pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> Running {
-        let output = Output {
-            job: Half(Arc::clone(&self)),
+    pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> RunningCommand {
+        let output = JobOutput {
+            job: JobHandle(Arc::clone(&self)),
             stdout,
             first,
         };
-        let half = Half(self);
-        Running {
+        let half = JobHandle(self);
+        RunningCommand {
             stdout: Body::new(stream::try_unfold(Some(output), |state| async {
                 let Some(mut output) = state else {
                     return Ok(None);
@@ -71,17 +71,17 @@ impl Job {
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, JobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Awaits the end; 255 is how `ssh` says that the channel broke.
-    async fn end(&self) -> Result<Exit, Error> {
+    async fn end(&self) -> Result<CommandExit, Error> {
         // Taken out, so that the lock is not held while the end is awaited.
         let session = self.state().session.take();
         if let Some(session) = session {
             let end = match session.end().await {
-                Ok((Some(status), stderr)) if status != 255 => Ok(Exit { status, stderr }),
+                Ok((Some(status), stderr)) if status != 255 => Ok(CommandExit { status, stderr }),
                 Ok((_, text)) => {
                     let error = fault::failure("the channel broke", &text);
                     Err((ErrorKind::Unavailable, error.context().to_owned()))
@@ -127,7 +127,7 @@ impl Job {
                 .end
                 .get_or_insert(Err((why.kind(), why.context().to_owned())));
             // Killed before the pipe closes, or the command would see a clean end of its input and keep half a file.
-            state.group.as_ref().map(Group::kill)
+            state.group.as_ref().map(ProcessGroup::kill)
         };
         if let Some(killing) = killing {
             killing.await;
@@ -136,22 +136,22 @@ impl Job {
 }
 
 /// One of the two handles that a caller holds.
-struct Half(Arc<Job>);
+struct JobHandle(Arc<RemoteJob>);
 
-impl Drop for Half {
+impl Drop for JobHandle {
     fn drop(&mut self) {
         self.0.give_up();
     }
 }
 
 /// The standard output of a command.
-struct Output {
-    job: Half,
+struct JobOutput {
+    job: JobHandle,
     stdout: ChildStdout,
     first: Bytes,
 }
 
-impl Output {
+impl JobOutput {
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if !self.first.is_empty() {
             return Ok(Some(std::mem::take(&mut self.first)));
@@ -170,7 +170,7 @@ impl Output {
 }
 
 /// Feeds a command. A body that fails must not look like one that ends.
-async fn feed(job: Weak<Job>, mut pipe: ChildStdin, mut body: Body) {
+async fn feed(job: Weak<RemoteJob>, mut pipe: ChildStdin, mut body: Body) {
     while let Some(piece) = body.next().await {
         match piece {
             Ok(piece) => {

@@ -11,13 +11,13 @@ use crate::config::{Config, Settings};
 use crate::sftp::{self, Pool};
 use crate::target::Target;
 
-struct Host {
+struct ShellFixture {
     server: Sshd,
     shell: Shell,
     _control: tempfile::TempDir,
 }
 
-async fn host(options: &Options) -> Host {
+async fn host(options: &Options) -> ShellFixture {
     let server = Sshd::start(options);
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let settings = Settings::new(Config {
@@ -29,8 +29,8 @@ async fn host(options: &Options) -> Host {
     .unwrap();
     let target = Target::parse(&format!("{}@127.0.0.1:{}", server.user(), server.port())).unwrap();
     let client = Client::new(Arc::new(settings), target);
-    let link = Arc::new(Link::new(client).await.unwrap());
-    Host {
+    let link = Arc::new(HostLink::new(client).await.unwrap());
+    ShellFixture {
         server,
         shell: Shell::new(link),
         _control: control,
@@ -41,7 +41,7 @@ fn argv(words: &[&[u8]]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.to_vec()).collect()
 }
 
-async fn sh(shell: &Shell, script: &str, stdin: Option<Body>) -> Result<Running, Error> {
+async fn sh(shell: &Shell, script: &str, stdin: Option<Body>) -> Result<RunningCommand, Error> {
     shell
         .run(argv(&[b"sh", b"-c", script.as_bytes()]), stdin)
         .await
@@ -128,7 +128,7 @@ async fn input_that_breaks_is_not_input_that_ends() {
 }
 
 #[tokio::test]
-async fn a_signal_is_told_as_shells_do() {
+async fn a_signal_is_reported_as_shells_do() {
     let host = host(&Options::default()).await;
     let running = sh(&host.shell, "kill -9 $$", None).await.unwrap();
     assert_eq!(running.stdout.read_all(10).await.unwrap(), b"");
@@ -227,7 +227,7 @@ async fn a_connection_that_breaks_is_never_a_clean_end() {
         running.end.await.unwrap_err().kind(),
         ErrorKind::Unavailable
     );
-    // The next one connects anew.
+    // The next one connects again.
     let (exit, _) = host.shell.output(argv(&[b"true"]), 10).await.unwrap();
     assert_eq!(exit.status, 0);
 }

@@ -10,7 +10,7 @@ use dray_sandbox::{Address, Backend, SandboxPath};
 use dray_sandbox_conformance::{Fixture, Traits, run_all};
 use dray_testkit::sshd::{Options, Sftp};
 
-use crate::Host;
+use crate::SshFixture;
 
 /// A host with version 3 of SFTP, nothing beyond it, and no shell.
 pub(crate) fn without_extensions() -> Options {
@@ -24,16 +24,16 @@ pub(crate) fn without_extensions() -> Options {
 
 /// A host for the suite.
 #[derive(Debug)]
-struct Asked {
-    host: Mutex<Host>,
+struct HostCases {
+    host: Mutex<SshFixture>,
     backend: Arc<dyn Backend>,
     address: Address,
     workspace: SandboxPath,
 }
 
-impl Asked {
+impl HostCases {
     fn start(options: &Options) -> Self {
-        let host = Host::start(options);
+        let host = SshFixture::start(options);
         Self {
             backend: Arc::new(host.backend()),
             address: host.address(),
@@ -44,7 +44,7 @@ impl Asked {
 }
 
 #[async_trait]
-impl Fixture for Asked {
+impl Fixture for HostCases {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend)
     }
@@ -72,14 +72,14 @@ impl Fixture for Asked {
     fn traits(&self) -> Traits {
         Traits {
             // The server runs as the user of the tests, and nothing stops the superuser.
-            // Version 3 of SFTP tells no inode, so a file of the same size, owner, mode and second is the same.
+            // Version 3 of SFTP reports no inode, so a file of the same size, owner, mode and second is the same.
             identity: false,
             permissions: !rustix::process::geteuid().is_root(),
             ..Traits::default()
         }
     }
 
-    /// Another host at the same port, whose key somebody has made known, with an empty directory.
+    /// Another host at the same port, whose key was made known, with an empty directory.
     async fn replace(&self) -> bool {
         let mut host = self.host.lock().unwrap();
         host.server.change_host_key();
@@ -92,7 +92,7 @@ impl Fixture for Asked {
 }
 
 async fn ask(options: &Options) {
-    let asked = Asked::start(options);
+    let asked = HostCases::start(options);
     let report = run_all(&asked)
         .await
         .unwrap_or_else(|failures| panic!("{failures}"));

@@ -15,19 +15,19 @@ use dray_transfer_engine::{
 use dray_transfer_engine::{Engine, Policy};
 use tokio_util::sync::CancellationToken;
 
-use crate::Host;
+use crate::SshFixture;
 
-const SIZE: usize = 24 << 20;
+const FILE_BYTES: usize = 24 << 20;
 
 fn bytes() -> Vec<u8> {
-    (0..=250).cycle().take(SIZE).collect()
+    (0..=250).cycle().take(FILE_BYTES).collect()
 }
 
-async fn engine(host: &Host) -> Engine {
+async fn engine(host: &SshFixture) -> Engine {
     engine_with(host, EngineOptions::default()).await
 }
 
-async fn engine_with(host: &Host, options: EngineOptions) -> Engine {
+async fn engine_with(host: &SshFixture, options: EngineOptions) -> Engine {
     let options = EngineOptions {
         backoff: Duration::from_millis(10),
         ..options
@@ -55,15 +55,15 @@ fn put_options(policy: &Policy) -> PutOptions<'_> {
 }
 
 /// Does something once, when so many bytes are through.
-struct Once<F>(Mutex<Option<F>>, u64);
+struct OnceAfter<F>(Mutex<Option<F>>, u64);
 
-impl<F: FnOnce() + Send> Once<F> {
+impl<F: FnOnce() + Send> OnceAfter<F> {
     fn at(bytes: u64, act: F) -> Self {
         Self(Mutex::new(Some(act)), bytes)
     }
 }
 
-impl<F: FnOnce() + Send> Progress for Once<F> {
+impl<F: FnOnce() + Send> Progress for OnceAfter<F> {
     fn moved(&self, done: u64, _of: u64) {
         if done >= self.1
             && let Some(act) = self.0.lock().unwrap().take()
@@ -73,7 +73,7 @@ impl<F: FnOnce() + Send> Progress for Once<F> {
     }
 }
 
-fn left(host: &Host) -> usize {
+fn left(host: &SshFixture) -> usize {
     std::fs::read_dir(host.session()).unwrap().count()
 }
 
@@ -84,7 +84,7 @@ async fn r_14_receipts_say_how_it_went() {
         (Options::default().without_shell(), Transport::Sftp),
         (Options::default().sftp(Sftp::None), Transport::ExecRaw),
     ] {
-        let host = Host::start(&options);
+        let host = SshFixture::start(&options);
         let engine = engine(&host).await;
         let policy = Policy::beneath([host.root()]);
         let (bytes, cancel) = (bytes(), CancellationToken::new());
@@ -112,7 +112,7 @@ async fn r_14_receipts_say_how_it_went() {
         let mut sink = VecSink::default();
         let get = GetOptions {
             policy: &policy,
-            max_bytes: SIZE as u64,
+            max_bytes: FILE_BYTES as u64,
         };
         let got = engine
             .get(&put.path, &get, &mut sink, &(), &cancel)
@@ -128,7 +128,7 @@ async fn r_14_receipts_say_how_it_went() {
 
 #[tokio::test]
 async fn r_10_what_was_cut_goes_on_where_it_broke_off() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let engine = engine(&host).await;
     let policy = Policy::beneath([host.root()]);
     let (bytes, cancel) = (bytes(), CancellationToken::new());
@@ -136,9 +136,9 @@ async fn r_10_what_was_cut_goes_on_where_it_broke_off() {
     let mut sink = VecSink::default();
     let get = GetOptions {
         policy: &policy,
-        max_bytes: SIZE as u64,
+        max_bytes: FILE_BYTES as u64,
     };
-    let cut = Once::at(SIZE as u64 / 4, || host.server.cut());
+    let cut = OnceAfter::at(FILE_BYTES as u64 / 4, || host.server.cut());
     let got = engine
         .get(&path, &get, &mut sink, &cut, &cancel)
         .await
@@ -149,7 +149,7 @@ async fn r_10_what_was_cut_goes_on_where_it_broke_off() {
         got.receipt
     );
     assert!(sink.into_bytes().unwrap() == bytes);
-    let cut = Once::at(SIZE as u64 / 4, || host.server.cut());
+    let cut = OnceAfter::at(FILE_BYTES as u64 / 4, || host.server.cut());
     let source = BytesSource::new(bytes.clone());
     let put = engine
         .put(
@@ -170,11 +170,11 @@ async fn r_10_what_was_cut_goes_on_where_it_broke_off() {
 #[tokio::test]
 async fn r_13_a_cancelled_put_leaves_nothing() {
     for options in [Options::default(), Options::default().sftp(Sftp::None)] {
-        let host = Host::start(&options);
+        let host = SshFixture::start(&options);
         let engine = engine(&host).await;
         let policy = Policy::beneath([host.root()]);
         let cancel = CancellationToken::new();
-        let stop = Once::at(SIZE as u64 / 4, || cancel.cancel());
+        let stop = OnceAfter::at(FILE_BYTES as u64 / 4, || cancel.cancel());
         let source = BytesSource::new(bytes());
         let failed = engine
             .put(
@@ -195,7 +195,7 @@ async fn r_13_a_cancelled_put_leaves_nothing() {
 #[tokio::test]
 async fn r_8_times_prove_what_was_left_alone_and_betray_a_rewrite_that_sets_them_back() {
     for options in [Options::default(), Options::default().sftp(Sftp::None)] {
-        let host = Host::start(&options);
+        let host = SshFixture::start(&options);
         let options = EngineOptions {
             digest_always_up_to: 1 << 20,
             ..EngineOptions::default()
@@ -211,7 +211,7 @@ async fn r_8_times_prove_what_was_left_alone_and_betray_a_rewrite_that_sets_them
         .await;
         let get = GetOptions {
             policy: &policy,
-            max_bytes: SIZE as u64,
+            max_bytes: FILE_BYTES as u64,
         };
         let mut sink = VecSink::default();
         let got = engine.get(&path, &get, &mut sink, &(), &cancel).await;
@@ -221,7 +221,7 @@ async fn r_8_times_prove_what_was_left_alone_and_betray_a_rewrite_that_sets_them
 
         let other: Vec<u8> = bytes.iter().map(|byte| byte ^ 0xff).collect();
         let file = host.session().join("file");
-        let meddle = Once::at(1, || rewrite(&file, &other));
+        let meddle = OnceAfter::at(1, || rewrite(&file, &other));
         let mut sink = VecSink::default();
         let got = engine.get(&path, &get, &mut sink, &meddle, &cancel).await;
         // By now it may have been left alone again, so how it was proved depends on the time.

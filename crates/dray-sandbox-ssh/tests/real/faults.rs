@@ -11,7 +11,7 @@ use dray_testkit::sshd::Options;
 use dray_types::{Period, Sha256Digest};
 use futures_util::stream;
 
-use crate::{Host, begin, kind, open, read, write};
+use crate::{SshFixture, begin, kind, open, read, write};
 
 /// What `stat` would have said of a file that was there before.
 fn as_file(found: Metadata) -> Metadata {
@@ -23,7 +23,7 @@ fn as_file(found: Metadata) -> Metadata {
 
 #[tokio::test]
 async fn r_2_a_fifo_or_a_directory_holds_up_nothing() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let made = std::process::Command::new("mkfifo")
         .arg(host.session().join("pipe"))
@@ -50,7 +50,7 @@ async fn r_2_a_fifo_or_a_directory_holds_up_nothing() {
 
 #[tokio::test]
 async fn a_link_that_took_the_place_of_a_file_is_not_followed() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     host.make("other", "text");
@@ -70,7 +70,7 @@ async fn a_link_that_took_the_place_of_a_file_is_not_followed() {
 
 #[tokio::test]
 async fn names_are_claimed_and_replaced_in_one_step() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let (from, to) = (host.make("from", "new"), host.make("to", "old"));
     assert_eq!(
@@ -102,7 +102,7 @@ async fn names_are_claimed_and_replaced_in_one_step() {
 
 #[tokio::test]
 async fn a_server_that_cannot_replace_in_one_step_says_so() {
-    let host = Host::start(&crate::conformance::without_extensions());
+    let host = SshFixture::start(&crate::conformance::without_extensions());
     let sandbox = host.open().await;
     let (from, to) = (host.make("from", "new"), host.make("to", "old"));
     assert_eq!(
@@ -128,7 +128,7 @@ async fn a_server_that_cannot_replace_in_one_step_says_so() {
 
 #[tokio::test]
 async fn a_host_that_dies_in_the_middle_is_unavailable_until_it_is_back() {
-    let mut host = Host::start(&Options::default());
+    let mut host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let bytes: Vec<u8> = (0..=250).cycle().take(32 << 20).collect();
     let path = host.make("large", &bytes);
@@ -167,7 +167,7 @@ async fn a_host_that_dies_in_the_middle_is_unavailable_until_it_is_back() {
 
 #[tokio::test]
 async fn a_body_that_breaks_leaves_a_part_and_no_whole() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.path("part");
     let pieces = [
@@ -187,8 +187,8 @@ async fn a_body_that_breaks_leaves_a_part_and_no_whole() {
 }
 
 #[tokio::test]
-async fn loops_and_files_on_the_way_are_told_from_what_is_missing() {
-    let host = Host::start(&Options::default());
+async fn loops_and_files_on_the_way_are_distinguished_from_what_is_missing() {
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     host.make("file", "text");
     let link = |target: &str, name: &str| {
@@ -217,7 +217,7 @@ async fn loops_and_files_on_the_way_are_told_from_what_is_missing() {
 #[tokio::test]
 async fn a_digest_is_that_of_the_bytes_with_a_shell_and_without() {
     for options in [Options::default(), Options::default().without_shell()] {
-        let host = Host::start(&options);
+        let host = SshFixture::start(&options);
         let sandbox = host.open().await;
         let path = host.make("file", "text");
         let found = sandbox.fingerprint(&path).await.unwrap();
@@ -228,7 +228,7 @@ async fn a_digest_is_that_of_the_bytes_with_a_shell_and_without() {
 #[tokio::test]
 async fn slow_start_files_hold_up_commands_and_not_sftp() {
     // They wait for a file that only the end of the test makes.
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     let go = host.control.path().join("go");
@@ -244,7 +244,7 @@ async fn slow_start_files_hold_up_commands_and_not_sftp() {
 
 #[tokio::test]
 async fn what_exists_is_never_written_to() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     assert_eq!(
@@ -256,7 +256,7 @@ async fn what_exists_is_never_written_to() {
 
 #[tokio::test]
 async fn a_host_that_stands_still_is_given_up_and_used_again_when_it_goes_on() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let backend = SshBackend::new(Config {
         idle_timeout: Period::millis(500),
         ..host.config()
@@ -274,8 +274,8 @@ async fn a_host_that_stands_still_is_given_up_and_used_again_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_speaks_ssh_is_unavailable() {
-    let host = Host::start(&Options::default());
+async fn a_port_without_an_ssh_server_is_unavailable() {
+    let host = SshFixture::start(&Options::default());
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let backend = SshBackend::new(Config {
         connect_timeout: Period::secs(1),

@@ -4,11 +4,11 @@ use dray_sandbox::{Address, Again, Backend as _, ErrorKind};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
 use dray_testkit::sshd::Options;
 
-use crate::{Host, kind, open, read, write};
+use crate::{SshFixture, kind, open, read, write};
 
 #[tokio::test]
 async fn a_host_that_does_not_listen_is_unavailable() {
-    let mut host = Host::start(&Options::default());
+    let mut host = SshFixture::start(&Options::default());
     host.server.kill9();
     let refused = host.backend().resolve(&host.address()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
@@ -21,7 +21,7 @@ async fn a_host_that_does_not_listen_is_unavailable() {
 
 #[tokio::test]
 async fn a_key_that_the_host_does_not_know_is_auth() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let backend = SshBackend::new(Config {
         identity_file: Some(host.server.strange_key()),
         ..host.config()
@@ -32,8 +32,8 @@ async fn a_key_that_the_host_does_not_know_is_auth() {
 }
 
 #[tokio::test]
-async fn who_has_no_key_does_not_ride_on_the_connection_of_somebody_who_has() {
-    let host = Host::start(&Options::default());
+async fn who_has_no_key_does_not_ride_on_the_connection_of_a_caller_with_one() {
+    let host = SshFixture::start(&Options::default());
     let _open = host.open().await;
     let backend = SshBackend::new(Config {
         identity_file: Some(host.server.strange_key()),
@@ -48,7 +48,7 @@ async fn who_has_no_key_does_not_ride_on_the_connection_of_somebody_who_has() {
 
 #[tokio::test]
 async fn a_changed_host_key_is_auth_and_never_tried_again() {
-    let mut host = Host::start(&Options::default());
+    let mut host = SshFixture::start(&Options::default());
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_changed_host_key_is_auth_and_never_tried_again() {
 
 #[tokio::test]
 async fn strict_believes_only_hosts_that_are_known() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let known_hosts = host.control.path().join("known");
     let config = Config {
         host_keys: HostKeys::Strict,
@@ -90,11 +90,11 @@ async fn strict_believes_only_hosts_that_are_known() {
 
 #[tokio::test]
 async fn r_1_a_rebuilt_host_is_another_incarnation() {
-    let mut host = Host::start(&Options::default());
+    let mut host = SshFixture::start(&Options::default());
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
     host.server.change_host_key();
-    // Somebody made the new key known on purpose.
+    // The new key was made known on purpose.
     std::fs::remove_file(host.control().join("known_hosts")).unwrap();
     assert_eq!(kind(backend.open(&handle).await), ErrorKind::SandboxGone);
     let new = backend.resolve(&host.address()).await.unwrap();
@@ -104,7 +104,7 @@ async fn r_1_a_rebuilt_host_is_another_incarnation() {
 
 #[tokio::test]
 async fn r_1_a_session_directory_that_was_made_again_is_another_incarnation() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
     let address = host.address();
@@ -122,7 +122,7 @@ async fn r_1_a_session_directory_that_was_made_again_is_another_incarnation() {
 
 #[tokio::test]
 async fn r_1_after_a_new_connection_the_session_directory_is_looked_at_again() {
-    let mut host = Host::start(&Options::default());
+    let mut host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
@@ -141,7 +141,7 @@ async fn r_1_after_a_new_connection_the_session_directory_is_looked_at_again() {
 
 #[tokio::test]
 async fn an_alias_of_the_configuration_of_ssh_is_a_host() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let file = host.control.path().join("config");
     let text = format!(
         "Host box\n HostName 127.0.0.1\n Port {}\n User {}\n IdentityFile {}\n",
@@ -169,7 +169,7 @@ async fn an_alias_of_the_configuration_of_ssh_is_a_host() {
 
 #[tokio::test]
 async fn no_configuration_file_weakens_what_we_insist_on() {
-    let mut host = Host::start(&Options::default());
+    let mut host = SshFixture::start(&Options::default());
     let file = host.control.path().join("config");
     let ran = host.control.path().join("ran");
     let text = format!(
@@ -198,7 +198,7 @@ async fn no_configuration_file_weakens_what_we_insist_on() {
 
 #[tokio::test]
 async fn addresses_that_are_none_are_refused_before_anything_runs() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     for address in ["ssh:-oProxyCommand=touch x", "ssh:a b", "docker:box"] {
         let refused = host.backend().resolve(&address.parse().unwrap()).await;
         assert_eq!(kind(refused), ErrorKind::InvalidName, "{address}");

@@ -28,13 +28,13 @@ use dray_testkit::sshd::{Options, Sshd};
 
 /// A server, a directory on it, and a backend that may log in.
 #[derive(Debug)]
-struct Host {
+struct SshFixture {
     server: Sshd,
     control: tempfile::TempDir,
     work: tempfile::TempDir,
 }
 
-impl Host {
+impl SshFixture {
     fn start(options: &Options) -> Self {
         Self {
             server: Sshd::start(options),
@@ -87,7 +87,7 @@ impl Host {
         open(&self.backend(), &self.address()).await
     }
 
-    /// How often somebody logged in.
+    /// Number of logins.
     fn logins(&self) -> usize {
         self.server.log().matches("Accepted publickey").count()
     }

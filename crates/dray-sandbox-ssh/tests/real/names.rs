@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use dray_sandbox::{Follow, Transport};
 use dray_testkit::sshd::{Options, Sftp};
 
-use crate::{Host, read, write};
+use crate::{SshFixture, read, write};
 
 /// Names of text, one per line.
-const TEXT: &str = r#"plain
+const NAMES_TEXT: &str = r#"plain
 with space
  leading
 -n
@@ -59,7 +59,7 @@ file.tar.gz
 .hidden"#;
 
 fn names() -> Vec<Vec<u8>> {
-    let text = TEXT.lines().map(|name| name.as_bytes().to_vec());
+    let text = NAMES_TEXT.lines().map(|name| name.as_bytes().to_vec());
     let others = [
         &b"trailing "[..],
         b"new\nline",
@@ -86,7 +86,7 @@ async fn r_16_every_name_survives_and_none_is_run() {
     let names = names();
     assert!(names.len() >= 60);
     for options in [Options::default(), Options::default().sftp(Sftp::None)] {
-        let host = Host::start(&options);
+        let host = SshFixture::start(&options);
         let sandbox = host.open().await;
         for name in &names {
             let path = host.path(name);
@@ -117,7 +117,7 @@ async fn r_16_every_name_survives_and_none_is_run() {
 
 #[tokio::test]
 async fn what_no_file_can_be_called_is_refused_by_the_host_too() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     // No name is too long for us, but the whole path is for the host.
     let deep = (0..15).fold(host.path("d"), |path, _| {

@@ -8,9 +8,9 @@ use dray_sandbox_ssh::{Config, SshBackend};
 use dray_testkit::eventually;
 use dray_testkit::sshd::{Options, Sftp};
 
-use crate::{Host, begin, kind, open, read};
+use crate::{SshFixture, begin, kind, open, read};
 
-fn sockets(host: &Host) -> Vec<PathBuf> {
+fn sockets(host: &SshFixture) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(host.control()).unwrap();
     entries
         .map(|entry| entry.unwrap().path())
@@ -22,7 +22,7 @@ fn sockets(host: &Host) -> Vec<PathBuf> {
 }
 
 /// Process ids of the masters of a host.
-fn masters(host: &Host) -> Vec<i32> {
+fn masters(host: &SshFixture) -> Vec<i32> {
     let control = host.control();
     let name = control.to_str().unwrap().as_bytes();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -36,7 +36,7 @@ fn masters(host: &Host) -> Vec<i32> {
         .collect()
 }
 
-fn kill_masters(host: &Host) {
+fn kill_masters(host: &SshFixture) {
     let masters = masters(host);
     assert!(!masters.is_empty());
     for id in masters {
@@ -46,8 +46,8 @@ fn kill_masters(host: &Host) {
 }
 
 #[tokio::test]
-async fn everybody_shares_one_connection() {
-    let host = Host::start(&Options::default());
+async fn all_callers_share_one_connection() {
+    let host = SshFixture::start(&Options::default());
     let path = host.make("file", "text");
     for _ in 0..2 {
         // As another process would.
@@ -69,8 +69,8 @@ async fn everybody_shares_one_connection() {
 }
 
 #[tokio::test]
-async fn two_that_connect_at_once_make_one_connection() {
-    let host = Host::start(&Options::default());
+async fn two_that_connect_concurrently_make_one_connection() {
+    let host = SshFixture::start(&Options::default());
     let (one, other) = (host.backend(), host.backend());
     let address = host.address();
     let (one, other) = tokio::join!(one.resolve(&address), other.resolve(&address));
@@ -80,7 +80,7 @@ async fn two_that_connect_at_once_make_one_connection() {
 
 #[tokio::test]
 async fn disconnecting_ends_the_connection() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let backend = host.backend();
     backend.resolve(&host.address()).await.unwrap();
     backend.disconnect(&host.address()).await.unwrap();
@@ -93,7 +93,7 @@ async fn disconnecting_ends_the_connection() {
 
 #[tokio::test]
 async fn a_stale_socket_is_removed() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     kill_masters(&host);
@@ -115,8 +115,8 @@ async fn a_stale_socket_is_removed() {
 }
 
 #[tokio::test]
-async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects_anew() {
-    let host = Host::start(&Options::default());
+async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects_again() {
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let bytes = vec![7; 64 << 20];
     let path = host.make("large", &bytes);
@@ -148,7 +148,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
 
 #[tokio::test]
 async fn where_a_connection_is_full_there_is_another() {
-    let host = Host::start(&Options::default().line("MaxSessions 2"));
+    let host = SshFixture::start(&Options::default().line("MaxSessions 2"));
     let sandbox = host.open().await;
     let path = host.make("file", vec![1; 8 << 20]);
     let mut bodies = Vec::new();
@@ -166,7 +166,7 @@ async fn where_a_connection_is_full_there_is_another() {
 
 #[tokio::test]
 async fn when_all_connections_are_full_it_is_unavailable_for_now() {
-    let host = Host::start(&Options::default().line("MaxSessions 1"));
+    let host = SshFixture::start(&Options::default().line("MaxSessions 1"));
     let backend = SshBackend::new(Config {
         connections: 1,
         ..host.config()
@@ -186,7 +186,7 @@ async fn when_all_connections_are_full_it_is_unavailable_for_now() {
 #[tokio::test]
 async fn a_transfer_that_is_dropped_leaves_nothing_running() {
     for options in [Options::default(), Options::default().sftp(Sftp::None)] {
-        let host = Host::start(&options);
+        let host = SshFixture::start(&options);
         let sandbox = host.open().await;
         let path = host.make("large", vec![7; 64 << 20]);
         for transport in sandbox.transports(&path) {
@@ -202,7 +202,7 @@ async fn a_transfer_that_is_dropped_leaves_nothing_running() {
 }
 
 /// What the server runs that belongs to a transfer: all but the connection itself, and the channel that waits.
-fn commands(host: &Host, transport: Transport) -> Vec<String> {
+fn commands(host: &SshFixture, transport: Transport) -> Vec<String> {
     let lines = host.server.processes().into_iter().map(|id| {
         let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).into_owned()

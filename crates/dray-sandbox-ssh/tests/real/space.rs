@@ -6,12 +6,12 @@ use std::process::Command;
 use dray_sandbox::{Body, ErrorKind, Sandbox, SandboxPath, Transport, Write};
 use dray_testkit::sshd::Options;
 
-use crate::{Host, kind, write};
+use crate::{SshFixture, kind, write};
 
 /// A file system in memory.
-struct Mount(PathBuf);
+struct MemoryMount(PathBuf);
 
-impl Mount {
+impl MemoryMount {
     /// Nothing when this user or this machine may not mount.
     fn new(at: &Path, options: &str) -> Option<Self> {
         std::fs::create_dir(at).unwrap();
@@ -24,7 +24,7 @@ impl Mount {
     }
 }
 
-impl Drop for Mount {
+impl Drop for MemoryMount {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
@@ -43,11 +43,11 @@ async fn put(sandbox: &dyn Sandbox, path: &SandboxPath, bytes: &[u8]) -> ErrorKi
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_before_and_while_writing() {
-    let host = Host::start(&Options::default());
+async fn a_full_disk_is_reported_before_and_while_writing() {
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let small = host.session().join("small");
-    let Some(_mount) = Mount::new(&small, "size=1m") else {
+    let Some(_mount) = MemoryMount::new(&small, "size=1m") else {
         return;
     };
     let path = host.path("small").join("file").unwrap();
@@ -78,10 +78,10 @@ async fn a_full_disk_is_told_before_and_while_writing() {
 }
 
 #[tokio::test]
-async fn a_read_only_file_system_is_told() {
-    let host = Host::start(&Options::default());
+async fn a_read_only_file_system_is_reported() {
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
-    let Some(_mount) = Mount::new(&host.session().join("fixed"), "ro") else {
+    let Some(_mount) = MemoryMount::new(&host.session().join("fixed"), "ro") else {
         return;
     };
     let fixed = host.path("fixed");

@@ -3,10 +3,10 @@
 use dray_sandbox::{Transport, Write};
 use dray_testkit::sshd::{Options, Sftp};
 
-use crate::{Host, read, write};
+use crate::{SshFixture, read, write};
 
-async fn transports(options: &Options) -> (Host, Vec<Transport>) {
-    let host = Host::start(options);
+async fn transports(options: &Options) -> (SshFixture, Vec<Transport>) {
+    let host = SshFixture::start(options);
     let sandbox = host.open().await;
     let path = host.path("file");
     write(&*sandbox, &path, b"text").await.unwrap();
@@ -18,18 +18,21 @@ async fn transports(options: &Options) -> (Host, Vec<Transport>) {
     (host, probe.transports)
 }
 
-const COMMANDS: [Transport; 2] = [Transport::ExecRaw, Transport::ExecBase64];
+const COMMAND_TRANSPORTS: [Transport; 2] = [Transport::ExecRaw, Transport::ExecBase64];
 
 #[tokio::test]
 async fn sftp_comes_first_and_commands_after_it() {
     let (_host, found) = transports(&Options::default()).await;
-    assert_eq!(found, [&[Transport::Sftp], &COMMANDS[..]].concat());
+    assert_eq!(
+        found,
+        [&[Transport::Sftp], &COMMAND_TRANSPORTS[..]].concat()
+    );
 }
 
 #[tokio::test]
 async fn without_sftp_there_are_commands() {
     let (_host, found) = transports(&Options::default().sftp(Sftp::None)).await;
-    assert_eq!(found, COMMANDS);
+    assert_eq!(found, COMMAND_TRANSPORTS);
 }
 
 #[tokio::test]
@@ -44,7 +47,7 @@ async fn where_start_files_print_into_sftp_there_are_commands() {
         .sftp(Sftp::Program)
         .start_file("echo Welcome");
     let (_host, found) = transports(&noisy).await;
-    assert_eq!(found, COMMANDS);
+    assert_eq!(found, COMMAND_TRANSPORTS);
     let quiet = Options::default().sftp(Sftp::Program);
     let (_host, found) = transports(&quiet).await;
     assert_eq!(found[0], Transport::Sftp);
@@ -52,7 +55,7 @@ async fn where_start_files_print_into_sftp_there_are_commands() {
 
 #[tokio::test]
 async fn r_10_a_write_goes_on_after_the_connection_was_lost() {
-    let mut host = Host::start(&Options::default());
+    let mut host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("part", "first ");
     host.server.restart();
@@ -73,7 +76,7 @@ async fn r_10_a_write_goes_on_after_the_connection_was_lost() {
 
 #[tokio::test]
 async fn a_tree_comes_and_goes_as_tar_but_never_into_a_home_directory() {
-    let host = Host::start(&Options::default());
+    let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     std::fs::create_dir(host.session().join("from")).unwrap();
     std::fs::write(host.session().join("from/a"), "text").unwrap();

@@ -2,7 +2,7 @@
 
 use dray_proto::v1;
 use dray_sandbox::{Again, Error as SandboxError, ErrorKind};
-use dray_transfer_engine::{Failed, FileSink, FileSource, GetOptions, Progress};
+use dray_transfer_engine::{FileSink, FileSource, GetOptions, Progress, TransferFailure};
 use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
 
@@ -120,7 +120,7 @@ impl DirectSandbox {
     }
 
     /// Classifies the failure of one side.
-    fn ended(&self, failed: Failed) -> Ended {
+    fn ended(&self, failed: TransferFailure) -> Ended {
         let survives = survives(&failed.error) && !failed.cancelled;
         let fault = self.fault(failed);
         if survives {

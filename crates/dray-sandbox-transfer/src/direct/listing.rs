@@ -4,7 +4,7 @@ use dray_presentation::name;
 use dray_proto::v1;
 use dray_sandbox::{Error as SandboxError, ErrorKind, FileKind, Follow, SandboxPath};
 use dray_sandbox_tree::Why;
-use dray_transfer_engine::policy::Way;
+use dray_transfer_engine::policy::TransferDirection;
 use dray_types::Fault;
 
 use super::DirectSandbox;
@@ -102,7 +102,12 @@ impl DirectSandbox {
                 continue;
             };
             let why = match entry.kind {
-                _ if policy.check(&entry.path, Way::Out).is_err() => Why::Denied,
+                _ if policy
+                    .check(&entry.path, TransferDirection::Outbound)
+                    .is_err() =>
+                {
+                    Why::Denied
+                }
                 FileKind::Directory => {
                     tree.directories.push(called);
                     continue;

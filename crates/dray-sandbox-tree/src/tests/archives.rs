@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Found, Given, body, directory, file, read};
+use super::{Found, GivenMembers, body, directory, file, read};
 use crate::writer::header;
 use crate::{Limits, Owner, Reader, Why, tar};
 
@@ -143,7 +143,7 @@ fn members() -> Vec<(crate::Member, Vec<u8>)> {
 
 async fn written() -> Vec<u8> {
     let body = tar(
-        Given::new(members()),
+        GivenMembers::new(members()),
         Owner {
             uid: 1000,
             gid: 5_000_000,
@@ -228,7 +228,7 @@ async fn a_member_that_is_not_as_long_as_announced_fails_the_tar() {
     ] {
         let (mut member, content) = file("a", b"12345");
         member.size = size;
-        let body = tar(Given::new([(member, content)]), Owner::default());
+        let body = tar(GivenMembers::new([(member, content)]), Owner::default());
         let error = body.read_all(1 << 20).await.unwrap_err();
         assert_eq!(error.kind(), kind);
     }

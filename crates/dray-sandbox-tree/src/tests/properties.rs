@@ -1,9 +1,9 @@
-//! What holds for every tar, also for those that nobody would write.
+//! What holds for every tar, also for those that no tool would write.
 
 use dray_sandbox::error::Error;
 use proptest::prelude::*;
 
-use super::{Given, Tar, body, file};
+use super::{GivenMembers, ScriptedTar, body, file};
 use crate::{Kind, Limits, Members as _, Owner, Reader, tar, zip};
 
 /// Reads everything and checks what a member promises.
@@ -36,7 +36,7 @@ async fn checked(bytes: &[u8], limits: Limits) -> Result<Vec<Vec<u8>>, Error> {
     Ok(names)
 }
 
-const SMALL: Limits = Limits {
+const SMALL_LIMITS: Limits = Limits {
     entries: 20,
     total: 10_000,
     file: 4000,
@@ -71,17 +71,19 @@ fn archive() -> impl Strategy<Value = Vec<u8>> {
     let flag = prop::sample::select(b"0\x0005xLgKS1237VZ".to_vec());
     let member = (flag, name(), prop::collection::vec(any::<u8>(), 0..1500));
     prop::collection::vec(member, 0..12).prop_map(|members| {
-        let tar = members.into_iter().fold(Tar::default(), |tar, one| {
-            let (flag, name, content) = one;
-            match flag {
-                b'x' => {
-                    let size = content.len().to_string();
-                    tar.pax(b'x', &[("path", "p/q"), ("size", &size)])
+        let tar = members
+            .into_iter()
+            .fold(ScriptedTar::default(), |tar, one| {
+                let (flag, name, content) = one;
+                match flag {
+                    b'x' => {
+                        let size = content.len().to_string();
+                        tar.pax(b'x', &[("path", "p/q"), ("size", &size)])
+                    }
+                    b'1'..=b'6' => tar.member(flag, &name, b""),
+                    flag => tar.member(flag, &name, &content),
                 }
-                b'1'..=b'6' => tar.member(flag, &name, b""),
-                flag => tar.member(flag, &name, &content),
-            }
-        });
+            });
         tar.ended()
     })
 }
@@ -90,8 +92,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn members_keep_their_promises_whatever_the_archive(tar in archive()) {
-        let _ = run(checked(&tar, SMALL));
+    fn members_keep_their_promises_for_any_archive(tar in archive()) {
+        let _ = run(checked(&tar, SMALL_LIMITS));
     }
 
     #[test]
@@ -105,8 +107,8 @@ proptest! {
             let at = at.index(tar.len());
             tar[at] = byte;
         }
-        let _ = run(checked(&tar, SMALL));
-        let _ = run(checked(&tar[..cut.index(tar.len())], SMALL));
+        let _ = run(checked(&tar, SMALL_LIMITS));
+        let _ = run(checked(&tar[..cut.index(tar.len())], SMALL_LIMITS));
     }
 
     #[test]
@@ -121,7 +123,7 @@ proptest! {
         let names: Vec<_> = members.iter().map(|(member, _)| member.name.clone()).collect();
         let limits = Limits::default();
         run(async {
-            let bytes = tar(Given::new(members), Owner::default());
+            let bytes = tar(GivenMembers::new(members), Owner::default());
             let bytes = bytes.read_all(1 << 20).await.unwrap();
             assert_eq!(checked(&bytes, limits).await.unwrap(), names);
             zip(Reader::new(body(&bytes, 100), limits)).read_all(1 << 20).await.unwrap();

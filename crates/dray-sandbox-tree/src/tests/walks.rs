@@ -12,13 +12,13 @@ use dray_sandbox_local::{LocalBackend, LocalOptions};
 use super::all;
 use crate::{Limits, Members as _, Walk, Why};
 
-struct Place {
+struct WalkFixture {
     directory: tempfile::TempDir,
     sandbox: Arc<dyn Sandbox>,
     root: SandboxPath,
 }
 
-async fn place() -> Place {
+async fn place() -> WalkFixture {
     let directory = tempfile::tempdir().unwrap();
     let real = directory.path().canonicalize().unwrap();
     let address = Address {
@@ -29,14 +29,14 @@ async fn place() -> Place {
     let handle = backend.resolve(&address).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
     let root = SandboxPath::new(address.name).unwrap();
-    Place {
+    WalkFixture {
         directory,
         sandbox,
         root,
     }
 }
 
-impl Place {
+impl WalkFixture {
     async fn walk(&self, limits: Limits) -> Result<Walk, Error> {
         Walk::open(Arc::clone(&self.sandbox), self.root.clone(), limits).await
     }

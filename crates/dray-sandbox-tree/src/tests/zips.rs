@@ -3,12 +3,12 @@
 use dray_sandbox::error::ErrorKind;
 
 use super::archives::{run, there};
-use super::{Given, Tar, body, directory, file};
+use super::{GivenMembers, ScriptedTar, body, directory, file};
 use crate::zip::zip_with;
 use crate::{Limits, Member, Reader, Why, zip};
 
 /// Prints what Python sees: name, mode, time, sizes, flags and content of each member.
-const SHOW: &str = "\
+const LIST_SCRIPT: &str = "\
 import sys, zipfile, zlib
 with zipfile.ZipFile('a.zip') as z:
     assert z.testzip() is None
@@ -26,7 +26,7 @@ fn shown(zip: &[u8]) -> Vec<String> {
     if there("unzip") {
         run("unzip", &["-qt", "a.zip"], place.path());
     }
-    let shown = run("python3", &["-c", SHOW], place.path());
+    let shown = run("python3", &["-c", LIST_SCRIPT], place.path());
     let shown = String::from_utf8(shown).unwrap();
     shown.lines().map(str::to_owned).collect()
 }
@@ -56,7 +56,7 @@ fn members() -> Vec<(Member, Vec<u8>)> {
 }
 
 async fn zipped(large: u64) -> Vec<u8> {
-    let body = zip_with(Given::new(members()), large);
+    let body = zip_with(GivenMembers::new(members()), large);
     body.read_all(1 << 20).await.unwrap()
 }
 
@@ -87,7 +87,10 @@ async fn zips_with_sizes_of_64_bits_are_zips_too() {
 #[tokio::test]
 async fn more_members_than_16_bits_count_are_a_zip() {
     let many = (0..70_000).map(|index| file(format!("{index}"), b""));
-    let zip = zip(Given::new(many)).read_all(32 << 20).await.unwrap();
+    let zip = zip(GivenMembers::new(many))
+        .read_all(32 << 20)
+        .await
+        .unwrap();
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("a.zip"), zip).unwrap();
     let script = "import zipfile;print(len(zipfile.ZipFile('a.zip').namelist()))";
@@ -96,16 +99,16 @@ async fn more_members_than_16_bits_count_are_a_zip() {
 
 #[tokio::test]
 async fn an_empty_tree_is_an_empty_zip() {
-    let zip = zip(Given::new([])).read_all(1000).await.unwrap();
+    let zip = zip(GivenMembers::new([])).read_all(1000).await.unwrap();
     assert_eq!(zip.len(), 22);
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("a.zip"), zip).unwrap();
-    run("python3", &["-c", SHOW], place.path());
+    run("python3", &["-c", LIST_SCRIPT], place.path());
 }
 
 #[tokio::test]
 async fn what_is_skipped_is_listed_in_a_file_of_a_free_name() {
-    let tar = Tar::default()
+    let tar = ScriptedTar::default()
         .file("a", b"x")
         .member(b'2', b"link", b"")
         .file("_SKIPPED.txt", b"taken")
@@ -126,7 +129,7 @@ async fn what_is_skipped_is_listed_in_a_file_of_a_free_name() {
 
 #[tokio::test]
 async fn names_for_windows_stay_inside() {
-    let tar = Tar::default()
+    let tar = ScriptedTar::default()
         .file("..\\..\\up", b"x")
         .file("\\\\host\\share", b"y")
         .ended();
@@ -139,7 +142,10 @@ async fn names_for_windows_stay_inside() {
 
 #[tokio::test]
 async fn a_zip_of_a_broken_tree_is_broken() {
-    let tar = Tar::default().file("a", b"x").file("b", &vec![1; 90_000]).0;
+    let tar = ScriptedTar::default()
+        .file("a", b"x")
+        .file("b", &vec![1; 90_000])
+        .0;
     for cut in [tar.len(), tar.len() - 50_000] {
         let reader = Reader::new(body(&tar[..cut], 512), Limits::default());
         let mut zip = zip(reader);
@@ -156,8 +162,10 @@ async fn a_zip_of_a_broken_tree_is_broken() {
 }
 
 #[tokio::test]
-async fn r_12_no_piece_is_large_whatever_the_file_is() {
-    let tar = Tar::default().file("large", &noise(20 << 20)).ended();
+async fn r_12_no_piece_is_large_for_any_file() {
+    let tar = ScriptedTar::default()
+        .file("large", &noise(20 << 20))
+        .ended();
     let limits = Limits::default();
     let mut zip = zip(Reader::new(body(&tar, 256 << 10), limits));
     let mut largest = 0;

@@ -7,13 +7,13 @@ const OUTPUT_STEP_BYTES: usize = 32 * 1024;
 
 /// A deflate stream with the checksum and the size of its content.
 #[derive(Debug)]
-pub(super) struct Deflate {
+pub(super) struct DeflateStream {
     stream: Compress,
     crc: Crc,
     size: u64,
 }
 
-impl Deflate {
+impl DeflateStream {
     pub(super) fn new(compress: bool) -> Self {
         let level = if compress {
             Compression::default()
@@ -69,7 +69,7 @@ impl Deflate {
 /// Whether compressing this sample makes it smaller by more than a tenth.
 pub(super) fn helps(sample: &[u8]) -> bool {
     let mut out = Vec::new();
-    let mut trial = Deflate {
+    let mut trial = DeflateStream {
         stream: Compress::new(Compression::fast(), false),
         crc: Crc::new(),
         size: 0,

@@ -12,14 +12,14 @@ const NO_SIZE: u32 = u32::MAX;
 
 /// A time as ZIPs have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct When {
+pub(super) struct DosTime {
     /// Two-second steps, minutes, hours in 16 bits; day, month and years since 1980 in 16 more.
     dos: (u16, u16),
     /// Seconds since the epoch, for readers that know them.
     unix: Option<u32>,
 }
 
-impl From<Option<u64>> for When {
+impl From<Option<u64>> for DosTime {
     fn from(seconds: Option<u64>) -> Self {
         // The first and the last moment that can be said.
         let dos = dos_time(seconds.unwrap_or(0).clamp(315_532_800, 4_354_819_198));
@@ -60,11 +60,11 @@ const fn date(days: u64) -> (u64, u64, u64) {
 
 /// A member where its content begins.
 #[derive(Debug)]
-pub(super) struct Local {
+pub(super) struct LocalHeader {
     pub(super) name: Vec<u8>,
     pub(super) directory: bool,
     pub(super) mode: u32,
-    pub(super) time: When,
+    pub(super) time: DosTime,
     pub(super) offset: u64,
     /// Whether content follows, and its sizes after it.
     pub(super) streamed: bool,
@@ -74,15 +74,15 @@ pub(super) struct Local {
 
 /// A member in the directory at the end.
 #[derive(Debug)]
-pub(super) struct Central<'a> {
-    local: &'a Local,
+pub(super) struct CentralHeader<'a> {
+    local: &'a LocalHeader,
     crc: u32,
     packed: u64,
     size: u64,
     large: u64,
 }
 
-impl Local {
+impl LocalHeader {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let mut extra = Vec::new();
         if self.large {
@@ -138,8 +138,8 @@ impl Local {
         packed: u64,
         size: u64,
         large: u64,
-    ) -> Central<'_> {
-        Central {
+    ) -> CentralHeader<'_> {
+        CentralHeader {
             local: self,
             crc,
             packed,
@@ -163,7 +163,7 @@ impl Local {
     }
 }
 
-impl Central<'_> {
+impl CentralHeader<'_> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let local = self.local;
         let far = local.offset >= self.large;
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn times_are_said_as_exactly_as_they_can_be() {
-        let dos = |seconds| When::from(Some(seconds)).dos;
+        let dos = |seconds| DosTime::from(Some(seconds)).dos;
         let time = |hour: u16, minute: u16, second: u16| hour * 2048 + minute * 32 + second / 2;
         let date = |year: u16, month: u16, day: u16| (year - 1980) * 512 + month * 32 + day;
         let first = (0, date(1980, 1, 1));
@@ -296,8 +296,8 @@ mod tests {
         ] {
             assert_eq!(dos(seconds), moment, "{seconds}");
         }
-        assert_eq!(When::from(None).dos, first);
-        assert_eq!(When::from(Some(1 << 31)).unix, None);
-        assert_eq!(When::from(Some(1)).unix, Some(1));
+        assert_eq!(DosTime::from(None).dos, first);
+        assert_eq!(DosTime::from(Some(1 << 31)).unix, None);
+        assert_eq!(DosTime::from(Some(1)).unix, Some(1));
     }
 }

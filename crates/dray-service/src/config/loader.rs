@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::check::FindingCollector;
+use super::former::rename_fields;
 use super::layer::ConfigLayer;
 use super::merged::MergedConfig;
 use super::report::ConfigReport;
@@ -65,6 +66,8 @@ impl ConfigLoader {
             layers.extend(flag_layer(&mut collector, flag));
         }
         for layer in &mut layers {
+            // Before the keys are checked, because a former name is not a field.
+            rename_fields(layer, &mut collector);
             // Every layer by itself: after the merge the source of a wrong key is lost.
             collector.check_tree(layer);
         }
@@ -157,7 +160,7 @@ fn origin_of(source: &str) -> &str {
     }
 }
 
-/// A configuration that was read and found right, with the source of every value.
+/// A configuration that passed all checks, with the source of every value.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig {
     sections: Vec<SectionSpec>,
@@ -211,7 +214,7 @@ impl LoadedConfig {
         ConfigReport::new(&self.sections, &self.merged, &self.checked)
     }
 
-    /// Remarks for the log on what was odd but not wrong.
+    /// Warnings for the log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

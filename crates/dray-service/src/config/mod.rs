@@ -9,6 +9,7 @@ mod alias;
 mod check;
 mod environment;
 mod error;
+mod former;
 mod layer;
 mod loader;
 mod merged;
@@ -25,6 +26,7 @@ mod variable;
 pub use alias::{AliasParser, AliasValue, VariableAlias};
 pub use environment::Environment;
 pub use error::{ConfigError, ConfigFinding};
+pub use former::FormerName;
 pub use loader::{ConfigLoader, LoadedConfig, ValueOrigins};
 pub use reference::configuration_page;
 pub use report::{ConfigReport, ReportEntry};
@@ -46,6 +48,11 @@ pub trait Section:
 {
     /// Variables of other products that set a field of this section.
     fn aliases() -> &'static [VariableAlias] {
+        &[]
+    }
+
+    /// Fields at the top of the section that had another name before. The old name still works, with a warning.
+    fn former_names() -> &'static [FormerName] {
         &[]
     }
 

@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
-use super::{ConfigProblem, Section, VariableAlias};
+use super::{ConfigProblem, FormerName, Section, VariableAlias};
 
 /// A section with its type erased: name, schema, defaults, aliases, and the checks of its type.
 #[derive(Clone, Debug)]
@@ -20,6 +20,7 @@ pub struct SectionSpec {
     build_schema: fn() -> Value,
     pub(super) defaults: Value,
     pub(super) aliases: &'static [VariableAlias],
+    pub(super) former_names: &'static [FormerName],
     pub(super) strict_prefixes: &'static [&'static str],
     /// Reads the values of the section as its type.
     pub(super) read: fn(Value) -> Result<CheckedSection, InvalidValue>,
@@ -60,6 +61,7 @@ impl SectionSpec {
             },
             defaults: serde_json::to_value(S::default()).unwrap_or_default(),
             aliases: S::aliases(),
+            former_names: S::former_names(),
             strict_prefixes: S::strict_prefixes(),
             read: |values| {
                 let section: S = serde_path_to_error::deserialize(values).map_err(invalid_value)?;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::check::{FindingCollector, VariableClaim, lookup_field, unknown_name_message};
+use super::former::current_name;
 use super::layer::ConfigLayer;
 use super::schema::{SchemaNode, SectionSpec};
 use super::text::read_text;
@@ -172,6 +173,11 @@ fn text_layer(
     let path: Vec<&str> = std::iter::once(section.name)
         .chain(fields.iter().copied())
         .collect();
+    // The layer keeps the name that the operator wrote, for the warning; its text is read as the field of today.
+    let mut fields = fields.to_vec();
+    if let Some(first) = fields.first_mut() {
+        *first = current_name(section.former_names, first);
+    }
     // A key that nothing reads is found when the layer's tree is checked; its value does not matter then.
     let value = match lookup_field(section, &fields.join(".")) {
         Some(node) => match read_text(node, text) {

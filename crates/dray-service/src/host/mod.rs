@@ -205,7 +205,7 @@ pub enum HostError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A service was named that this program does not hold.
-    #[error("there is no service `{name}`; known: {known}")]
+    #[error("the service `{name}` does not exist; known: {known}")]
     UnknownService {
         /// The name as given.
         name: String,

@@ -10,26 +10,26 @@ use super::service::{TestHost, call, meta, meta_for};
 
 #[tokio::test]
 async fn a_call_is_answered_with_the_configured_greeting() {
-    let world = TestHost::new(&[("file-resolver.greeting", "hello ")]).await;
-    assert_eq!(world.call("echo:world").await.unwrap(), "hello world");
-    assert!(!world.running.stop().await.cut_short);
+    let fixture = TestHost::new(&[("file-resolver.greeting", "hello ")]).await;
+    assert_eq!(fixture.call("echo:world").await.unwrap(), "hello world");
+    assert!(!fixture.running.stop().await.cut_short);
 }
 
 #[tokio::test]
 async fn counters_of_failures_start_at_zero() {
-    let world = TestHost::new(&[]).await;
-    assert_eq!(world.counter("dray_panics_total{", ""), Some(0.0));
+    let fixture = TestHost::new(&[]).await;
+    assert_eq!(fixture.counter("dray_panics_total{", ""), Some(0.0));
     for reason in ["overloaded", "expired", "stopping", "envelope"] {
         let label = format!("reason=\"{reason}\"");
-        let refused = world.counter("dray_answer_refused_total{", &label);
+        let refused = fixture.counter("dray_answer_refused_total{", &label);
         assert_eq!(refused, Some(0.0), "{reason}");
     }
 }
 
 #[tokio::test]
 async fn a_fault_arrives_as_it_was_given_with_a_trace_id() {
-    let world = TestHost::new(&[]).await;
-    let fault = world.call("fault:").await.unwrap_err();
+    let fixture = TestHost::new(&[]).await;
+    let fault = fixture.call("fault:").await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Denied, "because")
@@ -43,47 +43,47 @@ async fn a_fault_arrives_as_it_was_given_with_a_trace_id() {
 
 #[tokio::test]
 async fn a_panic_becomes_an_internal_fault_and_the_service_goes_on() {
-    let world = TestHost::new(&[]).await;
-    let fault = world.call("panic:").await.unwrap_err();
+    let fixture = TestHost::new(&[]).await;
+    let fault = fixture.call("panic:").await.unwrap_err();
     assert_eq!(fault.code, FaultCode::Internal);
     assert_eq!(fault.message, dray_types::fault::INTERNAL_MESSAGE);
-    assert_eq!(world.call("echo:still here").await.unwrap(), "still here");
-    assert_eq!(world.counter("dray_panics_total{", ""), Some(1.0));
+    assert_eq!(fixture.call("echo:still here").await.unwrap(), "still here");
+    assert_eq!(fixture.counter("dray_panics_total{", ""), Some(1.0));
 }
 
 #[tokio::test]
 async fn a_handler_is_cancelled_at_its_deadline_and_the_caller_gets_a_fault() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let fault = call(
-        &world.bus(),
+        &fixture.bus(),
         &meta_for("acme", Duration::from_millis(600)),
         "forever:",
     )
     .await
     .unwrap_err();
     assert_eq!(fault.code, FaultCode::Timeout);
-    world.probe.wait_inside(0).await;
+    fixture.probe.wait_inside(0).await;
 }
 
 #[tokio::test]
 async fn a_request_without_enough_time_is_answered_without_work() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let fault = call(
-        &world.bus(),
+        &fixture.bus(),
         &meta_for("acme", Duration::from_millis(200)),
         "echo:x",
     )
     .await
     .unwrap_err();
     assert_eq!(fault.code, FaultCode::Timeout);
-    assert_eq!(world.probe.entered.load(Ordering::SeqCst), 0);
+    assert_eq!(fixture.probe.entered.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn a_deadline_beyond_the_longest_call_is_cut() {
-    let world = TestHost::new(&[("limits.longest_call", "1s")]).await;
+    let fixture = TestHost::new(&[("limits.longest_call", "1s")]).await;
     let fault = call(
-        &world.bus(),
+        &fixture.bus(),
         &meta_for("acme", Duration::from_mins(1)),
         "forever:",
     )
@@ -97,8 +97,8 @@ async fn a_deadline_beyond_the_longest_call_is_cut() {
 
 #[tokio::test]
 async fn overload_is_answered_immediately_and_admitted_work_completes() {
-    let world = TestHost::new(&[("limits.calls", "2"), ("limits.calls_per_tenant", "2")]).await;
-    let bus = world.bus();
+    let fixture = TestHost::new(&[("limits.calls", "2"), ("limits.calls_per_tenant", "2")]).await;
+    let bus = fixture.bus();
     let held = |count: usize| {
         let bus = bus.clone();
         async move {
@@ -111,14 +111,14 @@ async fn overload_is_answered_immediately_and_admitted_work_completes() {
     };
     let mut handlers = tokio::task::JoinSet::new();
     handlers.spawn(held(4));
-    world.probe.wait_inside(2).await;
+    fixture.probe.wait_inside(2).await;
     // Two run and two wait; a fifth has no place. The caller gives up after its own tries.
     let fault = call(&bus, &meta("acme"), "echo:x").await.unwrap_err();
     assert_eq!(fault.code, FaultCode::RateLimited);
     assert!(matches!(fault.retry, RetryAdvice::After(delay) if !delay.is_zero()));
     let release = async {
         loop {
-            world.probe.release.notify_waiters();
+            fixture.probe.release.notify_waiters();
             tokio::task::yield_now().await;
         }
     };
@@ -127,34 +127,34 @@ async fn overload_is_answered_immediately_and_admitted_work_completes() {
         () = release => unreachable!(),
     };
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    let refused = world.counter("dray_answer_refused_total{", "reason=\"overloaded\"");
+    let refused = fixture.counter("dray_answer_refused_total{", "reason=\"overloaded\"");
     assert!(refused > Some(0.0), "{refused:?}");
 }
 
 #[tokio::test]
 async fn one_tenant_leaves_room_for_another() {
-    let world = TestHost::new(&[("limits.calls", "3"), ("limits.calls_per_tenant", "1")]).await;
-    let bus = world.bus();
+    let fixture = TestHost::new(&[("limits.calls", "3"), ("limits.calls_per_tenant", "1")]).await;
+    let bus = fixture.bus();
     let mut handlers = tokio::task::JoinSet::new();
     handlers.spawn(async move { call(&bus, &meta("greedy"), "hold:").await });
-    world.probe.wait_inside(1).await;
-    let other = call(&world.bus(), &meta("modest"), "echo:served").await;
+    fixture.probe.wait_inside(1).await;
+    let other = call(&fixture.bus(), &meta("modest"), "echo:served").await;
     assert_eq!(other.unwrap(), "served");
 }
 
 #[tokio::test]
 async fn a_handler_that_admits_by_itself_holds_no_permit() {
-    let world = TestHost::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
+    let fixture = TestHost::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let (bus, meta) = (world.bus(), meta("greedy"));
+        let (bus, meta) = (fixture.bus(), meta("greedy"));
         let request = dray_proto::v1::ListSandboxRequest::default();
         callers.spawn(async move { bus.call(&meta, &request).await });
     }
-    world.probe.wait_inside(4).await;
-    let other = call(&world.bus(), &meta("modest"), "echo:served").await;
+    fixture.probe.wait_inside(4).await;
+    let other = call(&fixture.bus(), &meta("modest"), "echo:served").await;
     assert_eq!(other.unwrap(), "served");
-    world.probe.release.notify_waiters();
+    fixture.probe.release.notify_waiters();
     while let Some(answer) = callers.join_next().await {
         assert!(answer.unwrap().is_ok());
     }
@@ -162,28 +162,28 @@ async fn a_handler_that_admits_by_itself_holds_no_permit() {
 
 #[tokio::test]
 async fn calls_that_wait_for_another_service_leave_their_permits_to_other_tenants() {
-    let world = TestHost::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
+    let fixture = TestHost::new(&[("limits.calls", "1"), ("limits.calls_per_tenant", "1")]).await;
     let mut callers = tokio::task::JoinSet::new();
     for tenant in ["one", "two", "three"] {
-        let bus = world.bus();
+        let bus = fixture.bus();
         callers.spawn(async move { call(&bus, &meta(tenant), "wait:").await });
-        world.probe.wait_inside(callers.len()).await;
+        fixture.probe.wait_inside(callers.len()).await;
     }
-    let other = call(&world.bus(), &meta("modest"), "echo:served").await;
+    let other = call(&fixture.bus(), &meta("modest"), "echo:served").await;
     assert_eq!(other.unwrap(), "served");
-    world.probe.release.notify_waiters();
+    fixture.probe.release.notify_waiters();
     while let Some(response) = callers.join_next().await {
         assert_eq!(response.unwrap().unwrap(), "waited");
     }
-    let again = call(&world.bus(), &meta("modest"), "echo:served").await;
+    let again = call(&fixture.bus(), &meta("modest"), "echo:served").await;
     assert_eq!(again.unwrap(), "served");
 }
 
 #[tokio::test]
 async fn a_reply_that_is_too_large_becomes_a_fault() {
-    let world = TestHost::new(&[]).await;
-    assert_eq!(world.call("large:100000").await.unwrap().len(), 100_000);
-    let fault = world.call("large:200000").await.unwrap_err();
+    let fixture = TestHost::new(&[]).await;
+    assert_eq!(fixture.call("large:100000").await.unwrap().len(), 100_000);
+    let fault = fixture.call("large:200000").await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::TooLarge, "reply_too_large")
@@ -192,22 +192,22 @@ async fn a_reply_that_is_too_large_becomes_a_fault() {
 
 #[tokio::test]
 async fn the_same_operation_called_twice_concurrently_runs_once() {
-    let world = TestHost::new(&[]).await;
-    let (bus, meta) = (world.bus(), meta("acme"));
+    let fixture = TestHost::new(&[]).await;
+    let (bus, meta) = (fixture.bus(), meta("acme"));
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..2 {
         let (bus, meta) = (bus.clone(), meta.clone());
         callers.spawn(async move { call(&bus, &meta, "hold:").await });
     }
-    world.probe.wait_inside(1).await;
+    fixture.probe.wait_inside(1).await;
     // Another operation goes through the same queue, so the second try has been read when it is answered.
-    assert_eq!(world.call("echo:x").await.unwrap(), "x");
-    world.probe.release.notify_waiters();
+    assert_eq!(fixture.call("echo:x").await.unwrap(), "x");
+    fixture.probe.release.notify_waiters();
     while let Some(answer) = callers.join_next().await {
         assert_eq!(answer.unwrap().unwrap(), "released");
     }
     assert_eq!(
-        world.probe.entered.load(Ordering::SeqCst),
+        fixture.probe.entered.load(Ordering::SeqCst),
         2,
         "one for both, one for the echo"
     );
@@ -215,20 +215,20 @@ async fn the_same_operation_called_twice_concurrently_runs_once() {
 
 #[tokio::test]
 async fn a_caller_that_gives_up_ends_its_handler() {
-    let world = TestHost::new(&[]).await;
-    let bus = world.bus();
+    let fixture = TestHost::new(&[]).await;
+    let bus = fixture.bus();
     let mut callers = tokio::task::JoinSet::new();
     callers.spawn(async move { call(&bus, &meta("acme"), "forever:").await });
-    world.probe.wait_inside(1).await;
+    fixture.probe.wait_inside(1).await;
     callers.shutdown().await;
-    world.probe.wait_inside(0).await;
+    fixture.probe.wait_inside(0).await;
 }
 
 #[tokio::test]
 async fn a_request_that_does_not_decode_is_refused_with_a_message() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     // A message of another type on the subject: field 1 is a varint where a text belongs.
-    let fault = raw(&world, &[0x08, 0x01]).await;
+    let fault = raw(&fixture, &[0x08, 0x01]).await;
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::InvalidArgument, "undecodable")
@@ -236,7 +236,7 @@ async fn a_request_that_does_not_decode_is_refused_with_a_message() {
 }
 
 /// Sends bytes as a fetch request and returns the fault that comes back.
-async fn raw(world: &TestHost, payload: &'static [u8]) -> dray_types::Fault {
+async fn raw(fixture: &TestHost, payload: &'static [u8]) -> dray_types::Fault {
     use prost::bytes::{Buf, BufMut};
     use prost::encoding::{DecodeContext, WireType};
 
@@ -271,7 +271,7 @@ async fn raw(world: &TestHost, payload: &'static [u8]) -> dray_types::Fault {
         const GRPC_PATH: &'static str =
             <dray_proto::v1::FetchRequest as dray_proto::Call>::GRPC_PATH;
     }
-    world
+    fixture
         .bus()
         .call(&meta("acme"), &WrongRequest(payload))
         .await

@@ -11,8 +11,8 @@ use tonic::{Code, Request, Status};
 use super::service::{TestHost, call, meta};
 use crate::fault_of;
 
-async fn channel(world: &TestHost) -> Channel {
-    let address = world.running.addresses().grpc.unwrap();
+async fn channel(fixture: &TestHost) -> Channel {
+    let address = fixture.running.addresses().grpc.unwrap();
     Channel::from_shared(format!("http://{address}"))
         .unwrap()
         .connect()
@@ -43,8 +43,8 @@ async fn send(channel: Channel, request: Request<v1::FetchRequest>) -> Result<St
         .map(|reply| reply.into_inner().name)
 }
 
-async fn fault(world: &TestHost, url: &str, metadata: &[(&'static str, &str)]) -> (Code, Fault) {
-    let status = send(channel(world).await, request(url, metadata))
+async fn fault(fixture: &TestHost, url: &str, metadata: &[(&'static str, &str)]) -> (Code, Fault) {
+    let status = send(channel(fixture).await, request(url, metadata))
         .await
         .unwrap_err();
     (
@@ -55,20 +55,23 @@ async fn fault(world: &TestHost, url: &str, metadata: &[(&'static str, &str)]) -
 
 #[tokio::test]
 async fn grpc_and_bus_give_the_same_answer() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let over_grpc = send(
-        channel(&world).await,
+        channel(&fixture).await,
         request("echo:hello", &[("dray-tenant", "acme")]),
     )
     .await;
-    assert_eq!(over_grpc.unwrap(), world.call("echo:hello").await.unwrap());
+    assert_eq!(
+        over_grpc.unwrap(),
+        fixture.call("echo:hello").await.unwrap()
+    );
 }
 
 #[tokio::test]
 async fn grpc_and_bus_give_the_same_fault() {
-    let world = TestHost::new(&[]).await;
-    let over_bus = world.call("fault:").await.unwrap_err();
-    let (code, mut over_grpc) = fault(&world, "fault:", &[("dray-tenant", "acme")]).await;
+    let fixture = TestHost::new(&[]).await;
+    let over_bus = fixture.call("fault:").await.unwrap_err();
+    let (code, mut over_grpc) = fault(&fixture, "fault:", &[("dray-tenant", "acme")]).await;
     assert_eq!(code, Code::PermissionDenied);
     assert_eq!(over_grpc.trace_id.len(), 32);
     over_grpc.trace_id.clone_from(&over_bus.trace_id);
@@ -77,33 +80,33 @@ async fn grpc_and_bus_give_the_same_fault() {
 
 #[tokio::test]
 async fn panics_deadlines_and_sizes_are_the_same_over_grpc() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let tenant = ("dray-tenant", "acme");
-    let (code, panicked) = fault(&world, "panic:", &[tenant]).await;
+    let (code, panicked) = fault(&fixture, "panic:", &[tenant]).await;
     assert_eq!((code, panicked.code), (Code::Internal, FaultCode::Internal));
-    let (code, late) = fault(&world, "forever:", &[tenant, ("grpc-timeout", "600m")]).await;
+    let (code, late) = fault(&fixture, "forever:", &[tenant, ("grpc-timeout", "600m")]).await;
     assert_eq!(
         (code, late.code),
         (Code::DeadlineExceeded, FaultCode::Timeout)
     );
-    let (code, large) = fault(&world, "large:200000", &[tenant]).await;
+    let (code, large) = fault(&fixture, "large:200000", &[tenant]).await;
     assert_eq!((code, large.code), (Code::OutOfRange, FaultCode::TooLarge));
 }
 
 #[tokio::test]
 async fn a_request_without_a_tenant_is_refused() {
-    let world = TestHost::new(&[]).await;
-    let (code, fault) = fault(&world, "echo:x", &[]).await;
+    let fixture = TestHost::new(&[]).await;
+    let (code, fault) = fault(&fixture, "echo:x", &[]).await;
     assert_eq!(code, Code::InvalidArgument);
     assert!(fault.message.contains("dray-tenant"));
 }
 
 #[tokio::test]
 async fn a_request_above_the_message_limit_is_refused() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let url = format!("echo:{}", "x".repeat(dray_proto::MESSAGE_LIMIT));
     let status = send(
-        channel(&world).await,
+        channel(&fixture).await,
         request(&url, &[("dray-tenant", "acme")]),
     )
     .await
@@ -113,13 +116,16 @@ async fn a_request_above_the_message_limit_is_refused() {
 
 #[tokio::test]
 async fn one_operation_over_bus_and_grpc_runs_once() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let operation = OperationId::mint();
     let over_bus = {
-        let (bus, meta) = (world.bus(), meta("acme").with_operation(operation.clone()));
+        let (bus, meta) = (
+            fixture.bus(),
+            meta("acme").with_operation(operation.clone()),
+        );
         async move { call(&bus, &meta, "hold:").await.unwrap() }
     };
-    let channel = channel(&world).await;
+    let channel = channel(&fixture).await;
     let over_grpc = async move {
         let metadata = [
             ("dray-tenant", "acme"),
@@ -129,47 +135,47 @@ async fn one_operation_over_bus_and_grpc_runs_once() {
     };
     let mut callers = tokio::task::JoinSet::new();
     callers.spawn(over_bus);
-    world.probe.wait_inside(1).await;
+    fixture.probe.wait_inside(1).await;
     callers.spawn(over_grpc);
-    wait_until(|| running(&world) == 2).await;
-    world.probe.release.notify_waiters();
+    wait_until(|| running(&fixture) == 2).await;
+    fixture.probe.release.notify_waiters();
     while let Some(answer) = callers.join_next().await {
         assert_eq!(answer.unwrap(), "released");
     }
-    assert_eq!(world.probe.entered.load(Ordering::SeqCst), 1);
+    assert_eq!(fixture.probe.entered.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn a_client_that_goes_away_ends_its_handler() {
-    let world = TestHost::new(&[]).await;
-    let channel = channel(&world).await;
+    let fixture = TestHost::new(&[]).await;
+    let channel = channel(&fixture).await;
     let mut callers = tokio::task::JoinSet::new();
     callers
         .spawn(async move { send(channel, request("forever:", &[("dray-tenant", "acme")])).await });
-    world.probe.wait_inside(1).await;
+    fixture.probe.wait_inside(1).await;
     callers.shutdown().await;
-    world.probe.wait_inside(0).await;
+    fixture.probe.wait_inside(0).await;
 }
 
 #[tokio::test]
 async fn a_waiting_duplicate_runs_when_the_first_call_is_gone() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let operation = OperationId::mint();
-    let channel = channel(&world).await;
+    let channel = channel(&fixture).await;
     let mut first = tokio::task::JoinSet::new();
     let (client, id) = (channel.clone(), operation.clone());
     first.spawn(async move {
         let metadata = [("dray-tenant", "acme"), ("dray-operation", id.as_str())];
         send(client, request("hold:", &metadata)).await
     });
-    world.probe.wait_inside(1).await;
+    fixture.probe.wait_inside(1).await;
     let mut second = tokio::task::JoinSet::new();
-    let (bus, meta) = (world.bus(), meta("acme").with_operation(operation));
+    let (bus, meta) = (fixture.bus(), meta("acme").with_operation(operation));
     second.spawn(async move { call(&bus, &meta, "hold:").await });
-    wait_until(|| running(&world) == 2).await;
+    wait_until(|| running(&fixture) == 2).await;
     first.shutdown().await;
-    wait_until(|| world.probe.entered.load(Ordering::SeqCst) == 2).await;
-    world.probe.release.notify_waiters();
+    wait_until(|| fixture.probe.entered.load(Ordering::SeqCst) == 2).await;
+    fixture.probe.release.notify_waiters();
     assert_eq!(
         second.join_next().await.unwrap().unwrap().unwrap(),
         "released"
@@ -180,28 +186,28 @@ async fn a_waiting_duplicate_runs_when_the_first_call_is_gone() {
 async fn a_client_that_only_watches_does_not_hold_up_the_stop() {
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-    let world = TestHost::new(&[]).await;
-    let mut client = HealthClient::new(channel(&world).await);
+    let fixture = TestHost::new(&[]).await;
+    let mut client = HealthClient::new(channel(&fixture).await);
     let mut states = client
         .watch(HealthCheckRequest::default())
         .await
         .unwrap()
         .into_inner();
     states.message().await.unwrap().unwrap();
-    let stopped = world.running.stop().await;
+    let stopped = fixture.running.stop().await;
     assert!(!stopped.cut_short);
 }
 
 #[tokio::test]
 async fn a_stop_answers_running_calls_over_grpc() {
-    let world = TestHost::new(&[]).await;
-    let (channel, probe) = (channel(&world).await, world.probe.clone());
+    let fixture = TestHost::new(&[]).await;
+    let (channel, probe) = (channel(&fixture).await, fixture.probe.clone());
     let mut callers = tokio::task::JoinSet::new();
     callers.spawn(async move { send(channel, request("hold:", &[("dray-tenant", "acme")])).await });
     probe.wait_inside(1).await;
-    let health = world.running.health().clone();
+    let health = fixture.running.health().clone();
     let mut stopping = tokio::task::JoinSet::new();
-    stopping.spawn(world.running.stop());
+    stopping.spawn(fixture.running.stop());
     health.wait_unready().await;
     probe.release.notify_waiters();
     assert_eq!(
@@ -213,19 +219,19 @@ async fn a_stop_answers_running_calls_over_grpc() {
 
 #[tokio::test]
 async fn dropping_the_host_ends_running_calls_over_grpc() {
-    let world = TestHost::new(&[]).await;
-    let (channel, probe) = (channel(&world).await, world.probe.clone());
+    let fixture = TestHost::new(&[]).await;
+    let (channel, probe) = (channel(&fixture).await, fixture.probe.clone());
     let mut callers = tokio::task::JoinSet::new();
     callers
         .spawn(async move { send(channel, request("forever:", &[("dray-tenant", "acme")])).await });
     probe.wait_inside(1).await;
-    drop(world);
+    drop(fixture);
     probe.wait_inside(0).await;
 }
 
 /// Calls that the host counts as running.
-fn running(world: &TestHost) -> usize {
-    let metrics = world.running.metrics().unwrap();
+fn running(fixture: &TestHost) -> usize {
+    let metrics = fixture.running.metrics().unwrap();
     let line = metrics
         .lines()
         .find(|line| line.starts_with("dray_answer_running{"));
@@ -238,9 +244,9 @@ async fn the_health_service_follows_readiness() {
     use tonic_health::pb::health_check_response::ServingStatus;
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-    let world = TestHost::new(&[]).await;
-    world.running.ready().await;
-    let mut client = HealthClient::new(channel(&world).await);
+    let fixture = TestHost::new(&[]).await;
+    fixture.running.ready().await;
+    let mut client = HealthClient::new(channel(&fixture).await);
     for service in ["", "dray.v1.Egress"] {
         let request = HealthCheckRequest {
             service: service.to_owned(),
@@ -252,11 +258,11 @@ async fn the_health_service_follows_readiness() {
                 break;
             }
         }
-        world.probe.healthy.send_replace(false);
+        fixture.probe.healthy.send_replace(false);
         let state = states.message().await.unwrap().unwrap();
         assert_eq!(state.status(), ServingStatus::NotServing);
-        world.probe.healthy.send_replace(true);
-        world.running.ready().await;
+        fixture.probe.healthy.send_replace(true);
+        fixture.running.ready().await;
     }
 }
 
@@ -267,8 +273,8 @@ async fn reflection_shows_the_contracts() {
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-    let world = TestHost::new(&[]).await;
-    let mut client = ServerReflectionClient::new(channel(&world).await);
+    let fixture = TestHost::new(&[]).await;
+    let mut client = ServerReflectionClient::new(channel(&fixture).await);
     let request = ServerReflectionRequest {
         host: String::new(),
         message_request: Some(MessageRequest::ListServices(String::new())),

@@ -21,7 +21,7 @@ struct SecuredFiles {
     folder: tempfile::TempDir,
 }
 
-const TOKEN: &str = "a-token-of-acme";
+const ACME_TOKEN: &str = "a-token-of-acme";
 
 impl SecuredFiles {
     fn new() -> Self {
@@ -32,7 +32,7 @@ impl SecuredFiles {
         let server = files.authority.issue(&["localhost"], false).unwrap();
         files.write_server(&server);
         std::fs::write(files.path("ca.crt"), files.authority.pem()).unwrap();
-        files.write_identities(TOKEN, "[\"dray.v1.Egress/Fetch\"]");
+        files.write_identities(ACME_TOKEN, "[\"dray.v1.Egress/Fetch\"]");
         files
     }
 
@@ -79,28 +79,28 @@ impl SecuredFiles {
             .domain_name("localhost")
     }
 
-    async fn channel(&self, world: &TestHost) -> Channel {
-        connect(world, self.trust()).await.unwrap()
+    async fn channel(&self, fixture: &TestHost) -> Channel {
+        connect(fixture, self.trust()).await.unwrap()
     }
 
     /// A channel with a client certificate; over TLS 1.3 the server refuses one with the first request.
     async fn with_certificate(
         &self,
-        world: &TestHost,
+        fixture: &TestHost,
         certificate: &IssuedCertificate,
     ) -> Result<String, Status> {
         let identity = Identity::from_pem(&certificate.certificate, &certificate.private_key);
-        let channel = connect(world, self.trust().identity(identity)).await;
+        let channel = connect(fixture, self.trust().identity(identity)).await;
         let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
         fetch(channel, "echo:hello", &[]).await
     }
 }
 
 async fn connect(
-    world: &TestHost,
+    fixture: &TestHost,
     tls: ClientTlsConfig,
 ) -> Result<Channel, tonic::transport::Error> {
-    let address = world.running.addresses().grpc.unwrap();
+    let address = fixture.running.addresses().grpc.unwrap();
     let endpoint = Endpoint::from_shared(format!("https://{address}"))?.tls_config(tls)?;
     endpoint.connect().await
 }
@@ -140,9 +140,9 @@ fn bearer(token: &str) -> String {
 #[tokio::test]
 async fn a_token_is_enough_and_its_tenant_is_used() {
     let files = SecuredFiles::new();
-    let world = files.start(&[]).await;
-    let channel = files.channel(&world).await;
-    let authorization = bearer(TOKEN);
+    let fixture = files.start(&[]).await;
+    let channel = files.channel(&fixture).await;
+    let authorization = bearer(ACME_TOKEN);
     let tenant = fetch(
         channel.clone(),
         "tenant:",
@@ -166,9 +166,9 @@ async fn a_token_is_enough_and_its_tenant_is_used() {
 #[tokio::test]
 async fn requests_without_valid_credentials_never_reach_the_handler() {
     let files = SecuredFiles::new();
-    let world = files.start(&[]).await;
-    let channel = files.channel(&world).await;
-    let (right, wrong) = (bearer(TOKEN), bearer("another-token"));
+    let fixture = files.start(&[]).await;
+    let channel = files.channel(&fixture).await;
+    let (right, wrong) = (bearer(ACME_TOKEN), bearer("another-token"));
     for (metadata, detail) in [
         (&[][..], "unauthenticated"),
         (&[("authorization", wrong.as_str())], "unauthenticated"),
@@ -198,14 +198,15 @@ async fn requests_without_valid_credentials_never_reach_the_handler() {
     assert_eq!(status.code(), Code::PermissionDenied);
     assert_eq!(fault_of(&status).unwrap().detail, "tenant_mismatch");
     assert_eq!(
-        world
+        fixture
             .probe
             .entered
             .load(std::sync::atomic::Ordering::SeqCst),
         0
     );
-    let refused =
-        |reason: &str| world.counter("dray_answer_refused_total", &format!("reason=\"{reason}\""));
+    let refused = |reason: &str| {
+        fixture.counter("dray_answer_refused_total", &format!("reason=\"{reason}\""))
+    };
     assert_eq!(
         (refused("unauthenticated"), refused("forbidden")),
         (Some(5.0), Some(1.0))
@@ -215,10 +216,13 @@ async fn requests_without_valid_credentials_never_reach_the_handler() {
 #[tokio::test]
 async fn a_scope_covers_its_methods_and_no_others() {
     let files = SecuredFiles::new();
-    files.write_identities(TOKEN, "[\"dray.v1.Sandboxes\", \"dray.v1.Egress/Explain\"]");
-    let world = files.start(&[]).await;
-    let channel = files.channel(&world).await;
-    let authorization = bearer(TOKEN);
+    files.write_identities(
+        ACME_TOKEN,
+        "[\"dray.v1.Sandboxes\", \"dray.v1.Egress/Explain\"]",
+    );
+    let fixture = files.start(&[]).await;
+    let channel = files.channel(&fixture).await;
+    let authorization = bearer(ACME_TOKEN);
     let status = fetch(channel, "echo:x", &[("authorization", &authorization)])
         .await
         .unwrap_err();
@@ -234,21 +238,24 @@ async fn a_scope_covers_its_methods_and_no_others() {
 #[tokio::test]
 async fn a_client_certificate_is_known_by_its_names() {
     let files = SecuredFiles::new();
-    let world = files.start(&[]).await;
+    let fixture = files.start(&[]).await;
     let known = files.authority.issue(&["spiffe://prod/a"], false).unwrap();
     assert_eq!(
-        files.with_certificate(&world, &known).await.unwrap(),
+        files.with_certificate(&fixture, &known).await.unwrap(),
         "hello"
     );
     let unlisted = files.authority.issue(&["spiffe://prod/c"], false).unwrap();
-    let status = files.with_certificate(&world, &unlisted).await.unwrap_err();
+    let status = files
+        .with_certificate(&fixture, &unlisted)
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated, "{status}");
 }
 
 #[tokio::test]
 async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() {
     let files = SecuredFiles::new();
-    let world = files
+    let fixture = files
         .start(&[("grpc.require_client_certificate", "true")])
         .await;
     let expired = files.authority.issue(&["spiffe://prod/a"], true).unwrap();
@@ -258,7 +265,7 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
         .unwrap();
     for certificate in [expired, foreign] {
         let status = files
-            .with_certificate(&world, &certificate)
+            .with_certificate(&fixture, &certificate)
             .await
             .unwrap_err();
         assert_ne!(
@@ -268,8 +275,8 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
         );
     }
     // Without a certificate not even a token helps where one is required.
-    let authorization = bearer(TOKEN);
-    let refused = match connect(&world, files.trust()).await {
+    let authorization = bearer(ACME_TOKEN);
+    let refused = match connect(&fixture, files.trust()).await {
         Ok(channel) => fetch(channel, "echo:x", &[("authorization", &authorization)])
             .await
             .is_err(),
@@ -277,7 +284,7 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
     };
     assert!(refused);
     assert_eq!(
-        world
+        fixture
             .probe
             .entered
             .load(std::sync::atomic::Ordering::SeqCst),
@@ -285,7 +292,7 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
     );
     let known = files.authority.issue(&["spiffe://prod/a"], false).unwrap();
     assert_eq!(
-        files.with_certificate(&world, &known).await.unwrap(),
+        files.with_certificate(&fixture, &known).await.unwrap(),
         "hello"
     );
 }
@@ -294,8 +301,8 @@ async fn expired_and_foreign_client_certificates_are_refused_in_the_handshake() 
     clippy::disallowed_methods,
     reason = "a hostile client of this test, on loopback"
 )]
-async fn raw_connection(world: &TestHost) -> TcpStream {
-    TcpStream::connect(world.running.addresses().grpc.unwrap())
+async fn raw_connection(fixture: &TestHost) -> TcpStream {
+    TcpStream::connect(fixture.running.addresses().grpc.unwrap())
         .await
         .unwrap()
 }
@@ -303,8 +310,8 @@ async fn raw_connection(world: &TestHost) -> TcpStream {
 #[tokio::test]
 async fn plaintext_on_the_tls_port_is_closed_without_a_response() {
     let files = SecuredFiles::new();
-    let world = files.start(&[]).await;
-    let mut stream = raw_connection(&world).await;
+    let fixture = files.start(&[]).await;
+    let mut stream = raw_connection(&fixture).await;
     stream
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         .await
@@ -313,7 +320,7 @@ async fn plaintext_on_the_tls_port_is_closed_without_a_response() {
     // Either an alert of TLS and the end, or a reset.
     let _ = stream.read_to_end(&mut received).await;
     assert!(received.len() < 16, "{received:?}");
-    let address = world.running.addresses().grpc.unwrap();
+    let address = fixture.running.addresses().grpc.unwrap();
     let plain = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let refused = match plain.connect().await {
         Ok(channel) => fetch(channel, "echo:x", &[]).await.is_err(),
@@ -325,18 +332,18 @@ async fn plaintext_on_the_tls_port_is_closed_without_a_response() {
 #[tokio::test]
 async fn a_stalled_handshake_is_ended_and_holds_up_no_other_client() {
     let files = SecuredFiles::new();
-    let world = files.start(&[("grpc.handshake_timeout", "500ms")]).await;
+    let fixture = files.start(&[("grpc.handshake_timeout", "500ms")]).await;
     let mut stalled = Vec::new();
     for _ in 0..20 {
-        stalled.push(raw_connection(&world).await);
+        stalled.push(raw_connection(&fixture).await);
     }
     // The first bytes of a handshake record that never ends.
     stalled[0]
         .write_all(&[0x16, 0x03, 0x01, 0x02, 0x00])
         .await
         .unwrap();
-    let authorization = bearer(TOKEN);
-    let channel = files.channel(&world).await;
+    let authorization = bearer(ACME_TOKEN);
+    let channel = files.channel(&fixture).await;
     let served = fetch(channel, "echo:hello", &[("authorization", &authorization)]).await;
     assert_eq!(served.unwrap(), "hello");
     for mut stream in stalled {
@@ -349,9 +356,9 @@ async fn a_stalled_handshake_is_ended_and_holds_up_no_other_client() {
 #[tokio::test]
 async fn huge_metadata_is_refused_and_the_next_request_is_served() {
     let files = SecuredFiles::new();
-    let world = files.start(&[]).await;
-    let channel = files.channel(&world).await;
-    let authorization = bearer(TOKEN);
+    let fixture = files.start(&[]).await;
+    let channel = files.channel(&fixture).await;
+    let authorization = bearer(ACME_TOKEN);
     let huge = "x".repeat(200_000);
     let metadata = [
         ("authorization", authorization.as_str()),
@@ -365,7 +372,7 @@ async fn huge_metadata_is_refused_and_the_next_request_is_served() {
             .is_err()
     );
     assert_eq!(
-        world
+        fixture
             .probe
             .entered
             .load(std::sync::atomic::Ordering::SeqCst),
@@ -378,9 +385,9 @@ async fn huge_metadata_is_refused_and_the_next_request_is_served() {
 #[tokio::test]
 async fn changed_files_are_in_force_without_a_restart() {
     let files = SecuredFiles::new();
-    let world = files.start(&[]).await;
-    let channel = files.channel(&world).await;
-    let (old, new) = (bearer(TOKEN), bearer("the-next-token"));
+    let fixture = files.start(&[]).await;
+    let channel = files.channel(&fixture).await;
+    let (old, new) = (bearer(ACME_TOKEN), bearer("the-next-token"));
     let works = async |authorization: &str| {
         fetch(
             channel.clone(),
@@ -403,8 +410,8 @@ async fn changed_files_are_in_force_without_a_restart() {
     let trust = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(next.pem()))
         .domain_name("localhost");
-    assert!(connect(&world, trust).await.is_ok());
-    assert!(connect(&world, files.trust()).await.is_err());
+    assert!(connect(&fixture, trust).await.is_ok());
+    assert!(connect(&fixture, files.trust()).await.is_err());
 }
 
 #[tokio::test]
@@ -413,8 +420,8 @@ async fn health_needs_no_credentials_and_reflection_does() {
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
     let files = SecuredFiles::new();
-    let world = files.start(&[]).await;
-    let channel = files.channel(&world).await;
+    let fixture = files.start(&[]).await;
+    let channel = files.channel(&fixture).await;
     let mut health = HealthClient::new(channel.clone());
     assert!(health.check(HealthCheckRequest::default()).await.is_ok());
     let ask = async |authorization: Option<String>| {
@@ -429,7 +436,7 @@ async fn health_needs_no_credentials_and_reflection_does() {
             .await
     };
     assert_eq!(ask(None).await.unwrap_err().code(), Code::Unauthenticated);
-    assert!(ask(Some(bearer(TOKEN))).await.is_ok());
+    assert!(ask(Some(bearer(ACME_TOKEN))).await.is_ok());
 }
 
 #[tokio::test]

@@ -34,10 +34,10 @@ const STOP_STAGES: [LifecycleStage; 7] = [
 
 #[tokio::test]
 async fn stages_come_in_the_documented_order() {
-    let world = TestHost::new(&[]).await;
-    assert_eq!(world.running.stages(), START_STAGES);
-    let probe = world.probe.clone();
-    let stopped = world.running.stop().await;
+    let fixture = TestHost::new(&[]).await;
+    assert_eq!(fixture.running.stages(), START_STAGES);
+    let probe = fixture.probe.clone();
+    let stopped = fixture.running.stop().await;
     assert_eq!(
         stopped.stages,
         [&START_STAGES[..], &STOP_STAGES[..]].concat()
@@ -48,13 +48,13 @@ async fn stages_come_in_the_documented_order() {
 
 #[tokio::test]
 async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
-    let world = TestHost::new(&[]).await;
-    world.running.ready().await;
-    let address = world.running.addresses().http.unwrap();
+    let fixture = TestHost::new(&[]).await;
+    fixture.running.ready().await;
+    let address = fixture.running.addresses().http.unwrap();
     let (bus, probe, health) = (
-        world.bus(),
-        world.probe.clone(),
-        world.running.health().clone(),
+        fixture.bus(),
+        fixture.probe.clone(),
+        fixture.running.health().clone(),
     );
     let mut tasks = tokio::task::JoinSet::new();
     let caller = bus.clone();
@@ -64,7 +64,7 @@ async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
         running,
         folder: _folder,
         ..
-    } = world;
+    } = fixture;
     let mut stopping = tokio::task::JoinSet::new();
     stopping.spawn(running.stop());
     health.wait_unready().await;
@@ -93,16 +93,16 @@ async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
 
 #[tokio::test]
 async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
-    let world = TestHost::new(&[("shutdown.grace", "50ms")]).await;
-    let (bus, probe) = (world.bus(), world.probe.clone());
+    let fixture = TestHost::new(&[("shutdown.grace", "50ms")]).await;
+    let (bus, probe) = (fixture.bus(), fixture.probe.clone());
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move {
-        // One try: a second one would meet nobody.
+        // One try: a second one would find no server.
         let meta = super::service::meta_for("acme", Duration::from_secs(5));
         call(&bus, &meta, "forever:").await
     });
     probe.wait_inside(1).await;
-    let stopped = world.running.stop().await;
+    let stopped = fixture.running.stop().await;
     assert!(stopped.cut_short);
     let fault = tasks.join_next().await.unwrap().unwrap().unwrap_err();
     assert_eq!(fault.code, FaultCode::Unavailable);
@@ -111,14 +111,14 @@ async fn handlers_that_outlive_the_grace_are_answered_and_ended() {
 
 #[tokio::test]
 async fn dropping_a_running_host_ends_everything() {
-    let world = TestHost::new(&[]).await;
-    let (bus, probe) = (world.bus(), world.probe.clone());
-    let addresses = world.running.addresses();
-    let tasks = world.running.context().tasks.clone();
+    let fixture = TestHost::new(&[]).await;
+    let (bus, probe) = (fixture.bus(), fixture.probe.clone());
+    let addresses = fixture.running.addresses();
+    let tasks = fixture.running.context().tasks.clone();
     let mut callers = tokio::task::JoinSet::new();
     callers.spawn(async move { call(&bus, &meta("acme"), "forever:").await });
     probe.wait_inside(1).await;
-    drop(world);
+    drop(fixture);
     probe.wait_inside(0).await;
     tasks.close();
     tasks.wait().await;
@@ -213,8 +213,8 @@ async fn two_systems_in_one_process_do_not_know_of_each_other() {
     assert_eq!(one.call("echo:x").await.unwrap(), "one x");
     assert_eq!(two.call("echo:x").await.unwrap(), "two x");
     assert_ne!(one.running.addresses(), two.running.addresses());
-    let calls = |world: &TestHost| {
-        let metrics = world.running.metrics().unwrap();
+    let calls = |fixture: &TestHost| {
+        let metrics = fixture.running.metrics().unwrap();
         metrics
             .lines()
             .find(|line| line.starts_with("dray_answer_total{"))
@@ -251,7 +251,7 @@ async fn several_services_share_one_host_and_only_some_may_run() {
     let error = build().only(["third"]).start().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no service `third`; known: file-resolver, second, sweeper"
+        "the service `third` does not exist; known: file-resolver, second, sweeper"
     );
     let error = build().with::<SecondService>().start().await.unwrap_err();
     assert!(matches!(error, HostError::Twice(_)), "{error:?}");

@@ -6,17 +6,17 @@ use super::service::TestHost;
 
 #[tokio::test]
 async fn pages_report_liveness_startup_readiness_and_metrics() {
-    let world = TestHost::new(&[]).await;
-    world.running.ready().await;
-    assert_eq!(page(&world, "/live").await, (200, "ok\n".to_owned()));
-    assert_eq!(page(&world, "/started").await.0, 200);
-    let (status, body) = page(&world, "/ready").await;
+    let fixture = TestHost::new(&[]).await;
+    fixture.running.ready().await;
+    assert_eq!(page(&fixture, "/live").await, (200, "ok\n".to_owned()));
+    assert_eq!(page(&fixture, "/started").await.0, 200);
+    let (status, body) = page(&fixture, "/ready").await;
     assert_eq!(
         (status, body.as_str()),
         (200, r#"{"ready":true,"stopping":false,"failing":{}}"#)
     );
-    world.call("echo:x").await.unwrap();
-    let (status, metrics) = page(&world, "/metrics").await;
+    fixture.call("echo:x").await.unwrap();
+    let (status, metrics) = page(&fixture, "/metrics").await;
     assert_eq!(status, 200);
     let line = metrics
         .lines()
@@ -25,33 +25,33 @@ async fn pages_report_liveness_startup_readiness_and_metrics() {
     for label in ["service=\"file-resolver\"", "way=\"bus\"", "outcome=\"ok\""] {
         assert!(line.contains(label), "{line}");
     }
-    assert_eq!(page(&world, "/nothing").await.0, 404);
+    assert_eq!(page(&fixture, "/nothing").await.0, 404);
 }
 
 #[tokio::test]
 async fn a_failing_check_is_named_and_a_passing_one_heals() {
-    let world = TestHost::new(&[]).await;
-    world.running.ready().await;
-    world.probe.healthy.send_replace(false);
-    world.running.health().wait_unready().await;
-    let (status, body) = page(&world, "/ready").await;
+    let fixture = TestHost::new(&[]).await;
+    fixture.running.ready().await;
+    fixture.probe.healthy.send_replace(false);
+    fixture.running.health().wait_unready().await;
+    let (status, body) = page(&fixture, "/ready").await;
     assert_eq!(status, 503);
     assert!(
         body.contains(r#""file-resolver.mood":"in a bad mood""#),
         "{body}"
     );
     assert_eq!(
-        page(&world, "/live").await.0,
+        page(&fixture, "/live").await.0,
         200,
         "an unready process lives"
     );
-    world.probe.healthy.send_replace(true);
-    world.running.ready().await;
+    fixture.probe.healthy.send_replace(true);
+    fixture.running.ready().await;
 }
 
 /// Status and body of a page.
-async fn page(world: &TestHost, path: &str) -> (u16, String) {
-    let address = world.running.addresses().http.unwrap();
+async fn page(fixture: &TestHost, path: &str) -> (u16, String) {
+    let address = fixture.running.addresses().http.unwrap();
     get(address, path).await.unwrap()
 }
 

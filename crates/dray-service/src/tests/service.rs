@@ -135,7 +135,7 @@ impl EchoService {
         }
     }
 
-    /// Does its own admission: everybody comes in and waits for the release.
+    /// Does its own admission: all callers come in and wait for the release.
     async fn list(
         self: Arc<Self>,
         _request: Request<v1::ListSandboxRequest>,

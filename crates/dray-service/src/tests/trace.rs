@@ -12,10 +12,10 @@ const PARENT_TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7
 
 #[tokio::test]
 async fn a_trace_reaches_the_handler_and_what_it_calls() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));
     for url in ["trace:", "forward:trace:"] {
-        let traceparent = call(&world.bus(), &meta, url).await.unwrap();
+        let traceparent = call(&fixture.bus(), &meta, url).await.unwrap();
         assert_eq!(
             TraceContext::new(&traceparent, "").trace_id(),
             Some("4bf92f3577b34da6a3ce929d0e0e4736"),
@@ -26,8 +26,8 @@ async fn a_trace_reaches_the_handler_and_what_it_calls() {
 
 #[tokio::test]
 async fn without_a_trace_the_handler_gets_a_new_one() {
-    let world = TestHost::new(&[]).await;
-    let traceparent = world.call("trace:").await.unwrap();
+    let fixture = TestHost::new(&[]).await;
+    let traceparent = fixture.call("trace:").await.unwrap();
     assert!(
         !TraceContext::new(&traceparent, "").is_empty(),
         "{traceparent}"
@@ -72,10 +72,10 @@ impl SpanRecorder {
 #[tokio::test]
 async fn work_its_sends_and_the_event_about_it_are_one_trace() {
     let recorder = SpanRecorder::start();
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));
     let work = v1::ToolCallRequested::default();
-    world.bus().publish_work(&meta, &work).await.unwrap();
+    fixture.bus().publish_work(&meta, &work).await.unwrap();
     let event = recorder.span("send dray.event.toolcall.v1.resolved").await;
     let sent = recorder.span("send dray.work.toolcall.v1.resolve").await;
     let handled = recorder.span("process dray.work.toolcall.v1.resolve").await;
@@ -91,9 +91,9 @@ async fn work_its_sends_and_the_event_about_it_are_one_trace() {
 #[tokio::test]
 async fn the_span_of_an_answered_call_hangs_on_the_callers_client_span() {
     let recorder = SpanRecorder::start();
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let meta = meta("acme").with_trace(TraceContext::new(PARENT_TRACE, ""));
-    call(&world.bus(), &meta, "echo:x").await.unwrap();
+    call(&fixture.bus(), &meta, "echo:x").await.unwrap();
     let client_span = recorder.span("request dray.egress.v1.fetch").await;
     let answered = recorder.span("process dray.egress.v1.fetch").await;
     assert_eq!(client_span.parent_span_id.to_string(), "00f067aa0ba902b7");

@@ -27,10 +27,10 @@ async fn resolved(bus: &Bus) -> v1::ToolCallResolved {
 
 #[tokio::test]
 async fn work_is_consumed_and_answered_by_an_event() {
-    let world = TestHost::new(&[]).await;
+    let fixture = TestHost::new(&[]).await;
     let meta = meta("acme");
-    world.bus().publish_work(&meta, &work("t")).await.unwrap();
-    let event = resolved(&world.bus()).await;
+    fixture.bus().publish_work(&meta, &work("t")).await.unwrap();
+    let event = resolved(&fixture.bus()).await;
     assert_eq!(event.operation_id, meta.operation.as_str());
     assert_eq!(
         (event.tool_call_id.as_str(), event.tool.as_str()),
@@ -40,34 +40,34 @@ async fn work_is_consumed_and_answered_by_an_event() {
 
 #[tokio::test]
 async fn an_unready_process_pulls_nothing_until_it_is_ready_again() {
-    let world = TestHost::new(&[]).await;
-    world.running.ready().await;
-    world.probe.healthy.send_replace(false);
-    world.running.health().wait_unready().await;
-    let before = world
+    let fixture = TestHost::new(&[]).await;
+    fixture.running.ready().await;
+    fixture.probe.healthy.send_replace(false);
+    fixture.running.health().wait_unready().await;
+    let before = fixture
         .probe
         .entered
         .load(std::sync::atomic::Ordering::SeqCst);
     // Pulling ends within the round that noticed; what is published later stays where it is.
-    world
+    fixture
         .bus()
         .publish_work(&meta("acme"), &work("t"))
         .await
         .unwrap();
     assert_eq!(
-        world.call("echo:x").await.unwrap(),
+        fixture.call("echo:x").await.unwrap(),
         "x",
         "calls are still answered"
     );
     assert_eq!(
-        world
+        fixture
             .probe
             .entered
             .load(std::sync::atomic::Ordering::SeqCst),
         before + 1
     );
-    world.probe.healthy.send_replace(true);
-    assert_eq!(resolved(&world.bus()).await.tool, "t");
+    fixture.probe.healthy.send_replace(true);
+    assert_eq!(resolved(&fixture.bus()).await.tool, "t");
 }
 
 #[tokio::test]

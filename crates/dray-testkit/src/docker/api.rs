@@ -9,12 +9,12 @@ use std::time::Duration;
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct EngineResponse {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
 }
 
-impl Answer {
+impl EngineResponse {
     /// The body as JSON.
     pub(super) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).expect("the engine answers in JSON")
@@ -35,7 +35,7 @@ pub(super) fn call_engine(
     target: &str,
     media_type: &str,
     body: &[u8],
-) -> io::Result<Answer> {
+) -> io::Result<EngineResponse> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let length = body.len();
@@ -49,13 +49,13 @@ pub(super) fn call_engine(
     parse_response(&answer).ok_or_else(|| io::Error::other("not an answer of HTTP"))
 }
 
-fn parse_response(answer: &[u8]) -> Option<Answer> {
+fn parse_response(answer: &[u8]) -> Option<EngineResponse> {
     // No header is needed: with HTTP/1.0 the body ends with the connection.
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, rest) = answer.split_at_checked(end)?;
     let status = str::from_utf8(head).ok()?.split(' ').nth(1)?.parse().ok()?;
     let body = rest.get(4..)?.to_vec();
-    Some(Answer { status, body })
+    Some(EngineResponse { status, body })
 }
 
 /// A request that must succeed.
@@ -64,7 +64,7 @@ pub(super) fn expect_success(
     method: &str,
     target: &str,
     json: &serde_json::Value,
-) -> Answer {
+) -> EngineResponse {
     let body = if json.is_null() {
         Vec::new()
     } else {

@@ -36,7 +36,7 @@ pub(super) fn import_image(socket: &Path, image: &str, tar: &[u8]) {
 }
 
 pub(super) fn busybox_tar() -> Vec<u8> {
-    let mut tar = Tar::default();
+    let mut tar = TarBytes::default();
     for folder in [
         "bin", "dev", "etc", "home", "proc", "root", "sys", "usr", "usr/bin",
     ] {
@@ -67,7 +67,7 @@ pub(super) fn busybox_tar() -> Vec<u8> {
 }
 
 pub(super) fn shell_less() -> Vec<u8> {
-    let mut tar = Tar::default();
+    let mut tar = TarBytes::default();
     for folder in ["app", "dev", "proc", "sys", "tmp", "workspace"] {
         tar.add(folder, b'5', 0o755, 0, b"", "");
     }
@@ -87,12 +87,12 @@ fn busybox_applets() -> Vec<String> {
 }
 
 /// When all files of images were written, in seconds since the epoch.
-const MTIME: u64 = 1_610_612_736;
+const FILE_MTIME: u64 = 1_610_612_736;
 
 #[derive(Default)]
-struct Tar(Vec<u8>);
+struct TarBytes(Vec<u8>);
 
-impl Tar {
+impl TarBytes {
     fn add(&mut self, name: &str, flag: u8, mode: u32, owner: u32, data: &[u8], link: &str) {
         let entry = NewEntry {
             name: name.as_bytes(),
@@ -104,7 +104,7 @@ impl Tar {
                 uid: owner,
                 gid: owner,
             },
-            mtime: MTIME,
+            mtime: FILE_MTIME,
         };
         self.0.extend_from_slice(&encode(&entry));
         self.0.extend_from_slice(data);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::script::{Call, Reply, Stage, Usage, last_user, newest_result, request_messages};
 
 /// An answer in pieces.
-pub(super) struct Answer {
+pub(super) struct RehearsalResponse {
     /// The deltas, in order.
     pub(super) deltas: Vec<Value>,
     /// Finish reason of the last chunk.
@@ -17,7 +17,7 @@ pub(super) struct Answer {
 }
 
 /// Builds the answer of a rule to a request.
-pub(super) fn make_answer(reply: &Reply, body: &Value) -> Answer {
+pub(super) fn make_answer(reply: &Reply, body: &Value) -> RehearsalResponse {
     let messages = request_messages(body);
     let text = reply
         .say
@@ -60,7 +60,7 @@ pub(super) fn make_answer(reply: &Reply, body: &Value) -> Answer {
         ),
         completion: word_count(&text),
     });
-    Answer {
+    RehearsalResponse {
         deltas,
         finish: reply
             .finish_reason
@@ -110,7 +110,7 @@ fn stage_deltas(index: usize, stage: &Stage) -> Vec<Value> {
     deltas
 }
 
-impl Answer {
+impl RehearsalResponse {
     /// The chunks of a stream. Tokens come with the last one or, `apart`, in one of their own.
     pub(super) fn chunks(&self, model: &str, usage: bool, apart: bool) -> Vec<Value> {
         let chunk = |choices: Value, usage: Value| {

@@ -13,31 +13,31 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, make_answer};
+use super::answer::{RehearsalResponse, make_answer};
 use super::script::{Fail, Reply};
 use super::{RehearsalState, RehearsedRequest, lock_state};
 
 /// The error that breaks the connection where the script says so.
 #[derive(Debug)]
-pub(super) struct Cut;
+pub(super) struct ConnectionCut;
 
-impl fmt::Display for Cut {
+impl fmt::Display for ConnectionCut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the script cut the answer")
     }
 }
 
-impl std::error::Error for Cut {}
+impl std::error::Error for ConnectionCut {}
 
-type Body = BoxBody<Bytes, Cut>;
+type Body = BoxBody<Bytes, ConnectionCut>;
 
 /// Answers one request by the script; an error breaks the connection.
 pub(super) async fn answer_request(
     state: &Mutex<RehearsalState>,
     request: Request<Incoming>,
-) -> Result<Response<Body>, Cut> {
+) -> Result<Response<Body>, ConnectionCut> {
     let (head, body) = request.into_parts();
-    let bytes = body.collect().await.map_err(|_| Cut)?.to_bytes();
+    let bytes = body.collect().await.map_err(|_| ConnectionCut)?.to_bytes();
     // A body that is not JSON is `null`; it is remembered all the same.
     let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     let path = head.uri.path();
@@ -65,7 +65,7 @@ pub(super) async fn answer_request(
         ));
     }
     if reply.cut_after.is_some() {
-        return Err(Cut);
+        return Err(ConnectionCut);
     }
     Ok(whole_response(&made, &model))
 }
@@ -133,7 +133,7 @@ fn scripted_failure(fail: &Fail) -> Response<Body> {
     }
 }
 
-fn whole_response(made: &Answer, model: &str) -> Response<Body> {
+fn whole_response(made: &RehearsalResponse, model: &str) -> Response<Body> {
     http_response(
         200,
         "application/json",
@@ -149,7 +149,7 @@ fn streamed_response(reply: &Reply, chunks: &[Value]) -> Response<Body> {
         .map(|chunk| Ok(Bytes::from(format!("data: {chunk}\n\n"))))
         .collect();
     if reply.cut_after.is_some() {
-        frames.push(Err(Cut));
+        frames.push(Err(ConnectionCut));
     } else {
         frames.push(Ok(Bytes::from_static(b"data: [DONE]\n\n")));
     }

@@ -174,11 +174,12 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
     let again = fixture.world.ask(&format!("POST {url}")).await;
     assert_eq!(again.status, 201, "{again:?}");
     assert_eq!(again.json()["receipt"]["kind"], "sandbox");
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.len(), 2);
-    assert_eq!(seen[0].0, seen[1].0);
-    assert_eq!(document["operation_id"], seen[0].0);
-    drop(seen);
+    {
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), 2);
+        assert_eq!(seen[0].0, seen[1].0);
+        assert_eq!(document["operation_id"], seen[0].0);
+    }
     let used = fixture.world.ask(&format!("POST {url}")).await;
     assert_eq!((used.status, used.problem().as_str()), (410, "ticket-used"));
 }

@@ -1,4 +1,4 @@
-//! The answer of the service as text for the model and files for the user.
+//! The response of the service as text for the model and files for the user.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -82,22 +82,22 @@ impl ValuePage {
 
 /// The result as JSON for the model, and its files.
 pub(super) async fn result_output(
-    mut answer: Value,
+    mut response: Value,
     page: ValuePage,
     storage: &dyn FileStorage,
 ) -> ToolOutput {
     let mut files = Vec::new();
-    if let Some(result) = answer.get_mut("result") {
+    if let Some(result) = response.get_mut("result") {
         files.extend(extract_files(result, storage).await);
     }
-    if let Some(Value::Array(displayed)) = answer.get_mut("display") {
+    if let Some(Value::Array(displayed)) = response.get_mut("display") {
         for shown in displayed {
             files.extend(extract_files(shown, storage).await);
         }
     }
     // After the files were taken out, since it cuts long texts.
-    page.sample(&mut answer);
-    let text = serde_json::to_string_pretty(&answer).unwrap_or_else(|_| answer.to_string());
+    page.sample(&mut response);
+    let text = serde_json::to_string_pretty(&response).unwrap_or_else(|_| response.to_string());
     let mut output = ToolOutput::text(format!("\n```json\n{text}\n```\n"), "text/markdown");
     output.attachments = files;
     output

@@ -72,10 +72,10 @@ impl InterpreterTool {
                 Err(failed @ InterpreterFailure::Failed(_)) => return Err(failed),
             }
         }
-        let answer = self
+        let response = self
             .ask(turn, InterpreterAction::OpenSession, &json!({}))
             .await?;
-        let Some(id) = answer.get("sessionId").and_then(Value::as_str) else {
+        let Some(id) = response.get("sessionId").and_then(Value::as_str) else {
             let failed = HandledFailure::new("Python Code Interpreter opened no session.");
             return Err(InterpreterFailure::Failed(failed.into()));
         };
@@ -93,14 +93,14 @@ impl InterpreterTool {
         turn: &Turn,
         id: &str,
     ) -> Result<HashMap<String, Option<String>>, InterpreterFailure> {
-        let answer = self
+        let response = self
             .ask(
                 turn,
                 InterpreterAction::ListFiles,
                 &json!({ "sessionId": id }),
             )
             .await?;
-        let files = answer.get("files").and_then(Value::as_array);
+        let files = response.get("files").and_then(Value::as_array);
         let names = files.into_iter().flatten().filter_map(|file| {
             let path = file.get("path")?.as_str()?;
             Some((path.rsplit('/').next()?.to_owned(), None))

@@ -10,11 +10,11 @@ use dray_tool::{StageWriter, Tool, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
 use super::{InterpreterOptions, TOOL_NAME, new_interpreter};
-use crate::tests::world::{FileShelf, ScriptedDial as _, call, turn};
+use crate::tests::fixture::{FileShelf, ScriptedDial as _, call, turn};
 
-fn tool(world: &Arc<FakeDial>, options: InterpreterOptions) -> Arc<dyn Tool> {
+fn tool(fixture: &Arc<FakeDial>, options: InterpreterOptions) -> Arc<dyn Tool> {
     let common: Common = serde_json::from_value(json!({})).unwrap();
-    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(world);
+    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(fixture);
     new_interpreter(&common, &dial, options)
 }
 
@@ -24,8 +24,8 @@ fn answer() -> Result<Value, Error> {
     )
 }
 
-fn opens(world: &FakeDial, id: &str) {
-    world.on(
+fn opens(fixture: &FakeDial, id: &str) {
+    fixture.on(
         InterpreterAction::OpenSession,
         Ok(json!({ "sessionId": id })),
     );
@@ -47,13 +47,13 @@ fn talk(files: &[&str]) -> Value {
 
 #[tokio::test]
 async fn a_session_is_opened_once_and_kept_for_the_turn() {
-    let world = Arc::new(FakeDial::default());
-    let tool = tool(&world, InterpreterOptions::default());
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
     assert_eq!(tool.declaration().name, TOOL_NAME);
     assert_eq!(TOOL_NAME, "internal_code_execution_python_interpreter");
-    opens(&world, "s1");
-    world.on(InterpreterAction::ExecuteCode, answer());
-    world.on(InterpreterAction::ExecuteCode, answer());
+    opens(&fixture, "s1");
+    fixture.on(InterpreterAction::ExecuteCode, answer());
+    fixture.on(InterpreterAction::ExecuteCode, answer());
     let turn = turn(json!([]), &Arc::default());
     let output = run(&tool, &turn, json!({})).await.unwrap();
     run(&tool, &turn, json!({})).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_session_is_opened_once_and_kept_for_the_turn() {
     assert!(output.content.ends_with("}\n```\n"));
     assert_eq!(turn.interpreter().as_deref(), Some("s1"));
     assert_eq!(
-        world.operations(),
+        fixture.operations(),
         [
             InterpreterAction::OpenSession,
             InterpreterAction::ExecuteCode,
@@ -79,17 +79,17 @@ async fn the_session_of_the_history_comes_before_the_configured_one() {
     let history = json!([{ "role": "assistant", "content": "x",
         "custom_content": { "state": { "py_interpreter_state": { "session_id": "old" } } } }]);
     for (history, expected) in [(history, "old"), (json!([]), "default")] {
-        let world = Arc::new(FakeDial::default());
+        let fixture = Arc::new(FakeDial::default());
         let options = InterpreterOptions {
             default_session: Some("default".to_owned()),
         };
-        let tool = tool(&world, options);
-        world.on(InterpreterAction::GetSession, Ok(json!({})));
-        world.on(InterpreterAction::ListFiles, Ok(json!({ "files": [] })));
-        world.on(InterpreterAction::ExecuteCode, answer());
+        let tool = tool(&fixture, options);
+        fixture.on(InterpreterAction::GetSession, Ok(json!({})));
+        fixture.on(InterpreterAction::ListFiles, Ok(json!({ "files": [] })));
+        fixture.on(InterpreterAction::ExecuteCode, answer());
         let turn = turn(history, &Arc::default());
         run(&tool, &turn, json!({})).await.unwrap();
-        let operations = world.interpreter_requests.lock().unwrap();
+        let operations = fixture.interpreter_requests.lock().unwrap();
         assert_eq!(operations[0].1, json!({ "sessionId": expected }));
         assert_eq!(
             operations[2].1,
@@ -99,28 +99,28 @@ async fn the_session_of_the_history_comes_before_the_configured_one() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_not_valid_any_more_is_opened_anew() {
-    let world = Arc::new(FakeDial::default());
+async fn a_session_that_is_not_valid_any_more_is_opened_again() {
+    let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("default".to_owned()),
     };
-    let tool = tool(&world, options);
-    world.on(InterpreterAction::GetSession, Err(Error::refused(404)));
-    opens(&world, "new");
-    world.on(InterpreterAction::ExecuteCode, answer());
+    let tool = tool(&fixture, options);
+    fixture.on(InterpreterAction::GetSession, Err(Error::refused(404)));
+    opens(&fixture, "new");
+    fixture.on(InterpreterAction::ExecuteCode, answer());
     let turn = turn(json!([]), &Arc::default());
     run(&tool, &turn, json!({})).await.unwrap();
     assert_eq!(turn.interpreter().as_deref(), Some("new"));
 }
 
 #[tokio::test]
-async fn a_session_that_closes_under_the_code_is_opened_anew_once_with_its_files() {
-    let world = Arc::new(FakeDial::default());
-    let tool = tool(&world, InterpreterOptions::default());
+async fn a_session_that_closes_under_the_code_is_opened_once_more_with_its_files() {
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
     for id in ["s1", "s2"] {
-        opens(&world, id);
-        world.on(InterpreterAction::TransferInputFile, Ok(json!({})));
-        world.on(InterpreterAction::ExecuteCode, Err(Error::refused(404)));
+        opens(&fixture, id);
+        fixture.on(InterpreterAction::TransferInputFile, Ok(json!({})));
+        fixture.on(InterpreterAction::ExecuteCode, Err(Error::refused(404)));
     }
     let turn = turn(talk(&["files/b/a.csv"]), &Arc::default());
     let output = run(
@@ -133,7 +133,7 @@ async fn a_session_that_closes_under_the_code_is_opened_anew_once_with_its_files
         output.unwrap().content,
         "Python Code Interpreter session has been closed. Open a new session to work with Python Code Interpreter."
     );
-    assert_eq!(world.operations().len(), 6);
+    assert_eq!(fixture.operations().len(), 6);
 }
 
 #[tokio::test]
@@ -146,11 +146,11 @@ async fn errors_of_the_service_are_content() {
         (401, "Something wrong with the user API key"),
         (429, "Too many Python Code Interpreter sessions"),
     ] {
-        let world = Arc::new(FakeDial::default());
-        let tool = tool(&world, InterpreterOptions::default());
-        opens(&world, "s");
+        let fixture = Arc::new(FakeDial::default());
+        let tool = tool(&fixture, InterpreterOptions::default());
+        opens(&fixture, "s");
         let refused = Error::refused(status).with_messages(Some("bad"), None);
-        world.on(InterpreterAction::ExecuteCode, Err(refused));
+        fixture.on(InterpreterAction::ExecuteCode, Err(refused));
         let turn = turn(json!([]), &Arc::default());
         let output = run(&tool, &turn, json!({})).await.unwrap();
         assert!(output.content.starts_with(start), "{}", output.content);
@@ -164,9 +164,9 @@ async fn what_the_service_does_not_say_is_a_failure() {
         (Error::new(ErrorKind::Broken, "gone"), false),
         (Error::new(ErrorKind::Timeout, "slow"), true),
     ] {
-        let world = Arc::new(FakeDial::default());
-        let tool = tool(&world, InterpreterOptions::default());
-        world.on(InterpreterAction::OpenSession, Err(refused));
+        let fixture = Arc::new(FakeDial::default());
+        let tool = tool(&fixture, InterpreterOptions::default());
+        fixture.on(InterpreterAction::OpenSession, Err(refused));
         let turn = turn(json!([]), &Arc::default());
         let failure = run(&tool, &turn, json!({})).await.unwrap_err();
         assert_eq!(matches!(failure, ToolFailure::TimedOut), timed_out);
@@ -175,13 +175,13 @@ async fn what_the_service_does_not_say_is_a_failure() {
 
 #[tokio::test]
 async fn files_are_found_by_their_end_and_transferred_once() {
-    let world = Arc::new(FakeDial::default());
-    let tool = tool(&world, InterpreterOptions::default());
-    opens(&world, "s");
-    world.on(InterpreterAction::TransferInputFile, Ok(json!({})));
-    world.on(InterpreterAction::TransferInputFile, Ok(json!({})));
-    world.on(InterpreterAction::ExecuteCode, answer());
-    world.on(InterpreterAction::ExecuteCode, answer());
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
+    opens(&fixture, "s");
+    fixture.on(InterpreterAction::TransferInputFile, Ok(json!({})));
+    fixture.on(InterpreterAction::TransferInputFile, Ok(json!({})));
+    fixture.on(InterpreterAction::ExecuteCode, answer());
+    fixture.on(InterpreterAction::ExecuteCode, answer());
     let turn = turn(
         talk(&["files/b/my%20a.csv", "https://e/x.pdf"]),
         &Arc::default(),
@@ -189,7 +189,7 @@ async fn files_are_found_by_their_end_and_transferred_once() {
     let files = json!({ "attachment_urls": ["my a.csv", "x.pdf"] });
     run(&tool, &turn, files.clone()).await.unwrap();
     run(&tool, &turn, files).await.unwrap();
-    let operations = world.interpreter_requests.lock().unwrap();
+    let operations = fixture.interpreter_requests.lock().unwrap();
     assert_eq!(
         operations[1].1,
         json!({ "sessionId": "s", "sourceUrl": "files/b/my%20a.csv", "targetPath": "my a.csv" })
@@ -200,17 +200,17 @@ async fn files_are_found_by_their_end_and_transferred_once() {
 
 #[tokio::test]
 async fn files_that_the_session_has_already_are_not_transferred() {
-    let world = Arc::new(FakeDial::default());
+    let fixture = Arc::new(FakeDial::default());
     let options = InterpreterOptions {
         default_session: Some("s".to_owned()),
     };
-    let tool = tool(&world, options);
-    world.on(InterpreterAction::GetSession, Ok(json!({})));
-    world.on(
+    let tool = tool(&fixture, options);
+    fixture.on(InterpreterAction::GetSession, Ok(json!({})));
+    fixture.on(
         InterpreterAction::ListFiles,
         Ok(json!({ "files": [{ "path": "/mnt/data/a.csv", "size": 1 }] })),
     );
-    world.on(InterpreterAction::ExecuteCode, answer());
+    fixture.on(InterpreterAction::ExecuteCode, answer());
     let turn = turn(talk(&["files/b/a.csv"]), &Arc::default());
     run(&tool, &turn, json!({ "attachment_urls": ["a.csv"] }))
         .await
@@ -218,9 +218,9 @@ async fn files_that_the_session_has_already_are_not_transferred() {
 }
 
 #[tokio::test]
-async fn all_files_that_nothing_matches_are_named_at_once() {
-    let world = Arc::new(FakeDial::default());
-    let tool = tool(&world, InterpreterOptions::default());
+async fn all_files_that_nothing_matches_are_named_together() {
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
     let turn = turn(talk(&["files/b/data.csv"]), &Arc::default());
     let urls = json!({ "attachment_urls": ["ta.csv", "https://unknown/y.txt"] });
     let Err(ToolFailure::Parameter { name, message }) = run(&tool, &turn, urls).await else {
@@ -232,14 +232,14 @@ async fn all_files_that_nothing_matches_are_named_at_once() {
         "Failed to prepare input files:\n- ta.csv: no matching attachment found in conversation\n\
          - y.txt: no matching attachment found in conversation"
     );
-    assert_eq!(world.operations(), []);
+    assert_eq!(fixture.operations(), []);
 }
 
-async fn shaped(answer: Value, extra: Value, shelf: &Arc<FileShelf>) -> ToolOutput {
-    let world = Arc::new(FakeDial::default());
-    let tool = tool(&world, InterpreterOptions::default());
-    opens(&world, "s");
-    world.on(InterpreterAction::ExecuteCode, Ok(answer));
+async fn shaped(response: Value, extra: Value, shelf: &Arc<FileShelf>) -> ToolOutput {
+    let fixture = Arc::new(FakeDial::default());
+    let tool = tool(&fixture, InterpreterOptions::default());
+    opens(&fixture, "s");
+    fixture.on(InterpreterAction::ExecuteCode, Ok(response));
     run(&tool, &turn(json!([]), shelf), extra).await.unwrap()
 }
 
@@ -287,7 +287,7 @@ async fn a_full_storage_costs_the_file_and_not_the_result() {
 }
 
 #[tokio::test]
-async fn long_values_are_told_page_by_page() {
+async fn long_values_are_reported_page_by_page() {
     let long = json!({ "stdout": format!("{}{}{}", "a".repeat(3000), "é".repeat(3000), "c") });
     let output = shaped(long.clone(), json!({}), &Arc::default()).await;
     assert!(
@@ -310,8 +310,8 @@ async fn arguments_that_are_none_are_the_models_to_mend() {
         json!({ "page_size": 0 }),
         json!({ "page": -1 }),
     ] {
-        let world = Arc::new(FakeDial::default());
-        let tool = tool(&world, InterpreterOptions::default());
+        let fixture = Arc::new(FakeDial::default());
+        let tool = tool(&fixture, InterpreterOptions::default());
         let outcome = run(&tool, &turn(json!([]), &Arc::default()), wrong).await;
         assert!(
             matches!(outcome, Err(ToolFailure::Parameter { .. })),

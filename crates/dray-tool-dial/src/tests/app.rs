@@ -1,4 +1,4 @@
-//! Applications by whatever they speak (quickapps 26).
+//! Applications by any protocol that they speak (quickapps 26).
 
 use std::sync::{Arc, Mutex};
 
@@ -8,12 +8,12 @@ use dray_dial::fake::FakeDial;
 use dray_tool::{SetupIssue, ToolsetResult};
 use serde_json::{Value, json};
 
-use super::world::{ScriptedDial as _, caller};
+use super::fixture::{ScriptedDial as _, caller};
 use crate::{DeploymentFacts, app_toolsets, deployment_template};
 
-async fn built(world: &Arc<FakeDial>, entries: Value) -> (ToolsetResult, Vec<String>) {
+async fn built(fixture: &Arc<FakeDial>, entries: Value) -> (ToolsetResult, Vec<String>) {
     let entries: Vec<DialApp> = serde_json::from_value(entries).unwrap();
-    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(world);
+    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(fixture);
     let handed = Mutex::new(Vec::new());
     let built = app_toolsets(&entries, &dial, &caller("k"), |entry, _| {
         let name = entry.name.unwrap_or_default();
@@ -47,9 +47,9 @@ async fn each_row_of_the_table_has_its_result() {
         ("mcp", true, 0, 1),
         ("mcp", false, 0, 0),
     ] {
-        let world = Arc::new(FakeDial::default().knows("k", "a", speaking(mcp)));
+        let fixture = Arc::new(FakeDial::default().knows("k", "a", speaking(mcp)));
         let entry = json!({ "name": "n", "deployment_id": "a", "transport": transport, "allowed_tools": ["x"] });
-        let (built, given) = built(&world, json!([entry])).await;
+        let (built, given) = built(&fixture, json!([entry])).await;
         assert_eq!(
             (built.tools.len(), given.len()),
             (tools, handed),
@@ -66,14 +66,14 @@ async fn each_row_of_the_table_has_its_result() {
 
 #[tokio::test]
 async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
-    let world = Arc::new(
+    let fixture = Arc::new(
         FakeDial::default()
             .knows("k", "a", speaking(true))
             .knows("k", "z", speaking(true))
             .with_refusal("k", "b", 403),
     );
     let (built, handed) = built(
-        &world,
+        &fixture,
         json!([
             { "name": "1", "deployment_id": "z" },
             { "name": "2", "deployment_id": "a" },
@@ -96,7 +96,7 @@ async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
     assert_eq!(
         (
             handed.len(),
-            world.deployment_requests.lock().unwrap().len()
+            fixture.deployment_requests.lock().unwrap().len()
         ),
         (3, 3)
     );
@@ -104,9 +104,9 @@ async fn entries_of_one_deployment_share_one_look_and_the_order_stays() {
 
 #[tokio::test]
 async fn the_display_name_serves_where_the_entry_has_none() {
-    let world = Arc::new(FakeDial::default().knows("k", "a", speaking(false)));
+    let fixture = Arc::new(FakeDial::default().knows("k", "a", speaking(false)));
     let (built, _) = built(
-        &world,
+        &fixture,
         json!([{ "deployment_id": "a", "timeout_seconds": 2 }]),
     )
     .await;

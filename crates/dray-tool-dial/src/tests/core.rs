@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use serde_json::json;
 
 use super::deployment::described;
-use super::world::{call, caller, turn};
+use super::fixture::{call, caller, turn};
 use crate::build_deployments;
 
 async fn answer(

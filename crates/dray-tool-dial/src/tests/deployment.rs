@@ -11,7 +11,7 @@ use dray_tool::{
 };
 use serde_json::{Value, json};
 
-use super::world::{FileShelf, ScriptedDial as _, call, caller, end, text, turn};
+use super::fixture::{FileShelf, ScriptedDial as _, call, caller, end, text, turn};
 use crate::{DeploymentFacts, build_deployments};
 
 pub(super) fn described(extra: Value) -> Value {
@@ -26,31 +26,31 @@ pub(super) fn described(extra: Value) -> Value {
     tool
 }
 
-async fn built(world: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
+async fn built(fixture: &Arc<FakeDial>, tools: Value) -> ToolsetResult {
     let set: DialDeployment =
         serde_json::from_value(json!({ "name": "set", "tools": tools })).unwrap();
-    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(world);
+    let dial: Arc<dyn DialPort> = Arc::<FakeDial>::clone(fixture);
     build_deployments(&set, &dial, &caller("k")).await
 }
 
-pub(super) async fn tool(world: &Arc<FakeDial>, extra: Value) -> Arc<dyn Tool> {
-    let built = built(world, json!([described(extra)])).await;
+pub(super) async fn tool(fixture: &Arc<FakeDial>, extra: Value) -> Arc<dyn Tool> {
+    let built = built(fixture, json!([described(extra)])).await;
     assert_eq!(built.issues, []);
     built.tools.into_iter().next().unwrap()
 }
 
-fn world(facts: DeploymentFacts) -> Arc<FakeDial> {
+fn fixture(facts: DeploymentFacts) -> Arc<FakeDial> {
     Arc::new(FakeDial::default().knows("k", "d", facts))
 }
 
 async fn asked(
-    world: &Arc<FakeDial>,
+    fixture: &Arc<FakeDial>,
     arguments: Value,
-    answer: ScriptedChat,
+    response: ScriptedChat,
 ) -> (Result<ToolOutput, ToolFailure>, Arc<FileShelf>) {
     let shelf = Arc::default();
-    let tool = tool(world, json!({})).await;
-    world.answers(Ok(answer));
+    let tool = tool(fixture, json!({})).await;
+    fixture.answers(Ok(response));
     let turn = turn(json!([]), &shelf);
     let outcome = tool
         .call(call(arguments, StageWriter::hidden()), &turn)
@@ -58,10 +58,10 @@ async fn asked(
     (outcome, shelf)
 }
 
-async fn failed(answer: Result<ScriptedChat, Error>) -> HandledFailure {
-    let world = world(DeploymentFacts::default());
-    let tool = tool(&world, json!({})).await;
-    world.answers(answer);
+async fn failed(response: Result<ScriptedChat, Error>) -> HandledFailure {
+    let fixture = fixture(DeploymentFacts::default());
+    let tool = tool(&fixture, json!({})).await;
+    fixture.answers(response);
     let turn = turn(json!([]), &Arc::default());
     match tool
         .call(call(json!({ "query": "q" }), StageWriter::hidden()), &turn)
@@ -74,9 +74,9 @@ async fn failed(answer: Result<ScriptedChat, Error>) -> HandledFailure {
 
 #[tokio::test]
 async fn a_described_tool_gets_the_two_arguments_and_keeps_its_own() {
-    let world = world(DeploymentFacts::default());
+    let fixture = fixture(DeploymentFacts::default());
     let tool = tool(
-        &world,
+        &fixture,
         json!({ "open_ai_tool": { "type": "function", "function": { "name": "ask it", "parameters": {
             "type": "object", "required": ["tone"],
             "properties": { "tone": { "type": "string", "display": { "stage": { "ignore": true } } } },
@@ -111,9 +111,9 @@ async fn a_described_tool_gets_the_two_arguments_and_keeps_its_own() {
 
 #[tokio::test]
 async fn the_request_has_prompt_query_files_and_only_the_named_headers() {
-    let world = world(DeploymentFacts::default());
+    let fixture = fixture(DeploymentFacts::default());
     let tool = tool(
-        &world,
+        &fixture,
         json!({
             "system_prompt": "Be brief.",
             "content_propagation": { "propagate_headers": ["x-tenant"] },
@@ -121,14 +121,14 @@ async fn the_request_has_prompt_query_files_and_only_the_named_headers() {
         }),
     )
     .await;
-    world.answers(Ok(vec![end()]));
+    fixture.answers(Ok(vec![end()]));
     let arguments = json!({ "query": "sum", "attachment_urls": ["file:base64::files/b/a.txt"] });
     let turn = turn(json!([]), &Arc::default());
     tool.call(call(arguments, StageWriter::hidden()), &turn)
         .await
         .unwrap();
     assert_eq!(
-        world.body(),
+        fixture.body(),
         json!({ "temperature": 0.5, "stream": true, "messages": [
             { "role": "system", "content": "Be brief." },
             { "role": "user", "content": "sum", "custom_content": { "attachments": [
@@ -136,15 +136,15 @@ async fn the_request_has_prompt_query_files_and_only_the_named_headers() {
             ]}},
         ]})
     );
-    let chats = world.chats.lock().unwrap();
+    let chats = fixture.chats.lock().unwrap();
     assert_eq!(chats[0].headers, Some(vec!["x-tenant".to_owned()]));
 }
 
 #[tokio::test]
 async fn text_goes_to_the_stage_as_it_comes_and_stages_within_do_not() {
-    let world = world(DeploymentFacts::default());
-    let tool = tool(&world, json!({})).await;
-    world.answers(Ok(vec![
+    let fixture = fixture(DeploymentFacts::default());
+    let tool = tool(&fixture, json!({})).await;
+    fixture.answers(Ok(vec![
         text("one "),
         Ok(json!({ "choices": [{ "delta": { "custom_content": {
             "stages": [{ "index": 0, "name": "inner", "content": "secret" }],
@@ -197,8 +197,8 @@ async fn text_goes_to_the_stage_as_it_comes_and_stages_within_do_not() {
 async fn tokens_by_model_win_over_the_sum() {
     let usage = json!({ "choices": [], "usage": { "prompt_tokens": 9 }, "statistics": { "usage_per_model": [
         { "index": 0, "model": "m", "prompt_tokens": 1, "completion_tokens": 2 } ] } });
-    let world = world(DeploymentFacts::default());
-    let (output, _) = asked(&world, json!({ "query": "q" }), vec![end(), Ok(usage)]).await;
+    let fixture = fixture(DeploymentFacts::default());
+    let (output, _) = asked(&fixture, json!({ "query": "q" }), vec![end(), Ok(usage)]).await;
     let usage = output.unwrap().usage;
     assert_eq!(
         (usage.len(), usage[0].model.as_str(), usage[0].tokens.prompt),
@@ -219,14 +219,14 @@ async fn the_four_branches_of_a_file_keep_the_order_of_the_arguments() {
             json!({ "type": "text/plain", "title": "promoted", "url": "files/b/promoted" }),
         ),
     ] {
-        let world = world(DeploymentFacts {
+        let fixture = fixture(DeploymentFacts {
             url_attachments: direct,
             ..DeploymentFacts::default()
         });
         let urls = ["files/b/slow.txt", "https://e/x/d.pdf?k=1", "data:,x"];
         let arguments = json!({ "query": "q", "attachment_urls": urls });
-        asked(&world, arguments, vec![end()]).await.0.unwrap();
-        let files = world.body()["messages"][0]["custom_content"]["attachments"].clone();
+        asked(&fixture, arguments, vec![end()]).await.0.unwrap();
+        let files = fixture.body()["messages"][0]["custom_content"]["attachments"].clone();
         assert_eq!(files[0]["url"], "files/b/slow.txt");
         assert_eq!(files[1], external);
         assert_eq!(files[2]["url"], "files/b/promoted");
@@ -234,15 +234,15 @@ async fn the_four_branches_of_a_file_keep_the_order_of_the_arguments() {
 }
 
 #[tokio::test]
-async fn all_files_are_looked_at_before_the_first_failure_in_order_is_told() {
-    let world = world(DeploymentFacts::default());
+async fn all_files_are_looked_at_before_the_first_failure_in_order_is_reported() {
+    let fixture = fixture(DeploymentFacts::default());
     let urls = [
         "files/b/a",
         "ftp://u:p@h/x?t=1",
         "files/b/gone",
         "files/b/z",
     ];
-    let (outcome, shelf) = asked(&world, json!({ "attachment_urls": urls }), vec![end()]).await;
+    let (outcome, shelf) = asked(&fixture, json!({ "attachment_urls": urls }), vec![end()]).await;
     let Err(ToolFailure::Parameter { name, message }) = outcome else {
         panic!("{outcome:?}");
     };
@@ -262,14 +262,14 @@ async fn all_files_are_looked_at_before_the_first_failure_in_order_is_told() {
         "{message}"
     );
     assert_eq!(shelf.looked.lock().unwrap().len(), 3);
-    assert_eq!(world.chats.lock().unwrap().len(), 0);
+    assert_eq!(fixture.chats.lock().unwrap().len(), 0);
 }
 
 #[tokio::test]
 async fn files_that_are_no_list_of_texts_are_the_models_to_mend() {
     for wrong in [json!(1), json!({ "a": 1 }), json!(["files/b/a", 2])] {
-        let world = world(DeploymentFacts::default());
-        let (outcome, _) = asked(&world, json!({ "attachment_urls": wrong }), vec![end()]).await;
+        let fixture = fixture(DeploymentFacts::default());
+        let (outcome, _) = asked(&fixture, json!({ "attachment_urls": wrong }), vec![end()]).await;
         assert!(
             matches!(outcome, Err(ToolFailure::Parameter { .. })),
             "{outcome:?}"
@@ -321,32 +321,32 @@ async fn an_answer_of_fifty_megabytes_is_refused_long_before_its_end() {
 
 #[tokio::test]
 async fn a_client_below_that_took_too_long_is_a_timeout() {
-    let world = world(DeploymentFacts::default());
+    let fixture = fixture(DeploymentFacts::default());
     let slow = Error::new(ErrorKind::Timeout, "slow");
-    let (outcome, _) = asked(&world, json!({ "query": "q" }), vec![Err(slow)]).await;
+    let (outcome, _) = asked(&fixture, json!({ "query": "q" }), vec![Err(slow)]).await;
     assert!(matches!(outcome, Err(ToolFailure::TimedOut)));
 }
 
 #[tokio::test]
 async fn r_17_dropping_a_call_that_hangs_drops_its_stream() {
-    let world = world(DeploymentFacts::default());
-    let tool = tool(&world, json!({})).await;
-    *world.chats_hang.lock().unwrap() = true;
-    world.answers(Ok(vec![text("first")]));
+    let fixture = fixture(DeploymentFacts::default());
+    let tool = tool(&fixture, json!({})).await;
+    *fixture.chats_hang.lock().unwrap() = true;
+    fixture.answers(Ok(vec![text("first")]));
     let turn = turn(json!([]), &Arc::default());
     let mut running = tool.call(call(json!({ "query": "q" }), StageWriter::hidden()), &turn);
     assert!(futures_util::poll!(&mut running).is_pending());
-    assert_eq!(Arc::strong_count(&world.open_chats), 2);
+    assert_eq!(Arc::strong_count(&fixture.open_chats), 2);
     drop(running);
-    assert_eq!(Arc::strong_count(&world.open_chats), 1);
+    assert_eq!(Arc::strong_count(&fixture.open_chats), 1);
 }
 
 #[tokio::test]
 async fn r_17_a_client_that_is_gone_ends_the_call() {
-    let world = world(DeploymentFacts::default());
-    let tool = tool(&world, json!({})).await;
-    *world.chats_hang.lock().unwrap() = true;
-    world.answers(Ok(vec![text("first")]));
+    let fixture = fixture(DeploymentFacts::default());
+    let tool = tool(&fixture, json!({})).await;
+    *fixture.chats_hang.lock().unwrap() = true;
+    fixture.answers(Ok(vec![text("first")]));
     let (sink, events) = EventSink::new();
     let stage = sink.open(None).await.unwrap();
     drop(events);
@@ -365,14 +365,18 @@ async fn r_14_an_answer_that_contradicts_the_metadata_makes_them_forgotten() {
         (429, files.clone(), 0),
         (500, files, 0),
     ] {
-        let world = world(DeploymentFacts::default());
-        let tool = tool(&world, json!({})).await;
-        world.answers(Err(Error::refused(status)));
+        let fixture = fixture(DeploymentFacts::default());
+        let tool = tool(&fixture, json!({})).await;
+        fixture.answers(Err(Error::refused(status)));
         let turn = turn(json!([]), &Arc::default());
         tool.call(call(arguments, StageWriter::hidden()), &turn)
             .await
             .unwrap_err();
-        assert_eq!(world.forgotten.lock().unwrap().len(), forgotten, "{status}");
+        assert_eq!(
+            fixture.forgotten.lock().unwrap().len(),
+            forgotten,
+            "{status}"
+        );
     }
 }
 
@@ -382,10 +386,10 @@ async fn r_14_two_callers_do_not_share_metadata() {
         takes_files: true,
         ..DeploymentFacts::default()
     };
-    let world = FakeDial::default()
+    let fixture = FakeDial::default()
         .knows("k", "d", own)
         .with_refusal("other", "d", 403);
-    let dial: Arc<dyn DialPort> = Arc::new(world);
+    let dial: Arc<dyn DialPort> = Arc::new(fixture);
     let set = json!({ "name": "set", "tools": [{ "type": "dial-deployment-simple", "deployment_id": "d" }] });
     let set: DialDeployment = serde_json::from_value(set).unwrap();
     let mine = build_deployments(&set, &dial, &caller("k")).await;
@@ -399,14 +403,14 @@ async fn r_14_two_callers_do_not_share_metadata() {
 
 #[tokio::test]
 async fn tools_fail_alone_and_disabled_ones_are_not_asked_for() {
-    let world = Arc::new(
+    let fixture = Arc::new(
         FakeDial::default()
             .knows("k", "d", DeploymentFacts::default())
             .knows("k", "applications/b/My%20App", DeploymentFacts::default())
             .with_refusal("k", "broken", 500),
     );
     let built = built(
-        &world,
+        &fixture,
         json!([
             { "type": "dial-deployment-simple", "deployment_id": "broken" },
             { "type": "dial-deployment-simple", "deployment_id": "absent" },
@@ -436,5 +440,5 @@ async fn tools_fail_alone_and_disabled_ones_are_not_asked_for() {
         ]
     );
     assert_eq!(built.issues[0].tool.as_deref(), Some("broken_tool"));
-    assert_eq!(world.deployment_requests.lock().unwrap().len(), 4);
+    assert_eq!(fixture.deployment_requests.lock().unwrap().len(), 4);
 }

@@ -7,14 +7,14 @@ use dray_tool::StageWriter;
 use serde_json::json;
 
 use super::deployment::tool;
-use super::world::{ScriptedDial as _, call, end, turn};
+use super::fixture::{ScriptedDial as _, call, end, turn};
 use crate::DeploymentFacts;
 
 #[tokio::test]
 async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
-    let world = Arc::new(FakeDial::default().knows("k", "d", DeploymentFacts::default()));
+    let fixture = Arc::new(FakeDial::default().knows("k", "d", DeploymentFacts::default()));
     let tool = tool(
-        &world,
+        &fixture,
         json!({ "content_propagation": { "propagate_history": true } }),
     )
     .await;
@@ -35,7 +35,7 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
           "custom_content": { "state": { "s": 1 }, "attachments": [{ "url": "files/b/out" }] } },
         { "role": "user", "content": "again" },
     ]);
-    world.answers(Ok(vec![end()]));
+    fixture.answers(Ok(vec![end()]));
     let turn = turn(history, &Arc::default());
     tool.call(
         call(json!({ "query": "new" }), StageWriter::hidden()),
@@ -44,7 +44,7 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
     .await
     .unwrap();
     assert_eq!(
-        world.body()["messages"],
+        fixture.body()["messages"],
         json!([
             { "role": "user", "content": "a", "custom_content": { "attachments": [
                 { "type": "text/plain", "title": "here", "url": "files/b/here" } ] } },
@@ -58,14 +58,14 @@ async fn earlier_calls_become_pairs_and_files_that_are_gone_are_left_out() {
 }
 
 #[tokio::test]
-async fn without_being_told_to_nothing_of_the_past_goes_along() {
-    let world = Arc::new(FakeDial::default().knows("k", "d", DeploymentFacts::default()));
-    let tool = tool(&world, json!({})).await;
+async fn the_past_is_left_out_by_default() {
+    let fixture = Arc::new(FakeDial::default().knows("k", "d", DeploymentFacts::default()));
+    let tool = tool(&fixture, json!({})).await;
     let history = json!([
         { "role": "assistant", "tool_calls": [{ "id": "1", "function": { "name": "set_ask", "arguments": "{}" } }] },
         { "role": "tool", "tool_call_id": "1", "content": "A" },
     ]);
-    world.answers(Ok(vec![end()]));
+    fixture.answers(Ok(vec![end()]));
     let turn = turn(history, &Arc::default());
     tool.call(
         call(json!({ "query": "new" }), StageWriter::hidden()),
@@ -73,5 +73,5 @@ async fn without_being_told_to_nothing_of_the_past_goes_along() {
     )
     .await
     .unwrap();
-    assert_eq!(world.body()["messages"].as_array().unwrap().len(), 1);
+    assert_eq!(fixture.body()["messages"].as_array().unwrap().len(), 1);
 }

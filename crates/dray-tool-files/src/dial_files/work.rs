@@ -16,7 +16,7 @@ use super::{number_argument, path};
 
 /// Largest file that is read as text.
 const MAX_TEXT_BYTES: u64 = 4 << 20;
-/// Lines that are read when the model gives no number, and bytes of one answer.
+/// Lines that are read when the model gives no number, and bytes of one response.
 const DEFAULT_LINES: usize = 200;
 const MAX_ANSWER_BYTES: usize = 48 * 1024;
 /// Folders and files that one search looks at, and hits that it returns.
@@ -35,7 +35,7 @@ pub(super) struct DialFileCall<'a> {
 impl<'a> DialFileCall<'a> {
     pub(super) async fn of(files: &'a TurnFiles, call: &'a ToolCall) -> Result<Self, ToolFailure> {
         let Some(drive) = files.scope.services.drive.as_ref() else {
-            return Err(HandledFailure::new("There are no files of DIAL here.").into());
+            return Err(HandledFailure::new("This system has no file storage of DIAL.").into());
         };
         let home = files
             .storage
@@ -403,8 +403,8 @@ impl<'a> DialFileCall<'a> {
     }
 }
 
-/// The answer for a folder without files.
-const EMPTY_FOLDER_MESSAGE: &str = "There are no files.";
+/// The response for a folder without files.
+const EMPTY_FOLDER_MESSAGE: &str = "The folder is empty.";
 
 fn refused_parameter(parameter: &str) -> ToolFailure {
     ToolFailure::parameter(

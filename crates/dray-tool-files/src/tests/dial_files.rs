@@ -65,7 +65,7 @@ async fn a_file_is_written_listed_read_searched_and_found() {
     let (_world, drive, files) = world(None).await;
     assert_eq!(
         call(&files, "list", json!({})).await.unwrap(),
-        "There are no files."
+        "The folder is empty."
     );
     let arguments = json!({"path": "notes/a b.txt", "content": "one\ntwo\nThree\n"});
     assert_eq!(
@@ -221,7 +221,7 @@ async fn what_is_no_text_is_not_read_as_lines() {
         .await
         .unwrap_err();
     assert!(
-        failure.to_string().contains("There is no such file"),
+        failure.to_string().contains("The file does not exist"),
         "{failure}"
     );
 }

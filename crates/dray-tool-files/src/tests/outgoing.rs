@@ -104,7 +104,7 @@ async fn one_missing_file_stops_no_other() {
     assert_eq!(told["success"], false);
     assert_eq!(
         told["files"][0]["error"]["message"],
-        "There is no such file."
+        "The file does not exist."
     );
     assert_eq!(told["files"][1]["state"], "delivered_as_link");
     assert!(

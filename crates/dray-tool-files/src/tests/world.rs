@@ -126,7 +126,7 @@ impl FilesFixture {
             if request.path != path.as_bytes() {
                 return Err(Fault::new(
                     dray_types::FaultCode::NotFound,
-                    "There is no such file.",
+                    "The file does not exist.",
                 ));
             }
             Ok(v1::SandboxEntry {

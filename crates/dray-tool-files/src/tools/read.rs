@@ -11,7 +11,7 @@ use super::super::scope::time_left;
 use super::super::turn::{TurnFiles, text_argument};
 use super::{required_argument, tool_declaration};
 
-/// Longest answer of the reader, regardless of its limits.
+/// Longest response of the reader, regardless of its limits.
 const MAX_ANSWER_BYTES: ByteSize = ByteSize::mib(4);
 
 pub(super) fn attachment_declaration() -> ToolDeclaration {
@@ -162,7 +162,7 @@ async fn locate_document(
         }
         UrlClass::Unsupported => Err(ToolFailure::parameter(
             "file_path",
-            "There is no such file in this conversation. Pass the id of a file of the conversation, files/… of DIAL, or an \
+            "The file does not exist in this conversation. Pass the id of a file of the conversation, files/… of DIAL, or an \
              http(s) URL.",
         )),
     }

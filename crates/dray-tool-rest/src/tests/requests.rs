@@ -3,12 +3,12 @@
 use dray_agent::event::{Event, StageStatus};
 use serde_json::{Value, json};
 
-use super::world::{FakeAction, TestWorld, text};
+use super::fixture::{FakeAction, RestFixture, text};
 
 #[tokio::test]
 async fn every_argument_is_sent_in_its_parameter_place() {
-    let world = TestWorld::new([]).await;
-    let set = world.set(
+    let fixture = RestFixture::new([]).await;
+    let set = fixture.set(
         "post",
         "/orders/{id}?v=1&tags=old",
         &json!({
@@ -22,9 +22,9 @@ async fn every_argument_is_sent_in_its_parameter_place() {
         "id": "a/b?c#d", "tags": ["x", "y z"], "gone": null, "flag": true, "filter": {"a": 1}, "x-text": 7,
         "lines": [{"sku": 1}], "note": {"deep": [true]}, "kind": "forged", "unheard-of": "of",
     });
-    let ran = world.call(set, arguments).await.unwrap();
+    let ran = fixture.call(set, arguments).await.unwrap();
     assert!(!ran.failed);
-    let request = world.last();
+    let request = fixture.last();
     assert_eq!(
         (request.method.as_str(), request.path.as_str()),
         ("POST", "/orders/a%2Fb%3Fc%23d")
@@ -45,51 +45,51 @@ async fn every_argument_is_sent_in_its_parameter_place() {
 
 #[tokio::test]
 async fn an_empty_body_is_sent_by_post_and_put_alone() {
-    let world = TestWorld::new([]).await;
+    let fixture = RestFixture::new([]).await;
     for (method, body) in [("get", ""), ("delete", ""), ("post", "{}"), ("put", "{}")] {
-        let set = world.set(method, "/x", &json!({}));
-        world.call(set, json!({})).await.unwrap();
-        let request = world.last();
+        let set = fixture.set(method, "/x", &json!({}));
+        fixture.call(set, json!({})).await.unwrap();
+        let request = fixture.last();
         assert_eq!(request.body, body, "{method}");
         assert_eq!(request.header("content-type").is_some(), !body.is_empty());
     }
-    let set = world.set("delete", "/x", &json!({"why": "body"}));
-    world.call(set, json!({"why": "old"})).await.unwrap();
-    assert_eq!(world.last().body, r#"{"why":"old"}"#);
+    let set = fixture.set("delete", "/x", &json!({"why": "body"}));
+    fixture.call(set, json!({"why": "old"})).await.unwrap();
+    assert_eq!(fixture.last().body, r#"{"why":"old"}"#);
 }
 
 #[tokio::test]
 async fn a_path_with_a_missing_value_is_not_called() {
-    let world = TestWorld::new([]).await;
+    let fixture = RestFixture::new([]).await;
     for arguments in [json!({}), json!({"id": null}), json!({"id": ""})] {
-        let set = world.set("delete", "/orders/{id}", &json!({"id": "url"}));
-        let ran = world.call(set, arguments).await.unwrap();
+        let set = fixture.set("delete", "/orders/{id}", &json!({"id": "url"}));
+        let ran = fixture.call(set, arguments).await.unwrap();
         assert_eq!(
             text(&ran),
             "The tool call failed with an error: Missing required URL parameter: id"
         );
     }
     for dots in ["..", "."] {
-        let set = world.set("delete", "/orders/{id}/x", &json!({"id": "url"}));
-        let ran = world.call(set, json!({ "id": dots })).await.unwrap();
+        let set = fixture.set("delete", "/orders/{id}/x", &json!({"id": "url"}));
+        let ran = fixture.call(set, json!({ "id": dots })).await.unwrap();
         assert!(text(&ran).starts_with("Parameter id is invalid"), "{dots}");
     }
-    assert!(world.requests().is_empty());
+    assert!(fixture.requests().is_empty());
 }
 
 #[tokio::test]
 async fn no_value_adds_a_header() {
-    let world = TestWorld::new([]).await;
-    let set = world.set("get", "/x", &json!({"x-text": "header"}));
+    let fixture = RestFixture::new([]).await;
+    let set = fixture.set("get", "/x", &json!({"x-text": "header"}));
     let arguments = json!({"x-text": "a\r\nx-key: forged"});
-    let ran = world.call(set, arguments).await.unwrap();
+    let ran = fixture.call(set, arguments).await.unwrap();
     assert!(text(&ran).starts_with("Parameter x-text is invalid"));
-    assert!(world.requests().is_empty());
+    assert!(fixture.requests().is_empty());
 }
 
 #[tokio::test]
 async fn every_authorization_is_sent_in_its_header_or_query() {
-    let world = TestWorld::new([]).await;
+    let fixture = RestFixture::new([]).await;
     let key = |location: &str| json!({"type": "api_key", "key": "k-1", "name": "X-Key", "location": location});
     let cases = [
         (
@@ -110,48 +110,48 @@ async fn every_authorization_is_sent_in_its_header_or_query() {
         (key("header"), "x-key", "k-1"),
     ];
     for (authorization, header, value) in cases {
-        let mut set = world.set("get", "/x", &json!({}));
+        let mut set = fixture.set("get", "/x", &json!({}));
         set["authorization"] = authorization;
-        world.call(set, json!({})).await.unwrap();
-        assert_eq!(world.last().header(header), Some(value));
-        assert!(!world.stage_text().contains(value));
+        fixture.call(set, json!({})).await.unwrap();
+        assert_eq!(fixture.last().header(header), Some(value));
+        assert!(!fixture.stage_text().contains(value));
     }
-    let mut set = world.set("get", "/x?a=1", &json!({}));
+    let mut set = fixture.set("get", "/x?a=1", &json!({}));
     set["authorization"] = key("query");
-    world.call(set, json!({})).await.unwrap();
-    assert_eq!(world.last().query, "a=1&X-Key=k-1");
-    let mut set = world.set("post", "/x", &json!({}));
+    fixture.call(set, json!({})).await.unwrap();
+    assert_eq!(fixture.last().query, "a=1&X-Key=k-1");
+    let mut set = fixture.set("post", "/x", &json!({}));
     set["authorization"] = key("body");
-    world.call(set, json!({})).await.unwrap();
-    assert_eq!(world.last().body, r#"{"X-Key":"k-1"}"#);
+    fixture.call(set, json!({})).await.unwrap();
+    assert_eq!(fixture.last().body, r#"{"X-Key":"k-1"}"#);
 }
 
 #[tokio::test]
 async fn a_caller_without_a_token_has_none_to_pass_on() {
-    let mut world = TestWorld::new([]).await;
-    world.caller.authorization = None;
-    let mut set = world.set("get", "/x", &json!({}));
+    let mut fixture = RestFixture::new([]).await;
+    fixture.caller.authorization = None;
+    let mut set = fixture.set("get", "/x", &json!({}));
     set["authorization"] = json!({"type": "forward_auth_token"});
-    let ran = world.call(set, json!({})).await.unwrap();
+    let ran = fixture.call(set, json!({})).await.unwrap();
     assert!(text(&ran).contains("the user's own sign-in"));
-    assert!(world.requests().is_empty());
+    assert!(fixture.requests().is_empty());
 }
 
 #[tokio::test]
 async fn r_2_third_parties_get_no_credentials_and_only_listed_headers() {
-    let mut world = TestWorld::new([]).await;
-    let set = world.set("get", "/x", &json!({}));
-    world.call(set.clone(), json!({})).await.unwrap();
-    let request = world.last();
+    let mut fixture = RestFixture::new([]).await;
+    let set = fixture.set("get", "/x", &json!({}));
+    fixture.call(set.clone(), json!({})).await.unwrap();
+    let request = fixture.last();
     for header in ["authorization", "x-tenant", "x-secret", "x-key"] {
         assert_eq!(request.header(header), None, "{header}");
     }
-    world.options.forward_headers = vec!["X-Tenant".to_owned(), "x-key".to_owned()];
+    fixture.options.forward_headers = vec!["X-Tenant".to_owned(), "x-key".to_owned()];
     let mut with_key = set;
     with_key["authorization"] =
         json!({"type": "api_key", "key": "k-1", "name": "X-Key", "location": "header"});
-    world.call(with_key, json!({})).await.unwrap();
-    let request = world.last();
+    fixture.call(with_key, json!({})).await.unwrap();
+    let request = fixture.last();
     assert_eq!(request.header("x-tenant"), Some("t1"));
     assert_eq!(request.header("x-secret"), None);
     assert_eq!(
@@ -163,15 +163,15 @@ async fn r_2_third_parties_get_no_credentials_and_only_listed_headers() {
 
 #[tokio::test]
 async fn r_8_stages_show_what_the_model_wrote_and_no_bytes() {
-    let world = TestWorld::new([]).await;
-    let set = world.set("post", "/x", &json!({"file": "body", "link": "body"}));
+    let fixture = RestFixture::new([]).await;
+    let set = fixture.set("post", "/x", &json!({"file": "body", "link": "body"}));
     let arguments = json!({
         "file": "file:base64::files/B/a.bin",
         "link": "https://u:p@h.example/x?sig=abc",
     });
-    world.call(set, arguments).await.unwrap();
-    assert!(world.last().body.contains("U0VDUkVU"));
-    let stage_text = world.stage_text();
+    fixture.call(set, arguments).await.unwrap();
+    assert!(fixture.last().body.contains("U0VDUkVU"));
+    let stage_text = fixture.stage_text();
     assert!(
         stage_text.contains("file:base64::files/B/a.bin (6 bytes)"),
         "{stage_text}"
@@ -186,8 +186,8 @@ async fn r_8_stages_show_what_the_model_wrote_and_no_bytes() {
 
 #[tokio::test]
 async fn the_model_sees_neither_constants_nor_keys_of_the_manifest() {
-    let world = TestWorld::new([]).await;
-    let mut set = world.set(
+    let fixture = RestFixture::new([]).await;
+    let mut set = fixture.set(
         "get",
         "/x",
         &json!({
@@ -199,7 +199,7 @@ async fn the_model_sees_neither_constants_nor_keys_of_the_manifest() {
         }),
     );
     set["tools"][0]["open_ai_tool"]["function"]["parameters"]["required"] = json!(["q", "c"]);
-    let built = world.build(set);
+    let built = fixture.build(set);
     let declaration = built.tools[0].declaration();
     assert_eq!(declaration.name, "shop_order");
     assert_eq!(
@@ -213,21 +213,21 @@ async fn the_model_sees_neither_constants_nor_keys_of_the_manifest() {
 
 #[tokio::test]
 async fn unusable_tools_are_issues_and_the_rest_is_built() {
-    let world = TestWorld::new([]).await;
-    let good = world.set("get", "/x", &json!({}))["tools"][0].clone();
+    let fixture = RestFixture::new([]).await;
+    let good = fixture.set("get", "/x", &json!({}))["tools"][0].clone();
     let at = |url: &str| {
         let mut tool = good.clone();
         tool["rest_api_method_info"]["method_url"] = json!(url);
         tool
     };
-    let host = world.set("get", "/x", &json!({"host": "header"}))["tools"][0].clone();
+    let host = fixture.set("get", "/x", &json!({"host": "header"}))["tools"][0].clone();
     let mut disabled = at("nowhere");
     disabled["enabled"] = json!(false);
     let tools = json!([
         at("nowhere"), at("ftp://h/x"), at("https://{id}.h/x"), host, disabled,
         {"type": "predefined-tool", "template_name": "search"}, good,
     ]);
-    let built = world.build(json!({"name": "shop", "tools": tools}));
+    let built = fixture.build(json!({"name": "shop", "tools": tools}));
     assert_eq!(built.tools.len(), 1);
     let messages: Vec<_> = built
         .issues
@@ -240,13 +240,13 @@ async fn unusable_tools_are_issues_and_the_rest_is_built() {
     assert!(messages[3].contains("`host` cannot be set"));
     assert_eq!(built.issues[4].tool.as_deref(), Some("search"));
     let off = json!({"name": "shop", "enabled": false, "tools": tools});
-    assert!(world.build(off).tools.is_empty());
+    assert!(fixture.build(off).tools.is_empty());
 }
 
 #[tokio::test]
 async fn no_spelling_of_an_address_lets_the_model_choose_the_host() {
-    let world = TestWorld::new([]).await;
-    let good = world.set("get", "/x", &json!({}))["tools"][0].clone();
+    let fixture = RestFixture::new([]).await;
+    let good = fixture.set("get", "/x", &json!({}))["tools"][0].clone();
     for url in [
         "https:/{host}/x",
         "https:{host}/x",
@@ -261,18 +261,18 @@ async fn no_spelling_of_an_address_lets_the_model_choose_the_host() {
     ] {
         let mut tool = good.clone();
         tool["rest_api_method_info"]["method_url"] = json!(url);
-        let built = world.build(json!({"name": "shop", "tools": [tool]}));
+        let built = fixture.build(json!({"name": "shop", "tools": [tool]}));
         assert!(built.tools.is_empty(), "{url:?}");
     }
 }
 
 #[tokio::test]
 async fn r_13_the_limit_of_a_tool_wins_over_that_of_its_set() {
-    let world = TestWorld::new([FakeAction::Hang]).await;
-    let mut set = world.set("get", "/x", &json!({}));
+    let fixture = RestFixture::new([FakeAction::Hang]).await;
+    let mut set = fixture.set("get", "/x", &json!({}));
     set["timeout_seconds"] = json!(60);
     assert_eq!(
-        world.build(set.clone()).tools[0]
+        fixture.build(set.clone()).tools[0]
             .rules()
             .timeout
             .unwrap()
@@ -280,12 +280,12 @@ async fn r_13_the_limit_of_a_tool_wins_over_that_of_its_set() {
         60
     );
     set["tools"][0]["timeout_seconds"] = json!(0.2);
-    let ran = world.call(set, json!({})).await.unwrap();
+    let ran = fixture.call(set, json!({})).await.unwrap();
     assert!(ran.failed);
     assert!(text(&ran).starts_with("The tool call `shop_order` timed out after 0.2 seconds."));
     let closed = Event::StageClosed {
         stage: 0,
         status: StageStatus::Failed,
     };
-    assert_eq!(world.events.lock().unwrap().last(), Some(&closed));
+    assert_eq!(fixture.events.lock().unwrap().last(), Some(&closed));
 }

@@ -3,10 +3,10 @@
 use dray_agent::layer::{EntryKind, built_in};
 use serde_json::{Value, json};
 
-use super::world::TestWorld;
+use super::fixture::RestFixture;
 
 /// A shipped set whose endpoints are at the fake server.
-fn at(world: &TestWorld, name: &str) -> Value {
+fn at(fixture: &RestFixture, name: &str) -> Value {
     let layers = built_in();
     let mut moved = layers.body(EntryKind::ToolSet, name).unwrap().to_string();
     for host in [
@@ -16,7 +16,7 @@ fn at(world: &TestWorld, name: &str) -> Value {
         "https://api.open-meteo.com",
         "https://api.zippopotam.us",
     ] {
-        moved = moved.replace(host, &world.url());
+        moved = moved.replace(host, &fixture.url());
     }
     assert!(!moved.contains("https://"), "{name} asks somebody unknown");
     serde_json::from_str(&moved).unwrap()
@@ -32,7 +32,7 @@ fn only(mut set: Value, tool: &str) -> Value {
 
 #[tokio::test]
 async fn shipped_sets_are_built_without_an_issue() {
-    let world = TestWorld::new([]).await;
+    let fixture = RestFixture::new([]).await;
     for (name, expected) in [
         (
             "weather",
@@ -52,7 +52,7 @@ async fn shipped_sets_are_built_without_an_issue() {
             ],
         ),
     ] {
-        let built = world.build(at(&world, name));
+        let built = fixture.build(at(&fixture, name));
         assert_eq!(built.issues, [], "{name}");
         let names: Vec<_> = built
             .tools
@@ -65,7 +65,7 @@ async fn shipped_sets_are_built_without_an_issue() {
 
 #[tokio::test]
 async fn shipped_endpoints_get_defaults_and_constants() {
-    let world = TestWorld::new([]).await;
+    let fixture = RestFixture::new([]).await;
     for (set, tool, arguments, path, parts) in [
         (
             "weather",
@@ -108,9 +108,9 @@ async fn shipped_endpoints_get_defaults_and_constants() {
             vec![""],
         ),
     ] {
-        let ran = world.call(only(at(&world, set), tool), arguments).await;
+        let ran = fixture.call(only(at(&fixture, set), tool), arguments).await;
         assert!(!ran.unwrap().failed, "{tool}");
-        let request = world.last();
+        let request = fixture.last();
         assert_eq!(
             (request.method.as_str(), request.path.as_str()),
             ("GET", path)

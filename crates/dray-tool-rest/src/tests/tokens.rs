@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::world::{FakeAction, TestWorld, text};
+use super::fixture::{FakeAction, RestFixture, text};
 
 fn granted(token: &str, expires_in: impl Into<Value>) -> FakeAction {
     FakeAction::Json(
@@ -11,11 +11,11 @@ fn granted(token: &str, expires_in: impl Into<Value>) -> FakeAction {
     )
 }
 
-fn set(world: &TestWorld, secret: &str) -> Value {
-    let mut set = world.set("get", "/api", &json!({}));
+fn set(fixture: &RestFixture, secret: &str) -> Value {
+    let mut set = fixture.set("get", "/api", &json!({}));
     set["authorization"] = json!({
         "type": "client_id_secret", "client_id": "me", "client_secret": secret, "scope": "a b", "aud": "https://x/",
-        "token_url": format!("{}/token", world.url()),
+        "token_url": format!("{}/token", fixture.url()),
     });
     set
 }
@@ -24,8 +24,8 @@ fn ok() -> FakeAction {
     FakeAction::Json(200, json!({"ok": true}))
 }
 
-fn paths(world: &TestWorld) -> Vec<String> {
-    world
+fn paths(fixture: &RestFixture) -> Vec<String> {
+    fixture
         .requests()
         .into_iter()
         .map(|request| request.path)
@@ -34,33 +34,36 @@ fn paths(world: &TestWorld) -> Vec<String> {
 
 #[tokio::test]
 async fn a_token_is_requested_once_and_used_until_it_expires() {
-    let world = TestWorld::new([granted("t-1", 3600), ok(), ok()]).await;
+    let fixture = RestFixture::new([granted("t-1", 3600), ok(), ok()]).await;
     for _ in 0..2 {
-        world.call(set(&world, "s"), json!({})).await.unwrap();
-        assert_eq!(world.last().header("authorization"), Some("Bearer t-1"));
+        fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
+        assert_eq!(fixture.last().header("authorization"), Some("Bearer t-1"));
     }
-    assert_eq!(paths(&world), ["/token", "/api", "/api"]);
+    assert_eq!(paths(&fixture), ["/token", "/api", "/api"]);
     assert_eq!(
-        world.requests()[0].body,
+        fixture.requests()[0].body,
         "grant_type=client_credentials&scope=a%20b&audience=https%3A%2F%2Fx%2F&client_id=me&client_secret=s"
     );
 }
 
 #[tokio::test]
 async fn r_14_other_credentials_have_another_token() {
-    let world = TestWorld::new([granted("t-1", 3600), ok(), granted("t-2", "60"), ok()]).await;
-    world.call(set(&world, "s"), json!({})).await.unwrap();
-    world.call(set(&world, "other"), json!({})).await.unwrap();
-    assert_eq!(paths(&world), ["/token", "/api", "/token", "/api"]);
-    assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
+    let fixture = RestFixture::new([granted("t-1", 3600), ok(), granted("t-2", "60"), ok()]).await;
+    fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
+    fixture
+        .call(set(&fixture, "other"), json!({}))
+        .await
+        .unwrap();
+    assert_eq!(paths(&fixture), ["/token", "/api", "/token", "/api"]);
+    assert_eq!(fixture.last().header("authorization"), Some("Bearer t-2"));
 }
 
 #[tokio::test]
 async fn a_token_that_is_about_to_expire_is_not_used_again() {
-    let world = TestWorld::new([granted("t-1", 5), ok(), granted("t-2", 5), ok()]).await;
-    world.call(set(&world, "s"), json!({})).await.unwrap();
-    world.call(set(&world, "s"), json!({})).await.unwrap();
-    assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
+    let fixture = RestFixture::new([granted("t-1", 5), ok(), granted("t-2", 5), ok()]).await;
+    fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
+    fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
+    assert_eq!(fixture.last().header("authorization"), Some("Bearer t-2"));
 }
 
 #[tokio::test]
@@ -75,21 +78,21 @@ async fn a_refused_token_is_renewed_once() {
         granted("t-3", 3600),
         no(),
     ];
-    let world = TestWorld::new(script).await;
-    let ran = world.call(set(&world, "s"), json!({})).await.unwrap();
+    let fixture = RestFixture::new(script).await;
+    let ran = fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
     assert!(!ran.failed);
-    assert_eq!(world.last().header("authorization"), Some("Bearer t-2"));
-    let ran = world.call(set(&world, "s"), json!({})).await.unwrap();
+    assert_eq!(fixture.last().header("authorization"), Some("Bearer t-2"));
+    let ran = fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
     assert!(text(&ran).contains("status 401"));
-    assert_eq!(world.requests().len(), 7);
+    assert_eq!(fixture.requests().len(), 7);
 }
 
 #[tokio::test]
 async fn credentials_are_tried_in_the_header_when_the_body_is_refused() {
     let no = FakeAction::Json(401, json!({"error": "invalid_client"}));
-    let world = TestWorld::new([no, granted("t-1", 60), ok()]).await;
-    world.call(set(&world, "s"), json!({})).await.unwrap();
-    let requests = world.requests();
+    let fixture = RestFixture::new([no, granted("t-1", 60), ok()]).await;
+    fixture.call(set(&fixture, "s"), json!({})).await.unwrap();
+    let requests = fixture.requests();
     assert_eq!(requests[1].header("authorization"), Some("Basic bWU6cw=="));
     assert!(!requests[1].body.contains("client_secret"));
     assert_eq!(requests[2].header("authorization"), Some("Bearer t-1"));
@@ -111,27 +114,27 @@ async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
         "The token server gave no usable token.",
         "The connection to the token server broke before its answer was complete.",
     ];
-    let world = TestWorld::new(useless).await;
+    let fixture = RestFixture::new(useless).await;
     for expected in expected {
-        let ran = world
-            .call(set(&world, "s-e-c-r-e-t"), json!({}))
+        let ran = fixture
+            .call(set(&fixture, "s-e-c-r-e-t"), json!({}))
             .await
             .unwrap();
         assert!(text(&ran).ends_with(expected), "{ran:?}");
     }
-    assert!(!world.stage_text().contains("s-e-c-r-e-t"));
-    assert!(!paths(&world).contains(&"/api".to_owned()));
+    assert!(!fixture.stage_text().contains("s-e-c-r-e-t"));
+    assert!(!paths(&fixture).contains(&"/api".to_owned()));
 }
 
 #[tokio::test]
 async fn concurrent_calls_request_one_token() {
     let script = std::iter::once(granted("t-1", 3600));
-    let world = TestWorld::new(script).await;
-    let calls = (0..8).map(|_| world.call(set(&world, "s"), json!({})));
+    let fixture = RestFixture::new(script).await;
+    let calls = (0..8).map(|_| fixture.call(set(&fixture, "s"), json!({})));
     for ran in futures_util::future::join_all(calls).await {
         assert!(!ran.unwrap().failed);
     }
-    let token_requests = paths(&world)
+    let token_requests = paths(&fixture)
         .iter()
         .filter(|path| *path == "/token")
         .count();

@@ -108,7 +108,7 @@ impl<'a> CallStage<'a> {
         self.close(StageStatus::Completed, elapsed).await
     }
 
-    /// Ends the stage, or leaves that to the end of the answer when the manifest says `defer_close`.
+    /// Ends the stage, or leaves that to the end of the response when the manifest says `defer_close`.
     async fn close(&self, status: StageStatus, elapsed: Duration) -> Result<(), ClientGone> {
         self.stage.name(stage::duration_suffix(elapsed)).await?;
         let display = self.rules.display.stage.as_ref();

@@ -243,13 +243,13 @@ fn r_10_an_unknown_tool_is_answered_with_the_names_of_those_that_there_are() {
     let wire = serde_json::to_value(&ran.message).unwrap();
     assert_eq!(
         wire,
-        json!({"role": "tool", "tool_call_id": "call_1", "content": "There is no tool `lok `. Valid tools: look, see."})
+        json!({"role": "tool", "tool_call_id": "call_1", "content": "The tool `lok ` does not exist. Valid tools: look, see."})
     );
     let ran = unknown_tool_call("call_1", &"x".repeat(1000), &[]);
     let Some(Text::Text(text)) = ran.message.content else {
         panic!("text");
     };
-    assert!(text.len() < 120 && text.ends_with("There are no tools."));
+    assert!(text.len() < 120 && text.ends_with("This agent has no tools."));
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ pub fn request_body(
     }
 }
 
-/// The heading before an answer that is streamed.
+/// The heading before a response that is streamed.
 pub const fn response_heading(style: StageStyle) -> &'static str {
     match style {
         StageStyle::Deployment => "> #### Response:\n",
@@ -83,7 +83,7 @@ pub fn pretty_json(value: &Value) -> String {
     }
 }
 
-/// An answer in the form that its type suggests: JSON, XML and HTML indented, CSV as a table, all else in a fence.
+/// A response in the form that its type suggests: JSON, XML and HTML indented, CSV as a table, all else in a fence.
 pub fn by_type(content: &str, content_type: &str) -> String {
     if content.is_empty() {
         return String::new();

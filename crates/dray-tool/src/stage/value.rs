@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 const MAX_VALUE_CHARACTERS: usize = 1000;
 
 /// Longest `data:` URL that is shown whole, in characters.
-const LONGEST_DATA: usize = 100;
+const MAX_DATA_CHARACTERS: usize = 100;
 
 /// The part of a value that a stage shows. `resolved`, the value that the tool got, is used only for sizes.
 pub fn shown_value(written: &Value, resolved: Option<&Value>) -> Value {
@@ -82,7 +82,7 @@ fn shown_text(written: &str, resolved: Option<&str>) -> String {
         text.get(..5)
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
     };
-    if is_data(written) && written.len() > LONGEST_DATA {
+    if is_data(written) && written.len() > MAX_DATA_CHARACTERS {
         return data_url_label(written);
     }
     let reference = FileReference::parse(written);
@@ -106,7 +106,7 @@ fn data_url_label(url: &str) -> String {
     let head = url.split_once(',').map_or("data:", |(head, _)| head);
     format!(
         "{},… ({} characters)",
-        shorten_text(head, LONGEST_DATA),
+        shorten_text(head, MAX_DATA_CHARACTERS),
         url.chars().count()
     )
 }

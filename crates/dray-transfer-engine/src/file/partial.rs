@@ -18,7 +18,7 @@ const PARTIAL_SUFFIX: &str = ".part";
 
 /// A partial file with one writer.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(super) struct PartialFile {
     pub(super) path: PathBuf,
     pub(super) file: File,
     /// Whether there was a part of another state of the same file, which is removed now.
@@ -41,7 +41,7 @@ fn state(file: &Metadata) -> String {
     key(format!("{size} {mtime_ns:?} {identity:?}").as_bytes())
 }
 
-impl Partial {
+impl PartialFile {
     /// Opens the partial file of this state, or makes it. Parts of other states are removed.
     ///
     /// # Errors

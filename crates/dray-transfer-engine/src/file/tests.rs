@@ -71,7 +71,7 @@ async fn a_full_disk_of_this_host_is_no_space() {
     // Every write to this device fails as on a full disk.
     let full = Arc::new(File::options().write(true).open("/dev/full").unwrap());
     sink.file = Some(Arc::clone(&full));
-    let output = Output {
+    let output = FileWriter {
         file: full,
         sha256: Sha256::new(),
     };

@@ -7,17 +7,17 @@ use dray_sandbox::metadata::{Metadata, Transport};
 use futures_util::future::join;
 use tokio::time::{Instant, timeout};
 
-use super::{Getting, Partial, interrupted, pseudo};
+use super::{GetOperation, UnprovenCopy, interrupted, pseudo};
 use crate::copy::{Limits, copy};
 use crate::engine::Engine;
 use crate::prove;
 use crate::queue::Spool;
-use crate::schedule::{Stage, Trouble};
+use crate::schedule::{Stage, TransferError};
 
-impl Getting<'_> {
+impl GetOperation<'_> {
     /// Chooses the transport of the next attempt. An interrupted copy is continued where a transport can begin at an
     /// offset; else the best one starts from the beginning.
-    pub(super) fn transport(&mut self, file: &Metadata) -> Result<Transport, Trouble> {
+    pub(super) fn transport(&mut self, file: &Metadata) -> Result<Transport, TransferError> {
         let interrupted = self.partial.as_ref().is_some_and(|partial| {
             partial.seen.settled && partial.seen.bytes > 0 && prove::same(&partial.file, file)
         });
@@ -32,7 +32,7 @@ impl Getting<'_> {
     pub(super) async fn kept(
         &mut self,
         file: &Metadata,
-    ) -> Result<Option<(Transport, Body)>, Trouble> {
+    ) -> Result<Option<(Transport, Body)>, TransferError> {
         // Asked one time: after a failed attempt the sink holds bytes of this transfer.
         if self.partial.is_some() || !std::mem::take(&mut self.may_continue) {
             return Ok(None);
@@ -40,17 +40,17 @@ impl Getting<'_> {
         let Some(transport) = self.engine.resuming(file) else {
             return Ok(None);
         };
-        let body = self.sink.resume(file).await.map_err(Trouble::host)?;
+        let body = self.sink.resume(file).await.map_err(TransferError::host)?;
         Ok(body.map(|body| (transport, body)))
     }
 
     /// Reads the bytes that are missing.
     pub(super) async fn fetch(
         &mut self,
-        mut partial: Partial,
+        mut partial: UnprovenCopy,
         transport: Transport,
-    ) -> Result<Partial, Trouble> {
-        let Partial {
+    ) -> Result<UnprovenCopy, TransferError> {
+        let UnprovenCopy {
             file, before, seen, ..
         } = &mut partial;
         let offset = seen.bytes;
@@ -61,8 +61,8 @@ impl Getting<'_> {
         // An interruption after the last byte leaves nothing to read, and some transports cannot begin at the end.
         if offset > 0 && offset == file.size {
             if before.wants_digest() {
-                let print = engine.print(&file.real_path, file.size).await;
-                before.set_digest(print.unwrap_or_default());
+                let fingerprint = engine.fingerprint(&file.real_path, file.size).await;
+                before.set_digest(fingerprint.unwrap_or_default());
             }
             return Ok(partial);
         }
@@ -79,9 +79,10 @@ impl Getting<'_> {
             copy(body, seen, self.sink, engine.limits(&read), self.progress).await
         };
         let copied = if before.wants_digest() && !with_digest {
-            let (print, copied) = join(engine.print(&file.real_path, file.size), copied).await;
+            let (fingerprint, copied) =
+                join(engine.fingerprint(&file.real_path, file.size), copied).await;
             // A failed digest is not a failed copy: the digest afterwards decides.
-            before.set_digest(print.unwrap_or_default());
+            before.set_digest(fingerprint.unwrap_or_default());
             copied
         } else {
             copied.await
@@ -93,21 +94,21 @@ impl Getting<'_> {
             before.set_digest(computed.ok().and_then(Result::ok));
         }
         // A sink that failed is not flushed, so that its first failure is the one reported.
-        if !matches!(&copied, Err(trouble) if trouble.stage == Stage::Host) {
-            self.sink.flush().await.map_err(Trouble::host)?;
+        if !matches!(&copied, Err(failure) if failure.stage == Stage::Host) {
+            self.sink.flush().await.map_err(TransferError::host)?;
         }
         // After the flush, when the digest of the sink covers all that was written.
         seen.ask(&*self.sink);
         self.receipt.bytes = seen.bytes;
         match copied {
             Ok(()) => Ok(partial),
-            Err(trouble) if pseudo(&partial.file, &trouble) => {
+            Err(failure) if pseudo(&partial.file, &failure) => {
                 Err(Error::new(ErrorKind::NotRegular, "an empty file gave bytes").into())
             }
-            Err(trouble) => {
+            Err(failure) => {
                 // Only bytes before a broken connection are kept; damaged ones are read again.
-                self.partial = Some(partial).filter(|_| interrupted(trouble.error.kind()));
-                Err(trouble)
+                self.partial = Some(partial).filter(|_| interrupted(failure.error.kind()));
+                Err(failure)
             }
         }
     }
@@ -119,7 +120,7 @@ impl Engine {
         &self,
         read: Read<'_>,
         with_digest: bool,
-    ) -> Result<(Body, Option<ReadDigest>), Trouble> {
+    ) -> Result<(Body, Option<ReadDigest>), TransferError> {
         let opened = if with_digest {
             let opened = self.answer(self.sandbox.read_with_digest(read)).await;
             opened.map(|(body, digest)| (body, Some(digest)))
@@ -127,7 +128,7 @@ impl Engine {
             let opened = self.answer(self.sandbox.read(read)).await;
             opened.map(|body| (body, None))
         };
-        opened.map_err(Trouble::transport)
+        opened.map_err(TransferError::transport)
     }
 
     fn limits(&self, read: &Read<'_>) -> Limits {

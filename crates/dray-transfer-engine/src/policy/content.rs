@@ -1,7 +1,7 @@
 //! Secrets in the content of files: private keys, and tokens that are recognized by their form.
 
 /// Largest file in bytes that is scanned; larger ones pass unscanned.
-pub const SCANNED: u64 = 1 << 20;
+pub const MAX_SCANNED_BYTES: u64 = 1 << 20;
 
 /// Bytes of one word that are held while it is matched; longer words are matched in overlapping pieces.
 const MAX_WORD_BYTES: usize = 512;
@@ -62,7 +62,7 @@ fn is_key_label(label: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub struct Scanner {
     word: Vec<u8>,
-    begin: Begin,
+    begin: KeyLine,
     binary: bool,
     private_key: bool,
     token: Option<&'static str>,
@@ -142,12 +142,12 @@ impl Scanner {
 
 /// Recognises the first line of a key.
 #[derive(Debug, Default)]
-struct Begin {
+struct KeyLine {
     matched: usize,
     label: Vec<u8>,
 }
 
-impl Begin {
+impl KeyLine {
     /// Whether this byte ends the label of a private key.
     fn is_key(&mut self, byte: u8) -> bool {
         if self.matched == PEM_BEGIN.len() {
@@ -181,7 +181,7 @@ impl Begin {
 }
 
 /// The form of a token: its prefix, the alphabet of its rest, and how long the rest is at least.
-struct Form {
+struct TokenForm {
     issuer: &'static str,
     prefix: &'static [u8],
     alphabet: fn(u8) -> bool,
@@ -193,8 +193,8 @@ const fn form(
     prefix: &'static [u8],
     alphabet: fn(u8) -> bool,
     rest: usize,
-) -> Form {
-    Form {
+) -> TokenForm {
+    TokenForm {
         issuer,
         prefix,
         alphabet,
@@ -202,7 +202,7 @@ const fn form(
     }
 }
 
-const TOKEN_FORMS: [Form; 23] = [
+const TOKEN_FORMS: [TokenForm; 23] = [
     form("AWS", b"AKIA", is_upper_or_digit, 16),
     form("AWS", b"ASIA", is_upper_or_digit, 16),
     form("Anthropic", b"sk-ant-", is_word, 32),
@@ -250,7 +250,7 @@ fn token(word: &[u8]) -> Option<&'static str> {
     None
 }
 
-fn is_token(text: &[u8], form: &Form) -> bool {
+fn is_token(text: &[u8], form: &TokenForm) -> bool {
     text.strip_prefix(form.prefix).is_some_and(|rest| {
         rest.iter()
             .take(form.rest)

@@ -32,7 +32,7 @@ fn bind(options: &PolicyOptions) -> Policy {
 
 fn kind(policy: &Policy, text: &str) -> Option<ErrorKind> {
     policy
-        .check(&path(text), Way::Out)
+        .check(&path(text), TransferDirection::Outbound)
         .err()
         .map(|refusal| refusal.kind)
 }
@@ -44,8 +44,8 @@ fn check(policy: &Policy, expected: Option<ErrorKind>, paths: &[&str]) {
     }
 }
 
-const DENIED: Option<ErrorKind> = Some(ErrorKind::DeniedPath);
-const OUTSIDE: Option<ErrorKind> = Some(ErrorKind::OutsideRoot);
+const DENIED_PATH: Option<ErrorKind> = Some(ErrorKind::DeniedPath);
+const OUTSIDE_ROOT: Option<ErrorKind> = Some(ErrorKind::OutsideRoot);
 
 #[test]
 fn by_default_files_come_from_the_places_of_a_session() {
@@ -66,17 +66,17 @@ fn by_default_files_come_from_the_places_of_a_session() {
     );
     check(
         &policy,
-        OUTSIDE,
+        OUTSIDE_ROOT,
         &["/", "/srv/other/x", "/home/v/x", "/tmpx/y", "/opt/x"],
     );
 }
 
 #[test]
-fn system_directories_are_refused_whatever_the_roots() {
+fn system_directories_are_refused_for_any_roots() {
     let policy = Policy::beneath([SandboxPath::root()]);
     check(
         &policy,
-        DENIED,
+        DENIED_PATH,
         &[
             "/etc/shadow",
             "/proc/self/environ",
@@ -107,7 +107,7 @@ fn a_home_that_is_root_may_be_used_but_not_its_credentials() {
     check(&policy, None, &["/root/report.csv", "/root/work/a"]);
     check(
         &policy,
-        DENIED,
+        DENIED_PATH,
         &["/root/.ssh/id_ed25519", "/root/.netrc", "/root/.aws/config"],
     );
 }
@@ -119,7 +119,7 @@ fn homes_of_services_and_written_roots_in_system_directories_may_be_used() {
     check(&policy, None, &["/var/lib/jobs/out.csv"]);
     check(
         &policy,
-        DENIED,
+        DENIED_PATH,
         &["/var/lib/other/x", "/etc/app/x", "/var/lib/jobs/.ssh/id"],
     );
     let options = PolicyOptions {
@@ -130,12 +130,12 @@ fn homes_of_services_and_written_roots_in_system_directories_may_be_used() {
     check(&policy, None, &["/var/log/app/today.log"]);
     check(
         &policy,
-        DENIED,
+        DENIED_PATH,
         &["/var/log/syslog", "/etc/passwd", "/var/log/app/.env"],
     );
     let hostile = Places::from(&probe("/proc/1", "/"));
     let policy = PolicyOptions::default().bind(&hostile).unwrap();
-    check(&policy, DENIED, &["/proc/1/environ"]);
+    check(&policy, DENIED_PATH, &["/proc/1/environ"]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn credentials_in_a_known_home_are_refused_and_at_any_depth_in_an_unknown_one() 
     let known = bind(&PolicyOptions::default());
     check(
         &known,
-        DENIED,
+        DENIED_PATH,
         &[
             "/home/u/.ssh/config",
             "/home/u/.config/gh/hosts.yml",
@@ -160,7 +160,7 @@ fn credentials_in_a_known_home_are_refused_and_at_any_depth_in_an_unknown_one() 
     let unknown = Policy::beneath([path("/data"), path("/srv")]);
     check(
         &unknown,
-        DENIED,
+        DENIED_PATH,
         &["/data/.ssh/id", "/data/x/.kube/config", "/srv/a/.npmrc"],
     );
     check(&unknown, None, &["/srv/app/report.pdf"]);
@@ -171,7 +171,7 @@ fn state_of_agent_programs_is_refused_wherever_it_is() {
     let policy = bind(&PolicyOptions::default());
     check(
         &policy,
-        DENIED,
+        DENIED_PATH,
         &[
             "/workspace/.hermes/auth.json",
             "/workspace/.hermes/sessions/1.json",
@@ -199,13 +199,20 @@ fn names_of_secrets_do_not_leave_but_may_come_in() {
         "/tmp/.netrc",
         "/tmp/kubeconfig",
     ];
-    check(&policy, DENIED, &names);
+    check(&policy, DENIED_PATH, &names);
     for name in names {
-        assert_eq!(policy.check(&path(name), Way::In), Ok(()), "{name}");
+        assert_eq!(
+            policy.check(&path(name), TransferDirection::Inbound),
+            Ok(()),
+            "{name}"
+        );
     }
     assert!(
         policy
-            .check(&path("/home/u/.ssh/authorized_keys"), Way::In)
+            .check(
+                &path("/home/u/.ssh/authorized_keys"),
+                TransferDirection::Inbound
+            )
             .is_err()
     );
 }
@@ -234,7 +241,7 @@ fn an_operator_lifts_and_adds_entries() {
     );
     check(
         &policy,
-        DENIED,
+        DENIED_PATH,
         &[
             "/var/log/syslog",
             "/tmp/.env",
@@ -251,24 +258,28 @@ fn without_a_root_nothing_is_allowed_and_none_is_implied_to_be_all() {
         roots: Vec::new(),
         ..PolicyOptions::default()
     };
-    check(&bind(&none), OUTSIDE, &["/tmp/x", "/"]);
+    check(&bind(&none), OUTSIDE_ROOT, &["/tmp/x", "/"]);
     let places = Places::from(&probe("/", "/"));
     assert_eq!(places.home, None);
     let policy = PolicyOptions::default().bind(&places).unwrap();
-    check(&policy, OUTSIDE, &["/x", "/srv/x"]);
+    check(&policy, OUTSIDE_ROOT, &["/x", "/srv/x"]);
     check(&policy, None, &["/tmp/x"]);
 }
 
 #[test]
 fn a_refusal_names_its_rule_and_how_to_lift_it() {
     let policy = bind(&PolicyOptions::default());
-    let refusal = policy.check(&path("/etc/shadow"), Way::Out).unwrap_err();
+    let refusal = policy
+        .check(&path("/etc/shadow"), TransferDirection::Outbound)
+        .unwrap_err();
     assert_eq!(refusal.rule, "system directory /etc");
     let error = Error::from(refusal);
     assert_eq!(error.kind(), ErrorKind::DeniedPath);
     assert!(error.context().contains("`allow`"), "{error}");
     assert!(!error.kind().sentence().contains("shadow"));
-    let outside = policy.check(&path("/opt/x"), Way::Out).unwrap_err();
+    let outside = policy
+        .check(&path("/opt/x"), TransferDirection::Outbound)
+        .unwrap_err();
     assert!(outside.to_string().contains("`roots`"), "{outside}");
 }
 
@@ -346,7 +357,7 @@ proptest! {
     fn no_path_escapes_its_root(raw in "[./a-c~]{1,30}") {
         let places = Places::from(&probe("/home/u", "/srv/app"));
         let policy = Policy::beneath([path("/srv/app")]);
-        if let Ok(expanded) = expand(&raw, &places) && policy.check(&expanded, Way::Out).is_ok() {
+        if let Ok(expanded) = expand(&raw, &places) && policy.check(&expanded, TransferDirection::Outbound).is_ok() {
             prop_assert!(expanded.as_bytes().starts_with(b"/srv/app"));
             prop_assert!(!expanded.to_text().unwrap().split('/').any(|part| part == ".."));
         }

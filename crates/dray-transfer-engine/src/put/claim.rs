@@ -5,15 +5,15 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Integrity, Metadata};
 use dray_sandbox::path::SandboxPath;
 
-use super::{Placed, Putting};
+use super::{PlacedFile, PutOperation};
 use crate::options::Collision;
 use crate::place::numbered;
-use crate::schedule::Trouble;
+use crate::schedule::TransferError;
 
 /// Names that are tried before a collision is an error.
-const MOST_NAMES: u32 = 1000;
+const MAX_NAMES: u32 = 1000;
 
-impl Putting<'_> {
+impl PutOperation<'_> {
     /// The path of the name that is tried now.
     pub(super) fn candidate(&self, directory: &SandboxPath) -> Result<SandboxPath, Error> {
         directory.join(numbered(self.name, self.number))
@@ -23,7 +23,7 @@ impl Putting<'_> {
     pub(super) async fn find_name(
         &mut self,
         directory: &SandboxPath,
-    ) -> Result<Option<Placed>, Trouble> {
+    ) -> Result<Option<PlacedFile>, TransferError> {
         let engine = self.engine;
         loop {
             let target = self.candidate(directory)?;
@@ -51,16 +51,16 @@ impl Putting<'_> {
         }
     }
 
-    fn next_name(&mut self) -> Result<(), Trouble> {
+    fn next_name(&mut self) -> Result<(), TransferError> {
         self.number += 1;
-        if self.number > MOST_NAMES {
+        if self.number > MAX_NAMES {
             return Err(exists().into());
         }
         Ok(())
     }
 
-    fn existing(&self, path: SandboxPath, integrity: Integrity) -> Placed {
-        Placed {
+    fn existing(&self, path: SandboxPath, integrity: Integrity) -> PlacedFile {
+        PlacedFile {
             path,
             renamed: self.number > 1,
             existed: true,
@@ -73,13 +73,13 @@ impl Putting<'_> {
     pub(super) async fn identical(
         &mut self,
         there: &Metadata,
-    ) -> Result<Option<Integrity>, Trouble> {
+    ) -> Result<Option<Integrity>, TransferError> {
         if there.kind != FileKind::File || there.size != self.source.size() {
             return Ok(None);
         }
         match self.matches(&there.path, Some(there)).await {
             // A file that cannot be read counts as another file.
-            Err(trouble) if is_another(trouble.error.kind()) => Ok(None),
+            Err(failure) if is_another(failure.error.kind()) => Ok(None),
             looked => looked,
         }
     }

@@ -6,7 +6,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::path::SandboxPath;
 use tokio::time::timeout;
 
-use super::{Placed, Putting};
+use super::{PlacedFile, PutOperation};
 use crate::engine::Engine;
 use crate::place::{KEPT_EPOCH, temp_epoch};
 
@@ -74,7 +74,7 @@ impl Drop for Leftovers<'_> {
     }
 }
 
-impl Putting<'_> {
+impl PutOperation<'_> {
     /// Removes one of our files; a missing one counts as removed.
     pub(super) async fn discard(&self, path: &SandboxPath) -> Result<(), Error> {
         let engine = self.engine;
@@ -121,7 +121,7 @@ impl Putting<'_> {
 
     /// Removes temporary files that killed processes left in the directory, once for each engine. The file that was
     /// just written shows the sandbox's time. Best effort: failures do not fail the put.
-    pub(super) async fn sweep(&self, directory: &SandboxPath, placed: &Placed) {
+    pub(super) async fn sweep(&self, directory: &SandboxPath, placed: &PlacedFile) {
         let engine = self.engine;
         if placed.existed || !engine.memory().swept.insert(directory.clone()) {
             return;

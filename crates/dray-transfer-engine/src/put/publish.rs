@@ -5,22 +5,22 @@ use dray_sandbox::error::{Again, Error, ErrorKind};
 use dray_sandbox::metadata::Integrity;
 use dray_sandbox::path::SandboxPath;
 
-use super::{Placed, Putting};
+use super::{PlacedFile, PutOperation};
 use crate::get::cannot_run;
 use crate::options::Collision;
-use crate::schedule::Trouble;
+use crate::schedule::TransferError;
 
 /// Number of times that a name which looked free may turn out to be taken.
-const MOST_RACES: u32 = 16;
+const MAX_RACES: u32 = 16;
 
-impl Putting<'_> {
+impl PutOperation<'_> {
     /// Whether files can be renamed here now: remembered, or tried with a file that does not exist, before anything
     /// is written that could not be removed again.
     pub(super) async fn renames(
         &self,
         target: &SandboxPath,
         directory: &SandboxPath,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, TransferError> {
         let engine = self.engine;
         if engine.memory().renames == Some(true) {
             return Ok(true);
@@ -46,7 +46,7 @@ impl Putting<'_> {
         directory: &SandboxPath,
         written: &SandboxPath,
         integrity: Integrity,
-    ) -> Result<Placed, Trouble> {
+    ) -> Result<PlacedFile, TransferError> {
         let engine = self.engine;
         let replace = self.options.collision == Collision::Overwrite;
         let mut races = 0;
@@ -58,7 +58,7 @@ impl Putting<'_> {
                 Err(error) => error,
             };
             match error.kind() {
-                ErrorKind::Exists if !replace && races < MOST_RACES => {
+                ErrorKind::Exists if !replace && races < MAX_RACES => {
                     races += 1;
                     let number = self.number;
                     if let Some(placed) = self.find_name(directory).await? {
@@ -78,16 +78,16 @@ impl Putting<'_> {
                     return self.write_directly(&target).await;
                 }
                 _ => {
-                    // The rename may have taken effect and only its answer be lost.
+                    // The rename may have taken effect and only its response be lost.
                     if self.is_gone(written).await {
                         let Some(placed) = self.find_name(directory).await? else {
                             let error = Error::new(ErrorKind::Unavailable, "the temp file is gone");
-                            return Err(Trouble::transport(error));
+                            return Err(TransferError::transport(error));
                         };
                         return Ok(self.placed(written, placed.path, integrity, true));
                     }
                     let after = self.schedule.after(error.into(), &mut self.receipt).await;
-                    after.map_err(Trouble::host)?;
+                    after.map_err(TransferError::host)?;
                 }
             }
         }
@@ -99,10 +99,10 @@ impl Putting<'_> {
         path: SandboxPath,
         integrity: Integrity,
         atomic: bool,
-    ) -> Placed {
+    ) -> PlacedFile {
         self.engine.memory().renames = Some(true);
         self.ours.forget(written);
-        Placed {
+        PlacedFile {
             path,
             renamed: self.number > 1,
             existed: false,
@@ -118,7 +118,10 @@ impl Putting<'_> {
     }
 
     /// Writes under the name itself, where nothing can rename, and verifies afterwards.
-    pub(super) async fn write_directly(&mut self, target: &SandboxPath) -> Result<Placed, Trouble> {
+    pub(super) async fn write_directly(
+        &mut self,
+        target: &SandboxPath,
+    ) -> Result<PlacedFile, TransferError> {
         // A write is exclusive, so the old file has to go first; readers see no file for a moment.
         if self.options.collision == Collision::Overwrite && !self.is_gone(target).await {
             self.discard(target).await?;
@@ -130,20 +133,20 @@ impl Putting<'_> {
         let written = self.write(target, 0).await;
         // An interrupted write cannot be continued under a name that readers see.
         self.resume = None;
-        if let Err(trouble) = written {
-            if trouble.error.kind() == ErrorKind::Exists {
+        if let Err(failure) = written {
+            if failure.error.kind() == ErrorKind::Exists {
                 // Another process made it since the check; the next attempt takes another name.
-                return Err(Trouble::transport(Error::new(
+                return Err(TransferError::transport(Error::new(
                     ErrorKind::Unavailable,
                     "the name was taken meanwhile",
                 )));
             }
             self.try_discard(target).await;
-            return Err(trouble);
+            return Err(failure);
         }
         let integrity = self.verify(target).await?;
         self.ours.forget(target);
-        Ok(Placed {
+        Ok(PlacedFile {
             path: target.clone(),
             renamed: self.number > 1,
             existed: false,

@@ -9,16 +9,16 @@ use dray_sandbox::path::SandboxPath;
 use dray_types::Sha256Digest;
 use tokio::time::Instant;
 
-use super::Putting;
-use crate::copy::{Limits, Seen, copy};
+use super::PutOperation;
+use crate::copy::{CopiedBytes, Limits, copy};
 use crate::engine::Engine;
 use crate::peer::Sink;
-use crate::policy::Way;
-use crate::schedule::Trouble;
+use crate::policy::TransferDirection;
+use crate::schedule::TransferError;
 
-impl Putting<'_> {
+impl PutOperation<'_> {
     /// Compares the file in the sandbox with what was to be written.
-    pub(super) async fn verify(&mut self, path: &SandboxPath) -> Result<Integrity, Trouble> {
+    pub(super) async fn verify(&mut self, path: &SandboxPath) -> Result<Integrity, TransferError> {
         if let Some(true) = self.arrived(path).await {
             return Ok(Integrity::SizeMtime);
         }
@@ -35,26 +35,26 @@ impl Putting<'_> {
         let seen = self.reread_source().await?;
         if seen.bytes != size || seen.sha256() != self.source_sha256().await? {
             let error = "the source is not what it says it is";
-            return Err(Trouble::host(Error::new(ErrorKind::Corrupted, error)));
+            return Err(TransferError::host(Error::new(ErrorKind::Corrupted, error)));
         }
         let error = Error::new(
             ErrorKind::Corrupted,
             "what was written is not what was sent",
         );
-        Err(Trouble::transport(error))
+        Err(TransferError::transport(error))
     }
 
     /// Whether the digest that the sandbox computed beside the write is that of the source. Any other digest decides
     /// nothing; the file itself is digested then.
-    async fn is_proved(&mut self) -> Result<bool, Trouble> {
+    async fn is_proved(&mut self) -> Result<bool, TransferError> {
         let Some(Fingerprint::Sha256(sha256, size)) = self.digest.take() else {
             return Ok(false);
         };
         Ok(size == self.source.size() && sha256 == self.source_sha256().await?)
     }
 
-    async fn source_sha256(&self) -> Result<Sha256Digest, Trouble> {
-        self.source.sha256().await.map_err(Trouble::host)
+    async fn source_sha256(&self) -> Result<Sha256Digest, TransferError> {
+        self.source.sha256().await.map_err(TransferError::host)
     }
 
     /// Whether a file that was written in one go over a sound transport is complete, where that is enough evidence. A
@@ -73,10 +73,10 @@ impl Putting<'_> {
         &mut self,
         path: &SandboxPath,
         there: Option<&Metadata>,
-    ) -> Result<Option<Integrity>, Trouble> {
+    ) -> Result<Option<Integrity>, TransferError> {
         let (engine, size) = (self.engine, self.source.size());
         let ours = self.source_sha256().await?;
-        match self.patiently(|| engine.print(path, size)).await? {
+        match self.with_retries(|| engine.fingerprint(path, size)).await? {
             Some(Fingerprint::Sha256(sha256, of)) => {
                 Ok((sha256 == ours && of == size).then_some(Integrity::Sha256After))
             }
@@ -90,7 +90,7 @@ impl Putting<'_> {
                     there.clone()
                 } else {
                     let stat = || engine.answer(engine.sandbox.stat(path, Follow::No));
-                    self.patiently(stat).await?
+                    self.with_retries(stat).await?
                 };
                 if there.kind != FileKind::File || there.size != size {
                     return Ok(None);
@@ -102,27 +102,27 @@ impl Putting<'_> {
     }
 
     /// Reads the source again, which is needed only in doubt.
-    pub(super) async fn reread_source(&self) -> Result<Seen, Trouble> {
-        let mut body = self.source.open(0).await.map_err(Trouble::host)?;
-        let mut seen = Seen::new(self.source.size());
+    pub(super) async fn reread_source(&self) -> Result<CopiedBytes, TransferError> {
+        let mut body = self.source.open(0).await.map_err(TransferError::host)?;
+        let mut seen = CopiedBytes::new(self.source.size());
         while let Some(piece) = body.next().await {
-            seen.update(&piece.map_err(Trouble::host)?);
+            seen.update(&piece.map_err(TransferError::host)?);
         }
         Ok(seen)
     }
 
     /// Reads a file of the sandbox back, where no program there can compute a digest.
-    pub(super) async fn read_back(&self, there: &Metadata) -> Result<Seen, Trouble> {
+    pub(super) async fn read_back(&self, there: &Metadata) -> Result<CopiedBytes, TransferError> {
         let engine = self.engine;
         let mut file = there.clone();
         // The file is ours or was checked with `Follow::No`, so its path holds no link to resolve.
         file.real_path = there.path.clone();
         let usable = engine.sandbox.read_transports(&file);
         // Transports that are passed over for reading do not belong into the receipt of a put.
-        let chosen = engine.choose(Way::Out, usable, &mut Vec::new());
+        let chosen = engine.choose(TransferDirection::Outbound, usable, &mut Vec::new());
         let Some(transport) = chosen else {
             let error = Error::new(ErrorKind::ToolMissing, "no transport reads it back");
-            return Err(Trouble::host(error));
+            return Err(TransferError::host(error));
         };
         let read = Read {
             transport,
@@ -130,23 +130,23 @@ impl Putting<'_> {
             offset: 0,
         };
         let body = engine.answer(engine.sandbox.read(read)).await?;
-        let mut seen = Seen::new(file.size);
+        let mut seen = CopiedBytes::new(file.size);
         let limits = Limits {
             size: Some(file.size),
             idle: engine.options.idle,
             deadline: Instant::now() + Engine::total(file.size),
             spool: None,
         };
-        copy(body, &mut seen, &mut Nowhere, limits, &()).await?;
+        copy(body, &mut seen, &mut DiscardSink, limits, &()).await?;
         Ok(seen)
     }
 }
 
 /// A sink that only lets its bytes be counted and hashed.
-struct Nowhere;
+struct DiscardSink;
 
 #[async_trait]
-impl Sink for Nowhere {
+impl Sink for DiscardSink {
     async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
         Ok(())
     }

@@ -7,32 +7,32 @@ use dray_sandbox_conformance::fake::{Call, Fault};
 use tokio::time::Instant;
 
 use super::*;
-use crate::policy::{PolicyOptions, Way};
-use crate::schedule::{Schedule, Trouble};
+use crate::policy::{PolicyOptions, TransferDirection};
+use crate::schedule::{Schedule, TransferError};
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_sandbox_is_probed_once_and_again_only_after_a_failure() {
-    let world = World::new(Fake::new());
-    world
+    let fixture = EngineFixture::new(Fake::new());
+    fixture
         .fake
         .script(Call::Probe, [Fault::Fail(ErrorKind::Unavailable)]);
-    assert!(world.engine.probe().await.is_err());
+    assert!(fixture.engine.probe().await.is_err());
     for _ in 0..3 {
         assert_eq!(
-            world.engine.probe().await.unwrap().home,
+            fixture.engine.probe().await.unwrap().home,
             path("/home/agent")
         );
     }
-    assert_eq!(world.fake.count(Call::Probe), 2);
+    assert_eq!(fixture.fake.count(Call::Probe), 2);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_new_probe_ends_when_the_sandbox_does_not_answer() {
-    let world = World::new(Fake::new());
-    let first = world.engine.probe().await.unwrap().clone();
-    assert_eq!(world.engine.probe_again().await.unwrap(), first);
-    world.fake.script(Call::Probe, [Fault::Hang]);
-    let asked = tokio::time::timeout(Duration::from_mins(10), world.engine.probe_again());
+    let fixture = EngineFixture::new(Fake::new());
+    let first = fixture.engine.probe().await.unwrap().clone();
+    assert_eq!(fixture.engine.probe_again().await.unwrap(), first);
+    fixture.fake.script(Call::Probe, [Fault::Hang]);
+    let asked = tokio::time::timeout(Duration::from_mins(10), fixture.engine.probe_again());
     let failed = asked.await.expect("it ends by itself").unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::Timeout);
 }
@@ -49,41 +49,54 @@ async fn roots_and_home_count_as_written_and_as_resolved() {
     fake.link("/home/agent", "/data/agent");
     fake.link("/workspace", "/data/space");
     fake.link("/mnt", "/");
-    let mut world = World::new(fake);
+    let mut fixture = EngineFixture::new(fake);
     let options = PolicyOptions::default();
-    world.policy = world.engine.policy(&options, None).await.unwrap();
-    world.got("/data/space/a").await;
-    assert_eq!(world.get("/workspace/a").await.0.unwrap().size, 1);
+    fixture.policy = fixture.engine.policy(&options, None).await.unwrap();
+    fixture.got("/data/space/a").await;
+    assert_eq!(fixture.get("/workspace/a").await.0.unwrap().size, 1);
     assert_eq!(
-        world
+        fixture
             .refused("/workspace/../data/agent/.ssh/config")
             .await
             .0,
         ErrorKind::DeniedPath
     );
     assert_eq!(
-        world.refused("/home/agent/.ssh/config").await.0,
+        fixture.refused("/home/agent/.ssh/config").await.0,
         ErrorKind::DeniedPath
     );
-    assert!(world.policy.check(&path("/opt/x"), Way::Out).is_err());
+    assert!(
+        fixture
+            .policy
+            .check(&path("/opt/x"), TransferDirection::Outbound)
+            .is_err()
+    );
     // A session's own directory takes the place of the sandbox's.
-    let policy = world
+    let policy = fixture
         .engine
         .policy(&options, Some(path("/srv/s1")))
         .await
         .unwrap();
-    assert!(policy.check(&path("/srv/s1/a"), Way::Out).is_ok());
-    assert!(policy.check(&path("/work/a"), Way::Out).is_err());
+    assert!(
+        policy
+            .check(&path("/srv/s1/a"), TransferDirection::Outbound)
+            .is_ok()
+    );
+    assert!(
+        policy
+            .check(&path("/work/a"), TransferDirection::Outbound)
+            .is_err()
+    );
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn what_a_link_is_may_be_seen_only_where_it_lies_in_a_root() {
-    let world = World::new(Fake::new());
-    world.fake.link("/work/link", "/etc/shadow");
-    world.fake.link("/home/agent/link", "x");
-    world.fake.link("/work/dir", "/home/agent");
+    let fixture = EngineFixture::new(Fake::new());
+    fixture.fake.link("/work/link", "/etc/shadow");
+    fixture.fake.link("/home/agent/link", "x");
+    fixture.fake.link("/work/dir", "/home/agent");
     let stat = |file| {
-        let (engine, policy, file) = (&world.engine, &world.policy, path(file));
+        let (engine, policy, file) = (&fixture.engine, &fixture.policy, path(file));
         async move { engine.stat(policy, &file, Follow::No).await }
     };
     let link = stat("/work/link").await.unwrap();
@@ -94,14 +107,14 @@ async fn what_a_link_is_may_be_seen_only_where_it_lies_in_a_root() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_provider_that_asks_to_wait_is_obeyed_within_reason() {
-    let world = World::new(Fake::new());
-    world.fake.file("/work/a", "abc");
+    let fixture = EngineFixture::new(Fake::new());
+    fixture.fake.file("/work/a", "abc");
     for (asked, waited) in [(45, 45), (86_400, 600)] {
-        world
+        fixture
             .fake
             .script(Call::Read, [Fault::Later(Duration::from_secs(asked))]);
         let started = Instant::now();
-        world.got("/work/a").await;
+        fixture.got("/work/a").await;
         // Paused clock: exact.
         assert_eq!(started.elapsed().as_secs(), waited);
     }
@@ -109,13 +122,13 @@ async fn a_provider_that_asks_to_wait_is_obeyed_within_reason() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_10_a_copy_that_gets_ahead_may_break_as_often_as_it_does() {
-    let world = World::new(Fake::new());
-    let mut schedule = Schedule::new(&world.engine, Way::Out);
+    let fixture = EngineFixture::new(Fake::new());
+    let mut schedule = Schedule::new(&fixture.engine, TransferDirection::Outbound);
     let mut receipt = Receipt::default();
     let mut broken = async |schedule: &mut Schedule<'_>| {
         let error = Error::new(ErrorKind::Unavailable, "the wire");
         schedule
-            .after(Trouble::transport(error), &mut receipt)
+            .after(TransferError::transport(error), &mut receipt)
             .await
     };
     for round in 1..10 {

@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use super::*;
 use crate::receipt::Skipped;
 
-const CHANGED: ErrorKind = ErrorKind::ChangedDuringTransfer;
+const CHANGED_FILE: ErrorKind = ErrorKind::ChangedDuringTransfer;
 
-/// A world with `/work/a` of 5000 bytes.
-pub(super) fn world() -> World {
+/// A fixture with `/work/a` of 5000 bytes.
+pub(super) fn fixture() -> EngineFixture {
     let fake = Fake::new();
     fake.file("/work/a", pattern(5000));
-    World::new(fake)
+    EngineFixture::new(fake)
 }
 
 pub(super) fn other(length: usize) -> Bytes {
@@ -29,8 +29,8 @@ pub(super) fn other(length: usize) -> Bytes {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_14_a_file_arrives_whole_with_three_equal_digests() {
-    let world = world();
-    let (got, sink) = world.got("/work/a").await;
+    let fixture = fixture();
+    let (got, sink) = fixture.got("/work/a").await;
     assert_eq!((got.size, sink.begun), (5000, 1));
     let receipt = got.receipt;
     assert_eq!(receipt.integrity, Some(Integrity::Sha256));
@@ -40,17 +40,17 @@ async fn r_14_a_file_arrives_whole_with_three_equal_digests() {
         (1, 5000, false)
     );
     assert_eq!(receipt.atomic, None);
-    world.fake.file("/work/empty", "");
-    assert_eq!(world.got("/work/empty").await.0.size, 0);
+    fixture.fake.file("/work/empty", "");
+    assert_eq!(fixture.got("/work/empty").await.0.size, 0);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_that_changes_while_it_is_read_is_read_again() {
     for content in [other(3000), other(9000), other(5000), Bytes::new()] {
-        let world = world();
+        let fixture = fixture();
         let change = Fault::Meanwhile(2048, Change::Rewrite(content.clone()));
-        world.fake.script(Call::Read, [change]);
-        let (got, sink) = world.got("/work/a").await;
+        fixture.fake.script(Call::Read, [change]);
+        let (got, sink) = fixture.got("/work/a").await;
         assert_eq!(sink.bytes, content);
         assert_eq!((got.receipt.attempts, sink.begun), (2, 2));
     }
@@ -58,53 +58,53 @@ async fn a_file_that_changes_while_it_is_read_is_read_again() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_that_never_holds_still_is_given_up_after_three_attempts() {
-    let world = world();
+    let fixture = fixture();
     let changes = (0..9).map(|n| Fault::Meanwhile(1024, Change::Rewrite(vec![n; 5000].into())));
-    world.fake.script(Call::Read, changes);
-    let (kind, receipt) = world.refused("/work/a").await;
-    assert_eq!((kind, receipt.attempts), (CHANGED, 3));
+    fixture.fake.script(Call::Read, changes);
+    let (kind, receipt) = fixture.refused("/work/a").await;
+    assert_eq!((kind, receipt.attempts), (CHANGED_FILE, 3));
     assert_eq!((receipt.sha256, receipt.integrity), (None, None));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_that_is_replaced_or_removed_meanwhile_is_noticed() {
-    let world = world();
-    world.fake.script(
+    let fixture = fixture();
+    fixture.fake.script(
         Call::Read,
         [Fault::Meanwhile(1024, Change::Replace(other(5000)))],
     );
-    assert_eq!(world.got("/work/a").await.0.receipt.attempts, 2);
-    world
+    assert_eq!(fixture.got("/work/a").await.0.receipt.attempts, 2);
+    fixture
         .fake
         .script(Call::Read, [Fault::Meanwhile(1024, Change::Remove)]);
-    assert_eq!(world.refused("/work/a").await.0, ErrorKind::NotFound);
+    assert_eq!(fixture.refused("/work/a").await.0, ErrorKind::NotFound);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_5_lies_about_the_size_are_noticed_in_both_directions() {
-    let world = world();
+    let fixture = fixture();
     for size in [10, 9999] {
-        world.fake.script(Call::Stat, [Fault::Size(size)]);
-        assert_eq!(world.got("/work/a").await.0.receipt.attempts, 2, "{size}");
+        fixture.fake.script(Call::Stat, [Fault::Size(size)]);
+        assert_eq!(fixture.got("/work/a").await.0.receipt.attempts, 2, "{size}");
     }
-    world
+    fixture
         .fake
         .script(Call::Read, [Fault::ShortEnd(3000), Fault::Endless(1)]);
-    assert_eq!(world.got("/work/a").await.0.receipt.attempts, 3);
-    world
+    assert_eq!(fixture.got("/work/a").await.0.receipt.attempts, 3);
+    fixture
         .fake
         .script(Call::Read, vec![Fault::Endless(1 << 40); 3]);
-    let (kind, receipt) = world.refused("/work/a").await;
-    assert_eq!((kind, receipt.attempts), (CHANGED, 3));
+    let (kind, receipt) = fixture.refused("/work/a").await;
+    assert_eq!((kind, receipt.attempts), (CHANGED_FILE, 3));
     assert!(receipt.bytes <= 5000);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_stalled_stream_is_given_up_after_the_idle_window_and_read_again() {
-    let world = world();
-    world.fake.script(Call::Read, [Fault::Stall(1024)]);
+    let fixture = fixture();
+    fixture.fake.script(Call::Read, [Fault::Stall(1024)]);
     let started = Instant::now();
-    let (got, _) = world.got("/work/a").await;
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.attempts, 2);
     // Paused clock: exact up to the random pause of at most a second.
     let waited = started.elapsed();
@@ -113,109 +113,109 @@ async fn a_stalled_stream_is_given_up_after_the_idle_window_and_read_again() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_sandbox_that_never_answers_is_a_timeout_in_the_end() {
-    let world = world();
-    world.fake.script(Call::Read, vec![Fault::Hang; 9]);
-    let (kind, receipt) = world.refused("/work/a").await;
+    let fixture = fixture();
+    fixture.fake.script(Call::Read, vec![Fault::Hang; 9]);
+    let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::Timeout, 5));
-    world.fake.script(Call::Stat, vec![Fault::Hang; 9]);
-    let (kind, receipt) = world.refused("/work/a").await;
+    fixture.fake.script(Call::Stat, vec![Fault::Hang; 9]);
+    let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::Timeout, 0));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_sandbox_that_dies_half_way_is_gone_and_nothing_is_tried_again() {
-    let world = world();
-    world
+    let fixture = fixture();
+    fixture
         .fake
         .script(Call::Read, [Fault::Meanwhile(2048, Change::Die)]);
-    let (kind, receipt) = world.refused("/work/a").await;
+    let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::SandboxGone, 1));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_10_a_broken_stream_goes_on_where_it_broke() {
-    let world = world();
-    world.fake.resuming(Transport::Files);
+    let fixture = fixture();
+    fixture.fake.resuming(Transport::Files);
     let breaks = [700, 3000, 4999].map(|at| Fault::Break(at, ErrorKind::Unavailable));
-    world.fake.script(Call::Read, breaks);
-    let (got, sink) = world.got("/work/a").await;
+    fixture.fake.script(Call::Read, breaks);
+    let (got, sink) = fixture.got("/work/a").await;
     assert_eq!((got.receipt.attempts, sink.begun), (4, 1));
     assert!(got.receipt.resumed);
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
-    assert_eq!(world.fake.count(Call::Fingerprint), 2);
+    assert_eq!(fixture.fake.count(Call::Fingerprint), 2);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_10_a_stream_that_broke_after_its_last_byte_is_not_read_again() {
-    let world = world();
-    world.fake.resuming(Transport::Files);
-    world
+    let fixture = fixture();
+    fixture.fake.resuming(Transport::Files);
+    fixture
         .fake
         .script(Call::Read, [Fault::Lost(ErrorKind::Unavailable)]);
-    world.got("/work/a").await;
-    assert_eq!(world.fake.count(Call::Read), 1);
+    fixture.got("/work/a").await;
+    assert_eq!(fixture.fake.count(Call::Read), 1);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_10_a_file_that_changed_since_the_break_begins_anew() {
-    let world = world();
-    world.fake.resuming(Transport::Files);
-    world
+async fn r_10_a_file_that_changed_since_the_break_starts_again() {
+    let fixture = fixture();
+    fixture.fake.resuming(Transport::Files);
+    fixture
         .fake
         .script(Call::Read, [Fault::Break(3000, ErrorKind::Truncated)]);
-    world.fake.script(
+    fixture.fake.script(
         Call::Stat,
         [Fault::None, Fault::Before(Change::Rewrite(other(5000)))],
     );
-    let (got, sink) = world.got("/work/a").await;
+    let (got, sink) = fixture.got("/work/a").await;
     assert_eq!((sink.begun, got.receipt.resumed), (2, false));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn without_offsets_a_broken_stream_begins_anew() {
-    let world = world();
-    world
+async fn without_offsets_a_broken_stream_starts_again() {
+    let fixture = fixture();
+    fixture
         .fake
         .script(Call::Read, [Fault::Break(3000, ErrorKind::Unavailable)]);
-    let (got, sink) = world.got("/work/a").await;
+    let (got, sink) = fixture.got("/work/a").await;
     assert_eq!((sink.begun, got.receipt.resumed), (2, false));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn damage_is_noticed_and_a_transport_that_damages_twice_is_left() {
-    let world = world();
-    world
+    let fixture = fixture();
+    fixture
         .fake
         .transports(&[Transport::Archive, Transport::ExecRaw]);
-    world.fake.script(Call::Read, [Fault::Flip(4000)]);
-    let (got, _) = world.got("/work/a").await;
+    fixture.fake.script(Call::Read, [Fault::Flip(4000)]);
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(
         (got.receipt.attempts, got.receipt.transport),
         (2, Some(Transport::Archive))
     );
-    world
+    fixture
         .fake
         .script(Call::Read, [Fault::Flip(1), Fault::Flip(2)]);
     let skipped = vec![Skipped {
         transport: Transport::Archive,
         reason: ErrorKind::Corrupted,
     }];
-    let (got, _) = world.got("/work/a").await;
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
     assert_eq!((got.receipt.attempts, &got.receipt.skipped), (3, &skipped));
     // It stays left for this incarnation, and the receipt says why.
-    let (got, _) = world.got("/work/a").await;
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!((got.receipt.attempts, got.receipt.skipped), (1, skipped));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn without_another_transport_damage_is_final() {
-    let world = world();
-    world.fake.script(Call::Read, vec![Fault::Flip(0); 9]);
-    let (kind, receipt) = world.refused("/work/a").await;
+    let fixture = fixture();
+    fixture.fake.script(Call::Read, vec![Fault::Flip(0); 9]);
+    let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::Corrupted, 2));
-    world.fake.script(Call::Read, Vec::new());
-    let again = world.refused("/work/a").await;
+    fixture.fake.script(Call::Read, Vec::new());
+    let again = fixture.refused("/work/a").await;
     assert_eq!(
         again.1.attempts, 2,
         "the only transport gets another chance"
@@ -223,15 +223,15 @@ async fn without_another_transport_damage_is_final() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_transport_without_its_tool_or_sense_is_left_at_once() {
+async fn a_transport_without_its_tool_or_sense_is_left_immediately() {
     for reason in [ErrorKind::ToolMissing, ErrorKind::Protocol] {
-        let world = world();
-        world
+        let fixture = fixture();
+        fixture
             .fake
             .transports(&[Transport::Sftp, Transport::ExecBase64]);
-        world.fake.script(Call::Read, [Fault::Fail(reason)]);
+        fixture.fake.script(Call::Read, [Fault::Fail(reason)]);
         let started = Instant::now();
-        let (got, _) = world.got("/work/a").await;
+        let (got, _) = fixture.got("/work/a").await;
         assert_eq!(
             got.receipt.skipped.first().map(|skipped| skipped.reason),
             Some(reason)
@@ -241,39 +241,39 @@ async fn a_transport_without_its_tool_or_sense_is_left_at_once() {
             Duration::ZERO,
             "no pause between transports"
         );
-        world
+        fixture
             .fake
             .script(Call::Read, [Fault::Fail(reason), Fault::Fail(reason)]);
-        assert_eq!(world.refused("/work/a").await.0, reason);
+        assert_eq!(fixture.refused("/work/a").await.0, reason);
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn without_digests_size_and_time_must_stay() {
-    let world = world();
-    world.fake.digests(Digests::Missing);
-    let (got, _) = world.got("/work/a").await;
+    let fixture = fixture();
+    fixture.fake.digests(Digests::Missing);
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
-    world.fake.script(
+    fixture.fake.script(
         Call::Read,
         [Fault::Meanwhile(4096, Change::Rewrite(other(5000)))],
     );
-    assert_eq!(world.got("/work/a").await.0.receipt.attempts, 2);
-    world.fake.digests(Digests::Sha256);
-    world.fake.script(
+    assert_eq!(fixture.got("/work/a").await.0.receipt.attempts, 2);
+    fixture.fake.digests(Digests::Sha256);
+    fixture.fake.script(
         Call::Fingerprint,
         vec![Fault::Fail(ErrorKind::SandboxStopped); 2],
     );
-    let (got, _) = world.got("/work/a").await;
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_weak_digest_is_called_weak() {
-    let world = world();
-    world.fake.digests(Digests::Cksum);
-    world.fake.script(Call::Read, [Fault::Flip(77)]);
-    let (got, _) = world.got("/work/a").await;
+    let fixture = fixture();
+    fixture.fake.digests(Digests::Cksum);
+    fixture.fake.script(Call::Read, [Fault::Flip(77)]);
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(
         (got.receipt.integrity, got.receipt.attempts),
         (Some(Integrity::Weak), 2)
@@ -288,24 +288,24 @@ async fn large_files_are_digested_only_afterwards_and_the_receipt_says_so() {
         digest_before_up_to: 4999,
         ..EngineOptions::default()
     };
-    let world = World::with(fake, options);
-    let (got, _) = world.got("/work/a").await;
+    let fixture = EngineFixture::with(fake, options);
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256After));
-    assert_eq!(world.fake.count(Call::Fingerprint), 1);
-    world.fake.script(Call::Read, [Fault::Flip(9)]);
-    assert_eq!(world.got("/work/a").await.0.receipt.attempts, 2);
+    assert_eq!(fixture.fake.count(Call::Fingerprint), 1);
+    fixture.fake.script(Call::Read, [Fault::Flip(9)]);
+    assert_eq!(fixture.got("/work/a").await.0.receipt.attempts, 2);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_digest_that_could_not_be_asked_for_is_asked_again_without_a_new_copy() {
-    let world = world();
+    let fixture = fixture();
     let lost = Fault::Fail(ErrorKind::Unavailable);
-    world
+    fixture
         .fake
         .script(Call::Fingerprint, [Fault::None, lost.clone(), lost]);
-    let (got, _) = world.got("/work/a").await;
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(
-        (got.receipt.attempts, world.fake.count(Call::Fingerprint)),
+        (got.receipt.attempts, fixture.fake.count(Call::Fingerprint)),
         (1, 4)
     );
 }
@@ -321,11 +321,11 @@ async fn a_digest_before_that_is_lost_is_missing_in_the_receipt_or_asked_again()
             digest_while_reading,
             ..EngineOptions::default()
         };
-        let world = World::with(fake, options);
-        world
+        let fixture = EngineFixture::with(fake, options);
+        fixture
             .fake
             .script(Call::Fingerprint, [Fault::Fail(ErrorKind::Unavailable)]);
-        let (got, _) = world.got("/work/a").await;
+        let (got, _) = fixture.got("/work/a").await;
         assert_eq!(
             (got.receipt.attempts, got.receipt.integrity),
             (1, Some(integrity))
@@ -335,22 +335,22 @@ async fn a_digest_before_that_is_lost_is_missing_in_the_receipt_or_asked_again()
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn wrong_digests_never_end_in_success() {
-    let world = world();
-    world
+    let fixture = fixture();
+    fixture
         .fake
         .script(Call::Fingerprint, vec![Fault::WrongDigest; 99]);
-    let (kind, _) = world.refused("/work/a").await;
+    let (kind, _) = fixture.refused("/work/a").await;
     assert_eq!(kind, ErrorKind::Corrupted);
 }
 
 /// Takes nothing until the sandbox has been read to its end.
-struct Late {
+struct LateSink {
     fake: Fake,
     bytes: Vec<u8>,
 }
 
 #[async_trait]
-impl Sink for Late {
+impl Sink for LateSink {
     async fn begin(&mut self, _file: &Metadata) -> Result<(), Error> {
         Ok(())
     }
@@ -376,24 +376,24 @@ async fn r_7_what_must_be_drained_is_read_to_its_end_however_slow_the_sink_is() 
     let content = pattern(6 << 20);
     fake.file("/work/big", content.clone());
     fake.draining(Transport::Files);
-    let world = World::new(fake.clone());
-    let mut sink = Late {
+    let fixture = EngineFixture::new(fake.clone());
+    let mut sink = LateSink {
         fake,
         bytes: Vec::new(),
     };
-    let got = world.get_into("/work/big", &mut sink).await.unwrap();
+    let got = fixture.get_into("/work/big", &mut sink).await.unwrap();
     assert!(sink.bytes == content);
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
 }
 
 /// Never returns from its second write, once.
-struct Stuck {
-    recorder: Recorder,
+struct StuckSink {
+    recorder: RecordingSink,
     writes: u32,
 }
 
 #[async_trait]
-impl Sink for Stuck {
+impl Sink for StuckSink {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         self.recorder.begin(file).await
     }
@@ -417,16 +417,16 @@ impl Sink for Stuck {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_sink_that_was_stopped_within_a_write_gets_the_file_from_its_beginning() {
-    let world = world();
-    world.fake.resuming(Transport::Files);
-    let mut sink = Stuck {
-        recorder: Recorder::default(),
+    let fixture = fixture();
+    fixture.fake.resuming(Transport::Files);
+    let mut sink = StuckSink {
+        recorder: RecordingSink::default(),
         writes: 0,
     };
-    let got = world.get_into("/work/a", &mut sink).await.unwrap();
+    let got = fixture.get_into("/work/a", &mut sink).await.unwrap();
     assert_eq!((sink.recorder.begun, got.receipt.resumed), (2, false));
     assert_eq!(
         Some(Bytes::from(sink.recorder.bytes)),
-        world.fake.content("/work/a")
+        fixture.fake.content("/work/a")
     );
 }

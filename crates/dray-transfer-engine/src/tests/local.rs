@@ -12,13 +12,13 @@ use dray_sandbox_tree as tree;
 use super::*;
 use crate::policy::PolicyOptions;
 
-struct Real {
+struct LocalFixture {
     directory: tempfile::TempDir,
     engine: Engine,
     policy: Policy,
 }
 
-impl Real {
+impl LocalFixture {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let name = directory.path().to_str().unwrap().to_owned();
@@ -47,7 +47,7 @@ impl Real {
         path(&format!("{}/{name}", self.directory.path().display()))
     }
 
-    async fn get(&self, name: &str) -> Result<(Got, Vec<u8>), Failed> {
+    async fn get(&self, name: &str) -> Result<(GetResult, Vec<u8>), TransferFailure> {
         let options = GetOptions {
             policy: &self.policy,
             max_bytes: 64 << 20,
@@ -61,7 +61,7 @@ impl Real {
         Ok((got, sink.into_bytes().unwrap()))
     }
 
-    async fn put(&self, name: &str, content: Vec<u8>) -> Result<Put, Failed> {
+    async fn put(&self, name: &str, content: Vec<u8>) -> Result<PutResult, TransferFailure> {
         let options = PutOptions {
             policy: &self.policy,
             collision: Collision::Rename,
@@ -80,7 +80,7 @@ impl Real {
 
 #[tokio::test]
 async fn a_file_goes_in_and_comes_out_with_proof() {
-    let real = Real::new().await;
+    let real = LocalFixture::new().await;
     let content = pattern(9 << 20);
     let put = real.put("big.bin", content.clone()).await.unwrap();
     assert_eq!((put.receipt.atomic, put.receipt.attempts), (Some(true), 1));
@@ -102,7 +102,7 @@ async fn a_file_goes_in_and_comes_out_with_proof() {
 
 #[tokio::test]
 async fn links_and_secrets_stay_inside() {
-    let real = Real::new().await;
+    let real = LocalFixture::new().await;
     std::os::unix::fs::symlink("/etc/hostname", real.directory.path().join("out")).unwrap();
     fs::write(real.directory.path().join(".env"), "KEY=1").unwrap();
     let out = real.get("out").await.unwrap_err().error.kind();
@@ -120,7 +120,7 @@ async fn links_and_secrets_stay_inside() {
 
 #[tokio::test]
 async fn a_directory_goes_out_and_in_again() {
-    let real = Real::new().await;
+    let real = LocalFixture::new().await;
     let base = real.directory.path();
     fs::create_dir_all(base.join("from/sub")).unwrap();
     fs::create_dir(base.join("to")).unwrap();

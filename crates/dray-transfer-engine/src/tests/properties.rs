@@ -64,7 +64,7 @@ fn read_fault() -> impl Strategy<Value = Fault> {
 /// Properties of a random sandbox.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug)]
-struct Made {
+struct RandomSandbox {
     transports: Vec<Transport>,
     resumes: bool,
     drains: bool,
@@ -73,14 +73,14 @@ struct Made {
     while_reading: bool,
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn made() -> impl Strategy<Value = RandomSandbox> {
     let transports = prop_oneof![
         Just(vec![Transport::Files]),
         Just(vec![Transport::Archive, Transport::Files]),
         Just(vec![Transport::Archive, Transport::Sftp, Transport::Files]),
     ];
     (transports, any::<[bool; 5]>()).prop_map(
-        |(transports, [resumes, drains, weak, renames, while_reading])| Made {
+        |(transports, [resumes, drains, weak, renames, while_reading])| RandomSandbox {
             transports,
             resumes,
             drains,
@@ -91,13 +91,13 @@ fn made() -> impl Strategy<Value = Made> {
     )
 }
 
-impl Made {
-    fn world(&self) -> World {
+impl RandomSandbox {
+    fn fixture(&self) -> EngineFixture {
         let options = EngineOptions {
             digest_while_reading: self.while_reading,
             ..EngineOptions::default()
         };
-        World::with(self.fake(), options)
+        EngineFixture::with(self.fake(), options)
     }
 
     fn fake(&self) -> Fake {
@@ -159,13 +159,13 @@ proptest! {
         let all: Vec<Fault> = scripts.iter().flat_map(|(_, faults)| faults.clone()).collect();
         let honest = versions(&first, &all);
         let (got, sink) = block_on(async {
-            let world = made.world();
-            world.fake.file("/tmp/secret", "never");
-            world.fake.file("/work/a", first);
+            let fixture = made.fixture();
+            fixture.fake.file("/tmp/secret", "never");
+            fixture.fake.file("/work/a", first);
             for (call, faults) in scripts {
-                world.fake.script(call, faults);
+                fixture.fake.script(call, faults);
             }
-            world.get("/work/a").await
+            fixture.get("/work/a").await
         });
         if got.is_ok() {
             prop_assert!(honest.contains(&sink.bytes), "bytes that the file never held");
@@ -189,23 +189,23 @@ proptest! {
         let most = 2 + usize::from(prints.contains(&Fault::WrongDigest));
         let lost = renames.iter().any(|fault| matches!(fault, Fault::Lost(_)))
             || other.as_ref() == Some(&content);
-        let (put, world) = block_on(async {
-            let mut world = made.world();
-            world.collision = collision;
+        let (put, fixture) = block_on(async {
+            let mut fixture = made.fixture();
+            fixture.collision = collision;
             if let Some(other) = &other {
-                world.fake.file("/work/a", other.clone());
+                fixture.fake.file("/work/a", other.clone());
             }
-            world.fake.script(Call::Write, writes);
-            world.fake.script(Call::Stat, stats);
-            world.fake.script(Call::Fingerprint, prints);
-            world.fake.script(Call::Rename, renames);
-            (world.put("a", content.clone()).await, world)
+            fixture.fake.script(Call::Write, writes);
+            fixture.fake.script(Call::Stat, stats);
+            fixture.fake.script(Call::Fingerprint, prints);
+            fixture.fake.script(Call::Rename, renames);
+            (fixture.put("a", content.clone()).await, fixture)
         });
-        let files = world.work();
+        let files = fixture.work();
         prop_assert!(!files.iter().any(|name| name.contains(".op1.")), "{:?}", files);
         match put {
             Ok(put) => {
-                prop_assert_eq!(world.fake.content(put.path.to_text().unwrap()).unwrap(), content);
+                prop_assert_eq!(fixture.fake.content(put.path.to_text().unwrap()).unwrap(), content);
                 prop_assert!(put.left.is_empty());
                 prop_assert!(files.len() <= most, "more than one copy: {:?}", files);
             }
@@ -214,7 +214,7 @@ proptest! {
                 prop_assert!(failed.receipt.sha256.is_none());
                 // The response of the rename was lost and the path cannot be checked: the file may exist, but complete.
                 let whole = |name: &String| {
-                    world.fake.content(&format!("/work/{name}")).unwrap() == content
+                    fixture.fake.content(&format!("/work/{name}")).unwrap() == content
                 };
                 let ours = files.iter().filter(|name| whole(name)).count();
                 let strangers = files.len() - ours;
@@ -223,7 +223,7 @@ proptest! {
             }
         }
         if let Some(other) = other && collision != Collision::Overwrite {
-            prop_assert_eq!(world.fake.content("/work/a").unwrap(), other);
+            prop_assert_eq!(fixture.fake.content("/work/a").unwrap(), other);
         }
     }
 }

@@ -6,95 +6,100 @@ use futures_util::future::join;
 
 use super::*;
 
-pub(super) const LOST: ErrorKind = ErrorKind::Unavailable;
+pub(super) const LOST_CONNECTION: ErrorKind = ErrorKind::Unavailable;
 
-pub(super) fn world() -> World {
-    World::new(Fake::new())
+pub(super) fn fixture() -> EngineFixture {
+    EngineFixture::new(Fake::new())
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_13_a_file_is_written_aside_proved_and_renamed() {
-    let world = world();
+    let fixture = fixture();
     let content = pattern(5000);
-    let put = world.put("report.csv", content.clone()).await.unwrap();
+    let put = fixture.put("report.csv", content.clone()).await.unwrap();
     assert_eq!(put.path, path("/work/report.csv"));
     assert_eq!((put.renamed, put.existed, put.size), (false, false, 5000));
-    assert_eq!(world.fake.content("/work/report.csv").unwrap(), content);
-    assert_eq!(world.fake.mode("/work/report.csv"), Some(0o644));
-    assert_eq!(world.work(), ["report.csv"]);
+    assert_eq!(fixture.fake.content("/work/report.csv").unwrap(), content);
+    assert_eq!(fixture.fake.mode("/work/report.csv"), Some(0o644));
+    assert_eq!(fixture.work(), ["report.csv"]);
     let receipt = put.receipt;
     assert_eq!(receipt.integrity, Some(Integrity::Sha256After));
     assert_eq!(
         (receipt.atomic, receipt.attempts, receipt.bytes),
         (Some(true), 1, 5000)
     );
-    world.put("empty", "").await.unwrap();
-    assert_eq!(world.fake.content("/work/empty").unwrap(), "");
+    fixture.put("empty", "").await.unwrap();
+    assert_eq!(fixture.fake.content("/work/empty").unwrap(), "");
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_damage_on_the_way_in_is_noticed() {
-    let world = world();
-    world.fake.script(Call::Write, [Fault::Flip(4000)]);
-    let put = world.put("a", pattern(5000)).await.unwrap();
+    let fixture = fixture();
+    fixture.fake.script(Call::Write, [Fault::Flip(4000)]);
+    let put = fixture.put("a", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.attempts, 2);
-    world
+    fixture
         .fake
         .script(Call::Write, [Fault::Flip(1), Fault::Flip(2)]);
-    let failed = world.put("b", pattern(5000)).await.unwrap_err();
+    let failed = fixture.put("b", pattern(5000)).await.unwrap_err();
     assert_eq!(
         (failed.error.kind(), failed.receipt.attempts),
         (ErrorKind::Corrupted, 2)
     );
-    assert_eq!(world.work(), ["a"]);
-    world
+    assert_eq!(fixture.work(), ["a"]);
+    fixture
         .fake
         .transports(&[Transport::Archive, Transport::ExecRaw]);
-    world
+    fixture
         .fake
         .script(Call::Write, [Fault::Fail(ErrorKind::ToolMissing)]);
-    let put = world.put("b", pattern(5000)).await.unwrap();
+    let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.transport, Some(Transport::ExecRaw));
     assert_eq!(put.receipt.skipped.len(), 1);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_broken_write_begins_anew_or_goes_on() {
-    let world = world();
-    world
-        .fake
-        .script(Call::Write, [Fault::Break(3000, LOST), Fault::Stall(100)]);
-    let put = world.put("a", pattern(5000)).await.unwrap();
+async fn a_broken_write_starts_again_or_continues() {
+    let fixture = fixture();
+    fixture.fake.script(
+        Call::Write,
+        [Fault::Break(3000, LOST_CONNECTION), Fault::Stall(100)],
+    );
+    let put = fixture.put("a", pattern(5000)).await.unwrap();
     assert_eq!((put.receipt.attempts, put.receipt.resumed), (3, false));
-    world.fake.resuming(Transport::Files);
+    fixture.fake.resuming(Transport::Files);
     let content: Vec<u8> = pattern(200_000);
-    world
-        .fake
-        .script(Call::Write, [Fault::Break(70_000, LOST), Fault::Lost(LOST)]);
-    let put = world.put("b", content.clone()).await.unwrap();
+    fixture.fake.script(
+        Call::Write,
+        [
+            Fault::Break(70_000, LOST_CONNECTION),
+            Fault::Lost(LOST_CONNECTION),
+        ],
+    );
+    let put = fixture.put("b", content.clone()).await.unwrap();
     assert_eq!((put.receipt.attempts, put.receipt.resumed), (3, true));
-    assert_eq!(world.fake.content("/work/b").unwrap(), content);
+    assert_eq!(fixture.fake.content("/work/b").unwrap(), content);
     assert_eq!(
-        world.fake.count(Call::Write),
+        fixture.fake.count(Call::Write),
         3 + 2,
         "nothing is left to write the third time"
     );
-    assert_eq!(world.work(), ["a", "b"]);
+    assert_eq!(fixture.work(), ["a", "b"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_13_nothing_is_left_of_what_fails() {
-    let world = world();
-    world.fake.capacity(3000);
-    let failed = world.put("a", pattern(5000)).await.unwrap_err();
+    let fixture = fixture();
+    fixture.fake.capacity(3000);
+    let failed = fixture.put("a", pattern(5000)).await.unwrap_err();
     assert_eq!(
         (failed.error.kind(), failed.receipt.attempts),
         (ErrorKind::NoSpace, 1)
     );
     for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnly] {
-        world.fake.script(Call::Write, [Fault::Break(10, kind)]);
+        fixture.fake.script(Call::Write, [Fault::Break(10, kind)]);
         assert_eq!(
-            world
+            fixture
                 .put("a", pattern(2000))
                 .await
                 .unwrap_err()
@@ -103,46 +108,46 @@ async fn r_13_nothing_is_left_of_what_fails() {
             kind
         );
     }
-    assert_eq!(world.work(), Vec::<String>::new());
+    assert_eq!(fixture.work(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn what_cannot_be_removed_is_named() {
-    let world = world();
+    let fixture = fixture();
     let stays = vec![Fault::Fail(ErrorKind::PermissionDenied); 2];
-    world
+    fixture
         .fake
         .script(Call::Write, [Fault::Break(10, ErrorKind::NoSpace)]);
-    world.fake.script(Call::Remove, stays);
-    let failed = world.put("a", pattern(2000)).await.unwrap_err();
+    fixture.fake.script(Call::Remove, stays);
+    let failed = fixture.put("a", pattern(2000)).await.unwrap_err();
     assert_eq!(failed.left, [path("/work/.a.op1.1.part")]);
     assert!(failed.to_string().contains(".a.op1.1.part is left behind"));
-    assert_eq!(world.work(), [".a.op1.1.part"]);
+    assert_eq!(fixture.work(), [".a.op1.1.part"]);
     // The next run of the same operation finds and removes it.
-    world.put("a", pattern(2000)).await.unwrap();
-    assert_eq!(world.work(), ["a"]);
+    fixture.put("a", pattern(2000)).await.unwrap();
+    assert_eq!(fixture.work(), ["a"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_successor_removes_what_its_predecessor_left() {
-    let mut world = world();
-    world.fake.file("/work/.a.op1.2.part", "half");
-    world.fake.file("/work/.a.op9.2.part", "somebody else's");
-    world.epoch = 3;
-    world.put("a", "whole").await.unwrap();
-    assert_eq!(world.work(), [".a.op9.2.part", "a"]);
+    let mut fixture = fixture();
+    fixture.fake.file("/work/.a.op1.2.part", "half");
+    fixture.fake.file("/work/.a.op9.2.part", "somebody else's");
+    fixture.epoch = 3;
+    fixture.put("a", "whole").await.unwrap();
+    assert_eq!(fixture.work(), [".a.op9.2.part", "a"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn without_digests_the_file_is_read_back() {
-    let world = world();
-    world.fake.digests(Digests::Missing);
-    let put = world.put("a", pattern(5000)).await.unwrap();
+    let fixture = fixture();
+    fixture.fake.digests(Digests::Missing);
+    let put = fixture.put("a", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256After));
-    assert!(world.put("a", pattern(5000)).await.unwrap().existed);
-    world.fake.script(Call::Write, [Fault::Flip(3)]);
+    assert!(fixture.put("a", pattern(5000)).await.unwrap().existed);
+    fixture.fake.script(Call::Write, [Fault::Flip(3)]);
     assert_eq!(
-        world
+        fixture
             .put("b", pattern(5000))
             .await
             .unwrap()
@@ -150,9 +155,9 @@ async fn without_digests_the_file_is_read_back() {
             .attempts,
         2
     );
-    world.fake.digests(Digests::Cksum);
-    world.fake.script(Call::Write, [Fault::Flip(3)]);
-    let put = world.put("c", pattern(5000)).await.unwrap();
+    fixture.fake.digests(Digests::Cksum);
+    fixture.fake.script(Call::Write, [Fault::Flip(3)]);
+    let put = fixture.put("c", pattern(5000)).await.unwrap();
     assert_eq!(
         (put.receipt.integrity, put.receipt.attempts),
         (Some(Integrity::Weak), 2)
@@ -161,65 +166,67 @@ async fn without_digests_the_file_is_read_back() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn cancelling_stops_the_write_and_removes_it() {
-    let world = world();
-    world.fake.script(Call::Write, [Fault::Stall(1024)]);
+    let fixture = fixture();
+    fixture.fake.script(Call::Write, [Fault::Stall(1024)]);
     let (cancel, source) = (CancellationToken::new(), BytesSource::new(pattern(5000)));
     let stop = async {
-        until(|| world.fake.count(Call::Write) == 1 && !world.work().is_empty()).await;
+        until(|| fixture.fake.count(Call::Write) == 1 && !fixture.work().is_empty()).await;
         cancel.cancel();
     };
-    let (put, ()) = join(world.put_until("/work", b"a", &source, &cancel), stop).await;
+    let (put, ()) = join(fixture.put_until("/work", b"a", &source, &cancel), stop).await;
     let failed = put.unwrap_err();
     assert!(failed.cancelled && failed.left.is_empty());
     assert_eq!(failed.to_string(), "cancelled");
-    assert_eq!(world.work(), Vec::<String>::new());
+    assert_eq!(fixture.work(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_put_that_is_dropped_removes_its_temp_file() {
-    let world = world();
-    world.fake.script(Call::Write, [Fault::Stall(1024)]);
+    let fixture = fixture();
+    fixture.fake.script(Call::Write, [Fault::Stall(1024)]);
     let source = BytesSource::new(pattern(5000));
     {
-        let mut put = Box::pin(world.put_from("/work", b"a", &source));
-        let written = until(|| !world.work().is_empty());
+        let mut put = Box::pin(fixture.put_from("/work", b"a", &source));
+        let written = until(|| !fixture.work().is_empty());
         tokio::select! {
             biased;
             () = written => {}
             _ = &mut put => panic!("the write stalls"),
         }
     }
-    until(|| world.work().is_empty()).await;
+    until(|| fixture.work().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn what_a_killed_process_left_is_removed_by_a_later_put() {
-    let mut world = world();
-    world.epoch = 1_763_000_600_000;
-    world.fake.file("/work/.a.op9.1763000000000.part", "half");
-    world.fake.file("/work/.a.op9.1763000000000.2.part", "half");
-    world.fake.file("/work/.video.part", "not ours");
-    world.fake.advance(std::time::Duration::from_mins(11));
-    world
+    let mut fixture = fixture();
+    fixture.epoch = 1_763_000_600_000;
+    fixture.fake.file("/work/.a.op9.1763000000000.part", "half");
+    fixture
+        .fake
+        .file("/work/.a.op9.1763000000000.2.part", "half");
+    fixture.fake.file("/work/.video.part", "not ours");
+    fixture.fake.advance(std::time::Duration::from_mins(11));
+    fixture
         .fake
         .file("/work/.b.op8.1763000590000.part", "of a live one");
-    world.put("c", "abc").await.unwrap();
+    fixture.put("c", "abc").await.unwrap();
     assert_eq!(
-        world.work(),
+        fixture.work(),
         [".b.op8.1763000590000.part", ".video.part", "c"]
     );
     // Once for each engine and directory.
-    world.put("d", "abc").await.unwrap();
-    assert_eq!(world.fake.count(Call::List), 1);
+    fixture.put("d", "abc").await.unwrap();
+    assert_eq!(fixture.fake.count(Call::List), 1);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_missing_directory_is_made_where_policy_lets_it() {
-    let world = world();
-    world.fake.link("/work/out", "/home/agent");
-    world.fake.file("/work/file", "x");
+    let fixture = fixture();
+    fixture.fake.link("/work/out", "/home/agent");
+    fixture.fake.file("/work/file", "x");
     let source = BytesSource::new("abc");
-    let put = world
+    let put = fixture
         .put_from("/work/up/loads", b"a", &source)
         .await
         .unwrap();
@@ -232,12 +239,15 @@ async fn a_missing_directory_is_made_where_policy_lets_it() {
         ("/work/file", ErrorKind::NotDirectory),
         ("/work/file/x", ErrorKind::NotDirectory),
     ] {
-        let failed = world.put_from(directory, b"a", &source).await.unwrap_err();
+        let failed = fixture
+            .put_from(directory, b"a", &source)
+            .await
+            .unwrap_err();
         assert_eq!(failed.error.kind(), expected, "{directory}");
     }
-    assert_eq!(world.fake.count(Call::MakeDirectory), 1);
+    assert_eq!(fixture.fake.count(Call::MakeDirectory), 1);
     assert!(
-        world
+        fixture
             .fake
             .paths()
             .iter()
@@ -246,14 +256,14 @@ async fn a_missing_directory_is_made_where_policy_lets_it() {
 }
 
 /// A source that is not what it says.
-struct Liar {
+struct LyingSource {
     size: u64,
     sha256: Sha256Digest,
     content: Vec<Result<Bytes, ErrorKind>>,
 }
 
 #[async_trait]
-impl Source for Liar {
+impl Source for LyingSource {
     fn size(&self) -> u64 {
         self.size
     }
@@ -271,7 +281,7 @@ impl Source for Liar {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_source_that_fails_or_lies_is_not_the_sandboxs_fault() {
-    let world = world();
+    let fixture = fixture();
     let abc = Bytes::from_static(b"abc");
     for (size, sha256, content, expected) in [
         (3, "abd", vec![Ok(abc.clone())], ErrorKind::Corrupted),
@@ -284,88 +294,97 @@ async fn a_source_that_fails_or_lies_is_not_the_sandboxs_fault() {
             ErrorKind::Unavailable,
         ),
     ] {
-        let writes = world.fake.count(Call::Write);
-        let source = Liar {
+        let writes = fixture.fake.count(Call::Write);
+        let source = LyingSource {
             size,
             sha256: Sha256Digest::of(sha256.as_bytes()),
             content,
         };
-        let failed = world.put_from("/work", b"a", &source).await.unwrap_err();
+        let failed = fixture.put_from("/work", b"a", &source).await.unwrap_err();
         assert_eq!(failed.error.kind(), expected);
         assert_eq!(failed.receipt.skipped, []);
-        assert_eq!(world.fake.count(Call::Write), writes + 1, "tried again");
-        assert_eq!(world.work(), Vec::<String>::new());
+        assert_eq!(fixture.fake.count(Call::Write), writes + 1, "tried again");
+        assert_eq!(fixture.work(), Vec::<String>::new());
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_dying_sandbox_leaves_nothing_to_report() {
-    let world = world();
-    world
+    let fixture = fixture();
+    fixture
         .fake
         .script(Call::Fingerprint, [Fault::Before(Change::Die)]);
-    let failed = world.put("a", "abc").await.unwrap_err();
+    let failed = fixture.put("a", "abc").await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::SandboxGone);
     assert!(failed.left.is_empty());
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn too_little_room_is_known_before_anything_is_written() {
-    let world = world();
-    world.fake.capacity(1 << 20);
-    let failed = world.put("a", vec![0; 33 << 20]).await.unwrap_err();
+    let fixture = fixture();
+    fixture.fake.capacity(1 << 20);
+    let failed = fixture.put("a", vec![0; 33 << 20]).await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::NoSpace);
-    assert_eq!(world.fake.count(Call::Write), 0);
+    assert_eq!(fixture.fake.count(Call::Write), 0);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn control_calls_are_tried_again_and_final_ones_are_not() {
-    let world = world();
-    world.fake.script(Call::Stat, vec![Fault::Fail(LOST); 2]);
-    world.fake.script(Call::Fingerprint, [Fault::Fail(LOST)]);
-    let put = world.put("a", "abc").await.unwrap();
+    let fixture = fixture();
+    fixture
+        .fake
+        .script(Call::Stat, vec![Fault::Fail(LOST_CONNECTION); 2]);
+    fixture
+        .fake
+        .script(Call::Fingerprint, [Fault::Fail(LOST_CONNECTION)]);
+    let put = fixture.put("a", "abc").await.unwrap();
     assert_eq!(put.receipt.attempts, 1);
-    world
+    fixture
         .fake
         .script(Call::Stat, [Fault::Fail(ErrorKind::PermissionDenied)]);
-    let failed = world.put("b", "abc").await.unwrap_err();
+    let failed = fixture.put("b", "abc").await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::PermissionDenied);
-    world.fake.script(Call::Stat, vec![Fault::Fail(LOST); 9]);
-    assert_eq!(world.put("b", "abc").await.unwrap_err().error.kind(), LOST);
+    fixture
+        .fake
+        .script(Call::Stat, vec![Fault::Fail(LOST_CONNECTION); 9]);
+    assert_eq!(
+        fixture.put("b", "abc").await.unwrap_err().error.kind(),
+        LOST_CONNECTION
+    );
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn modes_never_carry_set_id() {
-    let world = world();
+    let fixture = fixture();
     let options = PutOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         collision: Collision::Rename,
         mode: 0o6755,
         operation: "op1",
         epoch: 1,
     };
     let (source, cancel) = (BytesSource::new("abc"), CancellationToken::new());
-    let put = world
+    let put = fixture
         .engine
         .put(&path("/work"), b"a", &source, &options, &(), &cancel)
         .await;
     put.unwrap();
-    assert_eq!(world.fake.mode("/work/a"), Some(0o755));
+    assert_eq!(fixture.fake.mode("/work/a"), Some(0o755));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn listing_and_removing_obey_policy() {
-    let world = world();
-    world.fake.file("/work/a", "1");
-    world.fake.file("/work/.env", "KEY=1");
-    world.fake.link("/work/out", "/home/agent");
-    world.fake.file("/home/agent/x", "x");
+    let fixture = fixture();
+    fixture.fake.file("/work/a", "1");
+    fixture.fake.file("/work/.env", "KEY=1");
+    fixture.fake.link("/work/out", "/home/agent");
+    fixture.fake.file("/home/agent/x", "x");
     let options = ListOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         depth: 1,
         limit: 10,
     };
-    let listing = world.engine.list(&path("/work"), &options).await.unwrap();
+    let listing = fixture.engine.list(&path("/work"), &options).await.unwrap();
     let names: Vec<_> = listing
         .entries
         .iter()
@@ -374,13 +393,13 @@ async fn listing_and_removing_obey_policy() {
     assert_eq!(names, [&b"a"[..], b"out"]);
     assert_eq!(listing.entries[1].kind, FileKind::Symlink);
     let list = |directory| {
-        let (engine, directory) = (&world.engine, path(directory));
+        let (engine, directory) = (&fixture.engine, path(directory));
         async move { engine.list(&directory, &options).await.unwrap_err().kind() }
     };
     assert_eq!(list("/work/out").await, ErrorKind::OutsideRoot);
     assert_eq!(list("/work/a").await, ErrorKind::NotDirectory);
     let remove = |file| {
-        let (engine, policy, file) = (&world.engine, &world.policy, path(file));
+        let (engine, policy, file) = (&fixture.engine, &fixture.policy, path(file));
         async move {
             engine
                 .remove(policy, &file, true)
@@ -392,6 +411,6 @@ async fn listing_and_removing_obey_policy() {
     assert_eq!(remove("/work").await, Err(ErrorKind::OutsideRoot));
     assert_eq!(remove("/work/out").await, Ok(()));
     assert_eq!(remove("/work/a").await, Ok(()));
-    assert_eq!(world.fake.content("/home/agent/x").unwrap(), "x");
-    assert_eq!(world.work(), [".env"]);
+    assert_eq!(fixture.fake.content("/home/agent/x").unwrap(), "x");
+    assert_eq!(fixture.work(), [".env"]);
 }

@@ -4,29 +4,29 @@ use dray_sandbox::metadata::FileKind;
 use dray_sandbox_conformance::fake::{Call, Change, Fault};
 use futures_util::future::join;
 
-use super::get::{other, world};
+use super::get::{fixture, other};
 use super::*;
 use crate::policy::Finding;
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn what_is_too_large_is_not_opened() {
-    let mut world = world();
-    world.max_bytes = 4999;
-    let failed = world.get("/work/a").await.0.unwrap_err();
+    let mut fixture = fixture();
+    fixture.max_bytes = 4999;
+    let failed = fixture.get("/work/a").await.0.unwrap_err();
     assert_eq!(failed.error.numbers(), Some((5000, 4999)));
-    assert_eq!(world.fake.count(Call::Read), 0);
-    world.max_bytes = 5000;
-    world.got("/work/a").await;
+    assert_eq!(fixture.fake.count(Call::Read), 0);
+    fixture.max_bytes = 5000;
+    fixture.got("/work/a").await;
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_2_only_regular_files_are_opened() {
-    let world = world();
-    world.fake.special("/work/fifo", FileKind::Fifo);
-    world.fake.special("/work/socket", FileKind::Socket);
-    world.fake.special("/work/zero", FileKind::CharDevice);
-    world.fake.link("/work/to-fifo", "fifo");
-    world.fake.link("/work/loop", "loop");
+    let fixture = fixture();
+    fixture.fake.special("/work/fifo", FileKind::Fifo);
+    fixture.fake.special("/work/socket", FileKind::Socket);
+    fixture.fake.special("/work/zero", FileKind::CharDevice);
+    fixture.fake.link("/work/to-fifo", "fifo");
+    fixture.fake.link("/work/loop", "loop");
     for (file, expected) in [
         ("/work/fifo", ErrorKind::NotRegular),
         ("/work/socket", ErrorKind::NotRegular),
@@ -37,38 +37,38 @@ async fn r_2_only_regular_files_are_opened() {
         ("/work/a/b", ErrorKind::NotDirectory),
         ("/work/none", ErrorKind::NotFound),
     ] {
-        assert_eq!(world.refused(file).await.0, expected, "{file}");
+        assert_eq!(fixture.refused(file).await.0, expected, "{file}");
     }
-    assert_eq!(world.fake.count(Call::Read), 0);
+    assert_eq!(fixture.fake.count(Call::Read), 0);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn an_empty_file_that_gives_bytes_is_no_regular_file() {
-    let world = world();
-    world.fake.file("/work/pseudo", "");
-    world.fake.script(Call::Read, [Fault::Endless(100)]);
-    let (kind, receipt) = world.refused("/work/pseudo").await;
+    let fixture = fixture();
+    fixture.fake.file("/work/pseudo", "");
+    fixture.fake.script(Call::Read, [Fault::Endless(100)]);
+    let (kind, receipt) = fixture.refused("/work/pseudo").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::NotRegular, 1));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_link_is_followed_only_to_where_its_target_may_be_read() {
-    let world = world();
-    world.fake.directory("/home/agent/.ssh");
-    world.fake.file("/home/agent/x", "x");
-    world.fake.directory("/etc");
-    world.fake.file("/etc/shadow", "root");
-    world.fake.file("/work/.env", "KEY=1");
-    world.fake.link("/work/good", "./a");
-    world.fake.link("/work/out", "../home/agent/x");
-    world.fake.link("/work/shadow", "/etc/shadow");
-    world.fake.link("/work/config.txt", ".env");
-    world.fake.link("/work/dir", "/etc");
+    let fixture = fixture();
+    fixture.fake.directory("/home/agent/.ssh");
+    fixture.fake.file("/home/agent/x", "x");
+    fixture.fake.directory("/etc");
+    fixture.fake.file("/etc/shadow", "root");
+    fixture.fake.file("/work/.env", "KEY=1");
+    fixture.fake.link("/work/good", "./a");
+    fixture.fake.link("/work/out", "../home/agent/x");
+    fixture.fake.link("/work/shadow", "/etc/shadow");
+    fixture.fake.link("/work/config.txt", ".env");
+    fixture.fake.link("/work/dir", "/etc");
     assert_eq!(
-        world.got("/work/a").await.0.sha256,
-        world.get("/work/good").await.0.unwrap().sha256
+        fixture.got("/work/a").await.0.sha256,
+        fixture.get("/work/good").await.0.unwrap().sha256
     );
-    let reads = world.fake.count(Call::Read);
+    let reads = fixture.fake.count(Call::Read);
     for (file, expected) in [
         ("/work/out", ErrorKind::OutsideRoot),
         ("/home/agent/x", ErrorKind::OutsideRoot),
@@ -77,35 +77,35 @@ async fn a_link_is_followed_only_to_where_its_target_may_be_read() {
         ("/work/config.txt", ErrorKind::DeniedPath),
         ("/work/.env", ErrorKind::DeniedPath),
     ] {
-        assert_eq!(world.refused(file).await.0, expected, "{file}");
+        assert_eq!(fixture.refused(file).await.0, expected, "{file}");
     }
-    assert_eq!(world.fake.count(Call::Read), reads);
+    assert_eq!(fixture.fake.count(Call::Read), reads);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_2_what_was_checked_is_what_is_read() {
-    let world = world();
-    world.fake.directory("/etc");
-    world.fake.file("/etc/shadow", "root");
+    let fixture = fixture();
+    fixture.fake.directory("/etc");
+    fixture.fake.file("/etc/shadow", "root");
     let link = Change::Link(path("/etc/shadow"));
-    world.fake.script(Call::Read, [Fault::Before(link)]);
-    let (kind, _) = world.refused("/work/a").await;
+    fixture.fake.script(Call::Read, [Fault::Before(link)]);
+    let (kind, _) = fixture.refused("/work/a").await;
     assert_eq!(kind, ErrorKind::NotRegular);
-    let world = self::world();
-    world
+    let fixture = self::fixture();
+    fixture
         .fake
         .script(Call::Read, [Fault::Before(Change::Replace(other(5000)))]);
-    assert_eq!(world.got("/work/a").await.0.receipt.attempts, 2);
+    assert_eq!(fixture.got("/work/a").await.0.receipt.attempts, 2);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn our_own_failures_are_not_tried_again() {
-    let world = world();
-    let mut sink = Recorder {
+    let fixture = fixture();
+    let mut sink = RecordingSink {
         fails_after: Some(2000),
-        ..Recorder::default()
+        ..RecordingSink::default()
     };
-    let failed = world.get_into("/work/a", &mut sink).await.unwrap_err();
+    let failed = fixture.get_into("/work/a", &mut sink).await.unwrap_err();
     assert_eq!(
         (failed.error.kind(), failed.receipt.attempts),
         (ErrorKind::NoSpace, 1)
@@ -115,46 +115,46 @@ async fn our_own_failures_are_not_tried_again() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn cancelling_closes_the_stream_and_aborts_the_sink() {
-    let world = world();
-    world.fake.script(Call::Read, [Fault::Stall(1024)]);
+    let fixture = fixture();
+    fixture.fake.script(Call::Read, [Fault::Stall(1024)]);
     let cancel = CancellationToken::new();
-    let mut sink = Recorder::default();
+    let mut sink = RecordingSink::default();
     let options = GetOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         max_bytes: 1 << 20,
     };
     let file = path("/work/a");
-    let get = world.engine.get(&file, &options, &mut sink, &(), &cancel);
+    let get = fixture.engine.get(&file, &options, &mut sink, &(), &cancel);
     let stop = async {
-        until(|| world.fake.streams() == 1).await;
+        until(|| fixture.fake.streams() == 1).await;
         cancel.cancel();
     };
     let (got, ()) = join(get, stop).await;
     let failed = got.unwrap_err();
     assert!(failed.cancelled && sink.aborted && sink.finished.is_none());
-    assert_eq!(world.fake.streams(), 0);
+    assert_eq!(fixture.fake.streams(), 0);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn only_so_many_transfers_run_at_once() {
+async fn only_so_many_transfers_run_concurrently() {
     let fake = Fake::new();
     fake.parallel(1);
     fake.file("/work/a", pattern(5000));
     fake.script(Call::Read, [Fault::Stall(0)]);
-    let world = World::new(fake);
+    let fixture = EngineFixture::new(fake);
     let options = GetOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         max_bytes: 1 << 20,
     };
     let (file, cancel) = (path("/work/a"), CancellationToken::new());
-    let (mut one, mut two) = (Recorder::default(), Recorder::default());
-    let first = world.engine.get(&file, &options, &mut one, &(), &cancel);
-    let second = world.engine.get(&file, &options, &mut two, &(), &cancel);
+    let (mut one, mut two) = (RecordingSink::default(), RecordingSink::default());
+    let first = fixture.engine.get(&file, &options, &mut one, &(), &cancel);
+    let second = fixture.engine.get(&file, &options, &mut two, &(), &cancel);
     let watch = async {
-        until(|| world.fake.streams() == 1).await;
+        until(|| fixture.fake.streams() == 1).await;
         for _ in 0..1000 {
             tokio::task::yield_now().await;
-            assert_eq!(world.fake.count(Call::Read), 1);
+            assert_eq!(fixture.fake.count(Call::Read), 1);
         }
     };
     let ((first, second), ()) = join(join(first, second), watch).await;
@@ -166,21 +166,21 @@ async fn only_so_many_transfers_run_at_once() {
 async fn r_11_a_sandbox_that_will_end_first_is_left_alone() {
     let fake = Fake::new();
     fake.file("/work/long", vec![7; 9 << 20]);
-    let world = World::new(fake);
-    world
+    let fixture = EngineFixture::new(fake);
+    fixture
         .fake
         .script(Call::Life, [Fault::Fail(ErrorKind::SandboxGone)]);
-    let (kind, receipt) = world.refused("/work/long").await;
+    let (kind, receipt) = fixture.refused("/work/long").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::SandboxGone, 0));
-    world
+    fixture
         .fake
         .script(Call::Life, [Fault::Fail(ErrorKind::Unavailable)]);
-    world.got("/work/long").await;
+    fixture.got("/work/long").await;
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn refuses_a_bundle_whose_private_key_stands_behind_a_certificate() {
-    let world = world();
+    let fixture = fixture();
     let certificate = format!(
         "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
         "MIIBszCCAVmgAwIBAgIU".repeat(8000)
@@ -189,33 +189,33 @@ async fn refuses_a_bundle_whose_private_key_stands_behind_a_certificate() {
         ("/work/bundle.pem", "-----BEGIN PRIVATE KEY-----\nMII", true),
         ("/work/ca.pem", "", false),
     ] {
-        world.fake.file(name, format!("{certificate}{after}"));
+        fixture.fake.file(name, format!("{certificate}{after}"));
         if refused {
-            let (kind, receipt) = world.refused(name).await;
+            let (kind, receipt) = fixture.refused(name).await;
             assert_eq!((kind, receipt.attempts), (ErrorKind::DeniedPath, 1));
         } else {
-            assert_eq!(world.got(name).await.0.warning, None);
+            assert_eq!(fixture.got(name).await.0.warning, None);
         }
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn content_that_looks_like_a_secret_is_told_or_refused() {
-    let mut world = world();
-    world
+async fn content_that_looks_like_a_secret_is_reported_or_refused() {
+    let mut fixture = fixture();
+    fixture
         .fake
         .file("/work/notes.txt", format!("token: ghp_{}", "x1".repeat(20)));
-    world
+    fixture
         .fake
         .file("/work/server.pem", "-----BEGIN PRIVATE KEY-----\nMII");
-    let (got, _) = world.got("/work/notes.txt").await;
+    let (got, _) = fixture.got("/work/notes.txt").await;
     assert_eq!(got.warning, Some(Finding::Token("GitHub")));
-    let (kind, receipt) = world.refused("/work/server.pem").await;
+    let (kind, receipt) = fixture.refused("/work/server.pem").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::DeniedPath, 1));
-    world.policy = world.policy.with_content(ContentAction::Block);
+    fixture.policy = fixture.policy.with_content(ContentAction::Block);
     assert_eq!(
-        world.refused("/work/notes.txt").await.0,
+        fixture.refused("/work/notes.txt").await.0,
         ErrorKind::DeniedPath
     );
-    assert_eq!(world.got("/work/a").await.0.warning, None);
+    assert_eq!(fixture.got("/work/a").await.0.warning, None);
 }

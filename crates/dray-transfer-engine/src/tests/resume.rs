@@ -7,27 +7,27 @@ use dray_sandbox_conformance::fake::{Call, Change, Fault};
 
 use super::*;
 
-const LOST: ErrorKind = ErrorKind::Unavailable;
+const LOST_CONNECTION: ErrorKind = ErrorKind::Unavailable;
 
-fn world() -> World {
+fn fixture() -> EngineFixture {
     let fake = Fake::new();
     fake.transports(&[Transport::Archive, Transport::Files]);
     fake.resuming(Transport::Files);
     fake.directory("/work");
-    World::new(fake)
+    EngineFixture::new(fake)
 }
 
 /// Interrupts the next copy after so many bytes, for good.
-fn interrupt(world: &World, call: Call, after: u64) {
-    let faults = [Fault::Break(after, LOST)]
+fn interrupt(fixture: &EngineFixture, call: Call, after: u64) {
+    let faults = [Fault::Break(after, LOST_CONNECTION)]
         .into_iter()
-        .chain(vec![Fault::Fail(LOST); 9]);
-    world.fake.script(call, faults);
+        .chain(vec![Fault::Fail(LOST_CONNECTION); 9]);
+    fixture.fake.script(call, faults);
 }
 
 /// Ends the interruption.
-fn reconnect(world: &World, call: Call) {
-    world.fake.clear_faults(call);
+fn reconnect(fixture: &EngineFixture, call: Call) {
+    fixture.fake.clear_faults(call);
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -35,46 +35,50 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-async fn interrupted_get(world: &World, target: &Path) {
-    world.fake.transports(&[Transport::Files]);
-    interrupt(world, Call::Read, 3000);
+async fn interrupted_get(fixture: &EngineFixture, target: &Path) {
+    fixture.fake.transports(&[Transport::Files]);
+    interrupt(fixture, Call::Read, 3000);
     let mut sink = FileSink::resumable(target, "origin");
-    let failed = world.get_into("/work/a", &mut sink).await.unwrap_err();
+    let failed = fixture.get_into("/work/a", &mut sink).await.unwrap_err();
     assert!(failed.kept, "{failed}");
-    reconnect(world, Call::Read);
-    world
+    reconnect(fixture, Call::Read);
+    fixture
         .fake
         .transports(&[Transport::Archive, Transport::Files]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_read_that_cannot_resume_continues_over_a_transport_that_can() {
-    let world = world();
-    world.fake.file("/work/a", pattern(5000));
-    world.fake.script(Call::Read, [Fault::Break(3000, LOST)]);
-    let (got, sink) = world.got("/work/a").await;
+    let fixture = fixture();
+    fixture.fake.file("/work/a", pattern(5000));
+    fixture
+        .fake
+        .script(Call::Read, [Fault::Break(3000, LOST_CONNECTION)]);
+    let (got, sink) = fixture.got("/work/a").await;
     assert_eq!(sink.begun, 1, "the first 3000 bytes are read once");
     assert_eq!(got.receipt.transport, Some(Transport::Files));
     assert_eq!((got.receipt.resumed, got.receipt.attempts), (true, 2));
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
     // Another file in the same place is read from its start, over the best transport.
     let meanwhile = Fault::Before(Change::Replace(pattern(4000).into()));
-    world.fake.script(Call::Read, [Fault::Break(3000, LOST)]);
-    world.fake.script(Call::Stat, [Fault::None, meanwhile]);
-    let (got, sink) = world.got("/work/a").await;
+    fixture
+        .fake
+        .script(Call::Read, [Fault::Break(3000, LOST_CONNECTION)]);
+    fixture.fake.script(Call::Stat, [Fault::None, meanwhile]);
+    let (got, sink) = fixture.got("/work/a").await;
     assert_eq!((sink.begun, got.size), (2, 4000));
     assert_eq!(got.receipt.transport, Some(Transport::Archive));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_later_get_reads_only_what_an_interrupted_one_left_out() {
-    let world = world();
-    world.fake.file("/work/a", pattern(5000));
+    let fixture = fixture();
+    fixture.fake.file("/work/a", pattern(5000));
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("a");
-    interrupted_get(&world, &target).await;
+    interrupted_get(&fixture, &target).await;
     let mut sink = FileSink::resumable(&target, "origin");
-    let got = world.get_into("/work/a", &mut sink).await.unwrap();
+    let got = fixture.get_into("/work/a", &mut sink).await.unwrap();
     assert!(got.receipt.resumed);
     assert_eq!(
         got.receipt.transport,
@@ -89,18 +93,18 @@ async fn a_later_get_reads_only_what_an_interrupted_one_left_out() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_damaged_partial_file_is_noticed_and_copied_again() {
-    let world = world();
-    world.fake.file("/work/a", pattern(5000));
+    let fixture = fixture();
+    fixture.fake.file("/work/a", pattern(5000));
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("a");
-    interrupted_get(&world, &target).await;
+    interrupted_get(&fixture, &target).await;
     let partial = entries(directory.path()).remove(0);
     let mut content = std::fs::read(&partial).unwrap();
     assert_eq!(content.len(), 3000);
     content[100] ^= 1;
     std::fs::write(&partial, content).unwrap();
     let mut sink = FileSink::resumable(&target, "origin");
-    let got = world.get_into("/work/a", &mut sink).await.unwrap();
+    let got = fixture.get_into("/work/a", &mut sink).await.unwrap();
     assert!(!got.receipt.resumed);
     assert!(sink.restarted().is_some());
     assert_eq!(std::fs::read(&target).unwrap(), pattern(5000));
@@ -108,14 +112,14 @@ async fn a_damaged_partial_file_is_noticed_and_copied_again() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn without_a_transport_that_begins_in_the_middle_a_get_begins_again() {
-    let world = world();
-    world.fake.file("/work/a", pattern(5000));
+    let fixture = fixture();
+    fixture.fake.file("/work/a", pattern(5000));
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("a");
-    interrupted_get(&world, &target).await;
-    world.fake.transports(&[Transport::Archive]);
+    interrupted_get(&fixture, &target).await;
+    fixture.fake.transports(&[Transport::Archive]);
     let mut sink = FileSink::resumable(&target, "origin");
-    let got = world.get_into("/work/a", &mut sink).await.unwrap();
+    let got = fixture.get_into("/work/a", &mut sink).await.unwrap();
     assert!(!got.receipt.resumed);
     assert!(sink.restarted().is_some());
     assert_eq!(std::fs::read(&target).unwrap(), pattern(5000));
@@ -123,24 +127,27 @@ async fn without_a_transport_that_begins_in_the_middle_a_get_begins_again() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn what_is_refused_after_an_interruption_is_not_kept() {
-    let mut world = world();
-    world.policy = world.policy.with_content(ContentAction::Block);
-    world.fake.file("/work/a", pattern(5000));
+    let mut fixture = fixture();
+    fixture.policy = fixture.policy.with_content(ContentAction::Block);
+    fixture.fake.file("/work/a", pattern(5000));
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("a");
-    interrupted_get(&world, &target).await;
+    interrupted_get(&fixture, &target).await;
     let key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ==\n";
-    world.fake.file("/work/a", key.repeat(60));
+    fixture.fake.file("/work/a", key.repeat(60));
     let mut sink = FileSink::resumable(&target, "origin");
-    let failed = world.get_into("/work/a", &mut sink).await.unwrap_err();
+    let failed = fixture.get_into("/work/a", &mut sink).await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::DeniedPath);
     assert!(!failed.kept);
     assert!(entries(directory.path()).is_empty());
 }
 
-async fn put_resumable(world: &World, content: &[u8]) -> Result<Put, Failed> {
+async fn put_resumable(
+    fixture: &EngineFixture,
+    content: &[u8],
+) -> Result<PutResult, TransferFailure> {
     let options = PutOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         collision: Collision::Rename,
         mode: 0o644,
         operation: "content1",
@@ -148,58 +155,60 @@ async fn put_resumable(world: &World, content: &[u8]) -> Result<Put, Failed> {
     };
     let (source, cancel) = (BytesSource::new(content.to_vec()), CancellationToken::new());
     let directory = path("/work");
-    world
+    fixture
         .engine
         .put_resumable(&directory, b"a", &source, &options, &(), &cancel)
         .await
 }
 
-async fn interrupted_put(world: &World, content: &[u8]) {
-    world.fake.transports(&[Transport::Files]);
-    interrupt(world, Call::Write, 70_000);
-    let failed = put_resumable(world, content).await.unwrap_err();
+async fn interrupted_put(fixture: &EngineFixture, content: &[u8]) {
+    fixture.fake.transports(&[Transport::Files]);
+    interrupt(fixture, Call::Write, 70_000);
+    let failed = put_resumable(fixture, content).await.unwrap_err();
     assert!(failed.kept, "{failed}");
-    assert_eq!(world.work().len(), 1, "the temp file stays");
-    reconnect(world, Call::Write);
+    assert_eq!(fixture.work().len(), 1, "the temp file stays");
+    reconnect(fixture, Call::Write);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_later_put_writes_only_what_an_interrupted_one_left_out() {
-    let world = world();
+    let fixture = fixture();
     let content = pattern(200_000);
-    interrupted_put(&world, &content).await;
-    let put = put_resumable(&world, &content).await.unwrap();
+    interrupted_put(&fixture, &content).await;
+    let put = put_resumable(&fixture, &content).await.unwrap();
     assert!(put.receipt.resumed);
     assert!(put.receipt.integrity >= Some(Integrity::Sha256After));
-    assert_eq!(world.fake.content("/work/a").unwrap(), content);
-    assert_eq!(world.work(), ["a"]);
+    assert_eq!(fixture.fake.content("/work/a").unwrap(), content);
+    assert_eq!(fixture.work(), ["a"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_temp_file_with_other_bytes_is_noticed_and_written_again() {
-    let world = world();
+    let fixture = fixture();
     let content = pattern(200_000);
-    interrupted_put(&world, &content).await;
-    let temp = format!("/work/{}", world.work()[0]);
-    let length = world.fake.content(&temp).unwrap().len();
+    interrupted_put(&fixture, &content).await;
+    let temp = format!("/work/{}", fixture.work()[0]);
+    let length = fixture.fake.content(&temp).unwrap().len();
     assert!(length > 0);
-    world.fake.file(&temp, vec![b'?'; length]);
-    let put = put_resumable(&world, &content).await.unwrap();
+    fixture.fake.file(&temp, vec![b'?'; length]);
+    let put = put_resumable(&fixture, &content).await.unwrap();
     assert!(!put.receipt.resumed);
-    assert_eq!(world.fake.content("/work/a").unwrap(), content);
-    assert_eq!(world.work(), ["a"]);
+    assert_eq!(fixture.fake.content("/work/a").unwrap(), content);
+    assert_eq!(fixture.work(), ["a"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_put_that_is_refused_keeps_nothing() {
-    let world = world();
-    world.fake.transports(&[Transport::Files]);
+    let fixture = fixture();
+    fixture.fake.transports(&[Transport::Files]);
     let faults = [
-        Fault::Break(70_000, LOST),
+        Fault::Break(70_000, LOST_CONNECTION),
         Fault::Fail(ErrorKind::PermissionDenied),
     ];
-    world.fake.script(Call::Write, faults);
-    let failed = put_resumable(&world, &pattern(200_000)).await.unwrap_err();
+    fixture.fake.script(Call::Write, faults);
+    let failed = put_resumable(&fixture, &pattern(200_000))
+        .await
+        .unwrap_err();
     assert!(!failed.kept);
-    assert!(world.work().is_empty());
+    assert!(fixture.work().is_empty());
 }

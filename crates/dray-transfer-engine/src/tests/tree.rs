@@ -7,33 +7,33 @@ use dray_sandbox_tree::{self as tree, Kind, Members as _, Reader, Why};
 use super::*;
 use crate::policy::Finding;
 
-fn world() -> World {
+fn fixture() -> EngineFixture {
     let fake = Fake::new();
     fake.directory("/work/out");
     fake.directory("/work/out/sub");
     fake.file("/work/out/a.csv", "1,2,3");
     fake.file("/work/out/sub/b.bin", pattern(9000));
     fake.file("/work/out/empty", "");
-    World::new(fake)
+    EngineFixture::new(fake)
 }
 
 async fn get(
-    world: &World,
+    fixture: &EngineFixture,
     directory: &str,
     format: TreeFormat,
-) -> (Result<GotTree, Failed>, Recorder) {
-    let mut sink = Recorder::default();
+) -> (Result<GotTree, TransferFailure>, RecordingSink) {
+    let mut sink = RecordingSink::default();
     let options = GetTreeOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         limits: tree::Limits::default(),
         format,
     };
     let cancel = CancellationToken::new();
-    let got = world
+    let got = fixture
         .engine
         .get_tree(&path(directory), &options, &mut sink, &(), &cancel)
         .await;
-    assert_eq!(world.fake.streams(), 0, "a stream stays open");
+    assert_eq!(fixture.fake.streams(), 0, "a stream stays open");
     assert_eq!(
         (got.is_ok(), got.is_err()),
         (sink.finished.is_some(), sink.aborted)
@@ -67,11 +67,11 @@ fn expected() -> Vec<(String, Vec<u8>)> {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_directory_comes_out_with_a_tar_of_the_sandbox_and_without() {
+async fn a_directory_is_exported_with_and_without_a_tar_of_the_sandbox() {
     for tars in [true, false] {
-        let world = world();
-        world.fake.tars(tars);
-        let (got, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+        let fixture = fixture();
+        fixture.fake.tars(tars);
+        let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
         let got = got.unwrap();
         assert_eq!(got.sha256, Sha256Digest::of(&sink.bytes));
         assert_eq!((got.files, got.size), (3, sink.bytes.len() as u64));
@@ -83,8 +83,8 @@ async fn a_directory_comes_out_with_a_tar_of_the_sandbox_and_without() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_directory_for_people_is_a_zip() {
-    let world = world();
-    let (got, sink) = get(&world, "/work/out", TreeFormat::Zip).await;
+    let fixture = fixture();
+    let (got, sink) = get(&fixture, "/work/out", TreeFormat::Zip).await;
     assert_eq!(got.unwrap().files, 3);
     assert_eq!(&sink.bytes[..4], b"PK\x03\x04");
 }
@@ -92,22 +92,22 @@ async fn a_directory_for_people_is_a_zip() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn what_policy_refuses_is_left_out_and_reported() {
     for tars in [true, false] {
-        let mut world = world();
-        world.fake.tars(tars);
-        world.fake.file("/work/out/.env", "KEY=1");
-        world.fake.file(
+        let mut fixture = fixture();
+        fixture.fake.tars(tars);
+        fixture.fake.file("/work/out/.env", "KEY=1");
+        fixture.fake.file(
             "/work/out/server.pem",
             format!(
                 "{}\n-----BEGIN PRIVATE KEY-----\n",
                 "Bag Attributes\n".repeat(40)
             ),
         );
-        world
+        fixture
             .fake
             .file("/work/out/notes.txt", "AKIAABCDEFGHIJ234567");
-        world.fake.link("/work/out/link", "/etc/shadow");
-        world.fake.special("/work/out/pipe", FileKind::Fifo);
-        let (got, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+        fixture.fake.link("/work/out/link", "/etc/shadow");
+        fixture.fake.special("/work/out/pipe", FileKind::Fifo);
+        let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
         let got = got.unwrap();
         assert_eq!((got.files, got.warning), (4, Some(Finding::Token("AWS"))));
         let whys = |got: &GotTree| -> Vec<(String, Why)> {
@@ -120,31 +120,34 @@ async fn what_policy_refuses_is_left_out_and_reported() {
         assert!(whys(&got).contains(&("server.pem".to_owned(), Why::Denied)));
         let text = String::from_utf8_lossy(&sink.bytes).into_owned();
         assert!(!text.contains("KEY=1") && !text.contains("PRIVATE"));
-        world.policy = world.policy.with_content(ContentAction::Block);
-        let got = get(&world, "/work/out", TreeFormat::Tar).await.0.unwrap();
+        fixture.policy = fixture.policy.with_content(ContentAction::Block);
+        let got = get(&fixture, "/work/out", TreeFormat::Tar).await.0.unwrap();
         assert!(whys(&got).contains(&("notes.txt".to_owned(), Why::Denied)));
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn only_a_permitted_directory_is_a_tree() {
-    let world = world();
-    world.fake.link("/work/home", "/home/agent");
+    let fixture = fixture();
+    fixture.fake.link("/work/home", "/home/agent");
     for (directory, expected) in [
         ("/home/agent", ErrorKind::OutsideRoot),
         ("/work/home", ErrorKind::OutsideRoot),
         ("/work/out/a.csv", ErrorKind::NotDirectory),
         ("/work/none", ErrorKind::NotFound),
     ] {
-        let failed = get(&world, directory, TreeFormat::Zip).await.0.unwrap_err();
+        let failed = get(&fixture, directory, TreeFormat::Zip)
+            .await
+            .0
+            .unwrap_err();
         assert_eq!(failed.error.kind(), expected, "{directory}");
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_tar_that_breaks_begins_anew_and_one_without_sense_is_walked() {
-    let world = world();
-    world.fake.script(
+async fn a_broken_tar_is_read_again_and_a_malformed_one_is_replaced_by_a_walk() {
+    let fixture = fixture();
+    fixture.fake.script(
         Call::ReadTree,
         [
             Fault::Break(3000, ErrorKind::Unavailable),
@@ -152,32 +155,32 @@ async fn a_tar_that_breaks_begins_anew_and_one_without_sense_is_walked() {
             Fault::ShortEnd(3000),
         ],
     );
-    let (got, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+    let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     assert_eq!((got.unwrap().receipt.attempts, sink.begun), (4, 4));
     assert_eq!(files(sink.bytes).await, expected());
-    world
+    fixture
         .fake
         .script(Call::ReadTree, [Fault::Break(3000, ErrorKind::Protocol)]);
-    let reads = world.fake.count(Call::ReadTree);
-    let (got, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+    let reads = fixture.fake.count(Call::ReadTree);
+    let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     got.unwrap();
-    assert_eq!(world.fake.count(Call::ReadTree), reads + 1);
+    assert_eq!(fixture.fake.count(Call::ReadTree), reads + 1);
     assert_eq!(files(sink.bytes).await, expected());
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn limits_of_the_whole_refuse_the_whole() {
-    let world = world();
+async fn a_tree_above_the_total_limit_is_refused() {
+    let fixture = fixture();
     let options = GetTreeOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         limits: tree::Limits {
             total: 8000,
             ..tree::Limits::default()
         },
         format: TreeFormat::Zip,
     };
-    let (mut sink, cancel) = (Recorder::default(), CancellationToken::new());
-    let got = world
+    let (mut sink, cancel) = (RecordingSink::default(), CancellationToken::new());
+    let got = fixture
         .engine
         .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
         .await;
@@ -185,41 +188,45 @@ async fn limits_of_the_whole_refuse_the_whole() {
     assert!(sink.aborted);
 }
 
-async fn put(world: &World, directory: &str, tar: Vec<u8>) -> Result<PutTree, Failed> {
+async fn put(
+    fixture: &EngineFixture,
+    directory: &str,
+    tar: Vec<u8>,
+) -> Result<PutTree, TransferFailure> {
     let options = PutTreeOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         limits: tree::Limits::default(),
         operation: "op1",
         epoch: 1,
     };
     let (source, cancel) = (BytesSource::new(tar), CancellationToken::new());
-    let put = world
+    let put = fixture
         .engine
         .put_tree(&path(directory), &source, &options, &(), &cancel)
         .await;
-    assert_eq!(world.fake.streams(), 0, "a stream stays open");
+    assert_eq!(fixture.fake.streams(), 0, "a stream stays open");
     put
 }
 
-/// A tar of `/work/out`, and a world with an empty `/work/in`.
-async fn tarred() -> (Vec<u8>, World) {
-    let world = world();
-    let (_, sink) = get(&world, "/work/out", TreeFormat::Tar).await;
+/// A tar of `/work/out`, and a fixture with an empty `/work/in`.
+async fn tarred() -> (Vec<u8>, EngineFixture) {
+    let fixture = fixture();
+    let (_, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
     let fake = Fake::new();
     fake.directory("/work/in");
-    (sink.bytes, World::new(fake))
+    (sink.bytes, EngineFixture::new(fake))
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
     for tars in [true, false] {
-        let (tar, world) = tarred().await;
-        world.fake.tars(tars);
-        let put = put(&world, "/work/in", tar.clone()).await.unwrap();
+        let (tar, fixture) = tarred().await;
+        fixture.fake.tars(tars);
+        let put = put(&fixture, "/work/in", tar.clone()).await.unwrap();
         assert_eq!((put.files, put.path), (3, path("/work/in")));
         for (name, content) in expected() {
             assert_eq!(
-                world.fake.content(&format!("/work/in/{name}")).unwrap(),
+                fixture.fake.content(&format!("/work/in/{name}")).unwrap(),
                 content
             );
         }
@@ -240,17 +247,21 @@ async fn a_tar_is_unpacked_by_the_sandbox_or_file_by_file() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_an_unpacking_that_says_done_too_early_is_noticed() {
-    let (tar, world) = tarred().await;
-    world
+    let (tar, fixture) = tarred().await;
+    fixture
         .fake
         .script(Call::Stat, vec![Fault::None, Fault::Size(4)]);
-    let put_once = put(&world, "/work/in", tar.clone()).await.unwrap();
+    let put_once = put(&fixture, "/work/in", tar.clone()).await.unwrap();
     assert_eq!(put_once.receipt.attempts, 2);
-    world
+    fixture
         .fake
         .script(Call::WriteTree, [Fault::Lost(ErrorKind::Unavailable)]);
     assert_eq!(
-        put(&world, "/work/in", tar).await.unwrap().receipt.attempts,
+        put(&fixture, "/work/in", tar)
+            .await
+            .unwrap()
+            .receipt
+            .attempts,
         2
     );
 }
@@ -258,36 +269,36 @@ async fn r_8_an_unpacking_that_says_done_too_early_is_noticed() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_tar_that_cannot_be_read_is_not_the_sandboxs_fault() {
     for tars in [true, false] {
-        let (mut tar, world) = tarred().await;
-        world.fake.tars(tars);
+        let (mut tar, fixture) = tarred().await;
+        fixture.fake.tars(tars);
         tar.truncate(3000);
-        let failed = put(&world, "/work/in", tar).await.unwrap_err();
+        let failed = put(&fixture, "/work/in", tar).await.unwrap_err();
         assert_eq!(failed.error.kind(), ErrorKind::Truncated);
-        assert_eq!(world.fake.count(Call::WriteTree), 1);
+        assert_eq!(fixture.fake.count(Call::WriteTree), 1);
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_tar_goes_only_where_policy_lets_it() {
-    let (tar, world) = tarred().await;
-    world.fake.link("/work/home", "/home/agent");
+    let (tar, fixture) = tarred().await;
+    fixture.fake.link("/work/home", "/home/agent");
     for (directory, expected) in [
         ("/work/home", ErrorKind::OutsideRoot),
         ("/tmp", ErrorKind::OutsideRoot),
         ("/work/none", ErrorKind::NotFound),
     ] {
-        let failed = put(&world, directory, tar.clone()).await.unwrap_err();
+        let failed = put(&fixture, directory, tar.clone()).await.unwrap_err();
         assert_eq!(failed.error.kind(), expected, "{directory}");
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_larger_than_the_whole_may_be_is_left_out_alone() {
-    let world = world();
+    let fixture = fixture();
     // The zeros of a sparse file take no room on a disk, and all the room in a tar.
-    world.fake.file("/work/out/sparse.img", vec![0; 4 << 20]);
+    fixture.fake.file("/work/out/sparse.img", vec![0; 4 << 20]);
     let options = GetTreeOptions {
-        policy: &world.policy,
+        policy: &fixture.policy,
         limits: tree::Limits {
             total: 2 << 20,
             file: 1 << 20,
@@ -295,8 +306,8 @@ async fn a_file_larger_than_the_whole_may_be_is_left_out_alone() {
         },
         format: TreeFormat::Tar,
     };
-    let (mut sink, cancel) = (Recorder::default(), CancellationToken::new());
-    let got = world
+    let (mut sink, cancel) = (RecordingSink::default(), CancellationToken::new());
+    let got = fixture
         .engine
         .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
         .await

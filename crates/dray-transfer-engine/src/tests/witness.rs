@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::get::other;
 use super::*;
 
-/// A world with `/work/a` of 5000 bytes that was left alone, where small files are digested and others need not be.
-fn settled(transport: Transport) -> World {
+/// A fixture with `/work/a` of 5000 bytes that was left alone, where small files are digested and others need not be.
+fn settled(transport: Transport) -> EngineFixture {
     let fake = Fake::new();
     fake.file("/work/a", pattern(5000));
     fake.transports(&[transport]);
@@ -18,22 +18,22 @@ fn settled(transport: Transport) -> World {
         digest_always_up_to: 4000,
         ..EngineOptions::default()
     };
-    World::with(fake, options)
+    EngineFixture::with(fake, options)
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_left_alone_is_not_read_twice() {
     for transport in [Transport::Archive, Transport::Sftp, Transport::ExecRaw] {
-        let world = settled(transport);
-        let (got, _) = world.got("/work/a").await;
+        let fixture = settled(transport);
+        let (got, _) = fixture.got("/work/a").await;
         assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
-        assert_eq!(world.fake.count(Call::Fingerprint), 0);
-        assert_eq!(world.fake.count(Call::State), 2);
+        assert_eq!(fixture.fake.count(Call::Fingerprint), 0);
+        assert_eq!(fixture.fake.count(Call::State), 2);
     }
 }
 
-/// A world with `/work/a` of 5000 bytes that was left alone, where every file is digested and those above 4000 bytes once.
-fn watched() -> World {
+/// A fixture with `/work/a` of 5000 bytes that was left alone, where every file is digested and those above 4000 bytes once.
+fn watched() -> EngineFixture {
     let fake = Fake::new();
     fake.file("/work/a", pattern(5000));
     fake.settle();
@@ -41,46 +41,46 @@ fn watched() -> World {
         digest_twice_up_to: 4000,
         ..EngineOptions::default()
     };
-    World::with(fake, options)
+    EngineFixture::with(fake, options)
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_large_file_left_alone_is_digested_once_beside_the_copy() {
-    let world = watched();
-    let (got, _) = world.got("/work/a").await;
+    let fixture = watched();
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
-    assert_eq!(world.fake.count(Call::Fingerprint), 1);
-    assert_eq!(world.fake.count(Call::State), 2);
-    assert_eq!(world.fake.count(Call::Stat), 1);
+    assert_eq!(fixture.fake.count(Call::Fingerprint), 1);
+    assert_eq!(fixture.fake.count(Call::State), 2);
+    assert_eq!(fixture.fake.count(Call::Stat), 1);
     // A smaller one, and one that was written just now, are digested before and after.
-    world.fake.file("/work/small", pattern(4000));
+    fixture.fake.file("/work/small", pattern(4000));
     for file in ["/work/small", "/work/new"] {
-        world.fake.file("/work/new", other(5000));
-        let before = world.fake.count(Call::Fingerprint);
-        let (got, _) = world.got(file).await;
+        fixture.fake.file("/work/new", other(5000));
+        let before = fixture.fake.count(Call::Fingerprint);
+        let (got, _) = fixture.got(file).await;
         assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
-        assert_eq!(world.fake.count(Call::Fingerprint), before + 2);
+        assert_eq!(fixture.fake.count(Call::Fingerprint), before + 2);
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_damage_on_the_way_shows_in_the_digest_beside_the_copy() {
-    let world = watched();
-    world.fake.script(Call::Read, [Fault::Flip(4500)]);
-    let (got, sink) = world.got("/work/a").await;
+    let fixture = watched();
+    fixture.fake.script(Call::Read, [Fault::Flip(4500)]);
+    let (got, sink) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256Beside));
     assert_eq!((got.receipt.attempts, sink.begun), (2, 2));
     let wrong = [Fault::WrongDigest, Fault::WrongDigest];
-    world.fake.script(Call::Fingerprint, wrong);
-    assert_eq!(world.refused("/work/a").await.0, ErrorKind::Corrupted);
+    fixture.fake.script(Call::Fingerprint, wrong);
+    assert_eq!(fixture.refused("/work/a").await.0, ErrorKind::Corrupted);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_file_touched_beside_its_digest_is_read_again() {
-    let world = watched();
+    let fixture = watched();
     let meanwhile = Fault::Meanwhile(2048, Change::Rewrite(other(5000)));
-    world.fake.script(Call::Read, [meanwhile]);
-    let (got, sink) = world.got("/work/a").await;
+    fixture.fake.script(Call::Read, [meanwhile]);
+    let (got, sink) = fixture.got("/work/a").await;
     // Now it is too young for its times to say anything.
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
     assert_eq!((got.receipt.attempts, sink.begun), (2, 2));
@@ -92,60 +92,60 @@ async fn where_nothing_computes_a_digest_the_receipt_says_what_the_times_prove()
         (Digests::Missing, Integrity::SizeMtime),
         (Digests::Cksum, Integrity::Weak),
     ] {
-        let world = watched();
-        world.fake.digests(digests);
-        let (got, _) = world.got("/work/a").await;
+        let fixture = watched();
+        fixture.fake.digests(digests);
+        let (got, _) = fixture.got("/work/a").await;
         assert_eq!(got.receipt.integrity, Some(integrity));
     }
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_digest_beside_the_write_saves_the_one_afterwards() {
-    let world = watched();
-    world.fake.digest_writes();
-    let put = world.put("b", pattern(5000)).await.unwrap();
+    let fixture = watched();
+    fixture.fake.digest_writes();
+    let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256Beside));
-    assert_eq!(world.fake.count(Call::Fingerprint), 0);
+    assert_eq!(fixture.fake.count(Call::Fingerprint), 0);
     // What was damaged on the way is found by both.
-    world.fake.script(Call::Write, [Fault::Flip(3)]);
-    let put = world.put("c", pattern(5000)).await.unwrap();
+    fixture.fake.script(Call::Write, [Fault::Flip(3)]);
+    let put = fixture.put("c", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.attempts, 2);
-    assert_eq!(world.fake.content("/work/c"), Some(pattern(5000).into()));
+    assert_eq!(fixture.fake.content("/work/c"), Some(pattern(5000).into()));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn small_files_and_whoever_wants_it_get_digests() {
-    let world = settled(Transport::Archive);
-    world.fake.file("/work/small", pattern(4000));
-    world.fake.settle();
-    let (got, _) = world.got("/work/small").await;
+async fn small_files_get_digests_and_so_do_others_on_request() {
+    let fixture = settled(Transport::Archive);
+    fixture.fake.file("/work/small", pattern(4000));
+    fixture.fake.settle();
+    let (got, _) = fixture.got("/work/small").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
-    let always = World::new(world.fake.clone());
+    let always = EngineFixture::new(fixture.fake.clone());
     let (got, _) = always.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
-    assert_eq!(world.fake.count(Call::State), 0);
+    assert_eq!(fixture.fake.count(Call::State), 0);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_written_just_now_gets_digests() {
-    let world = settled(Transport::Archive);
-    world.fake.file("/work/a", other(5000));
-    let (got, _) = world.got("/work/a").await;
+    let fixture = settled(Transport::Archive);
+    fixture.fake.file("/work/a", other(5000));
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn where_times_are_not_told_or_text_is_decoded_there_are_digests() {
+async fn where_times_are_not_reported_or_text_is_decoded_there_are_digests() {
     for transport in [Transport::Files, Transport::ExecBase64] {
-        let world = settled(transport);
-        let (got, _) = world.got("/work/a").await;
+        let fixture = settled(transport);
+        let (got, _) = fixture.got("/work/a").await;
         assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
-        assert_eq!(world.fake.count(Call::State), 0);
+        assert_eq!(fixture.fake.count(Call::State), 0);
     }
-    let world = settled(Transport::Archive);
+    let fixture = settled(Transport::Archive);
     let missing = Fault::Fail(ErrorKind::ToolMissing);
-    world.fake.script(Call::State, [missing]);
-    let (got, _) = world.got("/work/a").await;
+    fixture.fake.script(Call::State, [missing]);
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
 }
 
@@ -155,13 +155,13 @@ async fn r_8_a_file_touched_meanwhile_is_read_again_and_digested() {
         Change::Rewrite(other(5000)),
         Change::Rewrite(other(9000)),
         Change::Replace(other(5000)),
-        // The same bytes written again: nobody can tell that from others by the times.
+        // The same bytes written again: the times do not show it.
         Change::Rewrite(pattern(5000).into()),
     ] {
-        let world = settled(Transport::Archive);
+        let fixture = settled(Transport::Archive);
         let meanwhile = Fault::Meanwhile(2048, change);
-        world.fake.script(Call::Read, [meanwhile]);
-        let (got, sink) = world.got("/work/a").await;
+        fixture.fake.script(Call::Read, [meanwhile]);
+        let (got, sink) = fixture.got("/work/a").await;
         assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
         assert_eq!((got.receipt.attempts, sink.begun), (2, 2));
     }
@@ -169,108 +169,108 @@ async fn r_8_a_file_touched_meanwhile_is_read_again_and_digested() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_file_that_goes_away_meanwhile_is_no_file() {
-    let world = settled(Transport::Archive);
+    let fixture = settled(Transport::Archive);
     let remove = Fault::Meanwhile(5000, Change::Remove);
-    world.fake.script(Call::Read, [remove]);
-    assert_eq!(world.refused("/work/a").await.0, ErrorKind::NotFound);
+    fixture.fake.script(Call::Read, [remove]);
+    assert_eq!(fixture.refused("/work/a").await.0, ErrorKind::NotFound);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_2_another_file_between_the_look_and_the_state_gets_digests() {
-    let world = settled(Transport::Archive);
+    let fixture = settled(Transport::Archive);
     let swap = Fault::Before(Change::Replace(other(6000)));
-    world.fake.script(Call::State, [swap]);
-    let (got, _) = world.got("/work/a").await;
+    fixture.fake.script(Call::State, [swap]);
+    let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn what_the_user_of_the_sandbox_may_not_read_is_not_read() {
-    let world = settled(Transport::Archive);
+    let fixture = settled(Transport::Archive);
     let denied = Fault::Fail(ErrorKind::PermissionDenied);
-    world.fake.script(Call::State, [denied]);
-    let (kind, receipt) = world.refused("/work/a").await;
+    fixture.fake.script(Call::State, [denied]);
+    let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::PermissionDenied, 0));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_state_that_cannot_be_asked_afterwards_is_asked_again_without_a_copy() {
-    let world = settled(Transport::Archive);
+    let fixture = settled(Transport::Archive);
     let lost = Fault::Lost(ErrorKind::Unavailable);
-    world.fake.script(Call::State, [Fault::None, lost]);
-    let (got, sink) = world.got("/work/a").await;
+    fixture.fake.script(Call::State, [Fault::None, lost]);
+    let (got, sink) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
     assert_eq!((got.receipt.attempts, sink.begun), (1, 1));
-    assert_eq!(world.fake.count(Call::State), 3);
+    assert_eq!(fixture.fake.count(Call::State), 3);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_sandbox_that_can_say_nothing_afterwards_has_proved_nothing() {
-    let world = settled(Transport::Archive);
+    let fixture = settled(Transport::Archive);
     let missing = Fault::Fail(ErrorKind::ToolMissing);
-    world.fake.script(Call::State, [Fault::None, missing]);
-    let (kind, receipt) = world.refused("/work/a").await;
+    fixture.fake.script(Call::State, [Fault::None, missing]);
+    let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.integrity), (ErrorKind::ToolMissing, None));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_10_a_copy_that_goes_on_is_held_against_the_state_before_its_first_byte() {
-    let world = settled(Transport::Sftp);
-    world.fake.resuming(Transport::Sftp);
+    let fixture = settled(Transport::Sftp);
+    fixture.fake.resuming(Transport::Sftp);
     let cut = Fault::Break(3000, ErrorKind::Unavailable);
-    world.fake.script(Call::Read, [cut]);
-    let (got, sink) = world.got("/work/a").await;
+    fixture.fake.script(Call::Read, [cut]);
+    let (got, sink) = fixture.got("/work/a").await;
     assert!(got.receipt.resumed);
     assert_eq!((got.receipt.attempts, sink.begun), (2, 1));
     assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
-    assert_eq!(world.fake.count(Call::State), 2);
+    assert_eq!(fixture.fake.count(Call::State), 2);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_written_file_is_there_when_all_its_bytes_are() {
-    let world = settled(Transport::Archive);
-    let put = world.put("b", pattern(5000)).await.unwrap();
+    let fixture = settled(Transport::Archive);
+    let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert_eq!(put.receipt.integrity, Some(Integrity::SizeMtime));
     assert_eq!(put.receipt.atomic, Some(true));
-    assert_eq!(world.fake.count(Call::Fingerprint), 0);
-    let small = world.put("c", pattern(4000)).await.unwrap();
+    assert_eq!(fixture.fake.count(Call::Fingerprint), 0);
+    let small = fixture.put("c", pattern(4000)).await.unwrap();
     assert_eq!(small.receipt.integrity, Some(Integrity::Sha256After));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_8_a_written_file_of_another_size_is_digested_and_not_published() {
-    let world = settled(Transport::Archive);
-    world.fake.script(Call::State, [Fault::Size(4999)]);
-    let put = world.put("b", pattern(5000)).await.unwrap();
+    let fixture = settled(Transport::Archive);
+    fixture.fake.script(Call::State, [Fault::Size(4999)]);
+    let put = fixture.put("b", pattern(5000)).await.unwrap();
     // The digest says that it is all there after all.
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256After));
-    world
+    fixture
         .fake
         .script(Call::State, [Fault::Size(1), Fault::Size(1)]);
     let wrong = [Fault::WrongDigest, Fault::WrongDigest];
-    world.fake.script(Call::Fingerprint, wrong);
-    let failed = world.put("c", pattern(5001)).await.unwrap_err();
+    fixture.fake.script(Call::Fingerprint, wrong);
+    let failed = fixture.put("c", pattern(5001)).await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::Corrupted);
-    assert_eq!(world.work(), ["a", "b"]);
+    assert_eq!(fixture.work(), ["a", "b"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_10_a_written_file_that_went_on_is_digested() {
-    let world = settled(Transport::Sftp);
-    world.fake.resuming(Transport::Sftp);
+    let fixture = settled(Transport::Sftp);
+    fixture.fake.resuming(Transport::Sftp);
     let cut = Fault::Break(3000, ErrorKind::Unavailable);
-    world.fake.script(Call::Write, [cut]);
-    let put = world.put("b", pattern(5000)).await.unwrap();
+    fixture.fake.script(Call::Write, [cut]);
+    let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert!(put.receipt.resumed);
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256After));
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn the_very_same_file_is_told_by_its_digest() {
-    let world = settled(Transport::Archive);
-    let put = world.put("a", pattern(5000)).await.unwrap();
+async fn the_very_same_file_is_recognised_by_its_digest() {
+    let fixture = settled(Transport::Archive);
+    let put = fixture.put("a", pattern(5000)).await.unwrap();
     assert!(put.existed);
-    let renamed = world.put("a", other(5000)).await.unwrap();
+    let renamed = fixture.put("a", other(5000)).await.unwrap();
     assert!(renamed.renamed && !renamed.existed);
 }
 
@@ -330,14 +330,14 @@ proptest! {
             .unwrap();
         let (got, sink) = runtime.block_on(async {
             let transport = if sftp { Transport::Sftp } else { Transport::Archive };
-            let world = settled(transport);
+            let fixture = settled(transport);
             if resumes {
-                world.fake.resuming(transport);
+                fixture.fake.resuming(transport);
             }
             for (call, faults) in scripts {
-                world.fake.script(call, faults);
+                fixture.fake.script(call, faults);
             }
-            world.get("/work/a").await
+            fixture.get("/work/a").await
         });
         if got.is_ok() {
             prop_assert!(honest.contains(&sink.bytes), "bytes that the file never held");

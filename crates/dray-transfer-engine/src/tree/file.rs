@@ -22,13 +22,13 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// Content of one member, on this host's disk.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct SpooledMember {
     file: Arc<File>,
     size: u64,
     sha256: Sha256Digest,
 }
 
-impl Kept {
+impl SpooledMember {
     /// Reads the current member of `members` to its end.
     pub(super) async fn take(members: &mut dyn Members, spool: Spool) -> Result<Self, Error> {
         let file = blocking(move || spool.file().map(Arc::new)).await?;
@@ -45,7 +45,7 @@ impl Kept {
 }
 
 #[async_trait]
-impl Source for Kept {
+impl Source for SpooledMember {
     fn size(&self) -> u64 {
         self.size
     }

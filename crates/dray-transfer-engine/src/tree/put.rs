@@ -13,16 +13,16 @@ use dray_sandbox_tree::{self as tree, Filter, Kind, Member, Members, Owner, Read
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::file::Kept;
+use super::file::SpooledMember;
 use crate::engine::Engine;
 use crate::get::{cancelled, milliseconds};
 use crate::options::{Collision, PutOptions};
 use crate::peer::{Progress, Source};
-use crate::policy::{Policy, Way};
+use crate::policy::{Policy, TransferDirection};
 use crate::queue::Spool;
 use crate::receipt::Receipt;
-use crate::schedule::{Schedule, Stage, Trouble};
-use crate::{Failed, Put};
+use crate::schedule::{Schedule, Stage, TransferError};
+use crate::{PutResult, TransferFailure};
 
 /// Options of a put of a tar.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Failed`] with the kind of the last failure. What was unpacked before stays.
+    /// [`TransferFailure`] with the kind of the last failure. What was unpacked before stays.
     pub async fn put_tree(
         &self,
         directory: &SandboxPath,
@@ -64,9 +64,9 @@ impl Engine {
         options: &PutTreeOptions<'_>,
         progress: &dyn Progress,
         cancel: &CancellationToken,
-    ) -> Result<PutTree, Failed> {
+    ) -> Result<PutTree, TransferFailure> {
         let started = Instant::now();
-        let mut putting = Putting {
+        let mut putting = PutOperation {
             engine: self,
             directory,
             tar,
@@ -90,7 +90,7 @@ impl Engine {
             Some(Err(error)) => (error, false),
             None => (cancelled(), true),
         };
-        Err(Failed {
+        Err(TransferFailure {
             error,
             cancelled,
             left: putting.left,
@@ -101,7 +101,7 @@ impl Engine {
 }
 
 /// State of one put of a tar.
-struct Putting<'a> {
+struct PutOperation<'a> {
     engine: &'a Engine,
     directory: &'a SandboxPath,
     tar: &'a dyn Source,
@@ -114,29 +114,31 @@ struct Putting<'a> {
     one_by_one: bool,
 }
 
-impl Putting<'_> {
+impl PutOperation<'_> {
     async fn run(&mut self) -> Result<PutTree, Error> {
-        self.options.policy.check(self.directory, Way::In)?;
-        let mut schedule = Schedule::new(self.engine, Way::In);
+        self.options
+            .policy
+            .check(self.directory, TransferDirection::Inbound)?;
+        let mut schedule = Schedule::new(self.engine, TransferDirection::Inbound);
         loop {
             let attempted = if self.one_by_one {
                 self.put_files().await
             } else {
                 self.unpack().await
             };
-            let mut trouble = match attempted {
+            let mut failure = match attempted {
                 Ok(put) => return Ok(put),
-                Err(trouble) => trouble,
+                Err(failure) => failure,
             };
-            if trouble.stage != Stage::Host {
-                if !self.one_by_one && trouble.error.kind() == ErrorKind::ToolMissing {
+            if failure.stage != Stage::Host {
+                if !self.one_by_one && failure.error.kind() == ErrorKind::ToolMissing {
                     self.one_by_one = true;
                     continue;
                 }
                 // A directory fails for its members; no transport is given up for it.
-                trouble.stage = Stage::Control;
+                failure.stage = Stage::Control;
             }
-            schedule.after(trouble, &mut self.receipt).await?;
+            schedule.after(failure, &mut self.receipt).await?;
         }
     }
 
@@ -145,7 +147,9 @@ impl Putting<'_> {
         let engine = self.engine;
         let stat = engine.sandbox.stat(self.directory, Follow::Yes);
         let directory = engine.answer(stat).await?;
-        self.options.policy.check(&directory.real_path, Way::In)?;
+        self.options
+            .policy
+            .check(&directory.real_path, TransferDirection::Inbound)?;
         if directory.kind != FileKind::Directory {
             return Err(Error::new(
                 ErrorKind::NotDirectory,
@@ -156,18 +160,18 @@ impl Putting<'_> {
     }
 
     /// The members of the tar that may be written beneath `directory`.
-    async fn members(&self, directory: &SandboxPath) -> Result<Reader, Trouble> {
-        let body = self.tar.open(0).await.map_err(Trouble::host)?;
+    async fn members(&self, directory: &SandboxPath) -> Result<Reader, TransferError> {
+        let body = self.tar.open(0).await.map_err(TransferError::host)?;
         let (policy, base) = (self.options.policy.clone(), directory.clone());
         let filter: Filter = Box::new(move |name| {
             let path = below(&base, name);
-            path.is_ok_and(|path| policy.check(&path, Way::In).is_ok())
+            path.is_ok_and(|path| policy.check(&path, TransferDirection::Inbound).is_ok())
         });
         Ok(Reader::new(body, self.options.limits).filtered(filter))
     }
 
     /// Lets the sandbox unpack a tar that this host has written.
-    async fn unpack(&mut self) -> Result<PutTree, Trouble> {
+    async fn unpack(&mut self) -> Result<PutTree, TransferError> {
         let engine = self.engine;
         let _turn = engine.turn().await?;
         let directory = self.resolved().await?;
@@ -177,7 +181,7 @@ impl Putting<'_> {
             uid: probe.uid,
             gid: probe.gid,
         };
-        let noted = Noted::new(self.members(&directory).await?);
+        let noted = RecordedMembers::new(self.members(&directory).await?);
         let (skipped, notes) = (noted.report(), Arc::clone(&noted.notes));
         self.receipt.attempts += 1;
         self.receipt.transport = engine.sandbox.transports(&directory).first().copied();
@@ -188,7 +192,7 @@ impl Putting<'_> {
         let notes = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
         // Before the failure of the sandbox, which only saw a broken stream.
         if let Some(error) = notes.failed {
-            return Err(Trouble::host(error));
+            return Err(TransferError::host(error));
         }
         let late = |_| Err(Error::new(ErrorKind::Timeout, "unpacking took too long"));
         written.unwrap_or_else(late)?;
@@ -223,12 +227,12 @@ impl Putting<'_> {
     }
 
     /// Puts every file by itself.
-    async fn put_files(&mut self) -> Result<PutTree, Trouble> {
+    async fn put_files(&mut self) -> Result<PutTree, TransferError> {
         let directory = self.resolved().await?;
         let mut members = self.members(&directory).await?;
         let mut files = 0;
         let mut integrity = Integrity::Sha256;
-        while let Some(member) = members.next().await.map_err(Trouble::host)? {
+        while let Some(member) = members.next().await.map_err(TransferError::host)? {
             let path = below(&directory, &member.name)?;
             if member.kind == Kind::Directory {
                 // Through the engine, which checks policy with the path that the directory would have.
@@ -236,9 +240,9 @@ impl Putting<'_> {
                 continue;
             }
             let spool = Spool::from(&self.engine.options);
-            let content = Kept::take(&mut members, spool)
+            let content = SpooledMember::take(&mut members, spool)
                 .await
-                .map_err(Trouble::host)?;
+                .map_err(TransferError::host)?;
             let put = self.put_file(&path, &member, &content).await?;
             integrity = integrity.min(put.receipt.integrity.unwrap_or(Integrity::SizeMtime));
             files += 1;
@@ -252,8 +256,8 @@ impl Putting<'_> {
         &mut self,
         path: &SandboxPath,
         member: &Member,
-        content: &Kept,
-    ) -> Result<Put, Trouble> {
+        content: &SpooledMember,
+    ) -> Result<PutResult, TransferError> {
         let options = PutOptions {
             policy: self.options.policy,
             collision: Collision::Overwrite,
@@ -279,7 +283,7 @@ impl Putting<'_> {
             Err(failed) => {
                 self.left.extend(failed.left);
                 // The put has made its own attempts already.
-                Err(Trouble::host(failed.error))
+                Err(TransferError::host(failed.error))
             }
         }
     }
@@ -289,9 +293,9 @@ impl Putting<'_> {
         path: SandboxPath,
         files: u64,
         skipped: Report,
-    ) -> Result<PutTree, Trouble> {
+    ) -> Result<PutTree, TransferError> {
         self.receipt.bytes = self.tar.size();
-        self.receipt.sha256 = Some(self.tar.sha256().await.map_err(Trouble::host)?);
+        self.receipt.sha256 = Some(self.tar.sha256().await.map_err(TransferError::host)?);
         self.receipt.atomic = Some(false);
         Ok(PutTree {
             path,
@@ -308,19 +312,19 @@ fn below(directory: &SandboxPath, name: &[u8]) -> Result<SandboxPath, Error> {
 
 /// Records of the members that passed on their way into the sandbox.
 #[derive(Debug, Default)]
-struct Notes {
+struct MemberNotes {
     files: Vec<(Vec<u8>, u64)>,
     /// The failure of the tar itself, as distinguished from one of the sandbox.
     failed: Option<Error>,
 }
 
 /// Records the files that pass through it.
-struct Noted {
+struct RecordedMembers {
     inner: Reader,
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<MemberNotes>>,
 }
 
-impl Noted {
+impl RecordedMembers {
     fn new(inner: Reader) -> Self {
         Self {
             inner,
@@ -342,7 +346,7 @@ impl Noted {
 }
 
 #[async_trait]
-impl Members for Noted {
+impl Members for RecordedMembers {
     async fn next(&mut self) -> Result<Option<Member>, Error> {
         let next = self.inner.next().await;
         let next = self.note(next)?;

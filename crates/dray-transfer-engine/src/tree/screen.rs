@@ -9,14 +9,14 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox_tree::{Kind, Member, Members, Report, Why};
 use tokio::time::timeout;
 
-use super::Screen;
-use crate::policy::{Finding, Policy, SCANNED, Scanner, Verdict};
+use super::MemberScreen;
+use crate::policy::{Finding, MAX_SCANNED_BYTES, Policy, Scanner, Verdict};
 
 /// Counts that are shared by its clones: the archive reads them after the members are used up.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally(Arc<Mutex<(u64, Option<Finding>)>>);
+pub(super) struct ScreenTally(Arc<Mutex<(u64, Option<Finding>)>>);
 
-impl Tally {
+impl ScreenTally {
     /// Number of files, and the first finding that policy lets pass with a warning.
     pub(super) fn read(&self) -> (u64, Option<Finding>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -30,15 +30,15 @@ impl Tally {
 }
 
 /// Examines every file before it passes. Files that are small enough to be scanned are held in memory meanwhile.
-pub(super) struct Screened {
+pub(super) struct ScreenedMembers {
     inner: Box<dyn Members>,
-    screen: Screen,
-    tally: Tally,
+    screen: MemberScreen,
+    tally: ScreenTally,
     held: VecDeque<Bytes>,
 }
 
-impl Screened {
-    pub(super) fn new(inner: Box<dyn Members>, screen: Screen, tally: Tally) -> Self {
+impl ScreenedMembers {
+    pub(super) fn new(inner: Box<dyn Members>, screen: MemberScreen, tally: ScreenTally) -> Self {
         Self {
             inner,
             screen,
@@ -60,7 +60,7 @@ impl Screened {
     /// Holds the part of a file that must be seen, and returns whether it may pass and with which warning.
     async fn look(&mut self, member: &Member) -> Result<Result<Option<Finding>, ()>, Error> {
         let path = self.screen.path(&member.name)?;
-        let scanned = member.size <= SCANNED;
+        let scanned = member.size <= MAX_SCANNED_BYTES;
         // A larger file is only checked for a key at its beginning, so memory stays limited.
         let wanted = if scanned { usize::MAX } else { Policy::HEAD };
         let (mut head, mut scanner, mut held) = (Vec::new(), Scanner::new(), 0);
@@ -91,7 +91,7 @@ impl Screened {
 }
 
 #[async_trait]
-impl Members for Screened {
+impl Members for ScreenedMembers {
     async fn next(&mut self) -> Result<Option<Member>, Error> {
         loop {
             // What is left of a refused member; its content must not follow the next name.

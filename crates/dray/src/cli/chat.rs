@@ -22,11 +22,11 @@ At the prompt:
   /save [FILE]   writes the conversation
   /help, /quit   (a message that begins with a slash is written with two)
 
-Ctrl-C stops the answer and keeps the message for /retry; once more ends. The answer goes to standard output,
+Ctrl-C stops the response and keeps the message for /retry; a second Ctrl-C exits. The response goes to standard output,
 everything else to standard error. With --json there is one object per line: content, stage, attachment, state, end and
-error, told apart by `event`.
+error; the member `event` names the kind.
 
-Exit codes: 0 answered, 1 refused, failed or interrupted, 2 the command line is wrong, 69 nobody answers at --url,
+Exit codes: 0 answered, 1 refused, failed or interrupted, 2 the command line is wrong, 69 --url does not respond,
 78 the configuration is wrong.";
 
 /// `dray chat`
@@ -87,7 +87,10 @@ pub(crate) struct ChatArgs {
     pub(crate) timeout: u64,
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "what clap wants of a parser")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "clap requires this type of a parser"
+)]
 fn parse_secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     // The parsed arguments derive `Debug`; this type does not show its content there.
     Ok(Secret::new(text))
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_way_of_asking_is_refused() {
+    fn refuses_options_that_do_not_fit_together() {
         for words in [
             &["--deployment", "a"][..],
             &["--api-key", "k"],

@@ -21,6 +21,10 @@ pub(crate) struct McpCommand {
 
 /// Options of the server.
 #[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of the command line"
+)]
 pub(crate) struct McpArgs {
     /// Offer only these tools, separated by commas, for example `read,list`.
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]

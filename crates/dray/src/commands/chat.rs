@@ -174,7 +174,7 @@ async fn run_line(
             Some(message) if message.starts_with('/') => session.say(message, interrupts).await?,
             Some(_) => {
                 return Err(CommandFailure::Usage(format!(
-                    "there is no {command}; /help names what there is, and a message with a slash begins with two"
+                    "{command} is not a command; /help lists the commands, and a message that begins with a slash needs two"
                 )));
             }
             None => session.say(text, interrupts).await?,

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn r_21_words_that_were_not_shown_are_told_of() {
+    fn r_21_words_that_were_not_shown_are_reported() {
         let lines = undelivered_remarks(&report(&[FileState::Delivered], "⚠️ No words."));
         assert_eq!(lines, ["⚠️ No words."]);
         let lines =

@@ -328,7 +328,7 @@ fn letter_failure(error: LetterError) -> CommandFailure {
     match error {
         LetterError::NotFound(sequence) => Fault::new(
             FaultCode::NotFound,
-            format!("There is no dead letter #{sequence}."),
+            format!("The dead letter #{sequence} does not exist."),
         )
         .detail("no_dead_letter")
         .advice("List them with `dray dlq list`.")

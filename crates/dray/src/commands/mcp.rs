@@ -50,7 +50,8 @@ const OPTION_NAMES: OptionNames = OptionNames {
 pub(crate) async fn run(global: &GlobalOptions, mcp: &McpCommand) -> Result<(), CommandFailure> {
     match &mcp.setup {
         Some(setup) => mcp_install::run(global, setup),
-        None => serve(global, &mcp.serve).await,
+        // Boxed, because the future of a server is large.
+        None => Box::pin(serve(global, &mcp.serve)).await,
     }
 }
 
@@ -77,18 +78,15 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
         // The services of a running system have limits of their own; these are checked before them.
         None => file_limits(&world::load_config(&world::config_sources(&global)?)?),
     };
-    let outcome = match tickets {
-        Some(tickets) => {
-            let (access, serving) = ticket_serve::attach_endpoint(tickets, &world)?;
-            let options = server_options(mcp, chats, limits, Some(access));
-            let outcome = serve_tools(mcp, &world, root, options, endpoint).await;
-            serving.close().await;
-            outcome
-        }
-        None => {
-            let options = server_options(mcp, chats, limits, None);
-            serve_tools(mcp, &world, root, options, endpoint).await
-        }
+    let outcome = if let Some(tickets) = tickets {
+        let (access, serving) = ticket_serve::attach_endpoint(tickets, &world)?;
+        let options = server_options(mcp, chats, limits, Some(access));
+        let outcome = serve_tools(mcp, &world, root, options, endpoint).await;
+        serving.close().await;
+        outcome
+    } else {
+        let options = server_options(mcp, chats, limits, None);
+        serve_tools(mcp, &world, root, options, endpoint).await
     };
     world.close().await;
     outcome

@@ -37,7 +37,7 @@ pub(crate) fn check_address(sandbox: &str) -> Result<(), CommandFailure> {
         return Ok(());
     }
     Err(CommandFailure::Usage(format!(
-        "`{}` is no sandbox; write KIND:NAME, for example docker:web, ssh:me@host or local:/srv/box",
+        "`{}` is not a sandbox address; write KIND:NAME, for example docker:web, ssh:me@host or local:/srv/box",
         name::shown_text(sandbox, 200)
     )))
 }

@@ -226,7 +226,7 @@ fn refusal_fault(record: &Record, what: &str) -> Fault {
     };
     let message = match code {
         // Escaped: the name goes to a terminal.
-        Code::NotFound => format!("There is no file {}.", escape_path(what)),
+        Code::NotFound => format!("The file {} does not exist.", escape_path(what)),
         _ => record.output.trim_start_matches("Error: ").to_owned(),
     };
     let fault = Fault::new(kind, message).detail(code.word());
@@ -301,7 +301,9 @@ fn document_reader(
         Ok(here) => here,
         // The current directory was removed; with an absolute root it is not needed.
         Err(_) if place.root.first().is_some_and(|root| root.is_absolute()) => PathBuf::from("/"),
-        Err(error) => return Err(CommandFailure::local("there is no current folder")(error)),
+        Err(error) => {
+            return Err(CommandFailure::local("no current directory")(error));
+        }
     };
     let mut named = place.root.iter().map(|root| here.join(root));
     let primary = named.next();

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_tells_what_happened() {
+    fn one_line_reports_what_happened() {
         assert_eq!(
             report_lines(&report(|_| {})),
             [

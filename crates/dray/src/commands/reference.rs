@@ -21,7 +21,7 @@ pub(crate) fn run(page: &str) -> Result<(), CommandFailure> {
         "deployment" => super::deployment::files_as_json()?,
         other => {
             return Err(CommandFailure::Usage(format!(
-                "there is no page `{other}`: cli, configuration, deployment, faults, metrics, subjects"
+                "the page `{other}` does not exist; the pages are cli, configuration, deployment, faults, metrics, subjects"
             )));
         }
     };

@@ -114,7 +114,7 @@ fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> Com
     let sandbox = name::shown_text(sandbox, 200);
     let (message, advice) = match fault.detail.as_str() {
         "sandbox_gone" => (
-            format!("There is no sandbox {sandbox} here."),
+            format!("The sandbox {sandbox} does not exist here."),
             "Check its name; it may have been removed.",
         ),
         "no_backend" => (
@@ -447,7 +447,10 @@ mod tests {
 
     #[test]
     fn other_faults_are_left_alone() {
-        let fault = Fault::new(FaultCode::NotFound, "There is no such file in the sandbox.");
+        let fault = Fault::new(
+            FaultCode::NotFound,
+            "The file does not exist in the sandbox.",
+        );
         let said = explain_failure(
             fault.clone().detail("not_found").into(),
             "docker:web",

@@ -173,6 +173,6 @@ fn show_uploads(global: &GlobalOptions, reply: &v1::SettleUploadsReply) {
         }
     }
     if reply.waiting {
-        print_note("Some uploads wait: there is no sandbox, or it cannot be reached.");
+        print_note("Some uploads wait: the session has no sandbox, or it cannot be reached.");
     }
 }

@@ -54,7 +54,7 @@ fn upload_order(global: &GlobalOptions, upload: &TicketUpload) -> TicketOrder {
         max_bytes: Some(upload.max_size.as_u64().max(upload.size.unwrap_or(0))),
         size: upload.size,
         media_type: upload.media_type.clone(),
-        sha256: upload.sha256.map(|sha256| sha256.to_hex()),
+        sha256: upload.sha256.map(dray_types::Sha256Digest::to_hex),
         destination: upload.to.clone(),
         ..plain_order(
             global,

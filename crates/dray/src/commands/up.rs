@@ -7,7 +7,7 @@ use crate::commands::ticket_serve;
 use crate::commands::up_mcp::BoundMcp;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world;
-use dray_service::config::LoadedConfig;
+use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::BoundAddresses;
 use dray_service::settings::{BusMode, BusSection};
 use dray_service::{ExitStatus, RunningHost};
@@ -16,32 +16,7 @@ use serde_json::json;
 /// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second signal
 /// ends the process immediately.
 pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
-    let mut sources = world::with_home(world::config_sources(global)?)?;
-    if let Some(address) = up.http {
-        sources = sources.set("http.listen", address.to_string());
-    }
-    if let Some(address) = up.grpc {
-        sources = sources.set("grpc.listen", address.to_string());
-    }
-    // Options of the command line replace the file and the environment, so they are set only where they are given.
-    for (field, value) in [
-        ("listen", up.chat.map(|address| address.to_string())),
-        (
-            "manifests",
-            up.manifests
-                .as_ref()
-                .map(|folder| folder.to_string_lossy().into_owned()),
-        ),
-        ("model_url", up.model_url.clone()),
-    ] {
-        if let Some(value) = value {
-            sources = sources.set(format!("orchestrator.{field}"), value);
-        }
-    }
-    // After the other settings, because the level depends on all of them.
-    if let Some(level) = log_level(up, &world::load_config(&sources)?) {
-        sources = sources.set("telemetry.level", level);
-    }
+    let sources = up_sources(global, up)?;
     let mut host = world::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
@@ -87,6 +62,37 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
         Ok(_) => Err(CommandFailure::Reported),
         Err(error) => Err(world::start_failure(&error)),
     }
+}
+
+/// The configuration of the services, with the options of the command line on top.
+fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, CommandFailure> {
+    let mut sources = world::with_home(world::config_sources(global)?)?;
+    if let Some(address) = up.http {
+        sources = sources.set("http.listen", address.to_string());
+    }
+    if let Some(address) = up.grpc {
+        sources = sources.set("grpc.listen", address.to_string());
+    }
+    // Options of the command line replace the file and the environment, so they are set only where they are given.
+    for (field, value) in [
+        ("listen", up.chat.map(|address| address.to_string())),
+        (
+            "manifests",
+            up.manifests
+                .as_ref()
+                .map(|folder| folder.to_string_lossy().into_owned()),
+        ),
+        ("model_url", up.model_url.clone()),
+    ] {
+        if let Some(value) = value {
+            sources = sources.set(format!("orchestrator.{field}"), value);
+        }
+    }
+    // After the other settings, because the level depends on all of them.
+    if let Some(level) = log_level(up, &world::load_config(&sources)?) {
+        sources = sources.set("telemetry.level", level);
+    }
+    Ok(sources)
 }
 
 /// The log level that the command line asks for. A person at a terminal sees addresses and warnings; a service that

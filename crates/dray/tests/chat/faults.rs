@@ -38,7 +38,7 @@ async fn a_server_that_goes_in_the_middle_leaves_the_message_for_another_try() {
 }
 
 #[tokio::test]
-async fn an_error_event_is_told_in_the_words_meant_for_people() {
+async fn an_error_event_is_reported_in_the_words_meant_for_people() {
     let error = json!({"error": {"message": "E42", "display_message": "The model is tired.\u{1b}[2J", "code": "500"}});
     let steps = vec![
         delta(&json!({"content": "so far"})),
@@ -117,7 +117,7 @@ async fn refusals_say_what_to_do_and_nothing_of_the_key() {
 }
 
 #[tokio::test]
-async fn silence_is_given_up_and_told() {
+async fn silence_is_given_up_and_reported() {
     let agent = FakeAgent::start(vec![AnswerScript::Stream(vec![
         delta(&json!({"content": "a"})),
         AnswerStep::Silence,
@@ -132,7 +132,7 @@ async fn silence_is_given_up_and_told() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_address_is_69_and_no_address_is_2() {
+async fn a_closed_port_is_69_and_no_address_is_2() {
     let home = tempfile::tempdir().unwrap();
     let nobody = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -160,7 +160,7 @@ async fn nobody_at_the_address_is_69_and_no_address_is_2() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_no_chat_is_told_as_that() {
+async fn what_is_too_large_or_no_chat_is_reported_as_that() {
     let mut huge = b"data: \"".to_vec();
     huge.resize(33 << 20, b'x');
     let scripts = vec![
@@ -189,7 +189,10 @@ async fn a_line_that_is_not_utf_8_is_refused_and_the_next_is_answered() {
     let output = run(home.path(), &["--url", &url], lines).await;
     check(&output, 1, "yes\n");
     assert!(err(&output).contains("not UTF-8"), "{output:?}");
-    assert!(err(&output).contains("there is no /nonsense"), "{output:?}");
+    assert!(
+        err(&output).contains("/nonsense is not a command"),
+        "{output:?}"
+    );
     assert_eq!(agent.asked().len(), 1);
     check(
         &run(home.path(), &["-", "--url", &url], b"\xff").await,

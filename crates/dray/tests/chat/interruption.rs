@@ -59,7 +59,7 @@ async fn the_first_stops_the_answer_and_the_message_can_be_asked_again() {
         Some("whole")
     );
     drop(stdin);
-    // A line failed, and nobody watched.
+    // A line failed without a terminal.
     assert_eq!(soon(child.wait()).await.unwrap().code(), Some(1));
     let asked = agent.asked();
     assert_eq!((asked.len(), &asked[0].body), (2, &asked[1].body));

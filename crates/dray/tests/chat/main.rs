@@ -1,5 +1,5 @@
 //! `dray chat` as people and scripts use it: real processes against an agent that misbehaves on purpose.
-//! (`cfg(test)` tells Clippy that helpers are tests too.)
+//! (`cfg(test)` makes Clippy see that helpers are tests too.)
 
 #[cfg(test)]
 mod agent;

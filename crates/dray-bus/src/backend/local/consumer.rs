@@ -57,13 +57,17 @@ impl DurableConsumer {
     }
 }
 
-impl StreamLog {
-    pub(super) fn add_consumer(&mut self, spec: ConsumerSpec) {
-        match self.consumers.get_mut(&spec.durable) {
+impl ServerState {
+    pub(super) fn add_consumer(&mut self, spec: ConsumerSpec) -> Result<(), TransportError> {
+        if !self.logs.contains_key(&spec.stream) {
+            return Err(TransportError::NotProvisioned(spec.stream));
+        }
+        let consumers = self.consumers.entry(spec.stream.clone()).or_default();
+        match consumers.get_mut(&spec.durable) {
             // Creating a consumer again changes its settings and keeps its progress (F-6).
             Some(consumer) => consumer.spec = spec,
             None => {
-                self.consumers.insert(
+                consumers.insert(
                     spec.durable.clone(),
                     DurableConsumer {
                         spec,
@@ -73,10 +77,22 @@ impl StreamLog {
                 );
             }
         }
+        Ok(())
     }
-}
 
-impl ServerState {
+    /// The state of a consumer; `None` where the stream or the consumer is missing.
+    pub(super) fn consumer_state(
+        &mut self,
+        stream: &str,
+        durable: &str,
+        now_ms: u64,
+    ) -> Option<ConsumerState> {
+        let log = self.logs.get_mut(stream)?;
+        log.expire(now_ms);
+        let consumer = self.consumers.get(stream)?.get(durable)?;
+        Some(consumer.state(log))
+    }
+
     /// Up to `count` messages that may be handed out now.
     fn hand_out(
         &mut self,
@@ -88,10 +104,9 @@ impl ServerState {
         let missing = || TransportError::NotProvisioned(format!("{stream}/{durable}"));
         let log = self.logs.get_mut(stream).ok_or_else(missing)?;
         log.expire(now_ms);
-        // Taken out for the call, because `take` reads the log that owns it. Every path below puts it back.
-        let mut consumer = log.consumers.remove(durable).ok_or_else(missing)?;
-        let (handed, exhausted) = consumer.take(log, count);
-        log.consumers.insert(durable.to_owned(), consumer);
+        let consumers = self.consumers.get_mut(stream);
+        let consumer = consumers.and_then(|consumers| consumers.get_mut(durable));
+        let (handed, exhausted) = consumer.ok_or_else(missing)?.take(log, count);
         for (sequence, deliveries) in exhausted {
             let subject = format!("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{durable}");
             self.advise(
@@ -201,8 +216,8 @@ impl LocalBackend {
         stream: &str,
         durable: &str,
     ) -> Result<LocalPuller, TransportError> {
-        let state = self.with_log(stream, |log, _| log.consumer_state(durable))?;
-        let spec = state
+        let spec = self
+            .consumer_now(stream, durable)
             .ok_or_else(|| TransportError::NotProvisioned(format!("{stream}/{durable}")))?
             .spec;
         Ok(LocalPuller {
@@ -228,7 +243,7 @@ impl LocalPuller {
         wait: Duration,
         stop: &CancellationToken,
     ) -> Result<Vec<PulledMessage>, TransportError> {
-        let mut changed = self.local.world.changed.subscribe();
+        let mut changed = self.local.server.changed.subscribe();
         let until = Instant::now() + wait;
         loop {
             // Before the fetch: a change during it is then seen by `changed` below, and the loop fetches again.
@@ -258,13 +273,13 @@ impl LocalPuller {
         count: usize,
     ) -> Result<(Vec<PulledMessage>, Option<Instant>), TransportError> {
         let durable = &self.spec.durable;
-        let now_ms = self.local.world.clock.now_ms();
-        let mut state = self.local.world.lock();
+        let now_ms = self.local.server.clock.now_ms();
+        let mut state = self.local.server.lock();
         let handed = state.hand_out(&self.stream, durable, count.min(self.max_batch()), now_ms)?;
         let wakes_at = state
-            .logs
+            .consumers
             .get(&self.stream)
-            .and_then(|log| log.consumers.get(durable))
+            .and_then(|consumers| consumers.get(durable))
             .and_then(DurableConsumer::wakes_at);
         drop(state);
         let pulled = handed
@@ -307,12 +322,12 @@ impl LocalAcker {
     }
 
     fn send_now(&self, ack: AckAction) {
-        let now_ms = self.local.world.clock.now_ms();
-        let mut state = self.local.world.lock();
+        let now_ms = self.local.server.clock.now_ms();
+        let mut state = self.local.server.lock();
         let consumer = state
-            .logs
+            .consumers
             .get_mut(&self.stream)
-            .and_then(|log| log.consumers.get_mut(&self.durable));
+            .and_then(|consumers| consumers.get_mut(&self.durable));
         if let Some(consumer) = consumer {
             consumer.acknowledge(self.sequence, ack);
         }
@@ -336,7 +351,7 @@ impl LocalAcker {
         }
         drop(state);
         // A message that is given back without a delay, or room below `max_ack_pending`, lets waiting pulls go on.
-        self.local.world.wake();
+        self.local.server.wake();
     }
 
     pub(crate) async fn confirm(

@@ -126,7 +126,7 @@ impl SubjectRoutes {
 
 impl SubjectListener {
     fn offer(&self, message: CoreMessage) {
-        // Never awaited under the world's lock. A client drops messages of a full subscription in the same way.
+        // Never awaited under the lock of the server. A client drops messages of a full subscription in the same way.
         if self.sender.try_send(message).is_err() {
             tracing::error!(subject = %self.filter, "a subscription is full; the message is dropped");
         }
@@ -136,8 +136,8 @@ impl SubjectListener {
 /// The receiving end of a listener; dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct LocalSubscription {
-    // Weak: a forgotten subscription does not keep the world alive.
-    world: Weak<LocalServer>,
+    // Weak: a forgotten subscription does not keep the server alive.
+    server: Weak<LocalServer>,
     id: u64,
     receiver: mpsc::Receiver<CoreMessage>,
 }
@@ -153,8 +153,8 @@ impl LocalSubscription {
     }
 
     fn leave(&self) {
-        if let Some(world) = self.world.upgrade() {
-            world.lock().routes.leave(self.id);
+        if let Some(server) = self.server.upgrade() {
+            server.lock().routes.leave(self.id);
         }
     }
 }
@@ -184,9 +184,9 @@ impl LocalInbox {
 
 impl LocalBackend {
     pub(crate) fn subscribe(&self, subject: &str, group: Option<&str>) -> LocalSubscription {
-        let (id, receiver) = self.world.lock().routes.listen(subject, group);
+        let (id, receiver) = self.server.lock().routes.listen(subject, group);
         LocalSubscription {
-            world: Arc::downgrade(&self.world),
+            server: Arc::downgrade(&self.server),
             id,
             receiver,
         }

@@ -1,4 +1,4 @@
-//! Where a fault test can cut in: before or after any step that a user of the world takes.
+//! Where a fault test can cut in: before or after any step that a user of the server takes.
 //!
 //! Outside of tests a step is just taken.
 
@@ -7,7 +7,7 @@ use crate::error::TransportError;
 #[cfg(test)]
 pub(crate) use self::plan::{FaultPlan, InjectedFault};
 
-/// The faults that one user of the world meets with; none unless a test plans some.
+/// The faults that one user of the server meets with; none unless a test plans some.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FaultInjector {
     #[cfg(test)]

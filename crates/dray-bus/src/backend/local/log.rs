@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use tokio::time::Instant;
 
 use super::super::{OutgoingMessage, StoredMessage, StreamAck};
-use super::consumer::DurableConsumer;
 use crate::error::TransportError;
 use crate::headers;
 use crate::subject;
-use crate::topology::{ConsumerState, FullStreamPolicy, StreamSpec, StreamState};
+use crate::topology::{FullStreamPolicy, StreamSpec, StreamState};
 
 /// Messages in order, with what the server keeps beside them.
 #[derive(Debug)]
@@ -21,7 +20,6 @@ pub(super) struct StreamLog {
     last_by_subject: HashMap<String, u64>,
     seen: HashMap<String, u64>,
     seen_order: VecDeque<(Instant, String)>,
-    pub(super) consumers: BTreeMap<String, DurableConsumer>,
 }
 
 fn stored_bytes(stored: &StoredMessage) -> u64 {
@@ -38,7 +36,6 @@ impl StreamLog {
             last_by_subject: HashMap::new(),
             seen: HashMap::new(),
             seen_order: VecDeque::new(),
-            consumers: BTreeMap::new(),
         }
     }
 
@@ -196,10 +193,5 @@ impl StreamLog {
                 .map_or(self.last_sequence + 1, |(&sequence, _)| sequence),
             last_sequence: self.last_sequence,
         }
-    }
-
-    pub(super) fn consumer_state(&self, durable: &str) -> Option<ConsumerState> {
-        let consumer = self.consumers.get(durable)?;
-        Some(consumer.state(self))
     }
 }

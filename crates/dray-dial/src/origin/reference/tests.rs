@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_goes_to_dial_was_on_its_origin_or_relative(named in "( |/)*(https?|files|ftp)(:|/){1,3}(dial\\.example|evil|@|:443|\\\\){0,3}/v1/files/b/a") {
+    fn every_url_sent_to_dial_was_on_its_origin_or_relative(named in "( |/)*(https?|files|ftp)(:|/){1,3}(dial\\.example|evil|@|:443|\\\\){0,3}/v1/files/b/a") {
         if let Ok(LoadTarget::Dial(_)) = classify_reference(&named, Some(&origin())) {
             let is_relative = named.trim_start_matches('/').starts_with("files/");
             prop_assert!(is_relative || Url::parse(&named).unwrap().host_str() == Some("dial.example"));

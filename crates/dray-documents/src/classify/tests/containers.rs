@@ -5,44 +5,44 @@ use super::super::{mime, office};
 use super::made::{STRICT, TRANSITIONAL, compound, package, rels, types, zip};
 use super::{class, named};
 
-const OPEN: &str = "application/vnd.openxmlformats-officedocument.";
+const OPEN_XML_PREFIX: &str = "application/vnd.openxmlformats-officedocument.";
 
 #[test]
 fn office_files_are_named_by_their_main_part() {
     for (part, content_type, expected) in [
         (
             "/word/document.xml",
-            format!("{OPEN}wordprocessingml.document.main+xml"),
+            format!("{OPEN_XML_PREFIX}wordprocessingml.document.main+xml"),
             mime::DOCX,
         ),
         (
             "/word/document.xml",
-            format!("{OPEN}wordprocessingml.template.main+xml"),
+            format!("{OPEN_XML_PREFIX}wordprocessingml.template.main+xml"),
             mime::DOTX,
         ),
         (
             "/xl/workbook.xml",
-            format!("{OPEN}spreadsheetml.sheet.main+xml"),
+            format!("{OPEN_XML_PREFIX}spreadsheetml.sheet.main+xml"),
             mime::XLSX,
         ),
         (
             "/xl/workbook.xml",
-            format!("{OPEN}spreadsheetml.template.main+xml"),
+            format!("{OPEN_XML_PREFIX}spreadsheetml.template.main+xml"),
             mime::XLTX,
         ),
         (
             "/ppt/presentation.xml",
-            format!("{OPEN}presentationml.presentation.main+xml"),
+            format!("{OPEN_XML_PREFIX}presentationml.presentation.main+xml"),
             mime::PPTX,
         ),
         (
             "/ppt/presentation.xml",
-            format!("{OPEN}presentationml.slideshow.main+xml"),
+            format!("{OPEN_XML_PREFIX}presentationml.slideshow.main+xml"),
             mime::PPSX,
         ),
         (
             "/ppt/presentation.xml",
-            format!("{OPEN}presentationml.template.main+xml"),
+            format!("{OPEN_XML_PREFIX}presentationml.template.main+xml"),
             mime::POTX,
         ),
     ] {
@@ -114,7 +114,7 @@ fn macro_and_binary_variants_keep_their_subtype() {
 
 #[test]
 fn main_parts_of_any_name_and_case_are_found() {
-    let content_type = format!("{OPEN}wordprocessingml.document.main+xml");
+    let content_type = format!("{OPEN_XML_PREFIX}wordprocessingml.document.main+xml");
     let bytes = zip(
         &[
             ("odd/Main.XML", b"<a/>"),
@@ -135,7 +135,7 @@ fn main_parts_of_any_name_and_case_are_found() {
 #[test]
 fn a_default_content_type_serves_when_there_is_no_override() {
     let types = format!(
-        r#"<Types><Default Extension="xml" ContentType="{OPEN}spreadsheetml.sheet.main+xml"/></Types>"#
+        r#"<Types><Default Extension="xml" ContentType="{OPEN_XML_PREFIX}spreadsheetml.sheet.main+xml"/></Types>"#
     );
     let bytes = zip(
         &[

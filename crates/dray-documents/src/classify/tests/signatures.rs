@@ -75,7 +75,7 @@ fn every_signature_of_an_archive_is_known() {
 #[test]
 fn every_signature_of_a_binary_is_known() {
     for (bytes, expected) in [
-        (b"\x7fELF\x02".to_vec(), "application/x-elf"),
+        (b"\x7fELF\x02".to_vec(), "application/x-executable"),
         (
             b"MZ\x90\0".to_vec(),
             "application/vnd.microsoft.portable-executable",
@@ -93,7 +93,7 @@ fn every_signature_of_a_binary_is_known() {
         (b"\xfe\xed\xfa\xce".to_vec(), "application/x-mach-binary"),
         (b"\0asm\x01\0\0\0".to_vec(), "application/wasm"),
         (b"SQLite format 3\0".to_vec(), "application/vnd.sqlite3"),
-        (b"OggS\0".to_vec(), "application/ogg"),
+        (b"OggS\0".to_vec(), "audio/ogg"),
         (b"ID3\x03\0\0".to_vec(), "audio/mpeg"),
         (b"ID3 and words after it".to_vec(), "audio/mpeg"),
         (b"RIFF".to_vec(), mime::OCTET_STREAM),
@@ -111,6 +111,48 @@ fn every_signature_of_a_binary_is_known() {
     ] {
         assert_eq!(named(&bytes, "a.pdf"), (Binary, expected), "{bytes:?}");
     }
+}
+
+#[test]
+fn the_stricter_kind_wins_where_text_begins_like_a_signature() {
+    for (text, expected) in [
+        (
+            b"MZ was a president".as_slice(),
+            "application/vnd.microsoft.portable-executable",
+        ),
+        (b"ID3 tags are short".as_slice(), "audio/mpeg"),
+        (b"RIFF raff".as_slice(), mime::OCTET_STREAM),
+    ] {
+        assert_eq!(named(text, "a.txt"), (Binary, expected));
+    }
+    // The level of compression is a part of the signature.
+    assert_eq!(named(b"BZhello", "a.txt").1, "text/plain");
+}
+
+#[test]
+fn classes_begin_at_the_oldest_version_of_the_virtual_machine() {
+    for (count, expected) in [
+        (44, "application/x-mach-binary"),
+        (45, "application/java-vm"),
+    ] {
+        let bytes = [b"\xca\xfe\xba\xbe".as_slice(), &u32::to_be_bytes(count)].concat();
+        assert_eq!(named(&bytes, "x"), (Binary, expected), "{count}");
+    }
+}
+
+#[test]
+fn one_frame_header_of_mpeg_is_chance() {
+    // 128 kbit/s at 44.1 kHz: 417 bytes for a frame. Text in Latin-1 may begin with the same two letters.
+    let mut lonely = vec![b'a'; 1000];
+    lonely[..4].copy_from_slice(b"\xff\xfb\x90\x64");
+    assert_eq!(named(&lonely, "x").1, "text/plain");
+    lonely[417..421].copy_from_slice(b"\xff\xfb\x90\x64");
+    assert_eq!(named(&lonely, "x"), (Binary, "audio/mpeg"));
+}
+
+#[test]
+fn raw_pictures_of_cameras_are_binary() {
+    assert_eq!(named(&ftyp("crx ", b""), "a.cr3").0, Binary);
 }
 
 #[test]

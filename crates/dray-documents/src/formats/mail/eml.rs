@@ -218,7 +218,7 @@ fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) ->
         Found::Known(its) => *its != encoding_rs::UTF_8 && its.is_ascii_compatible(),
         _ => false,
     };
-    let sample = whole.get(..encoding::SAMPLE).unwrap_or(whole);
+    let sample = whole.get(..encoding::SAMPLE_BYTES).unwrap_or(whole);
     let found = label
         .filter(|label| !label.eq_ignore_ascii_case("us-ascii"))
         .and_then(Found::of_label)

@@ -17,7 +17,7 @@ const MESSAGE_HEADER: usize = 32;
 const PART_HEADER: usize = 8;
 
 // Properties (MS-OXPROPS).
-const SUBJECT: u16 = 0x0037;
+const PID_TAG_SUBJECT: u16 = 0x0037;
 const SUBMIT_TIME: u16 = 0x0039;
 const RECIPIENT_TYPE: u16 = 0x0C15;
 const SENDER_NAME: u16 = 0x0C1A;
@@ -25,13 +25,13 @@ const SENDER_ADDRESS: u16 = 0x0C1F;
 const DISPLAY_CC: u16 = 0x0E03;
 const DISPLAY_TO: u16 = 0x0E04;
 const DELIVERY_TIME: u16 = 0x0E06;
-const BODY: u16 = 0x1000;
+const PID_TAG_BODY: u16 = 0x1000;
 const RTF_COMPRESSED: u16 = 0x1009;
-const HTML: u16 = 0x1013;
+const PID_TAG_HTML: u16 = 0x1013;
 const DISPLAY_NAME: u16 = 0x3001;
 const EMAIL_ADDRESS: u16 = 0x3003;
 const CREATION_TIME: u16 = 0x3007;
-const DATA: u16 = 0x3701;
+const PID_TAG_DATA: u16 = 0x3701;
 const FILE_NAME: u16 = 0x3704;
 const LONG_FILE_NAME: u16 = 0x3707;
 const PATH_NAME: u16 = 0x3708;
@@ -101,7 +101,7 @@ fn read_letter(
         to: or_shown(to, file.text(root, DISPLAY_TO, budget)?),
         cc: or_shown(cc, file.text(root, DISPLAY_CC, budget)?),
         date: date.unwrap_or_default(),
-        subject: file.text(root, SUBJECT, budget)?,
+        subject: file.text(root, PID_TAG_SUBJECT, budget)?,
         bodies: read_body(file, html_page, warnings, budget)?
             .into_iter()
             .collect(),
@@ -118,16 +118,16 @@ fn read_body(
     budget: &Budget,
 ) -> Result<Option<Body>, Failure> {
     let root = Path::new("/");
-    let plain = Body::Plain(source::line_feeds(file.text(root, BODY, budget)?));
+    let plain = Body::Plain(source::line_feeds(file.text(root, PID_TAG_BODY, budget)?));
     if !plain.is_blank() {
         return Ok(Some(plain));
     }
-    let html = match file.binary(root, HTML, budget)? {
+    let html = match file.binary(root, PID_TAG_HTML, budget)? {
         Some(bytes) => {
             let label = html_page.and_then(|page| CodePage::of_number(page).label());
             web::page_text(&bytes, label).into_owned()
         }
-        None => file.text(root, HTML, budget)?,
+        None => file.text(root, PID_TAG_HTML, budget)?,
     };
     let html = Body::Html(source::line_feeds(html));
     if !html.is_blank() {
@@ -141,7 +141,9 @@ fn read_body(
             Some(html) => Body::Html(source::line_feeds(html)),
             None => Body::Rtf(rtf),
         })),
-        Err(Failure::Corrupt(_)) if file.has_text(root, &[SUBJECT, SENDER_NAME, DISPLAY_TO]) => {
+        Err(Failure::Corrupt(_))
+            if file.has_text(root, &[PID_TAG_SUBJECT, SENDER_NAME, DISPLAY_TO]) =>
+        {
             warnings.push("the body of the message is damaged");
             Ok(None)
         }
@@ -218,7 +220,7 @@ fn read_attachments(file: &mut File<'_>, budget: &Budget) -> Result<Vec<Attachme
         all.push(Attachment {
             name,
             mime: file.text(&storage, MIME_TAG, budget)?,
-            size: file.size(&storage, DATA),
+            size: file.size(&storage, PID_TAG_DATA),
         });
     }
     Ok(all)

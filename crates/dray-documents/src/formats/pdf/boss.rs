@@ -12,7 +12,7 @@ use pdfboss_output::{
 use super::annotations::Annotations;
 use super::characters;
 use super::emphasis::Emphasis;
-use super::engine::{Engine, Field, Page, Trouble};
+use super::engine::{Engine, Field, Page, PageError};
 use super::fields::Form;
 use super::layout::Layout;
 use super::metered::Metered;
@@ -32,7 +32,7 @@ const AHEAD_SPANS: usize = 40_000;
 const MAX_RULINGS: usize = 6_000;
 
 /// An open document and what was learned of its first pages.
-pub(super) struct Boss {
+pub(super) struct PdfBoss {
     document: Document,
     damage: Damage,
     budget: Rc<Budget>,
@@ -45,14 +45,14 @@ pub(super) struct Boss {
     watermarks: Watermarks,
     /// The form, once it was looked for.
     form: Option<Form>,
-    ahead: BTreeMap<u32, Raw>,
+    ahead: BTreeMap<u32, RawPage>,
     /// Pictures of the page that was read last.
     pictures: (u32, Vec<ObjRef>),
     show_hidden: bool,
 }
 
 /// A page as the engine extracts it.
-struct Raw {
+struct RawPage {
     spans: Vec<TextSpan>,
     rulings: Vec<Ruling>,
     width: f32,
@@ -66,7 +66,7 @@ struct Raw {
     annotations: Annotations,
 }
 
-impl Boss {
+impl PdfBoss {
     /// Opens a document, with the empty password if it is encrypted.
     ///
     /// # Errors
@@ -133,14 +133,14 @@ impl Boss {
     }
 
     /// Text and lines of a page.
-    fn extract(&self, number: u32) -> Result<Raw, Trouble> {
-        let index = usize::try_from(number - 1).map_err(|_| Trouble::Damaged)?;
-        let page = self.document.page(index).map_err(|_| Trouble::Damaged)?;
+    fn extract(&self, number: u32) -> Result<RawPage, PageError> {
+        let index = usize::try_from(number - 1).map_err(|_| PageError::Damaged)?;
+        let page = self.document.page(index).map_err(|_| PageError::Damaged)?;
         // Layers that are switched off hide text as well.
         let layers = self.layers.as_ref().filter(|_| !self.show_hidden);
         let reader = Metered::new(&self.document, &self.budget);
         let walked = catch_panic(|| visibility::walk(&page, &reader, layers));
-        let (painted, marked_page, streams) = walked.ok_or(Trouble::Damaged)?;
+        let (painted, marked_page, streams) = walked.ok_or(PageError::Damaged)?;
         let cut = reader.reached();
         // A count of its own: the walk and the engine read the same objects.
         let source = Metered::new(&self.document, &self.budget).with_marked_streams(streams);
@@ -159,12 +159,12 @@ impl Boss {
         // The limit that the walk ran into is the cause of what the engine misses.
         let reached = || cut.or(source.reached());
         let Some(Ok((mut spans, mut rulings, report))) = extracted else {
-            return Err(reached().map_or(Trouble::Damaged, Trouble::Limit));
+            return Err(reached().map_or(PageError::Damaged, PageError::Limit));
         };
         // Before pieces are added or taken away: what is hidden is known by their index.
         let hidden = painted
             .judge(&spans, &page, &self.budget)
-            .map_err(Trouble::Limit)?;
+            .map_err(PageError::Limit)?;
         let hidden_characters = self.sort_out(&mut spans, &hidden);
         let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::repair_spans(&mut spans);
@@ -178,14 +178,14 @@ impl Boss {
         if spans.is_empty() {
             // Without any text the page may have text beyond the limit, so it does not count as empty.
             if let Some(limit) = reached() {
-                return Err(Trouble::Limit(limit));
+                return Err(PageError::Limit(limit));
             }
             let contents = |kind| kind == SkippedTextKind::PageContents;
             if report.skipped.iter().any(|skipped| contents(skipped.kind)) {
-                return Err(Trouble::Damaged);
+                return Err(PageError::Damaged);
             }
         }
-        Ok(Raw {
+        Ok(RawPage {
             spans,
             rulings,
             width: page.crop_box.width(),
@@ -230,7 +230,7 @@ impl Boss {
     }
 }
 
-impl Engine for Boss {
+impl Engine for PdfBoss {
     fn pages(&mut self) -> u32 {
         self.pages
     }
@@ -242,7 +242,7 @@ impl Engine for Boss {
         }
     }
 
-    fn page(&mut self, number: u32) -> Result<Page, Trouble> {
+    fn page(&mut self, number: u32) -> Result<Page, PageError> {
         if self.sizes.is_none() {
             self.look_ahead();
         }
@@ -269,7 +269,7 @@ impl Engine for Boss {
             targets: &raw.annotations.targets,
         };
         let blocks = catch_panic(|| layout.blocks(raw.spans, &raw.rulings, raw.order))
-            .ok_or(Trouble::Damaged)?;
+            .ok_or(PageError::Damaged)?;
         let is_picture = !raw.pictures.is_empty();
         self.pictures = (number, raw.pictures);
         Ok(Page {

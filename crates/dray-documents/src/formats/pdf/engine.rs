@@ -11,7 +11,7 @@ pub(super) trait Engine {
     fn pages(&mut self) -> u32;
 
     /// One page, counted from 1, in reading order.
-    fn page(&mut self, number: u32) -> Result<Page, Trouble>;
+    fn page(&mut self, number: u32) -> Result<Page, PageError>;
 
     /// Image files of the pictures on a page, from top to bottom; none of those that cannot be made into one.
     fn images(&mut self, number: u32) -> Vec<Vec<u8>>;
@@ -25,7 +25,7 @@ pub(super) trait Engine {
 
 /// What is wrong with one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum PageError {
     /// It ran into a limit.
     Limit(Limit),
     /// It cannot be read.

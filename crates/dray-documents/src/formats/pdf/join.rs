@@ -1,14 +1,14 @@
-//! Lines joined into paragraphs, and hyphens at line ends undone (read-attachment 7.9).
+//! Joins lines into paragraphs and removes hyphens at line ends (read-attachment 7.9).
 //!
-//! A line continues on the next one when the next word found no room. Where there was room the line was
-//! ended on purpose: a new paragraph when the next line stands lower or further in than usual or the line ends a
-//! sentence and the next one begins another, else a line break.
+//! A line continues on the next one when the first word of the next did not fit. Where it fitted, the author ended the
+//! line: a new paragraph begins when the next line stands lower or further in than usual, or when the line ends a
+//! sentence and the next one begins another; otherwise it is a line break.
 
 use super::characters;
 use super::engine::{Block, Line, Run};
 use super::spans;
 
-/// A step between lines of more than this many usual ones begins a paragraph.
+/// Steps between lines above this multiple of the usual step begin a paragraph.
 const PARAGRAPH_GAP: f32 = 1.35;
 /// The same after a line that was ended on purpose.
 const GAP_AFTER_SHORT: f32 = 1.12;
@@ -16,11 +16,11 @@ const GAP_AFTER_SHORT: f32 = 1.12;
 const FEW_LINES: usize = 4;
 /// Room, in sizes of letters, that a line may leave besides the next word without having been ended on purpose.
 const LINE_SLACK: f32 = 1.0;
-/// A step of more than so many sizes of letters is none between lines of one paragraph, however they are spaced.
+/// Largest step between lines of one paragraph, in sizes of letters, for any spacing.
 pub(super) const FAR_STEP: f32 = 2.6;
 /// A line of fewer characters was ended on purpose: prose is not set that narrow.
 const NARROW_CHARACTERS: usize = 26;
-/// What is left of the last line of a paragraph, as a share of the column, so that it differs from any other line.
+/// Least free space at the end of the last line of a paragraph, as a share of the column.
 const LAST_LINE: f32 = 0.1;
 /// How much full lines of ragged text differ, as a share of the column.
 const MAX_RAGGEDNESS: f32 = 0.15;
@@ -40,10 +40,10 @@ pub(super) struct Column {
 }
 
 /// The columns in which the blocks of a page stand, in the order of the blocks.
-pub(super) struct Edges(Vec<Column>);
+pub(super) struct ColumnEdges(Vec<Column>);
 
-impl Edges {
-    /// Looks at all blocks of a page of this width.
+impl ColumnEdges {
+    /// Finds the columns from all blocks of a page of this width.
     pub(super) fn of(blocks: &[Block], width: f32) -> Self {
         let own: Vec<Option<(f32, f32)>> = blocks.iter().map(own_edges).collect();
         let left = own
@@ -84,7 +84,7 @@ impl Edges {
         Self(edges.collect())
     }
 
-    /// That of one block.
+    /// The column of one block.
     pub(super) fn at(&self, block: usize) -> Column {
         self.0.get(block).copied().unwrap_or_default()
     }
@@ -102,8 +102,8 @@ fn own_edges(block: &Block) -> Option<(f32, f32)> {
 
 /// What stands between two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Between {
-    /// They are one line of thought.
+enum LineJoin {
+    /// The second continues the first.
     Nothing,
     /// The line was ended on purpose.
     Break,
@@ -120,9 +120,9 @@ pub(super) fn join_paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
     for line in lines.iter().filter(|line| !is_blank(line)) {
         match before.map(|before| shape.between(before, line)) {
             None => {}
-            Some(Between::Paragraph) => paragraphs.push(std::mem::take(&mut current)),
-            Some(Between::Break) => push_text(&mut current, Run::plain("\n")),
-            Some(Between::Nothing) => glue_line(&mut current, line),
+            Some(LineJoin::Paragraph) => paragraphs.push(std::mem::take(&mut current)),
+            Some(LineJoin::Break) => push_text(&mut current, Run::plain("\n")),
+            Some(LineJoin::Nothing) => glue_line(&mut current, line),
         }
         append_line(&mut current, line);
         before = Some(line);
@@ -134,18 +134,18 @@ pub(super) fn join_paragraphs(lines: &[Line], column: Column) -> Vec<Vec<Run>> {
 /// The paragraphs of a page as its blocks come: one that goes on at the head of the next column is joined.
 #[derive(Default)]
 pub(super) struct Flow {
-    last: Option<Open>,
+    last: Option<OpenParagraph>,
 }
 
 /// A paragraph that may go on.
-struct Open {
+struct OpenParagraph {
     runs: Vec<Run>,
     /// Baseline of its last line.
     y: f32,
 }
 
 impl Flow {
-    /// Takes the lines of the next block; gives the paragraphs that are whole.
+    /// Adds the lines of the next block, and returns the paragraphs that are complete.
     pub(super) fn take(&mut self, lines: &[Line], column: Column) -> Vec<Vec<Run>> {
         let mut whole = Vec::new();
         let mut new = join_paragraphs(lines, column);
@@ -168,13 +168,13 @@ impl Flow {
             }
         }
         if let Some(runs) = new.pop() {
-            self.last = Some(Open { runs, y: last.y });
+            self.last = Some(OpenParagraph { runs, y: last.y });
         }
         whole.append(&mut new);
         whole
     }
 
-    /// The paragraph that was left; nothing goes on after it.
+    /// The paragraph that is still open at the end of the page.
     pub(super) fn end(&mut self) -> Option<Vec<Run>> {
         self.last.take().map(|open| open.runs)
     }
@@ -264,18 +264,18 @@ impl Shape {
         shape
     }
 
-    fn between(&self, a: &Line, b: &Line) -> Between {
+    fn between(&self, a: &Line, b: &Line) -> LineJoin {
         if a.is_entry || b.is_entry {
-            return Between::Paragraph;
+            return LineJoin::Paragraph;
         }
         // Asked first: a divided word goes on below, also over a wide gap.
         if is_hyphenated(&a.runs, b) || is_compound(&a.runs, b) {
-            return Between::Nothing;
+            return LineJoin::Nothing;
         }
         let step = a.y - b.y;
         let wide = |times: f32| self.step > 0.0 && step > self.step * times;
         if wide(PARAGRAPH_GAP) || step > FAR_STEP * a.size.max(b.size) {
-            return Between::Paragraph;
+            return LineJoin::Paragraph;
         }
         let short = self.loose || self.ended(a, b);
         let begins = if self.hanging {
@@ -288,15 +288,15 @@ impl Shape {
             are_sentences(a, b) && self.room(a, b, self.column.room) > width * LAST_LINE;
         let ends = begins || sentences || wide(GAP_AFTER_SHORT);
         if short && ends || begins && ends_sentence(&a.runs) {
-            return Between::Paragraph;
+            return LineJoin::Paragraph;
         }
         if sentences && self.is_edge_unknown && self.has_room(a, b, self.column.room) {
-            return Between::Paragraph;
+            return LineJoin::Paragraph;
         }
         if short {
-            return Between::Break;
+            return LineJoin::Break;
         }
-        Between::Nothing
+        LineJoin::Nothing
     }
 
     /// Whether a line was ended on purpose, as there was room for the first word of the next.

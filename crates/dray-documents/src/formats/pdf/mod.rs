@@ -27,7 +27,7 @@ mod watermark;
 
 use std::io::Read;
 
-use self::engine::{Block, Engine, Line, Page, Run, Trouble};
+use self::engine::{Block, Engine, Line, Page, PageError, Run};
 use super::{Converter, Hint};
 use crate::container::Input;
 use crate::limits::{Damage, Failure, Limit};
@@ -45,7 +45,7 @@ pub(super) fn converter(hint: &Hint) -> Option<Converter> {
 fn convert(input: &mut dyn Input, _hint: &Hint, out: &mut Markdown) -> Result<(), Failure> {
     let data = read_whole(input, out)?;
     let budget = std::rc::Rc::clone(out.budget());
-    let mut engine = boss::Boss::open(data, &budget)?.with_hidden_text(out.shows_hidden());
+    let mut engine = boss::PdfBoss::open(data, &budget)?.with_hidden_text(out.shows_hidden());
     write_pages(&mut engine, out)
 }
 
@@ -65,14 +65,14 @@ fn read_whole(input: &mut dyn Input, out: &Markdown) -> Result<Vec<u8>, Failure>
 
 /// What became of the pages.
 #[derive(Default)]
-struct Tally {
+struct PageTally {
     /// The first limit that a page ran into, else the first damage.
-    trouble: Option<Trouble>,
+    trouble: Option<PageError>,
 }
 
-impl Tally {
-    fn add(&mut self, trouble: Trouble) {
-        if !matches!(self.trouble, Some(Trouble::Limit(_))) {
+impl PageTally {
+    fn add(&mut self, trouble: PageError) {
+        if !matches!(self.trouble, Some(PageError::Limit(_))) {
             self.trouble = Some(trouble);
         }
     }
@@ -84,7 +84,7 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
     if pages == 0 {
         return Err(Failure::Corrupt(Damage::MissingPart));
     }
-    let mut tally = Tally::default();
+    let mut tally = PageTally::default();
     for number in 1..=pages {
         out.budget().clock()?;
         out.budget().inflated(0)?;
@@ -98,10 +98,10 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
     }
     // Without a word of text it matters whether there was none or none could be read.
     match tally.trouble {
-        Some(Trouble::Limit(limit)) => Err(Failure::Stopped(limit)),
+        Some(PageError::Limit(limit)) => Err(Failure::Stopped(limit)),
         _ if !out.is_empty() => Ok(()),
         None => Err(Failure::NoText),
-        Some(Trouble::Damaged) => Err(Failure::Corrupt(engine.damage())),
+        Some(PageError::Damaged) => Err(Failure::Corrupt(engine.damage())),
     }
 }
 
@@ -109,18 +109,18 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
 fn write_page(
     engine: &mut dyn Engine,
     number: u32,
-    tally: &mut Tally,
+    tally: &mut PageTally,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
     match engine.page(number) {
         Ok(page) => {
             if page.incomplete {
                 out.warn(format!("a part of page {number} could not be read"));
-                tally.add(Trouble::Damaged);
+                tally.add(PageError::Damaged);
             }
             if let Some(limit) = page.cut {
                 out.warn(format!("page {number} is too large and was cut off"));
-                tally.add(Trouble::Limit(limit));
+                tally.add(PageError::Limit(limit));
             }
             out.count_hidden("character", page.hidden_characters);
             if page.unreadable {
@@ -135,15 +135,15 @@ fn write_page(
             }
             Ok(())
         }
-        Err(Trouble::Limit(limit)) => {
+        Err(PageError::Limit(limit)) => {
             out.warn(format!("page {number} is too large to be read"));
             // Whether a limit of the whole conversion is reached is asked before the next page.
-            tally.add(Trouble::Limit(limit));
+            tally.add(PageError::Limit(limit));
             Ok(())
         }
-        Err(Trouble::Damaged) => {
+        Err(PageError::Damaged) => {
             out.warn(format!("page {number} could not be read"));
-            tally.add(Trouble::Damaged);
+            tally.add(PageError::Damaged);
             Ok(())
         }
     }
@@ -172,7 +172,7 @@ fn hand_over_picture(
 /// The blocks of a page.
 fn write_body(page: Page, out: &mut Markdown) -> Result<(), Limit> {
     // From all blocks together: one alone does not show how wide its column is.
-    let edges = join::Edges::of(&page.blocks, page.width);
+    let edges = join::ColumnEdges::of(&page.blocks, page.width);
     let mut flow = join::Flow::default();
     let mut code: Vec<Line> = Vec::new();
     for (at, block) in page.blocks.into_iter().enumerate() {

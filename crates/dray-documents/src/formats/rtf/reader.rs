@@ -11,9 +11,9 @@ use super::words::{
 use crate::limits::{Failure, Limit};
 use crate::markdown::{Markdown, Style, visible_characters};
 
-/// Between two looks at the clock.
-const TOKENS_PER_LOOK: u32 = 1024;
-/// Fonts and styles that are remembered.
+/// Tokens between two checks of the clock.
+const TOKENS_PER_CLOCK_CHECK: u32 = 1024;
+/// Most fonts, and most styles, that are stored.
 const MAX_NAMES: usize = 4096;
 /// Bytes of a field's instruction, a marker or a style's name that are kept.
 const MAX_SHORT_BYTES: usize = 8 * 1024;
@@ -30,11 +30,11 @@ struct Group {
     /// Characters after `\u` that only readers without Unicode show.
     fallback: usize,
     page: CodePage,
-    /// Opened its destination itself, and ends it.
+    /// Whether the group set its destination itself, and so ends it.
     owner: bool,
 }
 
-/// The walk: a stack of groups and what is collected in them.
+/// State of the walk: the open groups, and the text that is collected in them.
 pub(super) struct Reader<'o> {
     blocks: Blocks<'o>,
     groups: Vec<Group>,
@@ -111,11 +111,11 @@ impl<'o> Reader<'o> {
 
     fn walk(&mut self, bytes: &[u8]) -> Result<(), Limit> {
         let mut tokens = Tokens::new(bytes);
-        let mut looked = 0;
+        let mut unchecked = 0;
         while let Some(token) = tokens.next() {
-            looked += 1;
-            if looked >= TOKENS_PER_LOOK {
-                looked = 0;
+            unchecked += 1;
+            if unchecked >= TOKENS_PER_CLOCK_CHECK {
+                unchecked = 0;
                 self.blocks.out().budget().clock()?;
             }
             let fresh = std::mem::take(&mut self.fresh);
@@ -272,7 +272,7 @@ impl<'o> Reader<'o> {
         self.block(word, number)
     }
 
-    /// Words about characters. Answers whether it was one.
+    /// Applies a control word of character formatting. Returns whether `word` is one.
     fn format(&mut self, word: &str, number: Option<i32>) -> bool {
         let on = number != Some(0);
         let value = number.unwrap_or(0);
@@ -318,7 +318,7 @@ impl<'o> Reader<'o> {
         self.now.page = page;
     }
 
-    /// Words about paragraphs and tables.
+    /// Applies a control word of paragraphs and tables.
     fn block(&mut self, word: &str, number: Option<i32>) -> Result<(), Limit> {
         let value = number.unwrap_or(0);
         let level = u8::try_from(value.clamp(0, 8)).unwrap_or(0) + 1;
@@ -410,7 +410,7 @@ impl<'o> Reader<'o> {
         self.show(&text)
     }
 
-    /// Text, to where it belongs.
+    /// Adds text to the current destination.
     fn show(&mut self, text: &str) -> Result<(), Limit> {
         if self.is_dropped() {
             return Ok(());
@@ -449,7 +449,7 @@ impl<'o> Reader<'o> {
         self.now.destination == Destination::Dropped || self.dropped_beyond.is_some()
     }
 
-    /// The end of a style: a heading is known by its name, where it has no level.
+    /// Ends a style. A style without a level is a heading when its name says so.
     fn end_style(&mut self) {
         let name = std::mem::take(&mut self.short);
         if let Some(level) = heading_level(&name)
@@ -460,7 +460,7 @@ impl<'o> Reader<'o> {
         self.style = 0;
     }
 
-    /// The end of a list item's marker: a number, or any sign.
+    /// Ends the marker of a list item, which is a number or any sign.
     fn end_marker(&mut self) {
         let text = std::mem::take(&mut self.short);
         if let Some(marker) = list_marker(&text) {

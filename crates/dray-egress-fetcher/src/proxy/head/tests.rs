@@ -10,14 +10,14 @@ fn refused(lines: &[&str]) -> HeadError {
     parse(lines).unwrap_err()
 }
 
-const CONNECT: &str = "CONNECT files.example.org:443 HTTP/1.1";
-const GET: &str = "GET http://files.example.org/a HTTP/1.1";
-const POST: &str = "POST http://files.example.org/a HTTP/1.1";
+const CONNECT_LINE: &str = "CONNECT files.example.org:443 HTTP/1.1";
+const GET_LINE: &str = "GET http://files.example.org/a HTTP/1.1";
+const POST_LINE: &str = "POST http://files.example.org/a HTTP/1.1";
 const HOST_FIELD: &str = "Host: files.example.org";
 
 #[test]
 fn a_tunnel_and_a_url_are_read() {
-    let tunnel = parse(&[CONNECT, "Host: files.example.org:443"]).unwrap();
+    let tunnel = parse(&[CONNECT_LINE, "Host: files.example.org:443"]).unwrap();
     assert_eq!(
         tunnel.target,
         RequestTarget::Authority("files.example.org:443".to_owned())
@@ -26,7 +26,7 @@ fn a_tunnel_and_a_url_are_read() {
     let url = tunnel.url(|_| false).unwrap();
     assert!(url.https() && tunnel.has_fitting_host(&url));
     assert!(!tunnel.url(|port| port == 443).unwrap().https());
-    let get = parse(&[GET, HOST_FIELD, "X-Odd: \u{e9}"]).unwrap();
+    let get = parse(&[GET_LINE, HOST_FIELD, "X-Odd: \u{e9}"]).unwrap();
     assert_eq!(get.url(|_| false).unwrap().path(), "/a");
     let old = parse(&["CONNECT files.example.org:443 HTTP/1.0"]).unwrap();
     assert!(old.is_http_10 && old.has_fitting_host(&url));
@@ -41,15 +41,15 @@ fn a_host_field_that_names_another_host_does_not_fit() {
         "Host:",
         "Host: files.example.org\u{e9}",
     ] {
-        let request = parse(&[CONNECT, field]).unwrap();
+        let request = parse(&[CONNECT_LINE, field]).unwrap();
         let url = request.url(|_| false).unwrap();
         assert!(!request.has_fitting_host(&url), "{field}");
     }
 }
 
-/// How the body of a `POST` with these fields is framed.
+/// How the body of a `POST_LINE` with these fields is framed.
 fn framing(fields: &[&str]) -> Result<RequestFraming, HeadError> {
-    let mut lines = vec![POST, HOST_FIELD];
+    let mut lines = vec![POST_LINE, HOST_FIELD];
     lines.extend(fields);
     parse(&lines).map(|request| request.framing)
 }
@@ -65,7 +65,7 @@ fn a_body_has_a_length_or_chunks() {
     let old = "POST http://files.example.org/a HTTP/1.0";
     assert_eq!(refused(&[old, chunked]), HeadError::Coding);
     for field in ["Content-Length: 5", chunked] {
-        let lines = [CONNECT, HOST_FIELD, field];
+        let lines = [CONNECT_LINE, HOST_FIELD, field];
         assert_eq!(refused(&lines), HeadError::Framing);
     }
 }
@@ -112,8 +112,8 @@ fn heads_that_are_no_proxy_request_are_refused() {
             &["GET files.example.org:80 HTTP/1.1", HOST_FIELD],
             HeadError::Target,
         ),
-        (&[GET], HeadError::Host),
-        (&[GET, HOST_FIELD, HOST_FIELD], HeadError::Host),
+        (&[GET_LINE], HeadError::Host),
+        (&[GET_LINE, HOST_FIELD, HOST_FIELD], HeadError::Host),
         (&["PRI * HTTP/2.0"], HeadError::Version),
         (&["GET http://files.example.org/"], HeadError::Syntax),
         (
@@ -124,10 +124,10 @@ fn heads_that_are_no_proxy_request_are_refused() {
             &["GET http://files.example.org/a b HTTP/1.1", HOST_FIELD],
             HeadError::Version,
         ),
-        (&["", GET, HOST_FIELD], HeadError::Syntax),
+        (&["", GET_LINE, HOST_FIELD], HeadError::Syntax),
         (
             &[
-                CONNECT,
+                CONNECT_LINE,
                 HOST_FIELD,
                 "Proxy-Authorization: a",
                 "Proxy-Authorization: b",
@@ -174,8 +174,8 @@ fn u_3_targets_are_read_by_the_rules_of_a_url() {
 #[test]
 fn size_and_number_of_fields_are_bounded() {
     let long = format!("X: {}", "a".repeat(MAX_HEAD_BYTES));
-    assert_eq!(refused(&[GET, HOST_FIELD, &long]), HeadError::TooLarge);
-    let mut many = vec![GET, HOST_FIELD];
+    assert_eq!(refused(&[GET_LINE, HOST_FIELD, &long]), HeadError::TooLarge);
+    let mut many = vec![GET_LINE, HOST_FIELD];
     many.extend(std::iter::repeat_n("X: y", MAX_FIELDS - 1));
     assert!(parse(&many).is_ok());
     many.push("X: y");

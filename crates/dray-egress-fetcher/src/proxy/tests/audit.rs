@@ -13,7 +13,7 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
         &["cdn.example.net."],
         &[PUBLIC_ADDRESS, OTHER_PUBLIC_ADDRESS],
     );
-    proxy.world.set_dns_answers(NAME, vec![Ok(dns)]);
+    proxy.fake_network.set_dns_answers(NAME, vec![Ok(dns)]);
     let (mut client, _) = proxy.tunnel(&format!("{NAME}:443")).await;
     let mut server = ends.recv().await.unwrap();
     // Before a byte: nothing was sent yet.
@@ -69,7 +69,7 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
 async fn section_18_a_refusal_is_audited_with_its_rule() {
     let mut proxy = ProxyFixture::start(&[("http_ports", "80,8080")]).await;
     proxy
-        .world
+        .fake_network
         .name("inside.example.org", &["10.0.0.1", PUBLIC_ADDRESS]);
     for (url, code, rule) in [
         ("http://inside.example.org/", "ssrf_blocked", "addresses"),
@@ -116,14 +116,14 @@ async fn a_proxy_without_fetching_refuses_everything() {
         );
         assert_eq!(proxy.event().await.rule, "operator_switch");
     }
-    assert_eq!(proxy.world.queried_names(), Vec::<String>::new());
+    assert_eq!(proxy.fake_network.queried_names(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_request_has_the_status_of_its_response_in_the_last_event() {
     let mut proxy = ProxyFixture::start(&[]).await;
     proxy
-        .world
+        .fake_network
         .serve(PUBLIC_ADDRESS, ResponseScript::status(418));
     let response = proxy.get("http://files.example.org/a?token=secret").await;
     assert_eq!(status_of(&response), 418);

@@ -22,7 +22,7 @@ impl ServedFixture {
         let responder = ScriptedResponder::always(ResponseScript::ok("hello"));
         let acceptor = authority.acceptor(NAME).unwrap();
         proxy
-            .world
+            .fake_network
             .peer(PUBLIC_ADDRESS, 443, FakePeer::Tls(acceptor, responder));
         let mut bundle = tempfile::NamedTempFile::new().unwrap();
         bundle.write_all(authority.pem().as_bytes()).unwrap();
@@ -94,7 +94,7 @@ async fn curl_reaches_allowed_hosts_over_http_tls_and_socks() {
         )
         .await;
     assert_eq!((code, body.as_str()), (Some(0), "hello"), "{error}");
-    assert_eq!(served.proxy.world.queried_names(), [NAME; 5]);
+    assert_eq!(served.proxy.fake_network.queried_names(), [NAME; 5]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn curl_reaches_nothing_else() {
     assert_eq!(code, Some(35), "{error}");
     assert!(error.contains("access denied"), "{error}");
     assert_eq!(
-        served.proxy.world.dialled(),
+        served.proxy.fake_network.dialled(),
         [format!("{PUBLIC_ADDRESS}:443")]
     );
 }

@@ -9,16 +9,16 @@ async fn i_1_the_corpus_of_fetches_has_the_same_verdicts_through_the_proxy() {
     let ports = "80,443,8000,8080,8443";
     let proxy = ProxyFixture::start(&[("http_ports", ports), ("connect_ports", ports)]).await;
     for (name, addresses) in EGRESS_NAMES {
-        proxy.world.name(name, addresses);
+        proxy.fake_network.name(name, addresses);
     }
     for (url, code) in EGRESS_CASES {
-        let allowed = proxy.world.dialled().len();
+        let allowed = proxy.fake_network.dialled().len();
         let auth = proxy.auth();
         // In HTTP/1.0 no Host field is needed, which could not name most of these.
         let response = proxy
             .exchange(format!("GET {url} HTTP/1.0\r\n{auth}\r\n"))
             .await;
-        let dialled = proxy.world.dialled().len() - allowed;
+        let dialled = proxy.fake_network.dialled().len() - allowed;
         if code.is_empty() {
             // Whether something listens there is another matter.
             assert!(
@@ -45,7 +45,7 @@ async fn i_1_the_corpus_of_fetches_has_the_same_verdicts_through_the_proxy() {
 async fn i_1_no_spelling_of_an_inside_target_opens_a_tunnel() {
     let proxy = ProxyFixture::start(&[("connect_ports", "80,443")]).await;
     for (name, addresses) in EGRESS_NAMES {
-        proxy.world.name(name, addresses);
+        proxy.fake_network.name(name, addresses);
     }
     for (authority, code) in [
         ("169.254.169.254:80", "ssrf_blocked"),
@@ -96,7 +96,7 @@ async fn i_1_no_spelling_of_an_inside_target_opens_a_tunnel() {
             .all(|part| !response.contains(part));
         assert!(is_mute, "{response}");
     }
-    assert_eq!(proxy.world.dialled(), Vec::<String>::new());
+    assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn d_6_a_name_that_rebinds_is_resolved_once_for_each_connection() {
     let public = answer("rebind.example.org", &[], &[PUBLIC_ADDRESS]);
     let inside = answer("rebind.example.org", &[], &["127.0.0.1"]);
     proxy
-        .world
+        .fake_network
         .set_dns_answers("rebind.example.org", vec![Ok(public), Ok(inside)]);
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
     let (_client, head) = proxy.tunnel("rebind.example.org:443").await;
@@ -116,8 +116,11 @@ async fn d_6_a_name_that_rebinds_is_resolved_once_for_each_connection() {
         assert_eq!(status_of(&head), 403);
         assert_eq!(read_all(&mut client).await, "ssrf_blocked\n");
     }
-    assert_eq!(proxy.world.queried_names().len(), 4);
-    assert_eq!(proxy.world.dialled(), [format!("{PUBLIC_ADDRESS}:443")]);
+    assert_eq!(proxy.fake_network.queried_names().len(), 4);
+    assert_eq!(
+        proxy.fake_network.dialled(),
+        [format!("{PUBLIC_ADDRESS}:443")]
+    );
 }
 
 #[tokio::test]
@@ -125,7 +128,7 @@ async fn t_2_a_connection_to_another_peer_than_the_judged_one_is_not_used() {
     let mut proxy = ProxyFixture::start(&[]).await;
     let inside = "10.0.0.1:443".parse().unwrap();
     proxy
-        .world
+        .fake_network
         .peer(PUBLIC_ADDRESS, 443, FakePeer::Impostor(inside));
     let (_, head) = proxy.tunnel(&format!("{NAME}:443")).await;
     assert_eq!(status_of(&head), 500);
@@ -165,9 +168,9 @@ async fn smuggled_and_pipelined_requests_reach_no_server() {
     }
     let other = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: other.example.org\r\n{auth}\r\n");
     assert_eq!(code_of(&proxy.exchange(other).await), "host_mismatch");
-    assert_eq!(proxy.world.dialled(), Vec::<String>::new());
+    assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
     // A second request behind a whole one: the first is served, the second reaches nothing.
-    let server = proxy.world.serve_with(PUBLIC_ADDRESS, |_| {
+    let server = proxy.fake_network.serve_with(PUBLIC_ADDRESS, |_| {
         dray_testkit::http::ResponseScript::ok("hello")
     });
     let get = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n");
@@ -201,5 +204,5 @@ async fn requests_that_are_not_for_a_proxy_are_refused() {
         (status_of(&response), code_of(&response)),
         (431, "request_too_large")
     );
-    assert_eq!(proxy.world.queried_names(), Vec::<String>::new());
+    assert_eq!(proxy.fake_network.queried_names(), Vec::<String>::new());
 }

@@ -105,7 +105,7 @@ async fn open_connections_are_drained_and_then_cut_with_an_event() {
 }
 
 /// A proxy without a service, over the network of a test, in paused time. Its bus has no streams.
-fn detached(world: &FakeNetwork, change: impl FnOnce(&mut Config)) -> ForwardProxy {
+fn detached(fake_network: &FakeNetwork, change: impl FnOnce(&mut Config)) -> ForwardProxy {
     let mut config = Config {
         enabled: true,
         ..Config::default()
@@ -126,7 +126,7 @@ fn detached(world: &FakeNetwork, change: impl FnOnce(&mut Config)) -> ForwardPro
         Vec::new(),
     );
     let fixture = FetcherFixture {
-        world: world.clone(),
+        fake_network: fake_network.clone(),
         admin: compiled.admin,
         ..FetcherFixture::default()
     };
@@ -173,9 +173,9 @@ const FAR_S: u64 = 2_000_000_000;
 
 #[tokio::test(start_paused = true)]
 async fn section_14_every_wait_for_a_client_has_an_end() {
-    let world = FetcherFixture::default().world;
-    world.peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
-    let proxy = detached(&world, |config| {
+    let fake_network = FetcherFixture::default().fake_network;
+    fake_network.peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
+    let proxy = detached(&fake_network, |config| {
         config.proxy.tunnel_timeout = dray_types::Period::secs(3600);
     });
     let target = format!("{NAME}:443");
@@ -194,22 +194,22 @@ async fn section_14_every_wait_for_a_client_has_an_end() {
     let (response, time) = run_client(&proxy, &whole).await;
     assert!(response.starts_with("HTTP/1.1 200 "));
     assert_about(time, 10);
-    assert_eq!(world.dialled(), [format!("{PUBLIC_ADDRESS}:443")]);
+    assert_eq!(fake_network.dialled(), [format!("{PUBLIC_ADDRESS}:443")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn section_14_a_tunnel_ends_when_it_is_idle_and_with_its_token() {
-    let world = FetcherFixture::default().world;
-    world.peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
+    let fake_network = FetcherFixture::default().fake_network;
+    fake_network.peer(PUBLIC_ADDRESS, 443, FakePeer::Mute);
     let target = format!("{NAME}:443");
     let plain = |config: &mut Config| config.proxy.plain_ports = Some("443".to_owned());
-    let proxy = detached(&world, plain);
+    let proxy = detached(&fake_network, plain);
     let (_, time) = run_client(&proxy, &connect_request(&target, FAR_S)).await;
     assert_about(time, 300);
     // The clock of the token stands still; the tunnel gets what was left of it.
     let (_, time) = run_client(&proxy, &connect_request(&target, 1_800_000_120)).await;
     assert_about(time, 120);
-    let proxy = detached(&world, |config| {
+    let proxy = detached(&fake_network, |config| {
         plain(config);
         config.proxy.tunnel_timeout = dray_types::Period::secs(60);
     });
@@ -219,10 +219,10 @@ async fn section_14_a_tunnel_ends_when_it_is_idle_and_with_its_token() {
 
 #[tokio::test(start_paused = true)]
 async fn section_18_with_audit_required_no_byte_passes_without_a_published_event() {
-    let world = FetcherFixture::default().world;
+    let fake_network = FetcherFixture::default().fake_network;
     let (ends, mut servers) = tokio::sync::mpsc::unbounded_channel();
-    world.peer(PUBLIC_ADDRESS, 443, FakePeer::Handed(ends));
-    let proxy = detached(&world, |config| {
+    fake_network.peer(PUBLIC_ADDRESS, 443, FakePeer::Handed(ends));
+    let proxy = detached(&fake_network, |config| {
         config.audit_required = true;
         config.proxy.plain_ports = Some("443".to_owned());
     });
@@ -253,8 +253,8 @@ async fn section_18_with_audit_required_no_byte_passes_without_a_published_event
 
 #[tokio::test]
 async fn a_client_costs_little_memory_while_its_tunnel_is_idle() {
-    let world = FetcherFixture::default().world;
-    let proxy = detached(&world, |_| {});
+    let fake_network = FetcherFixture::default().fake_network;
+    let proxy = detached(&fake_network, |_| {});
     let (_client, io) = tokio::io::duplex(64);
     let serving = proxy.serve_client(io, None);
     // The future of a client; what it boxes for a tunnel is measured with the relay. 40 KiB are allowed for all.

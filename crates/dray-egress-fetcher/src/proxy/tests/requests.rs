@@ -30,8 +30,8 @@ async fn nothing_is_resolved_or_dialled_for_a_client_without_a_valid_token() {
             assert_eq!(code_of(&response), code);
         }
     }
-    assert_eq!(proxy.world.queried_names(), Vec::<String>::new());
-    assert_eq!(proxy.world.dialled(), Vec::<String>::new());
+    assert_eq!(proxy.fake_network.queried_names(), Vec::<String>::new());
+    assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
     let unknown = |code: &str| {
         proxy.metric(
             "connections_total",
@@ -44,7 +44,7 @@ async fn nothing_is_resolved_or_dialled_for_a_client_without_a_valid_token() {
 #[tokio::test]
 async fn q_1_the_target_gets_the_request_without_the_fields_of_the_proxy() {
     let mut proxy = ProxyFixture::start(&[]).await;
-    let server = proxy.world.serve_with(PUBLIC_ADDRESS, |_| {
+    let server = proxy.fake_network.serve_with(PUBLIC_ADDRESS, |_| {
         ResponseScript::with_fields(
             &[
                 ("Connection", "X-Hop"),
@@ -145,7 +145,7 @@ async fn r_3_a_response_with_ambiguous_framing_is_not_passed_on() {
         "",
     ] {
         proxy
-            .world
+            .fake_network
             .serve(PUBLIC_ADDRESS, ResponseScript::raw(format!("{head}hello")));
         let response = proxy.get("http://files.example.org/").await;
         assert_eq!(status_of(&response), 502, "{head}: {response}");
@@ -159,7 +159,7 @@ async fn b_3_a_response_that_breaks_off_does_not_look_whole() {
     let script =
         ResponseScript::raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
             .then(ResponseStep::Drop);
-    proxy.world.serve(PUBLIC_ADDRESS, script);
+    proxy.fake_network.serve(PUBLIC_ADDRESS, script);
     let response = proxy.get("http://files.example.org/").await;
     assert!(!response.contains("\r\n0\r\n"), "{response}");
 }
@@ -167,7 +167,9 @@ async fn b_3_a_response_that_breaks_off_does_not_look_whole() {
 #[tokio::test]
 async fn p_5_a_token_narrows_the_hosts_and_widens_nothing() {
     let proxy = ProxyFixture::start(&[("/host_allowlist", "[\"*.example.org\"]")]).await;
-    proxy.world.name("files.example.net", &[PUBLIC_ADDRESS]);
+    proxy
+        .fake_network
+        .name("files.example.net", &[PUBLIC_ADDRESS]);
     for (allow, host, code) in [
         (None, NAME, ""),
         (Some(&[NAME][..]), NAME, ""),
@@ -196,5 +198,5 @@ async fn p_5_a_token_narrows_the_hosts_and_widens_nothing() {
             assert_eq!((status_of(&response), code_of(&response)), (403, code));
         }
     }
-    assert_eq!(proxy.world.queried_names(), [NAME, NAME]);
+    assert_eq!(proxy.fake_network.queried_names(), [NAME, NAME]);
 }

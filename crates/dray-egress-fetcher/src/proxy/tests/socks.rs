@@ -56,7 +56,7 @@ async fn a_name_is_resolved_and_judged_by_the_proxy() {
 #[tokio::test]
 async fn refusals_have_their_reply_and_dial_nothing() {
     let proxy = ProxyFixture::start(&[]).await;
-    proxy.world.name("inside.example.org", &["10.0.0.1"]);
+    proxy.fake_network.name("inside.example.org", &["10.0.0.1"]);
     let auth = handshake(&proxy.token());
     let loopback = [5, 1, 0, 1, 127, 0, 0, 1, 1, 187];
     let mapped: Vec<u8> = [
@@ -90,9 +90,9 @@ async fn refusals_have_their_reply_and_dial_nothing() {
         let (_, received) = send(&proxy, &bytes).await;
         assert_eq!(received, expected, "{bytes:?}");
     }
-    assert_eq!(proxy.world.dialled(), Vec::<String>::new());
+    assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
     assert_eq!(
-        proxy.world.queried_names(),
+        proxy.fake_network.queried_names(),
         ["inside.example.org", "missing.example.org"]
     );
 }

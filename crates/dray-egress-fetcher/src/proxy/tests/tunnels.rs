@@ -14,7 +14,7 @@ async fn tls_passes_end_to_end_and_every_byte_is_counted() {
     let authority = Authority::new().unwrap();
     let responder = ScriptedResponder::always(ResponseScript::ok("secret"));
     let acceptor = authority.acceptor(NAME).unwrap();
-    proxy.world.peer(
+    proxy.fake_network.peer(
         PUBLIC_ADDRESS,
         443,
         FakePeer::Tls(acceptor, responder.clone()),
@@ -136,13 +136,13 @@ async fn bytes_behind_the_request_wait_for_the_judgement_of_the_tunnel() {
     let other = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n");
     let refused =
         format!("CONNECT 127.0.0.1:443 HTTP/1.1\r\nHost: 127.0.0.1:443\r\n{auth}\r\n{other}");
-    proxy.world.forget_dials();
+    proxy.fake_network.forget_dials();
     let response = proxy.exchange(refused).await;
     assert_eq!(
         (status_of(&response), code_of(&response)),
         (403, "ssrf_blocked")
     );
-    assert_eq!(proxy.world.dialled(), Vec::<String>::new());
+    assert_eq!(proxy.fake_network.dialled(), Vec::<String>::new());
     while proxy.event().await.proxy_stage != "refused" {}
 }
 

@@ -1,4 +1,4 @@
-//! Tokens that are accepted, and every way to change one.
+//! Tokens that are accepted, and changed tokens, which are refused.
 
 use super::*;
 

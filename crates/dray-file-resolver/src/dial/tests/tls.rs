@@ -28,7 +28,7 @@ fn authorities_come_from_a_pem_file_when_one_is_given() {
 }
 
 #[tokio::test]
-async fn tls_trusts_the_given_authorities_and_nobody_else() {
+async fn tls_trusts_the_given_authorities_and_no_others() {
     let authority = Authority::new().unwrap();
     let acceptor = authority.acceptor("localhost").unwrap();
     let responder = ScriptedResponder::new(|seen| match seen.target() {

@@ -139,7 +139,7 @@ fn an_archive_from_before_posix_is_known_by_its_sum() {
 }
 
 #[test]
-fn opus_is_told_from_other_ogg_with_its_channels() {
+fn opus_is_distinguished_from_other_ogg_with_its_channels() {
     assert_eq!(
         kind(&ogg(b"OpusHead\x01\x01\x38\x01"), "v.ogg"),
         ContentKind::Audio(AudioKind::OggOpus { channels: 1 })
@@ -160,7 +160,7 @@ fn opus_is_told_from_other_ogg_with_its_channels() {
 }
 
 #[test]
-fn brands_tell_films_sounds_and_pictures_apart() {
+fn brands_distinguish_video_audio_and_images() {
     for (brands, expected) in [
         (
             "isom\0\0\0\0isomiso2avc1mp41",
@@ -223,7 +223,7 @@ fn the_coding_of_a_film_is_read_where_its_index_comes_first() {
 }
 
 #[test]
-fn webm_is_told_from_matroska() {
+fn webm_is_distinguished_from_matroska() {
     let header = |kind: &[u8]| {
         [
             b"\x1A\x45\xDF\xA3\x9F\x42\x86\x81\x01\x42\x82".as_slice(),

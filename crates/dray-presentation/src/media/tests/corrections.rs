@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn r_4_what_does_not_exist_is_told_without_its_folder() {
+fn r_4_what_does_not_exist_is_reported_without_its_folder() {
     let found = given(
         "Done. MEDIA:/home/u/secret/plan.pdf\nMEDIA:/other/plan.pdf",
         &[],
@@ -197,7 +197,7 @@ fn an_apostrophe_inside_quotes_is_part_of_the_path() {
 }
 
 #[test]
-fn scan_tells_what_to_ask_for_longest_first() {
+fn scan_returns_what_to_ask_for_longest_first() {
     let text = "a MEDIA:/t/x y.pdf z";
     let (tags, directives) = scan_tags(text);
     assert_eq!(directives, MediaDirectives::default());

@@ -70,7 +70,7 @@ fn texts() -> Vec<String> {
 }
 
 #[test]
-fn r_4_work_is_linear_whatever_the_text() {
+fn r_4_work_is_linear_for_any_text() {
     for text in texts() {
         let mut asked = 0;
         let mut hold = HoldBack::new();
@@ -131,7 +131,7 @@ fn r_4_a_megabyte_of_tags_or_backticks_is_nothing_special() {
 }
 
 #[test]
-fn prose_is_taken_whatever_the_text() {
+fn prose_is_taken_for_any_text() {
     for text in texts() {
         let mut asked = 0;
         bare_paths(&text, |_| {

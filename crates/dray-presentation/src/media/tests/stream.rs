@@ -53,7 +53,7 @@ fn half_a_tag_never_shows() {
 }
 
 #[test]
-fn text_without_a_tag_shows_at_once() {
+fn text_without_a_tag_shows_immediately() {
     let mut hold = HoldBack::new();
     assert_eq!(hold.push("Hello wor", resolve), "Hello wor");
     assert_eq!(hold.push("ld and m", resolve), "ld and");

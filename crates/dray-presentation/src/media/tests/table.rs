@@ -173,7 +173,7 @@ fn r_4_an_extension_glued_to_prose_counts_when_it_exists() {
 }
 
 #[test]
-fn r_4_a_directive_may_follow_at_once() {
+fn r_4_a_directive_may_follow_immediately() {
     let found = given("MEDIA:/w/r.xlsx[[as_document]]", &["/w/r.xlsx"]);
     assert_eq!(
         (found.files, found.text.as_str()),

@@ -7,14 +7,14 @@ use dray_sandbox::{Error, ErrorKind};
 use tokio::io::AsyncWriteExt as _;
 
 use super::server::{
-    IDLE, attributes, connect, content, failed, file, packet, serving, string, told,
+    IDLE_TIMEOUT, attributes, connect, content, failed, file, packet, serving, string, told,
 };
 use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
-use crate::sftp::{Lease, download};
+use crate::sftp::{ChannelLease, download};
 
 async fn read(channel: Channel, size: u64, offset: u64) -> Result<Vec<u8>, Error> {
-    let body = download(Lease::from(channel), &file(size), offset).await?;
+    let body = download(ChannelLease::from(channel), &file(size), offset).await?;
     body.read_all(10 << 20).await
 }
 
@@ -28,7 +28,7 @@ async fn r_12_little_is_asked_for_ahead_of_the_reader() {
         None
     })
     .await;
-    let mut body = download(Lease::from(channel), &file(20 << 20), 0)
+    let mut body = download(ChannelLease::from(channel), &file(20 << 20), 0)
         .await
         .unwrap();
     let first = body.next().await.unwrap().unwrap();
@@ -75,7 +75,7 @@ async fn answers_may_come_in_any_order() {
     let whole = content(130_000);
     let bytes = whole.clone();
     let mut held: Option<Vec<u8>> = None;
-    // Every other answer waits for the one after it.
+    // Every other response waits for the one after it.
     let (_tasks, channel) = serving(whole.clone(), move |id, offset, length| {
         let start = usize::try_from(offset).unwrap();
         let end = (start + length as usize).min(bytes.len());
@@ -221,7 +221,9 @@ async fn text_instead_of_a_greeting_is_a_protocol_error() {
     let (ours, mut theirs) = tokio::io::duplex(1024);
     theirs.write_all(b"Welcome to this host!\n").await.unwrap();
     let (reader, writer) = tokio::io::split(ours);
-    let refused = Channel::open(reader, writer, IDLE).await.unwrap_err();
+    let refused = Channel::open(reader, writer, IDLE_TIMEOUT)
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Protocol);
 }
 
@@ -233,6 +235,8 @@ async fn another_version_is_refused() {
         .await
         .unwrap();
     let (reader, writer) = tokio::io::split(ours);
-    let refused = Channel::open(reader, writer, IDLE).await.unwrap_err();
+    let refused = Channel::open(reader, writer, IDLE_TIMEOUT)
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Protocol);
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
 
-pub(super) const IDLE: Duration = Duration::from_secs(30);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a server does with a request: bytes to send, or nothing to hang up.
 type Answer = Box<dyn FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send>;
@@ -64,7 +64,7 @@ pub(super) fn file(size: u64) -> Metadata {
     }
 }
 
-async fn serve(mut io: DuplexStream, mut answer: Answer) {
+async fn serve(mut io: DuplexStream, mut response: Answer) {
     let mut buffer = BytesMut::new();
     loop {
         while buffer.len() < 4 || buffer.len() < 4 + buffer.clone().get_u32() as usize {
@@ -75,7 +75,7 @@ async fn serve(mut io: DuplexStream, mut answer: Answer) {
         let size = buffer.get_u32() as usize;
         let mut request = buffer.split_to(size).freeze();
         let (kind, id) = (request.get_u8(), request.get_u32());
-        let Some(bytes) = answer(kind, id, request) else {
+        let Some(bytes) = response(kind, id, request) else {
             return;
         };
         if io.write_all(&bytes).await.is_err() {
@@ -86,7 +86,7 @@ async fn serve(mut io: DuplexStream, mut answer: Answer) {
 
 /// A channel to a server that greets well.
 pub(super) async fn connect(
-    mut answer: impl FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send + 'static,
+    mut response: impl FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send + 'static,
 ) -> (JoinSet<()>, Channel) {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let mut tasks = JoinSet::new();
@@ -96,11 +96,11 @@ pub(super) async fn connect(
             if kind == kind::INIT {
                 return Some(packet(kind::VERSION, 3, &[]));
             }
-            answer(kind, id, rest)
+            response(kind, id, rest)
         }),
     ));
     let (reader, writer) = tokio::io::split(ours);
-    let channel = Channel::open(reader, writer, IDLE).await.unwrap();
+    let channel = Channel::open(reader, writer, IDLE_TIMEOUT).await.unwrap();
     (tasks, channel)
 }
 
@@ -118,8 +118,8 @@ pub(super) async fn serving(
             kind::READ => {
                 rest.advance(5);
                 let (offset, length) = (rest.get_u64(), rest.get_u32());
-                if let Some(answer) = read(id, offset, length) {
-                    return answer;
+                if let Some(response) = read(id, offset, length) {
+                    return response;
                 }
                 let start = usize::try_from(offset).unwrap().min(content.len());
                 let end = (start + length as usize).min(content.len());

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::server::{attributes, connect, content, failed, packet, string, told};
 use crate::sftp::channel::Channel;
 use crate::sftp::wire::{kind, status};
-use crate::sftp::{Upload, upload};
+use crate::sftp::{UploadTarget, upload};
 
 /// A server that takes writes; `write` decides on each of them by its number.
 async fn taking(mut write: impl FnMut(u32) -> u32 + Send + 'static) -> (JoinSet<()>, Channel) {
@@ -30,7 +30,7 @@ async fn taking(mut write: impl FnMut(u32) -> u32 + Send + 'static) -> (JoinSet<
 
 async fn put(channel: &mut Channel, size: u64, offset: u64, body: Body) -> Result<(), Error> {
     let path = SandboxPath::new("/file").unwrap();
-    let what = Upload {
+    let what = UploadTarget {
         path: &path,
         size,
         offset,

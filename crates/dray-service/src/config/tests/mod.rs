@@ -11,6 +11,7 @@ use super::*;
 
 mod aliases;
 mod complaints;
+mod former;
 mod report;
 mod sources;
 
@@ -110,6 +111,13 @@ impl Section for TestSection {
                 parse: parse::parse_text,
             },
         ]
+    }
+
+    fn former_names() -> &'static [FormerName] {
+        &[FormerName {
+            former: "patience",
+            field: "connect_timeout",
+        }]
     }
 
     fn strict_prefixes() -> &'static [&'static str] {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn key_files_are_told_by_their_first_bytes() {
+fn key_files_are_recognised_by_their_first_bytes() {
     let policy = bind(&PolicyOptions::default());
     let key = b"-----BEGIN RSA PRIVATE KEY-----\nMII";
     let refused =

@@ -13,7 +13,7 @@ use dray_types::FaultCode;
 use super::chat_failure;
 use crate::outcome::CommandFailure;
 
-/// Largest file, in bytes: it travels in the message, a third larger as base64.
+/// Most bytes of an attached file. The message carries it as base64, which is a third larger.
 pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 /// Reads a file of at most [`MAX_FILE_BYTES`] into an attachment.
@@ -23,7 +23,7 @@ pub(super) fn read_attachment(file: &Path) -> Result<Attachment, CommandFailure>
     // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
-            "{} is no file that could be attached",
+            "{} is not a file that can be attached",
             file.display()
         )));
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_tell_what_a_file_is() {
+    fn the_content_decides_the_media_type() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("note.bin");
         std::fs::write(&file, b"%PDF-1.7\n%more").unwrap();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_no_file_or_not_there_is_refused() {
+    fn refuses_a_large_file_a_directory_and_a_missing_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("large");
         let large = std::fs::File::create(&file).unwrap();

@@ -66,7 +66,7 @@ impl ConversationFile {
         };
         let kept = parse_conversation(&bytes).map_err(|why| {
             CommandFailure::Usage(format!(
-                "{} is no conversation: {why}. It was left as it is; name another file with --conversation",
+                "{} is not a conversation: {why}. It was not changed; name another file with --conversation",
                 file.display()
             ))
         })?;
@@ -191,7 +191,7 @@ fn read_conversation_file(file: &Path) -> Result<Option<Vec<u8>>, CommandFailure
     // Only regular files: opening a named pipe would wait for a writer.
     if !metadata.is_file() {
         return Err(CommandFailure::Usage(format!(
-            "{} is no file that could keep a conversation",
+            "{} is not a file that can hold a conversation",
             file.display()
         )));
     }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_is_not_overwritten() {
+    fn a_file_of_another_writer_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.json");
         let mut book = ConversationFile::open(Some(&file)).unwrap();

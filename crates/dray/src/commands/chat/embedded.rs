@@ -60,7 +60,7 @@ impl EmbeddedServices {
             set("manifests", &folder.to_string_lossy());
         }
         // Chosen here, because the URL must be known before the services start.
-        let listen = free_port().map_err(CommandFailure::local("there is no free port"))?;
+        let listen = free_port().map_err(CommandFailure::local("no port is free"))?;
         set("listen", &listen);
         let config = orchestrator_config(&global)?;
         let mut manifest = config.default_manifest.clone();
@@ -108,7 +108,7 @@ fn orchestrator_config(
     let config: dray_orchestrator::config::Config = world::config_section(&loaded, "orchestrator")?;
     if config.model_url.is_none() && config.dial_url.is_none() {
         return Err(CommandFailure::Usage(
-            "there is no model to ask: name a running orchestrator with --url, or a model with --model-url".to_owned(),
+            "no model is configured: name a running orchestrator with --url, or a model with --model-url".to_owned(),
         ));
     }
     Ok(config)

@@ -84,7 +84,7 @@ impl ChatPeer {
         let url = url.trim().trim_end_matches('/');
         let origin = DialOrigin::parse(url).map_err(|_| {
             CommandFailure::Usage(
-                "--url is no http or https URL without user, query and fragment".to_owned(),
+                "--url is not an http or https URL without user, query and fragment".to_owned(),
             )
         })?;
         let silence = Duration::from_secs(chat.timeout);

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_told_with_size_and_place() {
+    fn a_file_is_reported_with_size_and_place() {
         let attachment = Attachment {
             kind: Some("text/csv".to_owned()),
             title: Some("a.csv".to_owned()),

@@ -71,8 +71,9 @@ impl<'a> ChatSession<'a> {
     /// Sends the last message again.
     pub(super) async fn retry(&mut self, interrupts: &mut Signal) -> Result<(), CommandFailure> {
         let question = self.book.again();
-        let question = question
-            .ok_or_else(|| CommandFailure::Usage("there is no message to ask again".to_owned()))?;
+        let question = question.ok_or_else(|| {
+            CommandFailure::Usage("the conversation has no message to ask again".to_owned())
+        })?;
         self.turn(question, interrupts).await
     }
 

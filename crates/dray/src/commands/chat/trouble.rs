@@ -45,7 +45,7 @@ pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) ->
         ChatKind::Malformed => chat_failure(
             FaultCode::Unavailable,
             "not_a_chat",
-            format!("What came is no chat completion: {said}."),
+            format!("The response is not a chat completion: {said}."),
             "Check that --url is an orchestrator or an endpoint of chat completions.",
         ),
     }

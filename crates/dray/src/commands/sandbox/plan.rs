@@ -113,7 +113,7 @@ impl CopyPlan {
                 self.add_tree(source, from, &root).await?;
             }
             PathKind::Nothing => {
-                let fault = Fault::new(FaultCode::NotFound, "There is no such file.");
+                let fault = Fault::new(FaultCode::NotFound, "The file does not exist.");
                 self.failed
                     .push((from.to_vec(), fault.detail("not_found").into()));
             }

@@ -31,7 +31,7 @@ async fn a_container_is_made_from_nothing_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_round_trip_is_told_with_a_real_engine() {
+async fn the_round_trip_is_reported_with_a_real_engine() {
     let engine = DockerEngine::shared();
     let folder = tempfile::tempdir().unwrap();
     let system = DemoSystem::start(folder.path(), &engine.socket())

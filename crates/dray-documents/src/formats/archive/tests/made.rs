@@ -5,7 +5,7 @@ use std::io::{Cursor, Write as _};
 use zip::write::SimpleFileOptions;
 
 /// A time that every entry has.
-pub(super) const MODIFIED: u64 = 1_700_000_000;
+pub(super) const MODIFIED_SECONDS: u64 = 1_700_000_000;
 
 /// A ZIP file of files, or directories where a name ends in `/`.
 pub(super) fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
@@ -52,7 +52,7 @@ pub(super) fn tar_header(name: &[u8], kind: u8, link: &str, bytes: u64) -> Vec<u
     put(0, &name[..name.len().min(100)]);
     put(100, b"0000644\0");
     put(124, format!("{bytes:011o}\0").as_bytes());
-    put(136, format!("{MODIFIED:011o}\0").as_bytes());
+    put(136, format!("{MODIFIED_SECONDS:011o}\0").as_bytes());
     put(148, b"        ");
     put(156, &[kind]);
     put(157, link.as_bytes());

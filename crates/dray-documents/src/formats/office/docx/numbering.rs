@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::label::{Spelling, level_label};
-use super::styles::Listed;
+use super::styles::ListMembership;
 use crate::formats::office::xml::{Element, Event, Ns, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 use crate::markdown::Marker;
@@ -53,7 +53,7 @@ impl Default for Level {
 
 /// What a paragraph of a list has before its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Numbered {
+pub(super) struct NumberedLabel {
     /// Depth of the level, from 0.
     pub(super) depth: usize,
     pub(super) marker: Marker,
@@ -62,7 +62,7 @@ pub(super) struct Numbered {
 }
 
 #[derive(Debug, Default)]
-struct Abstract {
+struct AbstractNumbering {
     levels: Vec<Level>,
     /// A style of lists whose definition stands for this one.
     link: Option<String>,
@@ -94,7 +94,7 @@ impl Definition {
 /// All lists, and how far each was counted.
 #[derive(Debug, Default)]
 pub(super) struct Numbering {
-    abstracts: HashMap<String, Abstract>,
+    abstracts: HashMap<String, AbstractNumbering>,
     definitions: HashMap<String, Definition>,
     /// Definition of each style of lists, by the abstract one that declares the style.
     styles: HashMap<String, String>,
@@ -127,7 +127,7 @@ impl Numbering {
 
     fn read_abstract(&mut self, id: String, xml: &mut Xml<'_>) -> Result<(), Failure> {
         let depth = xml.depth();
-        let mut found = Abstract::default();
+        let mut found = AbstractNumbering::default();
         loop {
             match xml.next()? {
                 Event::Open(e) if e.ns == Ns::Word => match e.name() {
@@ -174,12 +174,16 @@ impl Numbering {
 
     /// Depth, marker and label of the next paragraph of a list, which is counted. Nothing when it has no marker. `style` is
     /// the paragraph's, which may stand for a level.
-    pub(super) fn next(&mut self, listed: &Listed, style: Option<&str>) -> Option<Numbered> {
+    pub(super) fn next(
+        &mut self,
+        listed: &ListMembership,
+        style: Option<&str>,
+    ) -> Option<NumberedLabel> {
         // `0` takes a paragraph out of the list of its style (ECMA-376-1, 17.9.18).
         let id = listed.definition.as_deref().filter(|id| *id != "0")?;
         let Some(of) = self.definitions.get(id).map(|d| self.resolved(&d.of)) else {
             // A list that is defined nowhere is still one.
-            return Some(Numbered {
+            return Some(NumberedLabel {
                 depth: listed.level.unwrap_or(0).min(LIST_LEVELS - 1),
                 marker: Marker::Bullet,
                 label: String::new(),
@@ -227,7 +231,7 @@ impl Numbering {
             ),
             Kind::None => return None,
         };
-        Some(Numbered {
+        Some(NumberedLabel {
             depth: at,
             marker,
             label,

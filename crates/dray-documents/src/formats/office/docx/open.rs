@@ -13,7 +13,7 @@ use crate::markdown::Markdown;
 const MAX_FIELD_DEPTH: usize = 64;
 
 impl Walker {
-    /// An element opens. Answers whether its content is wanted; if not, it is passed over.
+    /// An element opens. Returns whether its content is wanted; if not, it is passed over.
     pub(super) fn open(
         &mut self,
         e: &Element<'_>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::field::Field;
 use super::numbering::Numbering;
-use super::styles::{Listed, Styles};
+use super::styles::{ListMembership, Styles};
 use crate::formats::office::blocks::{Block, Grid, GridCell, Sink};
 use crate::formats::office::package::Relations;
 use crate::limits::Limit;
@@ -56,7 +56,7 @@ pub(super) struct Run {
 pub(super) struct Para {
     pub(super) text: Inline,
     pub(super) style: Option<String>,
-    pub(super) listed: Listed,
+    pub(super) listed: ListMembership,
     pub(super) outline: Option<u8>,
     /// Its mark is deleted: what follows continues it.
     pub(super) merges: bool,

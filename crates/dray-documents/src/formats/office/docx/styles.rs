@@ -11,14 +11,14 @@ const MAX_STYLE_CHAIN: usize = 32;
 
 /// Membership of a list: definition and level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ListMembership {
     pub(super) definition: Option<String>,
     pub(super) level: Option<usize>,
 }
 
 /// What a style of characters switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Looks {
+pub(super) struct CharacterStyle {
     pub(super) bold: Option<bool>,
     pub(super) italic: Option<bool>,
     pub(super) strike: Option<bool>,
@@ -31,8 +31,8 @@ struct Style {
     based_on: Option<String>,
     /// From 0; 9 is body text.
     outline: Option<u8>,
-    listed: Listed,
-    looks: Looks,
+    listed: ListMembership,
+    looks: CharacterStyle,
 }
 
 /// All styles, by id.
@@ -95,8 +95,8 @@ impl Styles {
     }
 
     /// The list that a style of paragraphs belongs to.
-    pub(super) fn listed(&self, id: &str) -> Listed {
-        let mut listed = Listed::default();
+    pub(super) fn listed(&self, id: &str) -> ListMembership {
+        let mut listed = ListMembership::default();
         for style in self.chain(id) {
             if listed.level.is_none() {
                 listed.level = style.listed.level;
@@ -110,8 +110,8 @@ impl Styles {
     }
 
     /// How a style of characters looks.
-    pub(super) fn looks(&self, id: &str) -> Looks {
-        let mut looks = Looks::default();
+    pub(super) fn looks(&self, id: &str) -> CharacterStyle {
+        let mut looks = CharacterStyle::default();
         for style in self.chain(id) {
             looks.bold = looks.bold.or(style.looks.bold);
             looks.italic = looks.italic.or(style.looks.italic);

@@ -12,7 +12,7 @@ const MAX_REPEATED_CELLS: usize = 64;
 const MAX_REPEATED_ROWS: u64 = 1024;
 
 impl Walker {
-    /// An element opens. Answers whether its content is wanted; if not, it is passed over.
+    /// An element opens. Returns whether its content is wanted; if not, it is passed over.
     pub(super) fn open(&mut self, e: &Element<'_>, out: &Markdown) -> bool {
         let tag = match e.ns {
             Ns::OdfText => self.text(e),

@@ -31,7 +31,7 @@ pub(super) mod kind {
 }
 
 /// `headerToken` of an encrypted file.
-const ENCRYPTED: u32 = 0xF3D1_C4DF;
+const ENCRYPTED_TOKEN: u32 = 0xF3D1_C4DF;
 /// Edits that are followed.
 const MAX_EDITS: usize = 10_000;
 /// Persistent objects that are known.
@@ -93,7 +93,7 @@ impl Objects {
     ///
     /// [`Failure::Encrypted`]; damage without a last edit.
     pub(super) fn read(user: &[u8], stream: &[u8], budget: &Budget) -> Result<Self, Failure> {
-        if u32_at(user, 12) == Some(ENCRYPTED) {
+        if u32_at(user, 12) == Some(ENCRYPTED_TOKEN) {
             return Err(Failure::Encrypted);
         }
         let mut objects = Self::default();

@@ -10,7 +10,7 @@ use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
 
 impl Walker {
-    /// An element opens. Answers whether its content is wanted; if not, it is passed over.
+    /// An element opens. Returns whether its content is wanted; if not, it is passed over.
     pub(super) fn open(
         &mut self,
         e: &Element<'_>,

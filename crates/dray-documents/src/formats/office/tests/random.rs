@@ -9,7 +9,7 @@ use crate::formats::Converted;
 use crate::limits::Limits;
 
 /// Pieces of markup that mean something to one of the walks.
-const PIECES: &[&str] = &[
+const XML_PIECES: &[&str] = &[
     "<w:p>",
     "</w:p>",
     "<w:r>",
@@ -176,7 +176,7 @@ proptest! {
 
     #[test]
     fn any_markup_is_survived(
-        pieces in prop::collection::vec(prop::sample::select(PIECES), 0..80),
+        pieces in prop::collection::vec(prop::sample::select(XML_PIECES), 0..80),
         whole in any::<bool>(),
     ) {
         let markup = if whole { balanced(&pieces) } else { pieces.concat() };

@@ -10,7 +10,7 @@ fn joined(lines: &[Line]) -> Vec<String> {
         lines: lines.to_vec(),
         quote: false,
     };
-    let edges = join::Edges::of(&[block], 0.0);
+    let edges = join::ColumnEdges::of(&[block], 0.0);
     join::join_paragraphs(lines, edges.at(0))
         .into_iter()
         .map(|runs| runs.into_iter().map(|run| run.text).collect())
@@ -88,7 +88,7 @@ fn two_sentences_that_leave_room_on_the_page_are_two_paragraphs() {
         quote: false,
     };
     let split = |width: f32| {
-        let edges = join::Edges::of(&[block(&lines)], width);
+        let edges = join::ColumnEdges::of(&[block(&lines)], width);
         join::join_paragraphs(&lines, edges.at(0)).len()
     };
     assert_eq!(split(612.0), 2);

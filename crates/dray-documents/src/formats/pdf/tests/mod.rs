@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 
-use super::engine::{Block, Cell, Engine, Field, Item, Line, Page, Run, Trouble};
+use super::engine::{Block, Cell, Engine, Field, Item, Line, Page, PageError, Run};
 use crate::formats::{Hint, convert};
 use crate::limits::{Budget, Damage, Failure, Limit, Limits};
 use crate::markdown::{Markdown, Selection, Span, Unit};
@@ -38,14 +38,14 @@ fn line(text: &str, x: f32, y: f32) -> Line {
 }
 
 /// An engine whose pages are told beforehand.
-struct Told(Vec<Result<Page, Trouble>>);
+struct ScriptedEngine(Vec<Result<Page, PageError>>);
 
-impl Engine for Told {
+impl Engine for ScriptedEngine {
     fn pages(&mut self) -> u32 {
         u32::try_from(self.0.len()).unwrap()
     }
 
-    fn page(&mut self, number: u32) -> Result<Page, Trouble> {
+    fn page(&mut self, number: u32) -> Result<Page, PageError> {
         self.0[number as usize - 1].clone()
     }
 
@@ -62,9 +62,9 @@ impl Engine for Told {
     }
 }
 
-fn written(pages: Vec<Result<Page, Trouble>>) -> (Result<(), Failure>, String, Vec<String>) {
+fn written(pages: Vec<Result<Page, PageError>>) -> (Result<(), Failure>, String, Vec<String>) {
     let mut out = Markdown::new(Rc::new(Budget::new(Limits::default())), Selection::All);
-    let result = super::write_pages(&mut Told(pages), &mut out);
+    let result = super::write_pages(&mut ScriptedEngine(pages), &mut out);
     let written = out.finish();
     (result, written.markdown, written.warnings)
 }
@@ -83,7 +83,7 @@ fn said(text: &str) -> Page {
 fn a_page_that_fails_is_named_and_the_others_stay() {
     let (result, text, warnings) = written(vec![
         Ok(said("first")),
-        Err(Trouble::Damaged),
+        Err(PageError::Damaged),
         Ok(said("third")),
     ]);
     assert_eq!(result, Ok(()));
@@ -93,7 +93,7 @@ fn a_page_that_fails_is_named_and_the_others_stay() {
 
 #[test]
 fn pages_that_all_fail_are_damage_and_not_a_scan() {
-    let (result, ..) = written(vec![Ok(Page::default()), Err(Trouble::Damaged)]);
+    let (result, ..) = written(vec![Ok(Page::default()), Err(PageError::Damaged)]);
     assert_eq!(result, Err(Failure::Corrupt(Damage::Malformed)));
 }
 

@@ -7,9 +7,9 @@ const MAX_ROW_CELLS: usize = 4096;
 
 /// A table that is open.
 pub(super) struct Open {
-    /// Says itself that it only arranges blocks: its cells are blocks like others.
+    /// Whether the table only arranges blocks (`role=presentation`), so that its cells are ordinary blocks.
     pub(super) layout: bool,
-    /// Stands in a cell.
+    /// Whether the table is inside a cell.
     pub(super) nested: bool,
     /// The rows so far, of a table that is not nested.
     pub(super) table: Table,
@@ -59,7 +59,7 @@ impl Open {
         }
     }
 
-    /// Begins a row. Answers whether its text is wanted.
+    /// Begins a row. Returns whether its text is wanted.
     pub(super) fn begin_row(&mut self) -> bool {
         self.rows += 1;
         self.layout || self.nested || self.table.wants(self.rows)
@@ -74,7 +74,7 @@ impl Open {
         }
     }
 
-    /// Closes the row. Answers the line that it is when the table is nested.
+    /// Closes the row. Returns it as one line when the table is nested.
     pub(super) fn end_row(&mut self) -> Option<Inline> {
         let row = std::mem::take(&mut self.row);
         if self.nested {

@@ -134,7 +134,10 @@ impl AgentSetup {
         self.on_nats()
     }
 
-    #[expect(clippy::too_many_lines, reason = "one line for each part of the world")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one line for each part of the fixture"
+    )]
     pub(crate) async fn start(self) -> AgentFixture {
         let folder = tempfile::tempdir().unwrap();
         let dial = DialCore::start().await.unwrap();
@@ -232,7 +235,7 @@ impl AgentFixture {
         self.ask_in(None, messages).await
     }
 
-    /// Asks the agent in a session that somebody bound.
+    /// Asks the agent in a bound session.
     pub(crate) async fn ask_in(&self, session: Option<&str>, messages: Value) -> AgentAnswer {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
         let mut request = if self.is_dial {
@@ -270,7 +273,7 @@ impl AgentFixture {
             .clone()
     }
 
-    /// The newest result of a tool that the model was told.
+    /// The newest result of a tool that the model got.
     pub(crate) fn result(&self) -> String {
         let messages = self.messages(self.model.asked().len() - 1);
         let tool_message = messages.iter().rfind(|message| message["role"] == "tool");

@@ -1,4 +1,4 @@
-//! An answer made into a result (quickapps 23.2). Bytes are kept exactly as they came.
+//! A response made into a result (quickapps 23.2). Bytes are kept exactly as they came.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,41 +19,44 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// the client and back again with every turn.
 const MAX_INLINE_BYTES: usize = 256 << 10;
 
-/// What becomes of answers.
+/// What becomes of responses.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseRules {
-    /// Name of the function; the files of its answers are called after it.
+    /// Name of the function; the files of its responses are called after it.
     pub(crate) function: String,
     /// What the manifest says about answers as files.
     pub(crate) as_file: Option<ResponseAsAttachment>,
-    /// Most bytes of an answer that are read.
+    /// Most bytes of a response that are read.
     pub(crate) limit: usize,
     /// Time in the names of files.
     pub(crate) clock: Clock,
 }
 
 impl ResponseRules {
-    /// Reads an answer.
+    /// Reads a response.
     ///
     /// # Errors
     ///
-    /// A failure for a status outside 2xx, an answer that breaks or is too long, and a file that cannot be stored.
+    /// A failure for a status outside 2xx, a response that breaks or is too long, and a file that cannot be stored.
     pub(crate) async fn output(
         &self,
-        answer: HttpResponse,
+        response: HttpResponse,
         storage: &dyn FileStorage,
     ) -> Result<ToolOutput, ToolFailure> {
-        let content_type = answer.header("content-type").unwrap_or_default().to_owned();
-        if !answer.is_success() {
-            return Err(refusal_failure(answer, &content_type).await);
+        let content_type = response
+            .header("content-type")
+            .unwrap_or_default()
+            .to_owned();
+        if !response.is_success() {
+            return Err(refusal_failure(response, &content_type).await);
         }
         // No encoding was requested, and nothing here decodes one.
-        let encoding = answer.header("content-encoding").unwrap_or("identity");
+        let encoding = response.header("content-encoding").unwrap_or("identity");
         if !encoding.trim().eq_ignore_ascii_case("identity") {
             let text = "The answer of the server is compressed, which was not asked for.";
             return Err(failure::of_answer(text));
         }
-        let read = answer.bytes(self.limit).await;
+        let read = response.bytes(self.limit).await;
         let bytes = read.map_err(|error| failure::of_transport(error, "server"))?;
         let kind = dray_media_type::essence(&content_type);
         let text = body::decode_text(&bytes, &content_type);
@@ -153,12 +156,12 @@ fn inline_attachment(bytes: &[u8], text: Option<&str>) -> Option<Attachment> {
     })
 }
 
-/// The failure of a call that was refused, with the readable part of the answer.
-async fn refusal_failure(mut answer: HttpResponse, content_type: &str) -> ToolFailure {
-    let status = answer.status();
+/// The failure of a call that was refused, with the readable part of the response.
+async fn refusal_failure(mut response: HttpResponse, content_type: &str) -> ToolFailure {
+    let status = response.status();
     let mut refusal = Vec::new();
     while refusal.len() < MAX_REFUSAL_BYTES {
-        match answer.chunk().await {
+        match response.chunk().await {
             Ok(Some(chunk)) => refusal.extend_from_slice(&chunk),
             Ok(None) | Err(_) => break,
         }

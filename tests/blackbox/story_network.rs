@@ -1,4 +1,4 @@
-//! A world of its own for each story: two namespaces and a cable, servers on both ends, counters that were seen to
+//! A network of its own for each story: two namespaces and a cable, servers on both ends, counters that were seen to
 //! count, and the verdict when the story is over.
 
 use std::collections::BTreeMap;
@@ -24,12 +24,12 @@ use crate::machine;
 use crate::namespace::{self, NetworkNamespace};
 use crate::range::{BLOCKED_RANGES, ON_THIS_HOST, UNANSWERED_RANGES};
 
-/// Runs at once; each is a whole process with a store of its own.
+/// Concurrent runs; each is a whole process with a store of its own.
 const AT_ONCE: usize = 4;
 
 const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
 
-/// What is special about the world of a story.
+/// Settings of the network of a story.
 #[derive(Debug, Default)]
 pub(crate) struct StorySetup {
     /// Names that the name servers know; see `internet.py`.
@@ -38,11 +38,11 @@ pub(crate) struct StorySetup {
     pub(crate) openings: AllowedTraffic,
 }
 
-/// The running world.
+/// The running network.
 #[derive(Debug)]
 pub(crate) struct StoryNetwork {
     binary: PathBuf,
-    /// Everybody else.
+    /// All others.
     pub(crate) internet: FakeInternet,
     bait: FakeInternet,
     near: NetworkNamespace,
@@ -53,7 +53,7 @@ pub(crate) struct StoryNetwork {
     folder: TempDir,
 }
 
-/// Makes a world, proves that its counters count, tells the story, and demands that nothing forbidden was sent.
+/// Makes a network, proves that its counters count, runs the story, and demands that nothing forbidden was sent.
 pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwork)) {
     let wrong = findings(name, plan, story);
     assert!(
@@ -72,12 +72,12 @@ pub(crate) fn findings(
 ) -> Vec<String> {
     let binary = machine::require();
     namespace::sweep();
-    let world = StoryNetwork::new(binary, name, plan);
-    world.prove();
-    story(&world);
-    world.demand_silence();
-    let wrong = world.wrong.lock().unwrap().clone();
-    drop(world);
+    let story_network = StoryNetwork::new(binary, name, plan);
+    story_network.prove();
+    story(&story_network);
+    story_network.demand_silence();
+    let wrong = story_network.wrong.lock().unwrap().clone();
+    drop(story_network);
     wrong
 }
 
@@ -194,7 +194,7 @@ impl StoryNetwork {
         outcome
     }
 
-    /// Sends to every watched range by hand: every counter moves, and whoever can be reached answers. Then back to
+    /// Sends to every watched range by hand: every counter moves, and every reachable server answers. Then back to
     /// zero.
     fn prove(&self) {
         let mut probes: Vec<Value> = BLOCKED_RANGES

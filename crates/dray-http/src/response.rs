@@ -1,4 +1,4 @@
-//! An answer on its way in: its head at hand, its body read in pieces.
+//! A response on its way in: its head at hand, its body read in pieces.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{ByteStream, Cause};
 /// Longest JSON or text answer in bytes (4 MiB); a peer chooses the length, and it is held in memory.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
-/// The head of an answer, with its body still to come.
+/// The head of a response, with its body still to come.
 pub struct HttpResponse {
     response: reqwest::Response,
     idle: Duration,
@@ -25,7 +25,7 @@ impl HttpResponse {
         Self { response, idle }
     }
 
-    /// The status code of the answer, also one that is not in a registry.
+    /// The status code of the response, also one that is not in a registry.
     pub fn status(&self) -> u16 {
         self.response.status().as_u16()
     }
@@ -110,7 +110,7 @@ impl HttpResponse {
             .map_err(|error| HttpError::after(FailureKind::Malformed(error.to_string())))
     }
 
-    /// What the connection becomes after an answer with status 101.
+    /// What the connection becomes after a response with status 101.
     ///
     /// # Errors
     ///
@@ -123,9 +123,9 @@ impl HttpResponse {
     /// The body as it comes; each wait for a piece is bounded by the idle limit.
     pub fn into_stream(self) -> ByteStream {
         stream::unfold(Some(self), |state| async move {
-            let mut answer = state?;
-            match answer.chunk().await {
-                Ok(Some(chunk)) => Some((Ok(chunk), Some(answer))),
+            let mut response = state?;
+            match response.chunk().await {
+                Ok(Some(chunk)) => Some((Ok(chunk), Some(response))),
                 Ok(None) => None,
                 Err(error) => Some((Err(Cause::from(error)), None)),
             }

@@ -1,4 +1,4 @@
-//! A DIAL that answers as told and remembers what it was asked, and a storage that knows some files.
+//! A DIAL that answers from a script and records requests, and a storage that knows some files.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,9 +21,9 @@ pub(crate) trait ScriptedDial: Sized {
     /// With a deployment that the caller with this key may use.
     fn knows(self, key: &str, id: &str, facts: DeploymentFacts) -> Self;
 
-    fn answers(&self, answer: Result<ScriptedChat, Error>);
+    fn answers(&self, response: Result<ScriptedChat, Error>);
 
-    fn on(&self, action: InterpreterAction, answer: Result<Value, Error>);
+    fn on(&self, action: InterpreterAction, response: Result<Value, Error>);
 
     /// The body of the last chat completion.
     fn body(&self) -> Value;
@@ -52,13 +52,13 @@ impl ScriptedDial for FakeDial {
         self.with_deployment(key, id, deployment, facts.configuration)
     }
 
-    fn answers(&self, answer: Result<ScriptedChat, Error>) {
-        self.chat_responses.lock().unwrap().push_back(answer);
+    fn answers(&self, response: Result<ScriptedChat, Error>) {
+        self.chat_responses.lock().unwrap().push_back(response);
     }
 
-    fn on(&self, action: InterpreterAction, answer: Result<Value, Error>) {
+    fn on(&self, action: InterpreterAction, response: Result<Value, Error>) {
         let mut responses = self.interpreter_responses.lock().unwrap();
-        responses.push_back((action, answer));
+        responses.push_back((action, response));
     }
 
     fn body(&self) -> Value {

@@ -43,7 +43,7 @@ impl<'f> CaseContext<'f> {
     }
 
     /// The same platform with another new chat.
-    pub(super) async fn anew(&self) -> Self {
+    pub(super) async fn with_new_chat(&self) -> Self {
         Self::open(self.fixture).await
     }
 

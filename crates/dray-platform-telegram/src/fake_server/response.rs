@@ -11,7 +11,7 @@ pub(super) struct MethodError {
 }
 
 /// The result of a method, or its refusal.
-pub(super) type Answer = Result<Value, MethodError>;
+pub(super) type ApiResponse = Result<Value, MethodError>;
 
 impl MethodError {
     /// `400 Bad Request: …`.

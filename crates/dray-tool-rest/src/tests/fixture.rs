@@ -105,10 +105,10 @@ impl FileStorage for MemoryStorage {
 
 /// Puts content in the place of every reference.
 #[derive(Debug)]
-struct Content64;
+struct FixedResolver;
 
 #[async_trait]
-impl ArgumentResolver for Content64 {
+impl ArgumentResolver for FixedResolver {
     async fn resolve(
         &self,
         _: &str,
@@ -124,7 +124,7 @@ impl ArgumentResolver for Content64 {
 }
 
 /// All that a call needs.
-pub(super) struct TestWorld {
+pub(super) struct RestFixture {
     server: FakeServer<FakeScript>,
     pub(super) storage: Arc<MemoryStorage>,
     pub(super) options: RestOptions,
@@ -132,17 +132,17 @@ pub(super) struct TestWorld {
     pub(super) events: Mutex<Vec<Event>>,
 }
 
-impl TestWorld {
+impl RestFixture {
     pub(super) async fn new(acts: impl IntoIterator<Item = FakeAction>) -> Self {
         let script = FakeScript {
             acts: acts.into_iter().collect(),
             requests: Vec::new(),
         };
-        let answer = |shared: Arc<SharedState<FakeScript>>, received: ReceivedRequest| {
+        let response = |shared: Arc<SharedState<FakeScript>>, received: ReceivedRequest| {
             async move { play(shared, received).await }.boxed()
         };
         Self {
-            server: FakeServer::start(script, answer).await.unwrap(),
+            server: FakeServer::start(script, response).await.unwrap(),
             storage: Arc::default(),
             options: RestOptions {
                 // 2026-11-20T21:08:07.123Z
@@ -225,7 +225,7 @@ impl TestWorld {
             timeout: Duration::from_mins(2),
         };
         let tool = built.tools[0].as_ref();
-        let ran = run_call(tool, request, &turn, &Content64, &settings, &sink).await;
+        let ran = run_call(tool, request, &turn, &FixedResolver, &settings, &sink).await;
         while let Ok(event) = events.try_recv() {
             self.events.lock().unwrap().push(event);
         }

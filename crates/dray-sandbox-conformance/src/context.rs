@@ -14,7 +14,7 @@ use crate::{Fixture, Stop, Traits};
 
 /// The sandbox and the directory of one case.
 #[derive(Debug)]
-pub struct World<'f> {
+pub struct CaseContext<'f> {
     /// The fixture that made the sandbox.
     pub fixture: &'f dyn Fixture,
     /// The sandbox, opened for this case.
@@ -25,7 +25,7 @@ pub struct World<'f> {
     pub traits: Traits,
 }
 
-impl<'f> World<'f> {
+impl<'f> CaseContext<'f> {
     /// Resolves and opens the sandbox, and makes the directory of the case.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 //!
 //! Starting a command costs far more than running it: an engine makes a new process in a container, a host runs its
 //! start files. Requests are therefore written as lines to the input of one shell, and each runs in a process of its
-//! own that sees nothing of the others. Answers are distinguished by their nonce. A caller that is dropped in the
-//! middle of an answer takes the shell with it, so that nothing keeps running.
+//! own that sees nothing of the others. Responses are distinguished by their nonce. A caller that is dropped in the
+//! middle of a response takes the shell with it, so that nothing keeps running.
 
 mod feed;
 
@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::channel::{Exec, Exit, Running};
+use super::channel::{CommandExit, Exec, RunningCommand};
 use super::failure::unanswered;
 use super::quote;
 use super::reply::{Nonce, Reply, command, find};
@@ -30,29 +30,29 @@ use super::reply::{Nonce, Reply, command, find};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for a shell to end after its input did.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest line that ends an answer, in bytes.
+/// Longest line that ends a response, in bytes.
 const LAST_LINE: usize = 64;
 
 /// The place of one waiting shell. A second one ends when its request is done.
 #[derive(Debug)]
-pub(super) struct Standing {
-    parked: Arc<Mutex<Option<Shell>>>,
+pub(super) struct PersistentShell {
+    parked: Arc<Mutex<Option<ShellProcess>>>,
     sweeper: OnceLock<JoinSet<()>>,
 }
 
 /// A shell that reads commands from its input.
 #[derive(Debug)]
-struct Shell {
+struct ShellProcess {
     input: mpsc::Sender<Bytes>,
-    running: Running,
+    running: RunningCommand,
     /// Scripts that the shell has in variables, by their numbers.
     scripts: Vec<&'static str>,
     since: Instant,
 }
 
-/// Whether a request whose answer was lost may be sent again.
+/// Whether a request whose response was lost may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub(super) enum RetrySafety {
     /// The request changes nothing.
     Harmless,
     /// The request changes the same when it is done twice.
@@ -61,15 +61,15 @@ pub(super) enum Repeat {
     Never,
 }
 
-/// A request that ended without an answer.
+/// A request that ended without a response.
 #[derive(Debug)]
-struct Lost {
+struct LostReply {
     error: Error,
     /// Whether there was no output at all.
     silent: bool,
 }
 
-impl Standing {
+impl PersistentShell {
     pub(super) fn new() -> Self {
         Self {
             parked: Arc::default(),
@@ -85,19 +85,19 @@ impl Standing {
         script: &'static str,
         arguments: &[&[u8]],
         limit: usize,
-        repeat: Repeat,
+        repeat: RetrySafety,
     ) -> Result<Reply, Error> {
         if let Some(shell) = self.take() {
             let asked = self.put(exec, shell, script, arguments, limit);
             match ready_and(exec, repeat, asked).await {
                 // Silence suggests that the shell was gone before it read the line; a rename is not repeated even
                 // then.
-                Err(lost) if lost.silent && repeat != Repeat::Never => {}
+                Err(lost) if lost.silent && repeat != RetrySafety::Never => {}
                 Err(lost) => return Err(lost.error),
                 Ok(reply) => return Ok(reply),
             }
         }
-        let shell = Shell::start(exec).await?;
+        let shell = ShellProcess::start(exec).await?;
         let asked = self.put(exec, shell, script, arguments, limit).await;
         asked.map_err(|lost| lost.error)
     }
@@ -111,18 +111,19 @@ impl Standing {
         script: &'static str,
         nonce: &Nonce,
         arguments: &[&[u8]],
-    ) -> Result<Running, Error> {
-        let line = |shell: &mut Shell| shell.line(script, nonce, false, arguments, " </dev/null");
+    ) -> Result<RunningCommand, Error> {
+        let line =
+            |shell: &mut ShellProcess| shell.line(script, nonce, false, arguments, " </dev/null");
         let shell = self.begin(exec, line).await?;
-        Ok(Lent::new(Arc::clone(self), shell, nonce.clone()).running())
+        Ok(LentShell::new(Arc::clone(self), shell, nonce.clone()).running())
     }
 
     /// Writes a line to the waiting shell, or to a new one.
     async fn begin<E: Exec>(
         &self,
         exec: &E,
-        line: impl Fn(&mut Shell) -> Bytes,
-    ) -> Result<Shell, Error> {
+        line: impl Fn(&mut ShellProcess) -> Bytes,
+    ) -> Result<ShellProcess, Error> {
         if let Some(mut shell) = self.take() {
             exec.ready().await?;
             let line = line(&mut shell);
@@ -130,7 +131,7 @@ impl Standing {
                 return Ok(shell);
             }
         }
-        let mut shell = Shell::start(exec).await?;
+        let mut shell = ShellProcess::start(exec).await?;
         let line = line(&mut shell);
         let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
         shell.input.send(line).await.map_err(gone)?;
@@ -141,15 +142,15 @@ impl Standing {
     async fn put<E: Exec>(
         &self,
         exec: &E,
-        mut shell: Shell,
+        mut shell: ShellProcess,
         script: &'static str,
         arguments: &[&[u8]],
         limit: usize,
-    ) -> Result<Reply, Lost> {
+    ) -> Result<Reply, LostReply> {
         let nonce = Nonce::new();
         let text = !exec.channel().binary_output;
         let line = shell.line(script, &nonce, text, arguments, " </dev/null 2>&1");
-        let silent = |error| Lost {
+        let silent = |error| LostReply {
             error,
             silent: true,
         };
@@ -166,18 +167,18 @@ impl Standing {
                     output.extend_from_slice(&piece);
                     if let Some(status) = last_line(&output, before, &nonce) {
                         self.park(shell);
-                        let exit = Exit {
+                        let exit = CommandExit {
                             status,
                             stderr: String::new(),
                         };
-                        return answer(&output, &nonce, &exit).map_err(|error| Lost {
+                        return answer(&output, &nonce, &exit).map_err(|error| LostReply {
                             error,
                             silent: false,
                         });
                     }
-                    // The shell is not parked: it would still be writing the rest of this answer.
+                    // The shell is not parked: it would still be writing the rest of this response.
                     if output.len() > limit {
-                        return Reply::cut(&output, &nonce).map_err(|error| Lost {
+                        return Reply::cut(&output, &nonce).map_err(|error| LostReply {
                             error,
                             silent: false,
                         });
@@ -185,21 +186,21 @@ impl Standing {
                 }
                 Some(Err(error)) => {
                     let silent = output.is_empty();
-                    return Err(Lost { error, silent });
+                    return Err(LostReply { error, silent });
                 }
                 None => return shell.ended(&output, &nonce).await,
             }
         }
     }
 
-    fn take(&self) -> Option<Shell> {
+    fn take(&self) -> Option<ShellProcess> {
         let mut shell = lock(&self.parked).take()?;
         // A waiting shell has no output. Any output means that it ended or cannot be trusted.
         let quiet = shell.running.stdout.next().now_or_never().is_none();
         quiet.then_some(shell)
     }
 
-    fn park(&self, mut shell: Shell) {
+    fn park(&self, mut shell: ShellProcess) {
         shell.since = Instant::now();
         self.sweeper.get_or_init(|| {
             let mut sweeper = JoinSet::new();
@@ -213,7 +214,7 @@ impl Standing {
     }
 }
 
-impl Shell {
+impl ShellProcess {
     async fn start<E: Exec>(exec: &E) -> Result<Self, Error> {
         // Some channels take input only while their output is read. Between two requests no one reads, so the mark
         // that ends the last input and the next request must both find room.
@@ -280,23 +281,23 @@ impl Shell {
         line
     }
 
-    /// Handles a stream that ended before the answer did.
-    async fn ended(self, output: &[u8], nonce: &Nonce) -> Result<Reply, Lost> {
-        let Running { stdout, end } = self.running;
+    /// Handles a stream that ended before the response did.
+    async fn ended(self, output: &[u8], nonce: &Nonce) -> Result<Reply, LostReply> {
+        let RunningCommand { stdout, end } = self.running;
         drop(stdout);
         let silent = output.is_empty();
         let answered = match end.await {
             Ok(exit) => answer(output, nonce, &exit),
             Err(error) => Err(error),
         };
-        answered.map_err(|error| Lost { error, silent })
+        answered.map_err(|error| LostReply { error, silent })
     }
 
     /// Ends the shell through its input, without killing it.
     async fn close(self) {
         let Self { input, running, .. } = self;
         drop(input);
-        let Running { mut stdout, end } = running;
+        let RunningCommand { mut stdout, end } = running;
         let ending = async {
             while let Some(Ok(_)) = stdout.next().await {}
             end.await
@@ -308,20 +309,20 @@ impl Shell {
 }
 
 /// A shell whose long output is being read.
-struct Lent {
-    standing: Arc<Standing>,
+struct LentShell {
+    persistent_shell: Arc<PersistentShell>,
     /// The shell, until its output ended.
-    shell: Option<Shell>,
+    shell: Option<ShellProcess>,
     nonce: Nonce,
     /// The end of the output so far, in which the last line is searched.
     tail: Vec<u8>,
     status: Option<oneshot::Sender<i32>>,
 }
 
-impl Lent {
-    fn new(standing: Arc<Standing>, shell: Shell, nonce: Nonce) -> Self {
+impl LentShell {
+    fn new(persistent_shell: Arc<PersistentShell>, shell: ShellProcess, nonce: Nonce) -> Self {
         Self {
-            standing,
+            persistent_shell,
             shell: Some(shell),
             nonce,
             tail: Vec::new(),
@@ -329,7 +330,7 @@ impl Lent {
         }
     }
 
-    fn running(mut self) -> Running {
+    fn running(mut self) -> RunningCommand {
         let (status, ended) = oneshot::channel();
         self.status = Some(status);
         let stdout = stream::try_unfold(self, |mut lent| async {
@@ -337,12 +338,12 @@ impl Lent {
         });
         let end = async {
             let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
-            Ok(Exit {
+            Ok(CommandExit {
                 status: ended.await.map_err(gone)?,
                 stderr: String::new(),
             })
         };
-        Running {
+        RunningCommand {
             stdout: Body::new(stdout),
             end: end.boxed(),
         }
@@ -368,7 +369,7 @@ impl Lent {
             && let Some(shell) = self.shell.take()
         {
             // Before the status is sent: the caller's next request may find the shell waiting.
-            self.standing.park(shell);
+            self.persistent_shell.park(shell);
             if let Some(told) = self.status.take() {
                 // The receiver may be gone; the output does not depend on it.
                 let _ = told.send(status);
@@ -378,17 +379,17 @@ impl Lent {
     }
 }
 
-/// Awaits an answer, unless the channel is not ready for a request.
+/// Awaits a response, unless the channel is not ready for a request.
 async fn ready_and<E: Exec>(
     exec: &E,
-    repeat: Repeat,
-    asked: impl Future<Output = Result<Reply, Lost>>,
-) -> Result<Reply, Lost> {
-    let unready = |error| Lost {
+    repeat: RetrySafety,
+    asked: impl Future<Output = Result<Reply, LostReply>>,
+) -> Result<Reply, LostReply> {
+    let unready = |error| LostReply {
         error,
         silent: false,
     };
-    if repeat != Repeat::Harmless || !exec.asks_beside_ready() {
+    if repeat != RetrySafety::Harmless || !exec.asks_beside_ready() {
         exec.ready().await.map_err(unready)?;
         return asked.await;
     }
@@ -401,7 +402,7 @@ async fn ready_and<E: Exec>(
 }
 
 /// Ends the shell that waited too long.
-async fn sweep(parked: Weak<Mutex<Option<Shell>>>) {
+async fn sweep(parked: Weak<Mutex<Option<ShellProcess>>>) {
     // Weak: the task must not keep the shell alive when the files are gone.
     loop {
         sleep(IDLE_TIMEOUT / 2).await;
@@ -416,7 +417,7 @@ async fn sweep(parked: Weak<Mutex<Option<Shell>>>) {
     }
 }
 
-/// The status in the line that ends an answer, searched from the byte `from`.
+/// The status in the line that ends a response, searched from the byte `from`.
 fn last_line(output: &[u8], from: usize, nonce: &Nonce) -> Option<i32> {
     let mark = [b"\n".to_vec(), nonce.mark("over ")].concat();
     let rest = output.get(from..)?;
@@ -425,7 +426,7 @@ fn last_line(output: &[u8], from: usize, nonce: &Nonce) -> Option<i32> {
     str::from_utf8(rest.get(..end)?).ok()?.trim().parse().ok()
 }
 
-fn answer(output: &[u8], nonce: &Nonce, exit: &Exit) -> Result<Reply, Error> {
+fn answer(output: &[u8], nonce: &Nonce, exit: &CommandExit) -> Result<Reply, Error> {
     Reply::parse(output, nonce)?.ok_or_else(|| {
         let begun = find(output, &nonce.mark("begin ")).is_some();
         let tail = output.len().saturating_sub(4096);
@@ -433,6 +434,6 @@ fn answer(output: &[u8], nonce: &Nonce, exit: &Exit) -> Result<Reply, Error> {
     })
 }
 
-fn lock(parked: &Mutex<Option<Shell>>) -> MutexGuard<'_, Option<Shell>> {
+fn lock(parked: &Mutex<Option<ShellProcess>>) -> MutexGuard<'_, Option<ShellProcess>> {
     parked.lock().unwrap_or_else(PoisonError::into_inner)
 }

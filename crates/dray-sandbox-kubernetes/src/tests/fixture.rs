@@ -10,12 +10,12 @@ use dray_sandbox::{
 use dray_sandbox_conformance::{Fixture, Traits};
 use dray_types::Period;
 
-use crate::fake_server::{ApiServer, Container};
+use crate::fake_server::{ApiServer, FakeContainer};
 use crate::{Config, KubernetesBackend};
 
 /// A server with the pod `agents/box`, container `shell`, and a backend for it.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct PodFixture {
     pub(super) server: ApiServer,
     pub(super) backend: Arc<KubernetesBackend>,
     workspace: PathBuf,
@@ -23,7 +23,7 @@ pub(super) struct World {
     user: Option<u32>,
 }
 
-impl World {
+impl PodFixture {
     pub(super) async fn new() -> Self {
         Self::with(ApiServer::start().await.unwrap(), |_| {}, None)
     }
@@ -45,19 +45,19 @@ impl World {
         };
         change(&mut config);
         let workspace = server.folder().canonicalize().unwrap().join("work");
-        let world = Self {
+        let fixture = Self {
             backend: Arc::new(KubernetesBackend::new(config).unwrap()),
             server,
             workspace,
             user,
         };
-        world.start();
-        world
+        fixture.start();
+        fixture
     }
 
     fn start(&self) {
         std::fs::create_dir(&self.workspace).unwrap();
-        let mut container = Container::new("shell");
+        let mut container = FakeContainer::new("shell");
         container.root = self.workspace.clone();
         if let Some(user) = self.user {
             use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -138,7 +138,7 @@ pub(super) fn kind<T>(result: Result<T, Error>) -> ErrorKind {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl Fixture for PodFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend) as Arc<dyn Backend>
     }

@@ -1,5 +1,5 @@
 //! A resolver with everything around it, whose conversions run in the built service: a bus and a store of its own, a
-//! DIAL Core, a fetcher and a sandbox that answer what a test tells them.
+//! DIAL Core, a fetcher and a sandbox that answer what a test sets.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ pub(crate) struct ReadingFixture {
     pub(crate) folder: TempDir,
     /// Paths of the sandbox and their claims, or why not.
     pub(crate) sandbox: Shared<Result<Claim, Fault>>,
-    /// Where puts of the sandbox really end; as asked for unless told otherwise.
+    /// Where puts of the sandbox really end; by default the requested one.
     pub(crate) places: Shared<String>,
     /// What directories of the sandbox really are; missing ones are not there.
     pub(crate) directories: Shared<String>,
@@ -56,7 +56,7 @@ impl ReadingFixture {
         Self::with(&[]).await
     }
 
-    /// A world whose resolver is configured with these keys on top.
+    /// A fixture whose resolver is configured with these keys on top.
     pub(crate) async fn with(settings: &[(&str, &str)]) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key("key", "b");
@@ -199,7 +199,7 @@ async fn serve<C: Call, T: Clone + Send + 'static>(
 }
 
 fn missing() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no such file.").detail("not_found")
+    Fault::new(FaultCode::NotFound, "The file does not exist.").detail("not_found")
 }
 
 fn fetched(

@@ -15,34 +15,34 @@ use dray_types::Sha256Digest;
 use futures_util::stream;
 use tokio_util::sync::CancellationToken;
 
+use super::fixture::{ChannelForm, ExecFixture, ToolSet, random, read};
 use super::processes::{dead, line};
-use super::world::{Tools, Way, World, random, read};
-use crate::{Channel, Exec, ExecFiles, ExecSandbox, LocalExec, Running};
+use crate::{Channel, Exec, ExecFiles, ExecSandbox, LocalExec, RunningCommand};
 
 /// Counts commands, and ends the output of a shell when it was asked so often.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct CountedExec {
     exec: LocalExec,
     runs: Arc<AtomicUsize>,
-    /// Pieces of output after which a shell is gone: at once, or when it is asked the next time.
+    /// Pieces of output after which a shell is gone: immediately, or when it is asked the next time.
     gone_after: Option<(usize, bool)>,
-    ready: Arc<Mutex<Ready>>,
+    ready: Arc<Mutex<ReadyScript>>,
     /// Whether questions that change nothing are asked beside.
     beside: bool,
 }
 
 /// What a channel says of being ready, and how often it was asked.
 #[derive(Debug, Default)]
-struct Ready {
+struct ReadyScript {
     unready: Option<ErrorKind>,
     silent: bool,
     asked: usize,
 }
 
-impl Counted {
-    pub(super) fn new(world: &World) -> Self {
+impl CountedExec {
+    pub(super) fn new(fixture: &ExecFixture) -> Self {
         Self {
-            exec: world.exec(),
+            exec: fixture.exec(),
             runs: Arc::default(),
             gone_after: None,
             ready: Arc::default(),
@@ -52,16 +52,16 @@ impl Counted {
 }
 
 #[async_trait]
-impl Exec for Counted {
+impl Exec for CountedExec {
     fn channel(&self) -> Channel {
         self.exec.channel()
     }
 
-    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<Running, Error> {
+    async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error> {
         self.runs.fetch_add(1, Ordering::SeqCst);
-        let Running { stdout, end } = self.exec.run(argv, stdin).await?;
+        let RunningCommand { stdout, end } = self.exec.run(argv, stdin).await?;
         let Some((after, at_once)) = self.gone_after else {
-            return Ok(Running { stdout, end });
+            return Ok(RunningCommand { stdout, end });
         };
         let state = (stdout, Vec::new());
         let stdout = Body::new(stream::unfold(
@@ -70,7 +70,7 @@ impl Exec for Counted {
                 let ends = seen.windows(6).filter(|window| *window == b" over ");
                 if ends.count() >= after {
                     if !at_once {
-                        // Whoever looks once sees nothing; whoever waits sees the end.
+                        // One look sees nothing; a wait sees the end.
                         tokio::task::yield_now().await;
                     }
                     return None;
@@ -82,7 +82,7 @@ impl Exec for Counted {
                 Some((piece, (body, seen)))
             },
         ));
-        Ok(Running { stdout, end })
+        Ok(RunningCommand { stdout, end })
     }
 
     async fn ready(&self) -> Result<(), Error> {
@@ -105,21 +105,21 @@ impl Exec for Counted {
     }
 }
 
-pub(super) fn standing(exec: Counted) -> (ExecFiles<Counted>, Arc<AtomicUsize>) {
+pub(super) fn persistent_shell(exec: CountedExec) -> (ExecFiles<CountedExec>, Arc<AtomicUsize>) {
     let runs = Arc::clone(&exec.runs);
-    (ExecFiles::new(exec).with_standing_shell(), runs)
+    (ExecFiles::new(exec).with_persistent_shell(), runs)
 }
 
 #[tokio::test]
 async fn one_shell_answers_all_questions_as_many_would() {
-    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
-        for way in [Way::Pipe, Way::Shell] {
-            let world = World::new(tools, way);
-            let (files, runs) = standing(Counted::new(&world));
-            let fresh = world.files();
+    for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
+        for way in [ChannelForm::Pipe, ChannelForm::Shell] {
+            let fixture = ExecFixture::new(tools, way);
+            let (files, runs) = persistent_shell(CountedExec::new(&fixture));
+            let fresh = fixture.files();
             let bytes = random(70_000);
             for name in ["plain", "it's $(here) `and` \"there\"\n", "-n"] {
-                let path = world.file(name, &bytes);
+                let path = fixture.file(name, &bytes);
                 let told = files.stat(&path, Follow::Yes).await.unwrap();
                 assert_eq!(told, fresh.stat(&path, Follow::Yes).await.unwrap());
                 let print = files.fingerprint(&path).await.unwrap();
@@ -134,13 +134,13 @@ async fn one_shell_answers_all_questions_as_many_would() {
                 files.remove(&to, false).await.unwrap();
             }
             for name in ["it's a $(name)", "other"] {
-                world.file(name, b"");
+                fixture.file(name, b"");
             }
-            let directory = world.path("x").parent();
+            let directory = fixture.path("x").parent();
             let listed = files.list(&directory, 1, 10).await.unwrap();
             assert_eq!(listed, fresh.list(&directory, 1, 10).await.unwrap());
             assert_eq!(listed.entries.len(), 2);
-            world.sh("rm *");
+            fixture.sh("rm *");
             assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?} {way:?}");
         }
     }
@@ -148,20 +148,20 @@ async fn one_shell_answers_all_questions_as_many_would() {
 
 #[tokio::test]
 async fn r_16_words_are_words_also_when_they_are_not_text() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let (files, _) = standing(Counted::new(&world));
-    let path = world.path(b"\xff'; touch pwned; '\n$(touch pwned)");
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let (files, _) = persistent_shell(CountedExec::new(&fixture));
+    let path = fixture.path(b"\xff'; touch pwned; '\n$(touch pwned)");
     let gone = files.stat(&path, Follow::No).await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
-    assert_eq!(world.sh("ls -A"), "");
+    assert_eq!(fixture.sh("ls -A"), "");
 }
 
 #[tokio::test]
 async fn a_state_changes_whenever_the_file_does() {
-    for tools in [Tools::Dash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
-        let files = world.files().with_standing_shell();
-        let path = world.file("f", b"first");
+    for tools in [ToolSet::Dash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
+        let files = fixture.files().with_persistent_shell();
+        let path = fixture.file("f", b"first");
         let before = match files.state(&path).await {
             // The folder of this test may lie on a file system whose times say little.
             Err(error) => {
@@ -173,20 +173,20 @@ async fn a_state_changes_whenever_the_file_does() {
         assert_eq!((before.kind, before.size), (FileKind::File, 5));
         assert!(before.is_same(&files.state(&path).await.unwrap()));
         // Other bytes, as many, and the old time: what changed it cannot set back.
-        world.sh("touch -r f old; printf other >f; touch -r old f");
+        fixture.sh("touch -r f old; printf other >f; touch -r old f");
         let after = files.state(&path).await.unwrap();
         assert_eq!((after.size, after.modified_ns), (5, before.modified_ns));
         assert!(!before.is_same(&after));
-        world.sh("touch -d '2100-01-01' f");
+        fixture.sh("touch -d '2100-01-01' f");
         assert!(!files.state(&path).await.unwrap().is_settled());
     }
 }
 
 #[tokio::test]
 async fn only_regular_files_that_may_be_read_have_a_state() {
-    let world = World::new(Tools::Dash, Way::Nobody);
-    let files = world.files().with_standing_shell();
-    world.sh("mkdir d; mkfifo p; printf x >closed; chmod 600 closed; ln -s closed l");
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Nobody);
+    let files = fixture.files().with_persistent_shell();
+    fixture.sh("mkdir d; mkfifo p; printf x >closed; chmod 600 closed; ln -s closed l");
     for (name, kind) in [
         ("d", ErrorKind::IsDirectory),
         ("p", ErrorKind::NotRegular),
@@ -194,7 +194,7 @@ async fn only_regular_files_that_may_be_read_have_a_state() {
         ("closed", ErrorKind::PermissionDenied),
         ("l", ErrorKind::ChangedDuringTransfer),
     ] {
-        let error = files.state(&world.path(name)).await.unwrap_err();
+        let error = files.state(&fixture.path(name)).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{name}: {error}");
     }
     let made_up = dray_sandbox::path::SandboxPath::new("/proc/self/status").unwrap();
@@ -205,11 +205,11 @@ async fn only_regular_files_that_may_be_read_have_a_state() {
 #[tokio::test]
 async fn a_shell_that_went_away_is_replaced() {
     for at_once in [true, false] {
-        let world = World::new(Tools::Dash, Way::Pipe);
-        let path = world.file("f", b"data");
-        let (files, runs) = standing(Counted {
+        let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+        let path = fixture.file("f", b"data");
+        let (files, runs) = persistent_shell(CountedExec {
             gone_after: Some((2, at_once)),
-            ..Counted::new(&world)
+            ..CountedExec::new(&fixture)
         });
         for _ in 0..6 {
             assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
@@ -220,56 +220,56 @@ async fn a_shell_that_went_away_is_replaced() {
 
 #[tokio::test]
 async fn r_13_a_rename_whose_answer_is_lost_is_not_made_twice() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let path = world.file("f", b"data");
-    let (files, runs) = standing(Counted {
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let path = fixture.file("f", b"data");
+    let (files, runs) = persistent_shell(CountedExec {
         gone_after: Some((1, false)),
-        ..Counted::new(&world)
+        ..CountedExec::new(&fixture)
     });
     files.stat(&path, Follow::No).await.unwrap();
-    let lost = files.rename(&path, &world.path("g"), false).await;
+    let lost = files.rename(&path, &fixture.path("g"), false).await;
     assert!(lost.is_err());
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     // Whether it was made or not, there is one file.
-    assert_eq!(world.sh("cat *"), "data");
+    assert_eq!(fixture.sh("cat *"), "data");
 }
 
 #[tokio::test]
 async fn nothing_is_asked_of_a_sandbox_that_is_not_ready() {
     for beside in [false, true] {
-        let world = World::new(Tools::Dash, Way::Pipe);
-        let path = world.file("f", b"data");
-        let exec = Counted {
+        let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+        let path = fixture.file("f", b"data");
+        let exec = CountedExec {
             beside,
-            ..Counted::new(&world)
+            ..CountedExec::new(&fixture)
         };
         let ready = Arc::clone(&exec.ready);
-        let (files, runs) = standing(exec);
+        let (files, runs) = persistent_shell(exec);
         files.stat(&path, Follow::No).await.unwrap();
         ready.lock().unwrap().unready = Some(ErrorKind::SandboxPaused);
-        let renamed = files.rename(&path, &world.path("g"), false).await;
+        let renamed = files.rename(&path, &fixture.path("g"), false).await;
         assert_eq!(renamed.unwrap_err().kind(), ErrorKind::SandboxPaused);
-        assert_eq!(world.sh("ls"), "f\n");
+        assert_eq!(fixture.sh("ls"), "f\n");
         assert_eq!(runs.load(Ordering::SeqCst), 1);
     }
 }
 
 #[tokio::test]
 async fn what_changes_nothing_is_asked_while_it_is_asked_whether_the_sandbox_is_ready() {
-    let world = World::new(Tools::Dash, Way::Pipe);
-    let path = world.file("f", b"data");
-    let exec = Counted {
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
+    let path = fixture.file("f", b"data");
+    let exec = CountedExec {
         beside: true,
-        ..Counted::new(&world)
+        ..CountedExec::new(&fixture)
     };
     let ready = Arc::clone(&exec.ready);
-    let (files, _) = standing(exec);
+    let (files, _) = persistent_shell(exec);
     files.stat(&path, Follow::No).await.unwrap();
     ready.lock().unwrap().silent = true;
     assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
     files.fingerprint(&path).await.unwrap();
     let before = ready.lock().unwrap().asked;
-    let to = world.path("g");
+    let to = fixture.path("g");
     let renaming = files.rename(&path, &to, false);
     let asked = async {
         while ready.lock().unwrap().asked == before {
@@ -280,17 +280,17 @@ async fn what_changes_nothing_is_asked_while_it_is_asked_whether_the_sandbox_is_
         renamed = renaming => panic!("{renamed:?}"),
         () = asked => {}
     }
-    assert_eq!(world.sh("ls"), "f\n");
+    assert_eq!(fixture.sh("ls"), "f\n");
 }
 
 #[tokio::test]
 async fn a_file_comes_through_the_shell_that_answers_questions() {
-    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
-        let (files, runs) = standing(Counted::new(&world));
+    for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
+        let (files, runs) = persistent_shell(CountedExec::new(&fixture));
         for size in [0, 1, 63, 64, 4095, 4096, 70_000, 3 << 20] {
             let bytes = random(size);
-            let path = world.file("f", &bytes);
+            let path = fixture.file("f", &bytes);
             let read = read(&files, &path, Transport::ExecRaw).await.unwrap();
             assert!(read == bytes, "{tools:?} {size}");
             let told = files.stat(&path, Follow::No).await.unwrap();
@@ -302,12 +302,12 @@ async fn a_file_comes_through_the_shell_that_answers_questions() {
 
 #[tokio::test]
 async fn the_digest_of_a_file_comes_with_it() {
-    for tools in [Tools::Dash, Tools::Bash, Tools::BusyBox] {
-        let world = World::new(tools, Way::Pipe);
-        let (files, runs) = standing(Counted::new(&world));
+    for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
+        let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
+        let (files, runs) = persistent_shell(CountedExec::new(&fixture));
         for size in [0, 70_000, 9 << 20] {
             let bytes = random(size);
-            let path = world.file("f", &bytes);
+            let path = fixture.file("f", &bytes);
             let file = files.stat(&path, Follow::Yes).await.unwrap();
             let order = Read {
                 transport: Transport::ExecRaw,
@@ -322,9 +322,10 @@ async fn the_digest_of_a_file_comes_with_it() {
         }
         assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?}");
     }
-    let world = World::new(Tools::Bare, Way::Pipe).with(&["cat", "head", "stat", "readlink"]);
-    let (files, _) = standing(Counted::new(&world));
-    let path = world.file("f", b"data");
+    let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe)
+        .with(&["cat", "head", "stat", "readlink"]);
+    let (files, _) = persistent_shell(CountedExec::new(&fixture));
+    let path = fixture.file("f", b"data");
     let file = files.stat(&path, Follow::Yes).await.unwrap();
     let order = Read {
         transport: Transport::ExecRaw,
@@ -337,11 +338,11 @@ async fn the_digest_of_a_file_comes_with_it() {
 }
 
 #[tokio::test]
-async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
-    let world = World::new(Tools::Dash, Way::Pipe)
+async fn a_file_that_is_not_read_to_its_end_takes_its_shell_with_it() {
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe)
         .with_fake("dd", "echo $PPID >../shell; exec /bin/dd \"$@\"");
-    let path = world.file("f", &random(3 << 20));
-    let (files, runs) = standing(Counted::new(&world));
+    let path = fixture.file("f", &random(3 << 20));
+    let (files, runs) = persistent_shell(CountedExec::new(&fixture));
     let file = files.stat(&path, Follow::Yes).await.unwrap();
     let order = Read {
         transport: Transport::ExecRaw,
@@ -350,7 +351,7 @@ async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
     };
     let mut body = files.read(order).await.unwrap();
     body.next().await.unwrap().unwrap();
-    let shell = line(&world.root.path().join("shell")).await;
+    let shell = line(&fixture.root.path().join("shell")).await;
     drop(body);
     dead(&shell).await;
     assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 3 << 20);
@@ -358,14 +359,14 @@ async fn a_file_that_nobody_reads_to_its_end_takes_its_shell_with_it() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_waits_for_takes_its_shell_with_it() {
-    let world = World::new(Tools::Dash, Way::Pipe).with_fake(
+async fn a_request_whose_caller_is_gone_takes_its_shell_with_it() {
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(
         "sha256sum",
         "echo $$ >>../pids; echo $PPID >>../pids; exec sleep 4721",
     );
-    let path = world.file("f", b"data");
-    let (files, runs) = standing(Counted::new(&world));
-    let pids = world.root.path().join("pids");
+    let path = fixture.file("f", b"data");
+    let (files, runs) = persistent_shell(CountedExec::new(&fixture));
+    let pids = fixture.root.path().join("pids");
     {
         let asked = files.fingerprint(&path);
         let seen = async {
@@ -389,25 +390,25 @@ async fn a_question_that_nobody_waits_for_takes_its_shell_with_it() {
 }
 
 #[tokio::test]
-async fn a_shell_ends_with_whoever_asked_it() {
-    let world = World::new(Tools::Dash, Way::Pipe).with_fake(
+async fn a_shell_ends_with_its_caller() {
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe).with_fake(
         "readlink",
         "echo $PPID >../shell; exec /bin/readlink \"$@\"",
     );
-    let path = world.file("f", b"data");
-    let files = world.files().with_standing_shell();
+    let path = fixture.file("f", b"data");
+    let files = fixture.files().with_persistent_shell();
     files.stat(&path, Follow::Yes).await.unwrap();
-    let shell = line(&world.root.path().join("shell")).await;
+    let shell = line(&fixture.root.path().join("shell")).await;
     drop(files);
     dead(&shell).await;
 }
 
 #[tokio::test]
 async fn questions_at_the_same_time_have_shells_of_their_own() {
-    let world = World::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let bytes = random(10_000);
-    let path = world.file("f", &bytes);
-    let (files, runs) = standing(Counted::new(&world));
+    let path = fixture.file("f", &bytes);
+    let (files, runs) = persistent_shell(CountedExec::new(&fixture));
     let asked = (0..8).map(|_| files.fingerprint(&path));
     let digest = Sha256Digest::of(&bytes);
     for print in futures_util::future::join_all(asked).await {
@@ -421,10 +422,10 @@ async fn questions_at_the_same_time_have_shells_of_their_own() {
 
 #[tokio::test]
 async fn a_channel_that_holds_back_has_no_shell_that_stays() {
-    for way in [Way::Narrow, Way::Text, Way::Ranges] {
-        let world = World::new(Tools::Dash, way);
-        let path = world.file("f", b"data");
-        let (files, runs) = standing(Counted::new(&world));
+    for way in [ChannelForm::Narrow, ChannelForm::Text, ChannelForm::Ranges] {
+        let fixture = ExecFixture::new(ToolSet::Dash, way);
+        let path = fixture.file("f", b"data");
+        let (files, runs) = persistent_shell(CountedExec::new(&fixture));
         for _ in 0..2 {
             assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
         }
@@ -434,18 +435,18 @@ async fn a_channel_that_holds_back_has_no_shell_that_stays() {
 
 #[tokio::test]
 async fn a_get_takes_one_shell_and_reads_the_file_twice() {
-    let world = World::new(Tools::Dash, Way::Pipe);
+    let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let bytes = random(3 << 20);
-    let path = world.file("f", &bytes);
-    world.sh("touch -d '2001-01-01' f");
-    let exec = Counted::new(&world);
+    let path = fixture.file("f", &bytes);
+    fixture.sh("touch -d '2001-01-01' f");
+    let exec = CountedExec::new(&fixture);
     let runs = Arc::clone(&exec.runs);
     let handle = Handle {
         address: "exec:here".parse().unwrap(),
         incarnation: "1".to_owned(),
     };
-    let sandbox = ExecSandbox::new(handle, exec).with_standing_shell();
-    // Its time of change cannot be set, and must lie two seconds back. Elsewhere than on a local disk no state is told.
+    let sandbox = ExecSandbox::new(handle, exec).with_persistent_shell();
+    // Its time of change cannot be set, and must lie two seconds back. Only a local disk reports a state.
     let told = loop {
         match sandbox.files().state(&path).await {
             Ok(state) if !state.is_settled() => {}
@@ -471,16 +472,16 @@ async fn a_get_takes_one_shell_and_reads_the_file_twice() {
 }
 
 #[tokio::test]
-async fn a_state_is_told_without_date() {
+async fn a_state_is_reported_without_date() {
     for applets in [&["stat", "date"][..], &["stat"]] {
-        let world = World::new(Tools::Bare, Way::Pipe).with(applets);
-        let path = world.file("f", b"abc");
-        let state = match world.files().state(&path).await {
+        let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(applets);
+        let path = fixture.file("f", b"abc");
+        let state = match fixture.files().state(&path).await {
             // Not a local disk.
             Err(error) if error.kind() == ErrorKind::ToolMissing => return,
             state => state.unwrap(),
         };
-        let now = std::fs::metadata(world.work().join("f")).unwrap();
+        let now = std::fs::metadata(fixture.work().join("f")).unwrap();
         let written = std::os::unix::fs::MetadataExt::ctime(&now);
         assert!((written..written + 600).contains(&state.now_s), "{state:?}");
     }

@@ -33,11 +33,11 @@ impl ReaderFixture {
 
     /// With these files.
     pub(crate) fn with(files: &[(&str, &[u8])]) -> Self {
-        let world = Self::new();
+        let fixture = Self::new();
         for (name, content) in files {
-            std::fs::write(world.root.join(name), content).unwrap();
+            std::fs::write(fixture.root.join(name), content).unwrap();
         }
-        world
+        fixture
     }
 
     pub(crate) fn outside(&self) -> &Path {
@@ -74,12 +74,12 @@ pub(crate) fn unframe(output: &str) -> (&str, &str) {
 
 /// A model that keeps what it was asked.
 #[derive(Default)]
-pub(crate) struct Model {
+pub(crate) struct FakeModel {
     pub(crate) requests: Mutex<Vec<(String, String)>>,
     pub(crate) answer: Option<String>,
 }
 
-impl Model {
+impl FakeModel {
     pub(crate) fn saying(answer: &str) -> Arc<Self> {
         Arc::new(Self {
             requests: Mutex::default(),
@@ -89,7 +89,7 @@ impl Model {
 }
 
 #[async_trait]
-impl Summarizer for Model {
+impl Summarizer for FakeModel {
     async fn complete(&self, ask: &Ask<'_>) -> Result<String, SummaryError> {
         let mut requests = self.requests.lock().unwrap();
         requests.push((ask.system.to_owned(), ask.user.to_owned()));

@@ -12,22 +12,22 @@ use dray_sandbox_modal::{Config, ModalBackend};
 use dray_types::{Clock, Secret};
 
 /// An id of the first version.
-pub(crate) const SANDBOX: &str = "sb-0123456789abcdefghijKL";
+pub(crate) const SANDBOX_ID: &str = "sb-0123456789abcdefghijKL";
 
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ModalFixture {
     pub(crate) server: Server,
     folder: tempfile::TempDir,
     backend: Arc<ModalBackend>,
 }
 
-impl World {
+impl ModalFixture {
     pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(folder.path().canonicalize().unwrap())
             .await
             .unwrap();
-        server.run(SANDBOX);
+        server.run(SANDBOX_ID);
         let backend = ModalBackend::new(&config(server.url()), Clock::system()).unwrap();
         Self {
             server,
@@ -68,13 +68,13 @@ pub(crate) fn config(url: &str) -> Config {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl Fixture for ModalFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend) as Arc<dyn Backend>
     }
 
     fn address(&self) -> Address {
-        address_of(SANDBOX)
+        address_of(SANDBOX_ID)
     }
 
     fn workspace(&self) -> SandboxPath {
@@ -104,7 +104,7 @@ impl Fixture for World {
     }
 
     async fn replace(&self) -> bool {
-        self.server.run(SANDBOX);
+        self.server.run(SANDBOX_ID);
         for entry in std::fs::read_dir(self.root()).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {

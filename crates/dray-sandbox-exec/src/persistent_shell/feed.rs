@@ -1,4 +1,4 @@
-//! Requests with input, which the script reads from the input of the standing shell itself.
+//! Requests with input, which the script reads from the input of the persistent shell itself.
 //!
 //! The shell must never take a byte of the input for a command. Nothing of the input is therefore sent before the
 //! script reports that it runs, because a shell may read ahead; and on the same line as the script stands a loop that
@@ -13,9 +13,11 @@ use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
-use super::{Exec, Exit, Nonce, Reply, Shell, Standing, answer, find, last_line};
+use super::{
+    CommandExit, Exec, Nonce, PersistentShell, Reply, ShellProcess, answer, find, last_line,
+};
 
-impl Standing {
+impl PersistentShell {
     /// Sends a request whose script reads all of `input` and no byte more to the waiting shell, or to a new one. A
     /// shell whose script ends before its input does is ended.
     ///
@@ -31,7 +33,7 @@ impl Standing {
         limit: usize,
     ) -> Result<Reply, Error> {
         let nonce = Nonce::new();
-        let line = |shell: &mut Shell| shell.line_with_input(script, &nonce, arguments);
+        let line = |shell: &mut ShellProcess| shell.line_with_input(script, &nonce, arguments);
         let mut shell = self.begin(exec, line).await?;
         let mut output = Vec::new();
         let mut feeding = pin!(feed(shell.input.clone(), input));
@@ -69,7 +71,7 @@ impl Standing {
         if is_fed && is_taken && shell.input.try_send(mark.into()).is_ok() {
             self.park(shell);
         }
-        let exit = Exit {
+        let exit = CommandExit {
             status,
             stderr: String::new(),
         };
@@ -77,7 +79,7 @@ impl Standing {
     }
 }
 
-impl Shell {
+impl ShellProcess {
     /// The line whose script reads the shell's input, with the loop that discards the rest of it.
     fn line_with_input(
         &mut self,

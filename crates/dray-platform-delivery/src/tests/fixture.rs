@@ -1,5 +1,5 @@
 //! One delivery service with everything around it: a bus and a store of its own, a scripted platform, and a sandbox and
-//! sessions that answer what a test tells them.
+//! sessions that answer what a test sets.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,7 +54,7 @@ pub(crate) async fn provisioned(clock: &Clock) -> Bus {
 }
 
 pub(crate) struct DeliveryFixture {
-    pub(crate) desk: Arc<DeliveryService>,
+    pub(crate) replica: Arc<DeliveryService>,
     pub(crate) fake: Arc<FakePlatform>,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
@@ -76,7 +76,7 @@ impl DeliveryFixture {
         Self::at(Clock::manual(NOW_MS), ambiguity, change).await
     }
 
-    /// A world of this time: signatures of the store are checked against the machine's clock.
+    /// A fixture of this time: signatures of the store are checked against the machine's clock.
     pub(crate) async fn at(
         clock: Clock,
         ambiguity: DuplicateProtection,
@@ -86,7 +86,7 @@ impl DeliveryFixture {
         Self::over(bus, clock, ambiguity, change).await
     }
 
-    /// A world over this bus.
+    /// A fixture over this bus.
     pub(crate) async fn over(
         bus: Bus,
         clock: Clock,
@@ -107,7 +107,7 @@ impl DeliveryFixture {
         let cx = context(&bus, &store, &clock);
         let accounts = accounts(&fake);
         Self {
-            desk: quick(config, accounts, &cx),
+            replica: quick(config, accounts, &cx),
             sandbox: FakeSandbox::start(&bus).await,
             fake,
             bus,
@@ -122,7 +122,7 @@ impl DeliveryFixture {
     pub(crate) fn restart(&mut self) {
         let cx = context(&self.bus, &self.store, &self.clock);
         let accounts = accounts(&self.fake);
-        self.desk = quick(self.desk.inbound.config.as_ref().clone(), accounts, &cx);
+        self.replica = quick(self.replica.inbound.config.as_ref().clone(), accounts, &cx);
     }
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {
@@ -163,7 +163,7 @@ impl DeliveryFixture {
     /// Does this work once.
     pub(crate) async fn deliver(&self, start: &DeliveryStart) -> Result<WorkEnd, DeliveryError> {
         let cancel = CancellationToken::new();
-        self.desk
+        self.replica
             .sender
             .deliver(&self.meta(&start.delivery_id), &start_work(start), &cancel)
             .await
@@ -192,8 +192,8 @@ impl DeliveryFixture {
 
     /// What the reconciler publishes now.
     pub(crate) async fn sweep(&self) {
-        self.desk.receipts.log.index.refresh().await.unwrap();
-        self.desk
+        self.replica.receipts.log.index.refresh().await.unwrap();
+        self.replica
             .reconciler
             .sweep(&mut RecentPublishes::new())
             .await;
@@ -201,7 +201,7 @@ impl DeliveryFixture {
 
     pub(crate) async fn record(&self, id: &str) -> DeliveryRecord {
         let key = crate::records::record_key(&tenant(), &OperationId::new(id).unwrap());
-        self.desk
+        self.replica
             .receipts
             .log
             .records
@@ -218,7 +218,7 @@ impl DeliveryFixture {
         let meta = crate::reconciler::round_meta(&report).unwrap();
         let work = crate::reconciler::round_work(&report);
         let cancel = CancellationToken::new();
-        self.desk.sender.deliver(&meta, &work, &cancel).await
+        self.replica.sender.deliver(&meta, &work, &cancel).await
     }
 
     /// Operations of the work in the stream, of all queues.
@@ -389,7 +389,7 @@ impl FakeSandbox {
             .insert(path.as_bytes().to_vec(), entry);
     }
 
-    /// Whoever asks for this path gets this fault.
+    /// Every request for this path gets this fault.
     pub(crate) fn refuse(&self, path: &str, fault: Fault) {
         lock(&self.told)
             .files

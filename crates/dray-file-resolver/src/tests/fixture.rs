@@ -1,5 +1,5 @@
 //! One resolver with everything around it: a bus and a store of its own, a DIAL Core, and a fetcher that answers
-//! what a test tells it.
+//! what a test sets.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -46,17 +46,17 @@ impl ResolverFixture {
         Self::with(&[]).await
     }
 
-    /// A world whose resolver knows no DIAL.
+    /// A fixture whose resolver knows no DIAL.
     pub(super) async fn without_dial() -> Self {
         Self::build(DialCore::start().await.unwrap(), &[], u64::MAX).await
     }
 
-    /// A world whose store holds so many bytes and no more.
+    /// A fixture whose store holds so many bytes and no more.
     pub(super) async fn with_capacity(bytes: u64) -> Self {
         Self::with_all(&[], bytes).await
     }
 
-    /// A world whose resolver is configured with these keys on top.
+    /// A fixture whose resolver is configured with these keys on top.
     pub(super) async fn with(settings: &[(&str, &str)]) -> Self {
         Self::with_all(settings, u64::MAX).await
     }
@@ -194,7 +194,7 @@ impl ResolverFixture {
             .unwrap()
     }
 
-    /// What a link opens for somebody without credentials.
+    /// What a link opens without credentials.
     pub(super) async fn download(&self, url: &str) -> Bytes {
         let client = dray_http::HttpClient::new(dray_http::HttpTimeouts::default(), None).unwrap();
         let response = client.get(url).send(&|_| ()).await.unwrap();

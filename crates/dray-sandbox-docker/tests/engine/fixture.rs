@@ -44,14 +44,14 @@ pub(crate) fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {
 }
 
 /// A container and the sandbox that it is. The container goes first.
-pub(crate) struct World {
+pub(crate) struct ContainerFixture {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     pub(crate) container: Container,
     pub(crate) backend: Arc<DockerBackend>,
     pub(crate) engine: DockerEngine,
 }
 
-impl World {
+impl ContainerFixture {
     /// Runs a container as `agent`.
     pub(crate) async fn agent() -> Self {
         Self::of(ContainerOptions {

@@ -11,30 +11,30 @@ use dray_sandbox_apptainer::{ApptainerBackend, Config, Exchange};
 use dray_sandbox_conformance::Fixture;
 use tempfile::TempDir;
 
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/apptainer.sh");
+const FAKE_PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/run/apptainer.sh");
 
 /// A running instance called `box`; it ends with this.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct InstanceFixture {
     root: TempDir,
     exchange: bool,
     /// Where the instance sees its exchange folder, when not where it is.
     container: Option<PathBuf>,
 }
 
-impl World {
+impl InstanceFixture {
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         for folder in ["box", "elsewhere", "state", "container"] {
             std::fs::create_dir(root.path().join(folder)).unwrap();
         }
-        let world = Self {
+        let fixture = Self {
             root,
             exchange: false,
             container: None,
         };
-        world.apptainer(&["instance", "start", "/images/box.sif", "box"]);
-        world
+        fixture.apptainer(&["instance", "start", "/images/box.sif", "box"]);
+        fixture
     }
 
     pub(crate) fn with_exchange(mut self) -> Self {
@@ -88,7 +88,7 @@ impl World {
             environment.insert("BIND".to_owned(), bind);
         }
         Config {
-            program: PROGRAM.to_owned(),
+            program: FAKE_PROGRAM.to_owned(),
             environment,
             working_directory: None,
             exchange: self.exchange.then(|| Exchange {
@@ -110,7 +110,7 @@ impl World {
     }
 
     fn apptainer(&self, words: &[&str]) {
-        let output = Command::new(PROGRAM)
+        let output = Command::new(FAKE_PROGRAM)
             .args(words)
             .env("APPTAINER_CONFIGDIR", self.root().join("state"))
             .output()
@@ -119,9 +119,9 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for InstanceFixture {
     fn drop(&mut self) {
-        let stopped = Command::new(PROGRAM)
+        let stopped = Command::new(FAKE_PROGRAM)
             .args(["instance", "stop", "box"])
             .env("APPTAINER_CONFIGDIR", self.root().join("state"))
             .output();
@@ -130,7 +130,7 @@ impl Drop for World {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl Fixture for InstanceFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         Arc::new(ApptainerBackend::new(self.config()))
     }

@@ -1,4 +1,4 @@
-//! The answer of a deployment as it comes (quickapps 24.2).
+//! The response of a deployment as it comes (quickapps 24.2).
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use serde_json::{Map, Value};
 
 use crate::failure::{GENERAL_MESSAGE, deployment_failure};
 
-/// Longest answer, files in it included, in bytes.
+/// Longest response, files in it included, in bytes.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
-/// Reads a whole answer and writes its text to the stage as it arrives. Stages of the deployment itself are not
+/// Reads a whole response and writes its text to the stage as it arrives. Stages of the deployment itself are not
 /// shown.
 pub(crate) async fn read_answer(
     mut chunks: ChunkStream,
     deployment: &str,
     stage: &StageWriter,
 ) -> Result<ToolOutput, ToolFailure> {
-    let mut answer = DeploymentResponse::default();
+    let mut response = DeploymentResponse::default();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(deployment_failure)?;
-        if let Some(text) = answer.take(&chunk)? {
+        if let Some(text) = response.take(&chunk)? {
             let told = stage.content(text).await;
             told.map_err(|gone| HandledFailure::new("The client is gone.").because(gone))?;
         }
     }
-    // Without a finish reason the answer was cut, and a part of it would look like all of it.
-    if !answer.is_finished {
+    // Without a finish reason the response was cut, and a part of it would look like all of it.
+    if !response.is_finished {
         let cut = Error::new(
             ErrorKind::Broken,
             "the stream ended without a finish reason",
         );
         return Err(deployment_failure(cut));
     }
-    Ok(answer.output(deployment))
+    Ok(response.output(deployment))
 }
 
 #[derive(Default)]
@@ -139,7 +139,7 @@ impl DeploymentResponse {
             }));
         }
         let files = self.attachments.into_values();
-        // A file of another form must not cost the whole answer.
+        // A file of another form must not cost the whole response.
         let files = files.filter_map(|file| serde_json::from_value(Value::Object(file)).ok());
         ToolOutput {
             content: self.content,

@@ -48,7 +48,7 @@ pub(crate) enum FakePeer {
     Hangs,
     /// Accepts and never says a word.
     Mute,
-    /// The kernel says that somebody else is at the other end.
+    /// The kernel reports another peer than the one that was dialled.
     Impostor(SocketAddr),
     /// The address is one of this machine: the kernel connects to it from itself.
     Itself(ScriptedResponder),
@@ -279,9 +279,9 @@ pub(crate) fn settings() -> FetchLimits {
     }
 }
 
-/// A fetcher over a world of its own.
+/// A fetcher over a fake network of its own.
 pub(crate) struct FetcherFixture {
-    pub(crate) world: FakeNetwork,
+    pub(crate) fake_network: FakeNetwork,
     pub(crate) admin: AdminPolicy,
     pub(crate) judge: JudgeConfig,
     pub(crate) settings: FetchLimits,
@@ -325,11 +325,11 @@ impl FetchResult {
 impl Default for FetcherFixture {
     /// Fetching is on, and `files.example.org` answers `hello` at a public address.
     fn default() -> Self {
-        let world = FakeNetwork::default();
-        world.name("files.example.org", &[PUBLIC_ADDRESS]);
-        world.serve(PUBLIC_ADDRESS, ResponseScript::ok("hello"));
+        let fake_network = FakeNetwork::default();
+        fake_network.name("files.example.org", &[PUBLIC_ADDRESS]);
+        fake_network.serve(PUBLIC_ADDRESS, ResponseScript::ok("hello"));
         Self {
-            world,
+            fake_network,
             admin: AdminPolicy {
                 enabled: true,
                 ..AdminPolicy::default()
@@ -353,7 +353,7 @@ impl FetcherFixture {
             self.settings.clone(),
             self.admin.clone(),
             Judge::new(judge),
-            self.world.network(),
+            self.fake_network.network(),
             TlsClient::new(self.bundle.as_deref()).unwrap(),
             FetchAdmission::new(self.sizes),
         )

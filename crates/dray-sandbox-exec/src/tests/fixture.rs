@@ -23,11 +23,11 @@ use tempfile::TempDir;
 use crate::{ChannelConfig, CommandBackend, CommandConfig, Exec, ExecFiles, LocalExec};
 
 /// A user that owns nothing.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 /// Which programs a sandbox has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tools {
+pub(super) enum ToolSet {
     /// `sh` is dash, the rest GNU's.
     Dash,
     /// `sh` is bash, the rest GNU's.
@@ -40,7 +40,7 @@ pub(super) enum Tools {
 
 /// What lies between us and the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ChannelForm {
     /// A pipe.
     Pipe,
     /// One string for a shell.
@@ -59,14 +59,14 @@ pub(super) enum Way {
     Nobody,
 }
 
-const MANGLE: &str = r#""$@" 2>&1 | sed 's/$/\r/' | tr '\200-\377' '?'"#;
+const MANGLING_PIPE: &str = r#""$@" 2>&1 | sed 's/$/\r/' | tr '\200-\377' '?'"#;
 
-impl Way {
+impl ChannelForm {
     fn prefix(self) -> Vec<String> {
         let words: &[&str] = match self {
             Self::Pipe | Self::Endless | Self::Ranges => &["/usr/bin/env"],
             Self::Shell => &["/bin/sh", "-c"],
-            Self::Text | Self::Narrow => &["/bin/sh", "-c", MANGLE, "sh"],
+            Self::Text | Self::Narrow => &["/bin/sh", "-c", MANGLING_PIPE, "sh"],
             Self::Terminal => &["/usr/bin/script", "/dev/null", "-qec"],
             Self::Nobody => &[
                 "/usr/bin/setpriv",
@@ -118,20 +118,20 @@ impl Way {
 
 /// A sandbox and its workspace.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct ExecFixture {
     pub(super) root: TempDir,
-    way: Way,
+    way: ChannelForm,
 }
 
-impl World {
-    pub(super) fn new(tools: Tools, way: Way) -> Self {
+impl ExecFixture {
+    pub(super) fn new(tools: ToolSet, way: ChannelForm) -> Self {
         let root = tempfile::tempdir().unwrap();
         let bin = root.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
         match tools {
-            Tools::Dash | Tools::Bare => link(&program("dash"), &bin.join("sh")),
-            Tools::Bash => link(&program("bash"), &bin.join("sh")),
-            Tools::BusyBox => {
+            ToolSet::Dash | ToolSet::Bare => link(&program("dash"), &bin.join("sh")),
+            ToolSet::Bash => link(&program("bash"), &bin.join("sh")),
+            ToolSet::BusyBox => {
                 let busybox = program("busybox");
                 let list = Command::new(&busybox).arg("--list").output().unwrap();
                 for name in String::from_utf8(list.stdout).unwrap().lines() {
@@ -139,24 +139,24 @@ impl World {
                 }
             }
         }
-        if matches!(tools, Tools::Dash | Tools::Bash) {
+        if matches!(tools, ToolSet::Dash | ToolSet::Bash) {
             for folder in ["/usr/bin", "/bin"] {
                 symlink(folder, root.path().join(folder.replace('/', "_"))).unwrap();
             }
         }
-        let world = Self { root, way };
-        std::fs::write(world.root.path().join("incarnation"), "first").unwrap();
-        world.make_work();
-        world
+        let fixture = Self { root, way };
+        std::fs::write(fixture.root.path().join("incarnation"), "first").unwrap();
+        fixture.make_work();
+        fixture
     }
 
     fn make_work(&self) {
         let work = self.work();
         std::fs::create_dir(&work).unwrap();
-        if self.way == Way::Nobody {
+        if self.way == ChannelForm::Nobody {
             let open = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(self.root.path(), open).unwrap();
-            chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(&work, Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
         }
     }
 
@@ -251,7 +251,7 @@ impl World {
 }
 
 #[async_trait]
-impl Fixture for World {
+impl Fixture for ExecFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         let config = CommandConfig {
             command: self.way.prefix(),
@@ -275,7 +275,7 @@ impl Fixture for World {
     }
 
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
-        let mut command = if self.way == Way::Nobody {
+        let mut command = if self.way == ChannelForm::Nobody {
             let mut command = tokio::process::Command::new("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh"]);
             command
