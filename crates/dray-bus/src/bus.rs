@@ -3,6 +3,7 @@
 use dray_proto::Call;
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::Backend;
 pub use crate::bus_core::Bus;
 use crate::call::{CallMode, call_with_retries};
 use crate::dead::DeadLetters;
@@ -109,6 +110,11 @@ impl Bus {
         H: WorkHandler<W>,
     {
         run_worker(self.clone(), durable, settings, handler, stop).await
+    }
+
+    /// Whether the bus is inside this process, so that no other process is on it.
+    pub fn is_in_process(&self) -> bool {
+        matches!(self.inner.backend, Backend::Local(_))
     }
 
     /// The ledger of work.

@@ -7,6 +7,7 @@ mod at_work;
 mod calls;
 mod consumers;
 mod dead_letters;
+mod fair;
 mod keys;
 mod provisioning;
 mod streams;
@@ -174,6 +175,8 @@ pub(crate) struct ScriptedHandler {
     runs: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
     pub(crate) cancelled: CancellationToken,
     pub(crate) begun: CancellationToken,
+    /// Lets work go on that is "slow".
+    pub(crate) released: CancellationToken,
 }
 
 impl ScriptedHandler {
@@ -228,6 +231,7 @@ impl WorkHandler<v1::ToolCallRequested> for ScriptedHandler {
                 self.cancelled.cancel();
                 return Err(passing().into());
             }
+            "slow" => self.released.cancelled().await,
             "too-large" => {
                 return Ok(WorkCompleted::event(&v1::ToolCallResolved {
                     tool: "x".repeat(crate::work::RESULT_LIMIT + 1),

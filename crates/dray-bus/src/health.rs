@@ -25,6 +25,7 @@ struct HealthState {
     refusals: watch::Sender<u64>,
     skew_ms: AtomicI64,
     skew_measured_ms: AtomicU64,
+    ledger_revision: AtomicU64,
     connection: Mutex<ConnectionState>,
 }
 
@@ -51,6 +52,28 @@ impl ConnectionHealth {
         drop(refused);
         // After the lock is released: each waiter that this wakes takes it.
         self.shared.refusals.send_modify(|count| *count += 1);
+    }
+
+    /// The highest revision of a ledger write that was confirmed.
+    pub(crate) fn ledger_revision(&self) -> u64 {
+        self.shared.ledger_revision.load(Ordering::SeqCst)
+    }
+
+    /// Records the revision of a ledger write. Returns whether the ledger has lost entries: revisions count all writes,
+    /// so one that was made after `known` was confirmed has a higher revision in an intact ledger.
+    pub(crate) fn ledger_written(&self, known: u64, revision: u64) -> bool {
+        let is_regression = revision <= known;
+        if is_regression {
+            // Each loss is reported once; later writes are compared with what is there now.
+            self.shared
+                .ledger_revision
+                .store(revision, Ordering::SeqCst);
+        } else {
+            self.shared
+                .ledger_revision
+                .fetch_max(revision, Ordering::SeqCst);
+        }
+        is_regression
     }
 
     /// Returns once the server has refused `subject`.
@@ -152,6 +175,21 @@ mod tests {
         assert!(health.wants_skew(1_000_000));
         assert!(!health.wants_skew(1_000_000 + SKEW_EVERY_MS - 1));
         assert!(health.wants_skew(1_000_000 + SKEW_EVERY_MS));
+    }
+
+    #[test]
+    fn a_ledger_that_lost_entries_shows_by_its_revisions() {
+        let health = ConnectionHealth::default();
+        let before_both = health.ledger_revision();
+        assert!(!health.ledger_written(before_both, 8));
+        assert!(!health.ledger_written(before_both, 7), "confirmed late");
+        let known = health.ledger_revision();
+        assert_eq!(known, 8);
+        assert!(health.ledger_written(known, 5), "6 to 8 are gone");
+        assert!(
+            !health.ledger_written(health.ledger_revision(), 6),
+            "reported once"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use dray_proto::{Work, v1};
 use dray_types::{Clock, OperationId, TenantId};
+use opentelemetry::metrics::Counter;
 use prost::Message as _;
 
 use crate::backoff::Backoff;
 use crate::bus_core::Bus;
+use crate::health::ConnectionHealth;
 use crate::key_value::{KeyError, KeyValue};
 
 /// The bucket that holds it.
@@ -26,6 +28,8 @@ const MAX_WRITE_ATTEMPTS: u32 = 3;
 pub struct Ledger {
     keys: KeyValue,
     clock: Clock,
+    health: ConnectionHealth,
+    regressions: Counter<u64>,
 }
 
 /// `<area>.<verb>.<tenant>.<operation>`: the key of one piece of work.
@@ -93,6 +97,8 @@ impl Ledger {
         Self {
             keys: bus.key_value(LEDGER_BUCKET),
             clock: bus.inner.clock.clone(),
+            health: bus.inner.health.clone(),
+            regressions: bus.inner.metrics.ledger_regression_total.clone(),
         }
     }
 
@@ -140,6 +146,8 @@ impl Ledger {
         let mut tries = 0;
         loop {
             tries += 1;
+            // Before the write: two that are under way may be confirmed in any order.
+            let known = self.health.ledger_revision();
             let written = if expected == 0 {
                 self.keys.create(key.as_str(), value.clone()).await
             } else {
@@ -148,7 +156,13 @@ impl Ledger {
                     .await
             };
             match written {
-                Ok(revision) => return Ok(RevisionedRecord { record, revision }),
+                Ok(revision) => {
+                    if self.health.ledger_written(known, revision) {
+                        self.regressions.add(1, &[]);
+                        tracing::error!(revision, known, "the ledger has lost entries");
+                    }
+                    return Ok(RevisionedRecord { record, revision });
+                }
                 Err(KeyError::Exists | KeyError::Stale) => {
                     // An earlier attempt of this very write may have been stored although its acknowledgement was
                     // lost. Then the entry reads as what was to be written.

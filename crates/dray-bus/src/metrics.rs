@@ -32,7 +32,7 @@ pub(crate) struct BusMetrics {
     pub(crate) attempts: Histogram<u64>,
     /// `dray_lease_lost_total`: leases that another worker had taken over.
     pub(crate) lease_lost_total: Counter<u64>,
-    /// `dray_ledger_regression_total`: a redelivered message is older than its ledger entry (7.2).
+    /// `dray_ledger_regression_total`: a write got a revision that an earlier write had, so entries were lost (7.2).
     pub(crate) ledger_regression_total: Counter<u64>,
     /// `dray_dead_total`, by `code` of the last failure.
     dead_total: Counter<u64>,
@@ -131,7 +131,7 @@ impl BusMetrics {
             ),
             ledger_regression_total: counter(
                 "dray_ledger_regression_total",
-                "Redelivered messages that are older than their ledger entry.",
+                "Ledger writes whose revision was not above that of an earlier write: entries were lost.",
             ),
             dead_total: counter(
                 "dray_dead_total",

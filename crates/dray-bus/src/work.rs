@@ -1,14 +1,18 @@
 //! Work: messages that must not be lost, handled at least once, with effects that count once
 //! (messaging-reliability 6 to 8).
 //!
-//! [`run_worker`] pulls only what can start; each delivery goes through [`job`], which knows the steps and their order.
+//! [`run_worker`] pulls and starts messages, fairly among tenants ([`pull`]); each delivery goes through [`job`], which
+//! knows the steps and their order.
 
 mod delivery;
 pub(crate) mod envelope;
 pub(crate) mod job;
 pub(crate) mod poison;
 mod process;
+mod pull;
 mod retry;
+mod return_delay;
+mod shares;
 mod supervise;
 mod verdicts;
 
@@ -16,16 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_proto::Work;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::delivery::RecordedEvent;
 pub use self::delivery::{WorkCompleted, WorkDelivery, WorkFailure, WorkHandler};
 pub(crate) use self::envelope::{PoisonMessage, WorkEnvelope};
-use crate::backend::{AckAction, PulledMessage, Puller};
-use crate::backoff::Backoff;
+use self::pull::WorkLoop;
 use crate::bus_core::Bus;
 use crate::error::WorkError;
 use crate::topology::WORK_STREAM;
@@ -37,7 +38,8 @@ pub const RESULT_LIMIT: usize = 112 * 1024;
 /// How a work loop behaves. The defaults are those of messaging-reliability.
 #[derive(Clone, Debug)]
 pub struct WorkSettings {
-    /// Deliveries handled concurrently, and so the most that one pull asks for.
+    /// Deliveries handled concurrently. A sixth of them, at least one of two, handle only work of tenants of which no
+    /// other work runs, so that a tenant whose work is slow leaves slots to others.
     pub concurrency: usize,
     /// How long a claim keeps other workers away without a renewal. Together with the consumer's `ack_wait` it
     /// bounds how long work waits after its worker died.
@@ -75,11 +77,6 @@ impl Default for WorkSettings {
     }
 }
 
-/// How often the backlog of the durable is measured.
-const MEASURE_EVERY: Duration = Duration::from_secs(15);
-/// Longest wait of one pull.
-const PULL_WAIT: Duration = Duration::from_secs(5);
-
 /// What every delivery of one loop shares.
 pub(crate) struct WorkerContext<H> {
     pub(crate) bus: Bus,
@@ -116,125 +113,9 @@ pub(crate) async fn run_worker<W: Work, H: WorkHandler<W>>(
         hard_stop: CancellationToken::new(),
         settings,
     });
-    // With 0 permits the loop would wait for ever and look healthy.
-    let permits = Arc::new(Semaphore::new(shop.settings.concurrency.max(1)));
-    let mut jobs = JoinSet::new();
-    pull_until_stopped::<W, H>(&shop, puller, &permits, &mut jobs, &stop).await;
+    let mut jobs = WorkLoop::<W, H>::new(&shop, stop).run(puller).await;
     drain_jobs(&shop.settings, &shop.hard_stop, &mut jobs).await;
     Ok(())
-}
-
-async fn pull_until_stopped<W: Work, H: WorkHandler<W>>(
-    shop: &Arc<WorkerContext<H>>,
-    mut puller: Puller,
-    permits: &Arc<Semaphore>,
-    jobs: &mut JoinSet<()>,
-    stop: &CancellationToken,
-) {
-    let mut backoff = new_backoff();
-    let mut measured: Option<Instant> = None;
-    while !stop.is_cancelled() {
-        if measured.is_none_or(|at| at.elapsed() >= MEASURE_EVERY) {
-            measured = Some(Instant::now());
-            measure_backlog(shop).await;
-        }
-        // A pull could take work whose end this identity may not write; readiness alone does not stop pulls (16).
-        if shop.bus.inner.health.is_refused() {
-            tracing::error!(durable = %shop.durable, "nothing is pulled: the server refused this identity");
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(PULL_WAIT) => {}
-            }
-            continue;
-        }
-        // Permits before messages: a message that waits here would use up its `ack_wait` and
-        // its deliveries (6.1, A-10).
-        let mut free = tokio::select! {
-            () = stop.cancelled() => break,
-            free = take_permits(permits, puller.max_batch()) => free,
-        };
-        // Ended tasks stay in the set until they are joined; without this it grows with every delivery.
-        while jobs.try_join_next().is_some() {}
-        match puller.fetch(free.len(), PULL_WAIT, stop).await {
-            Ok(pulled) => {
-                backoff = new_backoff();
-                for pulled in pulled {
-                    // More than was asked for cannot come by the protocol; after a stop nothing is started any more.
-                    let Some(permit) = free.pop().filter(|_| !stop.is_cancelled()) else {
-                        hand_back(&pulled).await;
-                        continue;
-                    };
-                    let shop = Arc::clone(shop);
-                    jobs.spawn(async move {
-                        process::process_delivery::<W, H>(&shop, pulled).await;
-                        drop(permit);
-                    });
-                }
-            }
-            Err(error) => {
-                tracing::warn!(
-                    durable = %shop.durable,
-                    error = &error as &dyn std::error::Error,
-                    "pulling failed; it is tried again"
-                );
-                drop(free);
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = tokio::time::sleep(backoff.next_delay()) => {}
-                }
-                if let Ok(rebuilt) = shop
-                    .bus
-                    .inner
-                    .backend
-                    .puller(WORK_STREAM, &shop.durable)
-                    .await
-                {
-                    // A consumer that was deleted and made again, or a lost subscription, needs a new puller.
-                    puller = rebuilt;
-                }
-            }
-        }
-    }
-}
-
-/// Measures the backlog of the durable. A failure shows in the pulls.
-async fn measure_backlog<H>(shop: &WorkerContext<H>) {
-    let found = shop.bus.inner.backend.consumer(WORK_STREAM, &shop.durable);
-    if let Ok(Ok(Some(state))) = tokio::time::timeout(PULL_WAIT, found).await {
-        shop.bus
-            .inner
-            .metrics
-            .backlog(&shop.durable, state.pending, state.ack_pending);
-    }
-}
-
-fn new_backoff() -> Backoff {
-    Backoff::new(Duration::from_millis(200), Duration::from_secs(10))
-}
-
-/// Waits for one permit and takes what else is free, up to `most`.
-async fn take_permits(permits: &Arc<Semaphore>, most: usize) -> Vec<OwnedSemaphorePermit> {
-    let mut free = Vec::new();
-    // The semaphore is never closed.
-    if let Ok(first) = Arc::clone(permits).acquire_owned().await {
-        free.push(first);
-    }
-    while free.len() < most
-        && let Ok(next) = Arc::clone(permits).try_acquire_owned()
-    {
-        free.push(next);
-    }
-    free
-}
-
-/// Gives back what was delivered and not started (messaging-reliability 15 step 2).
-async fn hand_back(pulled: &PulledMessage) {
-    if let Err(error) = pulled.acker.send(AckAction::Again(Duration::ZERO)).await {
-        tracing::debug!(
-            error = &error as &dyn std::error::Error,
-            "a message was not handed back"
-        );
-    }
 }
 
 /// Lets running deliveries end by themselves, then cancels them (messaging-reliability 15 steps 3 and 4).

@@ -6,7 +6,11 @@
 //! belongs to one [`DownloadKey`]: another tenant, conversation, policy, credential or limit is checked and loaded by
 //! itself.
 //!
-//! The index is in memory: replicas do not share it.
+//! The index is in memory. Replicas share downloads from outside through [`SharedDownloads`].
+
+mod shared;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +23,7 @@ use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{AppId, ByteSize, Clock, Period, SessionId, Sha256Digest, TenantId};
 
+pub use self::shared::SharedDownloads;
 use crate::dial::CallerCredentials;
 use crate::loader::LoadedFile;
 use dray_dial::origin::LoadTarget;
@@ -82,6 +87,12 @@ impl DownloadKey {
             authority: *Sha256Digest::of(&material).as_bytes(),
         }
     }
+
+    /// Whether replicas may share it. DIAL decides for each caller, so its files stay in the process that asked; what
+    /// a call loads for itself is not shared at all.
+    fn is_shared(&self) -> bool {
+        matches!(self.target, LoadTarget::External(_)) && self.scope != DownloadScope::Call
+    }
 }
 
 /// Bounds on what is kept, and for how long.
@@ -102,6 +113,7 @@ struct DownloadIndexInner {
     clock: Clock,
     limits: DownloadLimits,
     index: Mutex<DownloadMap>,
+    shared: Option<SharedDownloads>,
 }
 
 #[derive(Debug, Default)]
@@ -133,12 +145,22 @@ impl KeptDownload {
 }
 
 impl DownloadIndex {
-    /// Starts with an empty index.
+    /// Starts with an empty index of this process alone.
     pub fn new(clock: Clock, limits: DownloadLimits) -> Self {
+        Self::shared_with(clock, limits, None)
+    }
+
+    /// Starts with an empty index that finds what other replicas downloaded.
+    pub fn shared_with(
+        clock: Clock,
+        limits: DownloadLimits,
+        shared: Option<SharedDownloads>,
+    ) -> Self {
         Self(Arc::new(DownloadIndexInner {
             clock,
             limits,
             index: Mutex::default(),
+            shared,
         }))
     }
 
@@ -158,11 +180,18 @@ impl DownloadIndex {
         key: DownloadKey,
         load: impl Future<Output = Result<LoadedFile, E>>,
     ) -> Result<LoadedFile, E> {
-        let cell = self.cell(key);
+        let shared = self.0.shared.as_ref().filter(|_| key.is_shared());
+        let cell = self.cell(key.clone());
         let kept = cell
             // A failed or dropped initialiser leaves the cell empty, and wakes the next waiter to try.
             .get_or_try_init(async || {
+                if let Some(found) = self.find_shared(shared, &key).await {
+                    return Ok(found);
+                }
                 let loaded = load.await?;
+                if let Some(shared) = shared {
+                    shared.record(&key, &loaded).await;
+                }
                 let lifetime = self.0.limits.lifetime.as_millis();
                 let ends_at_ms = self.0.clock.now_ms().saturating_add(lifetime);
                 Ok(KeptDownload { loaded, ends_at_ms })
@@ -173,9 +202,28 @@ impl DownloadIndex {
         Ok(loaded)
     }
 
+    /// What another replica downloaded, for the rest of its lifetime.
+    async fn find_shared(
+        &self,
+        shared: Option<&SharedDownloads>,
+        key: &DownloadKey,
+    ) -> Option<KeptDownload> {
+        let found = shared?.find(key).await?;
+        let ends_at_ms = found
+            .recorded_at_ms
+            .saturating_add(self.0.limits.lifetime.as_millis());
+        (ends_at_ms > self.0.clock.now_ms()).then_some(KeptDownload {
+            loaded: found.loaded,
+            ends_at_ms,
+        })
+    }
+
     /// Removes a load whose bytes are gone.
-    pub fn forget(&self, key: &DownloadKey) {
+    pub async fn forget(&self, key: &DownloadKey) {
         self.lock().entries.remove(key);
+        if let Some(shared) = self.0.shared.as_ref().filter(|_| key.is_shared()) {
+            shared.forget(key).await;
+        }
     }
 
     fn cell(&self, key: DownloadKey) -> Arc<OnceCell<KeptDownload>> {
@@ -228,153 +276,5 @@ impl DownloadIndex {
 
     fn lock(&self) -> MutexGuard<'_, DownloadMap> {
         self.0.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use bytes::Bytes;
-    use dray_types::Secret;
-
-    use super::*;
-
-    fn downloads(max_entries: usize) -> DownloadIndex {
-        let limits = DownloadLimits {
-            lifetime: Period::secs(60),
-            max_entries,
-        };
-        DownloadIndex::new(Clock::system(), limits)
-    }
-
-    fn key(tenant: &str, url: &str, policy: Option<&v1::AppPolicy>) -> DownloadKey {
-        DownloadKey::new(
-            TenantId::new(tenant).unwrap(),
-            DownloadScope::Request("r".to_owned()),
-            LoadTarget::External(url.to_owned()),
-            ByteSize::mib(1),
-            (&CallerCredentials::default(), policy),
-        )
-    }
-
-    fn loaded(bytes: &'static [u8]) -> LoadedFile {
-        LoadedFile {
-            content: ContentSource::Inline(Bytes::from_static(bytes)),
-            size: bytes.len() as u64,
-            sha256: Sha256Digest::of(bytes),
-            media_type: String::new(),
-        }
-    }
-
-    /// Loads under a key and returns the number of loads so far.
-    async fn load(downloads: &DownloadIndex, key: DownloadKey, count: &AtomicU32) {
-        let load = async {
-            tokio::task::yield_now().await;
-            count.fetch_add(1, Ordering::SeqCst);
-            Ok::<_, ()>(loaded(b""))
-        };
-        downloads.get_or_load(key, load).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn concurrent_and_later_callers_share_one_load_of_an_empty_file() {
-        let (downloads, count) = (downloads(9), AtomicU32::new(0));
-        let same = || load(&downloads, key("a", "u", None), &count);
-        tokio::join!(same(), same(), same());
-        same().await;
-        assert_eq!(count.load(Ordering::SeqCst), 1);
-    }
-
-    #[tokio::test]
-    async fn another_tenant_url_policy_limit_or_credential_loads_by_itself() {
-        let (downloads, count) = (downloads(99), AtomicU32::new(0));
-        let denied = v1::AppPolicy {
-            enabled: Some(false),
-            ..v1::AppPolicy::default()
-        };
-        let dial = |secret: &str| {
-            let credentials = CallerCredentials {
-                api_key: Secret::new(secret),
-                ..CallerCredentials::default()
-            };
-            let path = dray_dial::FileUrl::parse("files/b/a").unwrap();
-            DownloadKey {
-                limit: ByteSize::mib(2),
-                ..DownloadKey::new(
-                    TenantId::new("a").unwrap(),
-                    DownloadScope::Request("r".to_owned()),
-                    LoadTarget::Dial(path),
-                    ByteSize::mib(1),
-                    (&credentials, None),
-                )
-            }
-        };
-        let keys = [
-            key("a", "u", None),
-            key("b", "u", None),
-            key("a", "v", None),
-            key("a", "u", Some(&denied)),
-            DownloadKey {
-                limit: ByteSize::mib(2),
-                ..key("a", "u", None)
-            },
-            dial("one"),
-            dial("two"),
-        ];
-        let expected = u32::try_from(keys.len()).unwrap();
-        for _ in 0..2 {
-            for key in keys.clone() {
-                load(&downloads, key, &count).await;
-            }
-        }
-        assert_eq!(count.load(Ordering::SeqCst), expected);
-    }
-
-    #[tokio::test]
-    async fn a_failure_is_not_kept_and_the_next_caller_loads() {
-        let (downloads, count) = (downloads(9), AtomicU32::new(0));
-        let failed = downloads
-            .get_or_load(key("a", "u", None), async { Err::<LoadedFile, _>("no") })
-            .await;
-        assert_eq!(failed, Err("no"));
-        load(&downloads, key("a", "u", None), &count).await;
-        assert_eq!(count.load(Ordering::SeqCst), 1);
-    }
-
-    #[tokio::test]
-    async fn the_least_recently_used_load_goes_first_and_the_index_stays_bounded() {
-        let (downloads, count) = (downloads(2), AtomicU32::new(0));
-        for url in ["1", "2", "1", "3", "1"] {
-            load(&downloads, key("a", url, None), &count).await;
-        }
-        assert_eq!(
-            count.load(Ordering::SeqCst),
-            3,
-            "1 was used last and stayed"
-        );
-        load(&downloads, key("a", "2", None), &count).await;
-        assert_eq!(count.load(Ordering::SeqCst), 4);
-        assert_eq!(downloads.lock().entries.len(), 2);
-    }
-
-    #[tokio::test]
-    async fn a_load_ends_with_its_lifetime_or_when_it_is_forgotten() {
-        let clock = Clock::manual(1_000);
-        let limits = DownloadLimits {
-            lifetime: Period::secs(60),
-            max_entries: 9,
-        };
-        let (downloads, count) = (DownloadIndex::new(clock.clone(), limits), AtomicU32::new(0));
-        load(&downloads, key("a", "u", None), &count).await;
-        clock.advance(std::time::Duration::from_secs(59));
-        load(&downloads, key("a", "u", None), &count).await;
-        assert_eq!(count.load(Ordering::SeqCst), 1);
-        clock.advance(std::time::Duration::from_secs(1));
-        load(&downloads, key("a", "u", None), &count).await;
-        assert_eq!(count.load(Ordering::SeqCst), 2);
-        downloads.forget(&key("a", "u", None));
-        load(&downloads, key("a", "u", None), &count).await;
-        assert_eq!(count.load(Ordering::SeqCst), 3);
     }
 }

@@ -126,7 +126,7 @@ impl FileLoader {
         match self.reopen(self.load(target).await?).await {
             // The store removed it earlier than the index forgot it: it is loaded again, once.
             Err(LoadError::Failed(ResolveError::Stored(ReadError::Missing))) => {
-                self.downloads.forget(&self.key(target));
+                self.downloads.forget(&self.key(target)).await;
                 self.reopen(self.load(target).await?).await
             }
             other => other,

@@ -18,7 +18,7 @@ use dray_types::{Fault, Secret};
 
 use crate::config::Config;
 use crate::dial::{CallerCredentials, dial_client};
-use crate::downloads::DownloadIndex;
+use crate::downloads::{DownloadIndex, SharedDownloads};
 use crate::error::ResolveError;
 use crate::metrics::ResolverMetrics;
 use crate::reading::ReadingContext;
@@ -60,7 +60,11 @@ impl Service for FileResolver {
             clock: cx.clock.clone(),
             dial,
             limits: config.limits(),
-            downloads: DownloadIndex::new(cx.clock.clone(), config.download_limits()),
+            downloads: DownloadIndex::shared_with(
+                cx.clock.clone(),
+                config.download_limits(),
+                SharedDownloads::between_processes(&cx.bus, &cx.store),
+            ),
             metrics: ResolverMetrics::new(&cx.meter),
         };
         Ok(Self {

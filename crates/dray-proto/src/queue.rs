@@ -22,12 +22,16 @@ pub struct WorkQueue {
     pub max_batch: u64,
 }
 
+/// More than a tenant usually queues: what is given back for a while, or parked, counts until it ends, and a message
+/// behind so many of another tenant is not handed out.
+const MAX_ACK_PENDING: u64 = 8_192;
+
 impl WorkQueue {
-    fn of<W: Work>(durable: &str, max_ack_pending: u64, max_batch: u64) -> Self {
+    fn of<W: Work>(durable: &str, max_batch: u64) -> Self {
         Self {
             durable: durable.to_owned(),
             area: W::AREA.to_owned(),
-            max_ack_pending,
+            max_ack_pending: MAX_ACK_PENDING,
             max_batch,
         }
     }
@@ -36,7 +40,7 @@ impl WorkQueue {
         Self {
             durable: platform_queue(platform),
             area: format!("{PLATFORM_AREA}{}", platform.as_str()),
-            max_ack_pending: 64,
+            max_ack_pending: MAX_ACK_PENDING,
             max_batch: 8,
         }
     }
@@ -53,9 +57,9 @@ pub fn platform_queue(platform: PlatformKind) -> String {
 /// Every queue of work, those of the platforms included.
 pub fn work_queues() -> Vec<WorkQueue> {
     let mut queues = vec![
-        WorkQueue::of::<v1::ToolCallRequested>("file-resolver", 256, 32),
-        WorkQueue::of::<v1::PlaceUpload>("sandbox-transfer", 128, 16),
-        WorkQueue::of::<v1::SendFileRequested>("platform-delivery", 64, 8),
+        WorkQueue::of::<v1::ToolCallRequested>("file-resolver", 32),
+        WorkQueue::of::<v1::PlaceUpload>("sandbox-transfer", 16),
+        WorkQueue::of::<v1::SendFileRequested>("platform-delivery", 8),
     ];
     queues.extend(
         PlatformKind::ALL
@@ -63,7 +67,7 @@ pub fn work_queues() -> Vec<WorkQueue> {
             .copied()
             .map(WorkQueue::of_platform),
     );
-    queues.push(WorkQueue::of::<v1::ReceiveMessage>(INBOUND_QUEUE, 64, 8));
+    queues.push(WorkQueue::of::<v1::ReceiveMessage>(INBOUND_QUEUE, 8));
     queues
 }
 

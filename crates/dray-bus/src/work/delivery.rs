@@ -27,14 +27,15 @@ pub struct WorkDelivery<W> {
     pub meta: Meta,
     /// The decoded message.
     pub work: W,
-    /// Rises with every take-over; part of the names of staging places.
+    /// Rises with every take-over; part of the names of staging places. Above 1, and after a redrive, the trace in
+    /// `meta` is linked, not continued (messaging-reliability 17).
     pub epoch: u64,
     /// Real attempts so far, this one included.
     pub attempt: u32,
     /// Deliberate restarts by an operator.
     pub redrives: u32,
-    /// How often the server handed this message out; 1 at first. On more, and after a redrive, the trace in
-    /// `meta` is linked, not continued (messaging-reliability 17).
+    /// How often the server handed this message out; 1 at first. Also counts deliveries that were given back before
+    /// they started, so that other tenants could.
     pub delivered: u64,
     /// Fires at the deadline, when the lease is lost, and at the end of a drain.
     pub cancel: CancellationToken,

@@ -164,12 +164,6 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
             }
             ClaimDecision::Work(record) => {
                 let is_new = self.job.held.is_none();
-                let metrics = &self.shop.bus.inner.metrics;
-                // An earlier delivery should have left an entry: the ledger lost it, or that
-                // worker died before its claim.
-                if is_new && self.pulled.delivered > 1 {
-                    metrics.ledger_regression_total.add(1, &[]);
-                }
                 self.job.write(*record).await?;
                 if is_new {
                     self.compare_clocks().await;

@@ -96,14 +96,14 @@ pub(super) async fn supervise_handler<W: Work, H: WorkHandler<W>>(
     }
 }
 
-fn interval_every(period: Duration) -> tokio::time::Interval {
+pub(super) fn interval_every(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval_at(Instant::now() + period, period);
     // After a pause of the process one tick is enough; a burst of missed ones would flood the bus.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
 }
 
-async fn extend_ack_deadline(pulled: &PulledMessage, limit: Duration) {
+pub(super) async fn extend_ack_deadline(pulled: &PulledMessage, limit: Duration) {
     let sent = pulled.acker.send(AckAction::Progress);
     if let Ok(Err(error)) = tokio::time::timeout(limit, sent).await {
         tracing::warn!(

@@ -23,7 +23,7 @@ use crate::markdown::{Markdown, Part, Picture, Selection};
 
 /// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
 /// every change of what a converter writes.
-pub const VERSION: &str = "3";
+pub const VERSION: &str = "4";
 
 /// What a converter knows about the file besides its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,7 +30,7 @@ use dray_service::{ServiceContext, StartError};
 use dray_store::Store;
 use dray_types::{Clock, TenantId};
 
-use crate::downloads::{DownloadIndex, DownloadLimits};
+use crate::downloads::{DownloadIndex, DownloadLimits, SharedDownloads};
 
 /// Everything that the calls of reading need.
 #[derive(Debug)]
@@ -87,12 +87,13 @@ impl ReadingContext {
             clock: cx.clock.clone(),
             dial,
             reader,
-            downloads: DownloadIndex::new(
+            downloads: DownloadIndex::shared_with(
                 cx.clock.clone(),
                 DownloadLimits {
                     lifetime: config.download_lifetime,
                     max_entries: config.download_entries,
                 },
+                SharedDownloads::between_processes(&cx.bus, &cx.store),
             ),
             config: config.clone(),
         })

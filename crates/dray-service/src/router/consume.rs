@@ -134,8 +134,9 @@ where
         // Without the tenant, which would make a span name per tenant.
         // The template of section 17.
         let subject = format!("dray.work.{}.v1.{}", delivery.work.area(), W::VERB);
-        // Either makes a new trace that is linked to the first one (section 17).
-        let again = delivery.delivered > 1 || delivery.redrives > 0;
+        // Either makes a new trace that is linked to the first one (section 17). A message that was given back before it
+        // started has been delivered more than once, but its first attempt belongs to the publisher's trace.
+        let again = delivery.epoch > 1 || delivery.redrives > 0;
         let span = span::for_work(&self.durable, &subject, &delivery, again);
         span::pass_on(&span, &mut delivery.meta);
         (self.handler)(Arc::clone(&self.service), delivery)

@@ -224,8 +224,9 @@ pub struct LimitsSection {
     pub calls: u32,
     /// Calls of one tenant among them.
     pub calls_per_tenant: u32,
-    /// Work messages that one service of this process handles at one time. A container needs about 13 MiB of memory
-    /// for each call and each work message.
+    /// Work messages that one service of this process handles at one time. A sixth of them, at least one of two, are
+    /// only for tenants of which no other work runs. A container needs about 13 MiB of memory for each call and each
+    /// work message.
     pub work: u32,
     /// Longest deadline that a caller may ask for; a later one is taken as this.
     pub longest_call: Period,

@@ -19,6 +19,9 @@ const DEFAULT_PALETTE: [u32; 56] = [
     0x00_3366, 0x33_9966, 0x00_3300, 0x33_3300, 0x99_3300, 0x99_3366, 0x33_3399, 0x33_3333,
 ];
 
+/// Colours that a palette has, those that repeat others included.
+const MAX_PALETTE: usize = 64;
+
 /// Red, green and blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rgb([u8; 3]);
@@ -33,14 +36,14 @@ impl Rgb {
         Self([red, green, blue])
     }
 
-    /// Of `AARRGGBB` or `RRGGBB`.
-    fn of_hex(text: &str) -> Option<Self> {
+    /// Of `AARRGGBB`, `RRGGBB` or `#RRGGBB`.
+    pub(super) fn of_hex(text: &str) -> Option<Self> {
         // The last six digits: worksheets ignore the alpha channel, which some writers leave at zero.
         let digits = text.get(text.len().checked_sub(6)?..)?;
         crate::hex::parse_hex(digits).map(Self::of_number)
     }
 
-    /// Of an index of the palette; nothing for the ones of the system.
+    /// Of an index of the palette, whose own colours begin with the index 8; nothing for the ones of the system.
     pub(super) fn of_index(index: u32, palette: &[Self]) -> Option<Self> {
         // The first eight repeat the next eight.
         let at = usize::try_from(if index < 8 { index } else { index - 8 }).ok()?;
@@ -116,10 +119,18 @@ impl Colors {
     }
 
     /// Adds a colour of the workbook's own palette.
-    pub(super) fn add_to_palette(&mut self, e: &Element<'_>) {
-        if let Some(color) = e.attr("rgb").and_then(|hex| Rgb::of_hex(&hex)) {
+    pub(super) fn add_to_palette(&mut self, color: Rgb) {
+        if self.palette.len() < MAX_PALETTE {
             self.palette.push(color);
         }
+    }
+
+    /// A colour of the palette by its index; nothing for the ones of the system. Own colours begin with the index 0,
+    /// unlike those of XLS.
+    pub(super) fn of_index(&self, index: u32) -> Option<Rgb> {
+        let at = usize::try_from(index).ok()?;
+        let own = self.palette.get(at).copied();
+        own.or_else(|| Rgb::of_index(index, &[]))
     }
 
     /// A `color`, `fgColor` or `bgColor`; nothing when it is automatic or of the system.
@@ -131,7 +142,7 @@ impl Colors {
             self.of_theme_number(theme)
         } else {
             let index = e.number::<u32>("indexed")?;
-            Rgb::of_index(index, &self.palette)
+            self.of_index(index)
         };
         color.map(|color| color.tinted(tint))
     }

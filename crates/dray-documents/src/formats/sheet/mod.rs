@@ -8,6 +8,7 @@ mod color;
 mod far;
 mod format;
 mod ods;
+mod ods_styles;
 mod strings;
 mod style;
 mod used;

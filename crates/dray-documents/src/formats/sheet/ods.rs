@@ -4,6 +4,8 @@ use std::rc::Rc;
 
 use super::code::{MAX_LOSS, rounded};
 use super::format::Format;
+use super::ods_styles::{CellValue, OdsStyles, conditional_areas};
+use super::style::Shown;
 use super::used::{Area, Used, column_name};
 use super::value;
 use super::xlsx::write_heading;
@@ -27,9 +29,14 @@ pub(super) fn convert(
 ) -> Result<(), Failure> {
     let budget = Rc::clone(out.budget());
     let mut source = Source::open(input, &budget)?;
+    let mut styles = OdsStyles::default();
+    if let Some(bytes) = source.styles()? {
+        styles.read(&decode_part(&bytes), &budget)?;
+    }
     let bytes = source.content()?;
     let text = decode_part(&bytes);
-    let hidden = odf::hidden_tables(&text, &budget)?;
+    styles.read(&text, &budget)?;
+    let mut coloured = conditional_areas(&text, &budget)?;
     let mut xml = Xml::new(&text, &budget);
     let mut number = 0;
     loop {
@@ -41,13 +48,17 @@ pub(super) fn convert(
                     xml.skip()?;
                     continue;
                 }
-                let hide = e.attr("style-name").is_some_and(|s| hidden.contains(&s));
+                let hide = e.attr("style-name").is_some_and(|s| styles.hides_table(&s));
                 write_heading(&name, hide, out)?;
                 let mut sheet = Sheet {
                     used: Used::new(out),
+                    styles: &styles,
+                    coloured: coloured.remove(&name).unwrap_or_default(),
                     row: 0,
                     column: 0,
                     hidden: false,
+                    column_styles: Vec::new(),
+                    row_style: None,
                 };
                 match sheet.read(&mut xml, out) {
                     Ok(()) => sheet.used.finish(out)?,
@@ -68,13 +79,20 @@ pub(super) fn convert(
     }
 }
 
-struct Sheet {
+struct Sheet<'a> {
     used: Used,
+    styles: &'a OdsStyles,
+    /// Areas whose colours other rules decide.
+    coloured: Vec<Area>,
     row: u64,
     /// The next column that is declared.
     column: u32,
     /// The row that is read is hidden.
     hidden: bool,
+    /// Styles of the cells without one of their own: of columns from the first to the last, and of the row that is
+    /// read.
+    column_styles: Vec<(u32, u32, String)>,
+    row_style: Option<String>,
 }
 
 /// Whether a row or column is collapsed or filtered away.
@@ -83,7 +101,7 @@ fn is_hidden(e: &Element<'_>) -> bool {
         .is_some_and(|its| matches!(its.as_str(), "collapse" | "filter"))
 }
 
-impl Sheet {
+impl Sheet<'_> {
     fn read(&mut self, xml: &mut Xml<'_>, out: &Markdown) -> Result<(), Failure> {
         let depth = xml.depth();
         loop {
@@ -95,6 +113,7 @@ impl Sheet {
                             self.used.hide_row(self.row);
                             self.hidden = true;
                         }
+                        self.row_style = e.attr("default-cell-style-name");
                         self.read_row(repeat, xml, out)?;
                         self.hidden = false;
                     }
@@ -105,6 +124,9 @@ impl Sheet {
                             .max(1);
                         let first = self.column;
                         self.column = first.saturating_add(times);
+                        if let Some(style) = e.attr("default-cell-style-name") {
+                            self.column_styles.push((first, self.column - 1, style));
+                        }
                         if is_hidden(&e) {
                             self.used.hide_columns(first, self.column - 1);
                         }
@@ -138,20 +160,25 @@ impl Sheet {
                         .max(1);
                     let covered = e.name() == "covered-table-cell";
                     self.merge(&e, (row, column));
+                    let style = self.style_of(&e, column);
                     let cell = Cell::read(&e, xml)?;
-                    if let Some(comment) = cell.comment {
+                    if let Some(comment) = &cell.comment {
                         let name = format!("{}{}", column_name(column), row + 1);
-                        self.used.comment(name, comment);
+                        self.used.comment(name, comment.clone());
                     }
-                    if let Some(url) = cell.link.filter(|url| !url.starts_with('#')) {
-                        self.used.link((row, column), &url);
+                    if let Some(url) = cell.link.as_deref().filter(|url| !url.starts_with('#')) {
+                        self.used.link((row, column), url);
                     }
                     // Covered cells keep the text that they had before they were merged, which no reader sees.
                     if !cell.text.trim().is_empty() && !covered {
-                        filled = true;
+                        let is_hidden = style
+                            .is_some_and(|style| self.is_cell_hidden(&style, &cell, (row, column)));
+                        filled |= !is_hidden || out.shows_hidden();
                         let end = column.saturating_add(times).min(MAX_COLUMNS);
                         for at in column..end {
-                            self.used.cell(row, at, cell.text.clone(), out)?;
+                            let text = cell.text.clone();
+                            self.used
+                                .shown_cell((row, at), Shown { text, is_hidden }, out)?;
                         }
                     }
                     column = column.saturating_add(times);
@@ -169,6 +196,27 @@ impl Sheet {
         }
         self.row = row.saturating_add(repeat);
         Ok(())
+    }
+
+    /// The style of a cell: its own, that of its row, or that of its column.
+    fn style_of(&self, e: &Element<'_>, column: u32) -> Option<String> {
+        let of_column = || {
+            let found = self
+                .column_styles
+                .iter()
+                .find(|(first, last, _)| (*first..=*last).contains(&column));
+            found.map(|(_, _, style)| style.clone())
+        };
+        e.attr("style-name")
+            .or_else(|| self.row_style.clone())
+            .or_else(of_column)
+    }
+
+    fn is_cell_hidden(&self, style: &str, cell: &Cell, place: (u64, u32)) -> bool {
+        self.styles.hides_value(style, cell.value)
+            || (!cell.is_styled
+                && self.styles.hides_by_color(style)
+                && !self.coloured.iter().any(|area| area.holds(place)))
     }
 
     fn merge(&mut self, e: &Element<'_>, (row, column): (u64, u32)) {
@@ -189,8 +237,11 @@ impl Sheet {
 /// What a cell shows.
 struct Cell {
     text: String,
+    value: CellValue,
     comment: Option<String>,
     link: Option<String>,
+    /// Some of its text has a style of its own.
+    is_styled: bool,
 }
 
 impl Cell {
@@ -199,15 +250,16 @@ impl Cell {
         let formula = e.attr("formula");
         let depth = xml.depth();
         let mut lines: Vec<String> = Vec::new();
+        let value = cell_value(e);
         let mut comment = None;
-        let mut link = None;
+        let mut parts = odf::TextParts::default();
         loop {
             match xml.next()? {
                 Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "annotation" => {
                     comment = Some(odf::read_annotation(xml)?.text);
                 }
                 Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
-                    lines.push(odf::linked_text(xml, &mut link)?);
+                    lines.push(odf::parts_of_text(xml, &mut parts)?);
                 }
                 Event::Open(e) if e.ns == Ns::OdfDraw || e.name() == "table" => xml.skip()?,
                 Event::Close if xml.depth() < depth => break,
@@ -229,9 +281,22 @@ impl Cell {
         };
         Ok(Self {
             text,
+            value,
             comment,
-            link,
+            link: parts.link,
+            is_styled: parts.is_styled,
         })
+    }
+}
+
+/// What the number format of a cell applies to. Dates and times count as positive numbers.
+fn cell_value(e: &Element<'_>) -> CellValue {
+    match e.attr("value-type").as_deref() {
+        None | Some("string" | "void") => CellValue::Text,
+        Some("boolean") => CellValue::Number(f64::from(u8::from(
+            e.attr("boolean-value").as_deref() == Some("true"),
+        ))),
+        Some(_) => CellValue::Number(e.number::<f64>("value").unwrap_or(1.0)),
     }
 }
 

@@ -92,7 +92,12 @@ pub(super) fn styles(
     let mut xml = Xml::new(&text, budget);
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == "rgbColor" => colors.add_to_palette(&e),
+            Event::Open(e) if e.name() == "rgbColor" => {
+                let color = e.attr("rgb").and_then(|hex| Rgb::of_hex(&hex));
+                color
+                    .into_iter()
+                    .for_each(|color| colors.add_to_palette(color));
+            }
             Event::End => break,
             _ => {}
         }

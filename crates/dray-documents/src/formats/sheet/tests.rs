@@ -362,3 +362,23 @@ fn colours_that_other_rules_decide_hide_nothing() {
     assert_eq!(got.markdown, "## S\n\n| head | red |\n|---|---|\n");
     assert_eq!(got.warnings, ["hidden content dropped: 1 cell"]);
 }
+
+#[test]
+fn a_palette_of_its_own_counts_from_the_first_index() {
+    let palette: String = (0..64)
+        .map(|index| {
+            let color = if index == 16 { "00FFFFFF" } else { "00000000" };
+            format!("<rgbColor rgb=\"{color}\"/>")
+        })
+        .collect();
+    let styles = format!(
+        "<fonts><font><color indexed=\"8\"/></font><font><color indexed=\"16\"/></font></fonts>\
+         <fills><fill><patternFill patternType=\"none\"/></fill></fills>\
+         <cellXfs><xf fontId=\"0\" fillId=\"0\"/><xf fontId=\"1\" fillId=\"0\"/></cellXfs>\
+         <colors><indexedColors>{palette}</indexedColors></colors>"
+    );
+    let cells =
+        "<row><c s=\"0\" t=\"str\"><v>seen</v></c><c s=\"1\" t=\"str\"><v>secret</v></c></row>";
+    let got = converted(XLSX, &styled(&styles, cells));
+    assert_eq!(got.markdown, "## S\n\n| seen |\n|---|\n");
+}

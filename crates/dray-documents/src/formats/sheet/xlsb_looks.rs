@@ -19,6 +19,7 @@ const FILL_RECORD: u16 = 45;
 const XF_RECORD: u16 = 47;
 const COLUMNS_RECORD: u16 = 60;
 const SHEET_RECORD: u16 = 156;
+const PALETTE_RECORD: u16 = 475;
 const CELL_STYLES_BEGIN: u16 = 617;
 const CELL_STYLES_END: u16 = 618;
 
@@ -64,7 +65,7 @@ impl Looks {
         if let Some(styles) = relations.part("styles").map(str::to_owned)
             && let Some(bytes) = package.part(&styles)?
         {
-            looks.styles = styles_of(&bytes, &colors);
+            looks.styles = styles_of(&bytes, colors);
         }
         let missing = Failure::Corrupt(Damage::MissingPart);
         let book = package.part(&main)?.ok_or(missing)?;
@@ -145,7 +146,14 @@ impl SheetLooks {
 }
 
 /// The styles of cells by their numbers.
-fn styles_of(bytes: &[u8], colors: &Colors) -> Vec<Style> {
+fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
+    // The palette stands behind what refers to it.
+    for (_, data) in Records(bytes).filter(|(kind, _)| *kind == PALETTE_RECORD) {
+        if let [red, green, blue, _] = *data {
+            colors.add_to_palette(Rgb::of_number(u32::from_be_bytes([0, red, green, blue])));
+        }
+    }
+    let colors = &colors;
     let mut codes: HashMap<u16, Style> = HashMap::new();
     let (mut fonts, mut fills, mut styles) = (Vec::new(), Vec::new(), Vec::new());
     let mut in_cells = false;
@@ -187,7 +195,7 @@ fn color(data: &[u8], at: usize, colors: &Colors, automatic: Option<Rgb>) -> Opt
     let tint = f64::from(i16::from_le_bytes([*low, *high])) / f64::from(i16::MAX);
     let color = match kind >> 1 {
         0 => return automatic,
-        1 => Rgb::of_index(u32::from(*index), &[]),
+        1 => colors.of_index(u32::from(*index)),
         2 => Some(Rgb::of_number(u32::from_be_bytes([0, *red, *green, *blue]))),
         3 => colors.of_theme_number(usize::from(*index)),
         _ => None,

@@ -6,7 +6,6 @@ mod source;
 mod state;
 mod styles;
 
-use std::collections::HashSet;
 use std::rc::Rc;
 
 pub(in crate::formats) use source::Source;
@@ -18,7 +17,7 @@ use super::deck::write_comments;
 use super::xml::{Event, Ns, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::Hint;
-use crate::limits::{Budget, Failure};
+use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
 
 /// The converter of texts.
@@ -127,13 +126,22 @@ pub(in crate::formats) fn read_annotation(xml: &mut Xml<'_>) -> Result<Annotatio
 
 /// The plain text of a paragraph, after its start: white space collapsed, spaces and tabs as they are meant.
 pub(in crate::formats) fn plain_text(xml: &mut Xml<'_>) -> Result<String, Failure> {
-    linked_text(xml, &mut None)
+    parts_of_text(xml, &mut TextParts::default())
 }
 
-/// As [`plain_text`]; the first link that is found goes to `link`, unless there is one already.
-pub(in crate::formats) fn linked_text(
+/// What paragraphs hold beside their text.
+#[derive(Debug, Default)]
+pub(in crate::formats) struct TextParts {
+    /// Target of the first link.
+    pub(in crate::formats) link: Option<String>,
+    /// Some of the text has a style of its own.
+    pub(in crate::formats) is_styled: bool,
+}
+
+/// As [`plain_text`]; adds to `parts` what else the paragraph holds.
+pub(in crate::formats) fn parts_of_text(
     xml: &mut Xml<'_>,
-    link: &mut Option<String>,
+    parts: &mut TextParts,
 ) -> Result<String, Failure> {
     let depth = xml.depth();
     let mut out = String::new();
@@ -148,7 +156,8 @@ pub(in crate::formats) fn linked_text(
                 }
                 "tab" => out.push(' '),
                 "line-break" => out.push('\n'),
-                "a" if link.is_none() => *link = e.attr("href"),
+                "a" if parts.link.is_none() => parts.link = e.attr("href"),
+                "span" => parts.is_styled = true,
                 "note" | "ruby-text" => xml.skip()?,
                 _ => {}
             },
@@ -169,34 +178,6 @@ pub(super) fn collapse_white_space(text: &str, out: &mut String) {
             }
         } else if c != '\u{AD}' {
             out.push(c);
-        }
-    }
-}
-
-/// Styles of tables that are not displayed, in a spreadsheet's own styles.
-pub(in crate::formats) fn hidden_tables(
-    text: &str,
-    budget: &Rc<Budget>,
-) -> Result<HashSet<String>, Failure> {
-    let mut xml = Xml::new(text, budget);
-    let mut hidden = HashSet::new();
-    let mut style = String::new();
-    loop {
-        match xml.next()? {
-            Event::Open(e) if e.ns == Ns::OdfStyle && e.name() == "style" => {
-                style = e.attr("name").unwrap_or_default();
-            }
-            Event::Open(e)
-                if e.ns == Ns::OdfStyle
-                    && e.name() == "table-properties"
-                    && e.attr("display").as_deref() == Some("false") =>
-            {
-                hidden.insert(style.clone());
-            }
-            // Styles stand before the body; the rest is not read twice.
-            Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "body" => return Ok(hidden),
-            Event::End => return Ok(hidden),
-            _ => {}
         }
     }
 }

@@ -6,6 +6,7 @@
 //! marked operators, and [`PaintedPage::judge`] finds the state of each piece of text by its colour.
 
 mod color;
+mod mask;
 mod path;
 mod pictures;
 mod resources;
@@ -18,6 +19,7 @@ use pdfboss_core::{ObjRef, Page, Rect};
 use pdfboss_text::TextSpan;
 
 use self::color::Ink;
+use self::mask::{MaskState, SoftMask};
 use self::path::Region;
 pub(super) use self::resources::numbers;
 pub(super) use self::walk::{MarkedStreams, walk};
@@ -54,6 +56,7 @@ struct ShownText {
     /// `Tr` (ISO 32000-1, table 106).
     render_mode: i32,
     clip: Region,
+    mask: MaskState,
     /// Size of a glyph of one unit relative to that of an ordinary font.
     glyph_scale: f32,
     /// How many paints came before.
@@ -78,6 +81,7 @@ pub(super) struct PaintedPage {
     paints: Vec<Paint>,
     /// Pictures that are objects of their own, and where they lie.
     pictures: Vec<(Rect, ObjRef)>,
+    masks: Vec<SoftMask>,
 }
 
 /// Whether a piece of text can be seen.
@@ -143,7 +147,7 @@ impl PaintedPage {
             let seen = !span.invisible || self.has_picture(core, bands);
             return if seen { Sight::Seen } else { Sight::Hidden };
         };
-        if core.intersect(shown.clip.area).is_none() {
+        if core.intersect(shown.clip.area).is_none() || self.is_masked(shown.mask, core) {
             return Sight::Hidden;
         }
         match shown.render_mode {
@@ -158,6 +162,13 @@ impl PaintedPage {
                     Sight::Hidden
                 }
             }),
+        }
+    }
+
+    fn is_masked(&self, mask: MaskState, area: Rect) -> bool {
+        match mask {
+            MaskState::Known(at) => self.masks.get(at).is_some_and(|mask| mask.hides(area)),
+            MaskState::None | MaskState::Unknown => false,
         }
     }
 

@@ -1,9 +1,10 @@
 //! The graphics state, as far as it decides whether text can be seen.
 
 use pdfboss_core::content::Op;
-use pdfboss_core::{Matrix, Object, Point, Rect};
+use pdfboss_core::{Dict, Matrix, Object, Point, Rect};
 
 use super::color::{Ink, Space, device};
+use super::mask::MaskState;
 use super::path::{Path, Region, union};
 use super::resources::number;
 use super::{Paint, ShownText};
@@ -23,8 +24,9 @@ pub(super) struct State {
     pub(super) stroke: Ink,
     fill_alpha: f32,
     stroke_alpha: f32,
-    /// Neither a blend mode nor a soft mask is set.
+    /// No blend mode is set.
     plain: bool,
+    pub(super) mask: MaskState,
     line_width: f32,
     render_mode: i32,
     pub(super) glyph_scale: f32,
@@ -42,6 +44,7 @@ impl State {
             fill_alpha: 1.0,
             stroke_alpha: 1.0,
             plain: true,
+            mask: MaskState::None,
             line_width: 1.0,
             render_mode: 0,
             glyph_scale: 1.0,
@@ -57,6 +60,7 @@ impl State {
             stroke_alpha: self.stroke_alpha,
             render_mode: self.render_mode,
             clip: self.clip,
+            mask: self.mask,
             glyph_scale: self.glyph_scale,
             paints_before,
         };
@@ -107,11 +111,8 @@ impl State {
         (self.stroke, self.stroke_space) = (ink, Space::Device);
     }
 
-    /// Applies the entries of an `ExtGState`.
-    pub(super) fn apply(&mut self, settings: &Object, source: &Metered<'_>) {
-        let Some(dict) = settings.as_dict() else {
-            return;
-        };
+    /// Applies the entries of an `ExtGState`, except its soft mask.
+    pub(super) fn apply(&mut self, dict: &Dict, source: &Metered<'_>) {
         if let Some(width) = number(dict.get("LW"), source) {
             self.line_width = width;
         }
@@ -121,12 +122,15 @@ impl State {
         if let Some(alpha) = number(dict.get("CA"), source) {
             self.stroke_alpha = alpha;
         }
-        let is_plain = |name: &str| matches!(name, "Normal" | "Compatible" | "None");
-        for key in ["BM", "SMask"] {
-            if let Some(value) = dict.get(key).and_then(|value| source.fetch(value)) {
-                self.plain = value.as_name().is_some_and(|name| is_plain(&name.0));
-            }
+        if let Some(mode) = dict.get("BM").and_then(|value| source.fetch(value)) {
+            let name = mode.as_name().map(|name| name.0.as_str());
+            self.plain = matches!(name, Some("Normal" | "Compatible"));
         }
+    }
+
+    /// Whether what is painted with this opacity hides what is below it.
+    fn is_opaque(&self, alpha: f32) -> bool {
+        self.plain && self.mask == MaskState::None && alpha >= 1.0 - MIN_TRANSPARENCY
     }
 
     /// Applies an operator that builds a path; whether it was one.
@@ -219,7 +223,7 @@ impl State {
         Some(Paint {
             region: shape.within(self.clip)?,
             ink,
-            opaque: self.plain && alpha >= 1.0 - MIN_TRANSPARENCY,
+            opaque: self.is_opaque(alpha),
             picture: None,
         })
         // What is nearly transparent neither covers nor carries text.
@@ -245,7 +249,7 @@ impl State {
         Some(Paint {
             region: region.within(self.clip)?,
             ink: Ink::Unknown,
-            opaque: picture.opaque && self.plain && self.fill_alpha >= 1.0 - MIN_TRANSPARENCY,
+            opaque: picture.opaque && self.is_opaque(self.fill_alpha),
             picture: Some(picture.pixels),
         })
     }
@@ -270,7 +274,7 @@ pub(super) struct Picture {
 
 impl Picture {
     /// Reads the dictionary of an image; the short names are those of inline images.
-    pub(super) fn of(dict: &pdfboss_core::Dict, source: &Metered<'_>) -> Self {
+    pub(super) fn of(dict: &Dict, source: &Metered<'_>) -> Self {
         let entry = |long: &str, short: &str| dict.get(long).or_else(|| dict.get(short));
         let size = |long: &str, short: &str| number(entry(long, short), source).unwrap_or(0.0);
         let stencil = entry("ImageMask", "IM")

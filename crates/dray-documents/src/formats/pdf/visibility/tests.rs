@@ -12,7 +12,11 @@ use crate::markdown::Selection;
 /// A picture of 100 by 100 pixels, a form that draws white text, and what else pages refer to.
 const PAGE_RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R \
     /Solid 10 0 R /Glass 12 0 R /Cut 14 0 R >> \
-    /ExtGState << /Clear << /ca 0 /CA 0 >> /Half << /ca 0.5 >> >> \
+    /ExtGState << /Clear << /ca 0 /CA 0 >> /Half << /ca 0.5 >> /Bare << /SMask /None >> \
+    /Dark << /SMask << /S /Luminosity /G 16 0 R >> >> /Light << /SMask << /S /Luminosity /G 17 0 R >> >> \
+    /Paper << /SMask << /S /Luminosity /BC [1] /G 16 0 R >> >> /Turned << /SMask << /S /Luminosity /TR 19 0 R /G 16 0 R >> >> \
+    /Away << /SMask << /S /Alpha /G 18 0 R >> >> /There << /SMask << /S /Alpha /G 17 0 R >> >> \
+    /Shaped << /SMask << /S /Luminosity /G 20 0 R >> >> /Again << /SMask << /S /Luminosity /G 21 0 R >> >> >> \
     /ColorSpace << /Lab [/Lab << /WhitePoint [0.9505 1 1.089] >>] /Few [/Indexed /DeviceRGB 1 <000000ffffff>] /Spot [/Separation /Orange /DeviceCMYK << /FunctionType 2 /Domain [0 1] /C0 [0 0 0 0] \
     /C1 [0 0.5 1 0] /N 1 >>] >>";
 
@@ -46,6 +50,10 @@ fn page(content: &str) -> Vec<u8> {
         );
         stream(&dict, &format!("{sample}>"))
     };
+    let group = |content: &str| {
+        let dict = "/Type /XObject /Subtype /Form /BBox [0 0 612 792] /Group << /S /Transparency /CS /DeviceGray >>";
+        stream(dict, content)
+    };
     let objects = [
         "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>".to_owned(),
@@ -69,6 +77,13 @@ fn page(content: &str) -> Vec<u8> {
         mask("/ColorSpace /DeviceGray /BitsPerComponent 8", "01"),
         masked("/Mask 15 0 R"),
         mask("/ImageMask true /BitsPerComponent 1", "00"),
+        // Groups of soft masks: empty, light where text is, painted elsewhere, of a text, and one that masks itself.
+        group(""),
+        group("1 g 60 590 200 40 re f"),
+        group("1 g 300 300 9 9 re f"),
+        "<< /FunctionType 2 /Domain [0 1] /C0 [1] /C1 [0] /N 1 >>".to_owned(),
+        group("BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET"),
+        group("/Again gs 0 g 60 590 200 40 re f"),
     ];
     let mut file = "%PDF-1.4\n".to_owned();
     for (at, object) in objects.iter().enumerate() {
@@ -95,7 +110,7 @@ fn read(file: Vec<u8>, show_hidden: bool) -> Converted {
 const SEEN: &str = "BT /F 12 Tf 72 700 Td (This can be read.) Tj ET ";
 
 /// Content that hides the word `secret`, each in another way.
-const HIDING_CONTENTS: [(&str, &str); 20] = [
+const HIDING_CONTENTS: [(&str, &str); 25] = [
     ("white", "BT 1 g /F 12 Tf 72 600 Td (secret) Tj ET"),
     (
         "nearly white",
@@ -155,6 +170,26 @@ const HIDING_CONTENTS: [(&str, &str); 20] = [
     ),
     ("in a form", "/Form Do"),
     (
+        "under a soft mask that is black",
+        "q /Dark gs BT /F 12 Tf 72 600 Td (secret) Tj ET Q",
+    ),
+    (
+        "under a soft mask that is clear where the text is",
+        "/Away gs BT /F 12 Tf 72 600 Td (secret) Tj ET /Bare gs",
+    ),
+    (
+        "beside the light part of a soft mask",
+        "/Light gs BT /F 12 Tf 72 500 Td (secret) Tj ET /Bare gs",
+    ),
+    (
+        "under a soft mask that was moved away",
+        "q 1 0 0 1 300 0 cm /There gs 1 0 0 1 -300 0 cm BT /F 12 Tf 72 600 Td (secret) Tj ET Q",
+    ),
+    (
+        "under a soft mask that masks itself",
+        "q /Again gs BT /F 12 Tf 72 600 Td (secret) Tj ET Q",
+    ),
+    (
         "continued in white",
         "BT /F 12 Tf 72 600 Td () Tj 1 g (sec) Tj (ret) Tj ET",
     ),
@@ -187,7 +222,7 @@ fn hidden_text_is_shown_on_request_and_still_counted() {
 }
 
 /// Content that shows the word `seen` although it looks hidden to a program.
-const LOOKING_HIDDEN: [(&str, &str); 14] = [
+const LOOKING_HIDDEN: [(&str, &str); 20] = [
     (
         "white on a dark box",
         "0 0 0.4 rg 60 590 200 40 re f BT 1 g /F 12 Tf 72 600 Td (seen) Tj ET",
@@ -240,6 +275,30 @@ const LOOKING_HIDDEN: [(&str, &str); 14] = [
     (
         "after the state is restored",
         "q 1 g 3 Tr Q BT /F 12 Tf 72 600 Td (seen) Tj ET",
+    ),
+    (
+        "under the light part of a soft mask",
+        "q /Light gs BT /F 12 Tf 72 600 Td (seen) Tj ET Q",
+    ),
+    (
+        "under a soft mask with opacity",
+        "q /There gs BT /F 12 Tf 72 600 Td (seen) Tj ET Q",
+    ),
+    (
+        "under a soft mask over a white backdrop",
+        "q /Paper gs BT /F 12 Tf 72 600 Td (seen) Tj ET Q",
+    ),
+    (
+        "under a soft mask with a function",
+        "q /Turned gs BT /F 12 Tf 72 600 Td (seen) Tj ET Q",
+    ),
+    (
+        "under a soft mask of letters",
+        "q /Shaped gs BT /F 12 Tf 72 600 Td (seen) Tj ET Q",
+    ),
+    (
+        "after a soft mask was taken off",
+        "/Dark gs /Bare gs BT /F 12 Tf 72 600 Td (seen) Tj ET",
     ),
     (
         "a Type 3 font with a matrix of its own",
@@ -311,7 +370,7 @@ proptest! {
         operators in proptest::collection::vec(
             prop::sample::select(vec![
                 "q", "Q", "BT", "ET", "(a) Tj", "[(b) 9 (c)] TJ", "1 g", "0 g", "3 Tr", "7 Tr", "0 Tr", "/F 12 Tf",
-                "/Form Do", "/Pic Do", "/Clear gs", "0 0 9 9 re", "W n", "f*", "B", "72 600 Td", "/Spot cs", "0 scn",
+                "/Form Do", "/Pic Do", "/Clear gs", "/Again gs", "/Light gs", "0 0 9 9 re", "W n", "f*", "B", "72 600 Td", "/Spot cs", "0 scn",
                 "1e38 0 0 1e38 0 0 cm", "0 0 0 0 0 0 cm", "1 2 m 3 4 l h", "S", "/OC /None BDC", "EMC", "(", "<<", "]",
             ]),
             0..40,

@@ -1,17 +1,19 @@
 //! Runs over the operators of a page and of the forms that it draws, in the order in which the engine does.
 
+mod forms;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::rc::Rc;
 
 use pdfboss_core::content::{ContentOps, Op};
 use pdfboss_core::{
-    Dict, Matrix, Name, ObjRef, Object, OcState, Page, Rect, Stream, block_on,
-    content_stream_data_with, page_content_with,
+    Dict, Name, ObjRef, Object, OcState, Page, Stream, block_on, page_content_with,
 };
 
 use super::color::Space;
-use super::path::{Path, Region};
+use super::mask::{MaskState, SoftMask};
+use super::path::Path;
 use super::resources::{Resources, find, numbers};
 use super::state::{Picture, State};
 use super::{Paint, PaintedPage, mark};
@@ -62,6 +64,8 @@ pub(in crate::formats::pdf) fn walk(
         painted: PaintedPage::default(),
         streams: VecDeque::new(),
         pictures: HashMap::new(),
+        masks: Vec::new(),
+        known_masks: HashMap::new(),
         forms: 0,
         marked_bytes: 0,
         operators: 0,
@@ -76,6 +80,7 @@ pub(in crate::formats::pdf) fn walk(
     let streams = MarkedStreams {
         streams: walker.streams,
     };
+    walker.painted.masks = walker.masks;
     (walker.painted, page, streams)
 }
 
@@ -105,6 +110,9 @@ struct Walker<'a> {
     painted: PaintedPage,
     streams: VecDeque<(u64, Vec<u8>)>,
     pictures: HashMap<ObjRef, Picture>,
+    masks: Vec<SoftMask>,
+    /// By the group of the mask and the matrix that it was set under, bit by bit.
+    known_masks: HashMap<(ObjRef, [u32; 6]), MaskState>,
     forms: usize,
     marked_bytes: usize,
     operators: usize,
@@ -209,8 +217,13 @@ impl Walker<'_> {
                 }
             }
             Op::SetExtGState(name) => {
-                if let Some(found) = self.find(frame, "ExtGState", name) {
-                    frame.state.apply(&found, self.source);
+                if let Some(found) = self.find(frame, "ExtGState", name)
+                    && let Some(settings) = found.as_dict()
+                {
+                    frame.state.apply(settings, self.source);
+                    if let Some(mask) = settings.get("SMask") {
+                        frame.state.mask = self.soft_mask(mask, frame);
+                    }
                 }
             }
             Op::SetFillColorSpace(name) => {
@@ -326,6 +339,7 @@ impl Walker<'_> {
                     self.pictures.insert(at, picture);
                 }
                 let paint = frame.state.picture(&picture);
+                let paint = paint.filter(|paint| !self.is_masked(frame, paint));
                 if let (Some(paint), Some(at)) = (paint, found.reference) {
                     self.painted.add_picture(paint.region.area, at);
                 }
@@ -333,42 +347,6 @@ impl Walker<'_> {
             }
             Some("Form") => self.form(&stream, frame),
             _ => {}
-        }
-    }
-
-    /// Draws a form: its operators run in a state and a clip of their own.
-    fn form(&mut self, stream: &Stream, frame: &Frame<'_>) {
-        if self.marked_bytes >= MAX_MARKED_BYTES {
-            return;
-        }
-        let Ok(content) = block_on(content_stream_data_with(self.source, stream)) else {
-            return;
-        };
-        let mut chain = Vec::with_capacity(frame.chain.len() + 1);
-        if let Some(Object::Dict(own)) = stream
-            .dict
-            .get("Resources")
-            .and_then(|it| self.source.fetch(it))
-        {
-            chain.push(Resources::new(own));
-        }
-        // The resources of the page stay behind those of the form, as old writers rely on (ISO 32000-1, 7.8.3).
-        chain.extend_from_slice(frame.chain);
-        let mut state = frame.state.clone();
-        if let Some([a, b, c, d, e, f]) = numbers::<6>(stream.dict.get("Matrix"), self.source) {
-            state.matrix = Matrix { a, b, c, d, e, f }.concat(state.matrix);
-        }
-        if let Some([x0, y0, x1, y1]) = numbers::<4>(stream.dict.get("BBox"), self.source)
-            && let Some(region) = Region::of(Rect::new(x0, y0, x1, y1).normalize(), state.matrix)
-        {
-            state.clip_to(Some(region));
-        }
-        // The engine reads this stream before those of the forms within.
-        let at = self.streams.len();
-        self.streams.push_back((key(stream), Vec::new()));
-        let marked = self.run(&content, &chain, state, frame.depth + 1);
-        if let Some((_, data)) = self.streams.get_mut(at) {
-            *data = marked;
         }
     }
 }

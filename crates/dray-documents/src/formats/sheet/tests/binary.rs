@@ -190,6 +190,40 @@ fn what_a_person_does_not_see_of_a_binary_workbook_is_left_out() {
     assert_eq!(got.warnings, ["hidden content dropped: 4 cells"]);
 }
 
+#[test]
+fn a_binary_workbook_may_have_a_palette_of_its_own() {
+    let mut styles = vec![
+        (43, font(8)),
+        (43, font(16)),
+        (45, [0; 68].to_vec()),
+        (617, 2_u32.to_le_bytes().to_vec()),
+        (47, cell_format(0, 0, 0)),
+        (47, cell_format(0, 1, 0)),
+        (618, Vec::new()),
+        (565, Vec::new()),
+    ];
+    // Dark red in the default palette, white in this one.
+    styles.extend((0..64).map(|index| {
+        let level = if index == 16 { 0xFF } else { 0 };
+        (475, vec![level, level, level, 0xFF])
+    }));
+    styles.push((566, Vec::new()));
+    let rows = [
+        (0, 0_u32.to_le_bytes().to_vec()),
+        (
+            6,
+            [&0_u32.to_le_bytes()[..], &[0; 4], &wide("seen")].concat(),
+        ),
+        (
+            6,
+            [&1_u32.to_le_bytes()[..], &[1, 0, 0, 0], &wide("secret")].concat(),
+        ),
+    ];
+    let got = converted(XLSB, &xlsb_with(0, &[], &rows, &styles));
+    assert_eq!(got.markdown, "## Binary\n\n| seen |\n|---|\n");
+    assert_eq!(got.warnings, ["hidden content dropped: 1 cell"]);
+}
+
 /// An OLE2 file with a stream of old records.
 fn xls(cells: &[(u16, u16)]) -> Vec<u8> {
     let cells: Vec<(u16, u16, u16)> = cells

@@ -6,12 +6,20 @@ const ODS: &str = "application/vnd.oasis.opendocument.spreadsheet";
 const O: &str = "xmlns:office=\"urn:oasis:names:tc:opendocument:xmlns:office:1.0\" \
     xmlns:style=\"urn:oasis:names:tc:opendocument:xmlns:style:1.0\" \
     xmlns:text=\"urn:oasis:names:tc:opendocument:xmlns:text:1.0\" \
-    xmlns:table=\"urn:oasis:names:tc:opendocument:xmlns:table:1.0\"";
+    xmlns:table=\"urn:oasis:names:tc:opendocument:xmlns:table:1.0\" \
+    xmlns:number=\"urn:oasis:names:tc:opendocument:xmlns:datastyle:1.0\" \
+    xmlns:fo=\"urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0\" \
+    xmlns:calcext=\"urn:org:documentfoundation:names:experimental:calc:xmlns:calcext:1.0\"";
 
 /// A workbook of tables.
 fn ods(tables: &str) -> Vec<u8> {
+    ods_with("", tables)
+}
+
+/// The same with styles.
+fn ods_with(styles: &str, tables: &str) -> Vec<u8> {
     let content = format!(
-        "<office:document-content {O}><office:automatic-styles><style:style style:name=\"ta2\" style:family=\"table\"><style:table-properties table:display=\"false\"/></style:style></office:automatic-styles><office:body><office:spreadsheet>{tables}</office:spreadsheet></office:body></office:document-content>"
+        "<office:document-content {O}><office:automatic-styles>{styles}<style:style style:name=\"ta2\" style:family=\"table\"><style:table-properties table:display=\"false\"/></style:style></office:automatic-styles><office:body><office:spreadsheet>{tables}</office:spreadsheet></office:body></office:document-content>"
     );
     zipped(&[("content.xml", &content)])
 }
@@ -140,4 +148,115 @@ fn hidden_rows_and_columns_are_left_out() {
     );
     assert!(!got.markdown.contains('d') && !got.markdown.contains('b'));
     assert_eq!(got.warnings, ["hidden content dropped: 2 cells"]);
+}
+
+/// The formats `;;;` and `0;;`, and styles that hide text by its colour or do not, as LibreOffice writes them.
+const HIDING_STYLES: &str = r##"
+<number:number-style style:name="N1P0" style:volatile="true"><number:text/></number:number-style>
+<number:text-style style:name="N1"><number:text/>
+  <style:map style:condition="value()&gt;0" style:apply-style-name="N1P0"/>
+  <style:map style:condition="value()&lt;0" style:apply-style-name="N1P0"/>
+  <style:map style:condition="value()=0" style:apply-style-name="N1P0"/></number:text-style>
+<number:number-style style:name="N2P0" style:volatile="true"><number:number number:min-integer-digits="1"/></number:number-style>
+<number:number-style style:name="N2"><style:map style:condition="value()&gt;0" style:apply-style-name="N2P0"/></number:number-style>
+<style:style style:name="none" style:family="table-cell" style:data-style-name="N1"/>
+<style:style style:name="positive" style:family="table-cell" style:data-style-name="N2"/>
+<style:style style:name="white" style:family="table-cell"><style:text-properties fo:color="#ffffff"/></style:style>
+<style:style style:name="of-white" style:family="table-cell" style:parent-style-name="white"/>
+<style:style style:name="on-blue" style:family="table-cell" style:parent-style-name="white"><style:table-cell-properties fo:background-color="#000080"/></style:style>
+<style:style style:name="blue-on-blue" style:family="table-cell" style:parent-style-name="on-blue"><style:text-properties fo:color="#000585"/></style:style>
+<style:style style:name="automatic" style:family="table-cell" style:parent-style-name="white"><style:text-properties style:use-window-font-color="true" fo:color="#ffffff"/></style:style>
+<style:style style:name="conditional" style:family="table-cell" style:parent-style-name="white"><style:map style:condition="cell-content()=1" style:apply-style-name="none"/></style:style>"##;
+
+fn styled(style: &str, text: &str) -> String {
+    cell(&format!("table:style-name=\"{style}\""), text)
+}
+
+fn number(style: &str, value: &str) -> String {
+    let attributes = format!(
+        "table:style-name=\"{style}\" office:value-type=\"float\" office:value=\"{value}\""
+    );
+    cell(&attributes, "")
+}
+
+/// The text and the warnings of a workbook with one table.
+fn read_hidden(table: &str) -> (String, Vec<String>) {
+    let table = format!("<table:table table:name=\"S\">{table}</table:table>");
+    let got = super::super::super::office::tests::converted(ODS, &ods_with(HIDING_STYLES, &table));
+    (got.markdown, got.warnings)
+}
+
+#[test]
+fn cells_whose_format_shows_nothing_are_left_out() {
+    let row = [
+        cell("", "seen"),
+        styled("none", "text"),
+        number("none", "3"),
+        number("none", "-3"),
+        number("positive", "7"),
+        number("positive", "-7"),
+        styled("positive", "a format of numbers shows text"),
+    ];
+    let (text, warnings) = read_hidden(&format!(
+        "<table:table-row>{}</table:table-row>",
+        row.concat()
+    ));
+    assert_eq!(
+        text,
+        "## S\n\n| seen | 7 | a format of numbers shows text |\n|---|---|---|\n"
+    );
+    assert_eq!(warnings, ["hidden content dropped: 4 cells"]);
+}
+
+#[test]
+fn cells_in_the_colour_of_their_fill_are_left_out() {
+    let row = [
+        styled("white", "secret"),
+        styled("of-white", "secret"),
+        styled("blue-on-blue", "secret"),
+        styled("on-blue", "white on blue"),
+        styled("automatic", "automatic"),
+        styled("conditional", "conditional"),
+        "<table:table-cell table:style-name=\"white\"><text:p><text:span>in a span</text:span></text:p></table:table-cell>"
+            .to_owned(),
+    ];
+    let (text, warnings) = read_hidden(&format!(
+        "<table:table-row>{}</table:table-row>",
+        row.concat()
+    ));
+    assert_eq!(
+        text,
+        "## S\n\n| white on blue | automatic | conditional | in a span |\n|---|---|---|---|\n"
+    );
+    assert_eq!(warnings, ["hidden content dropped: 3 cells"]);
+}
+
+#[test]
+fn styles_of_rows_and_columns_hide_cells_without_a_style() {
+    let columns = "<table:table-column table:number-columns-repeated=\"2\" table:default-cell-style-name=\"white\"/>\
+        <table:table-column/>";
+    let rows = [
+        "<table:table-row>".to_owned(),
+        [cell("", "secret"), styled("on-blue", "a"), cell("", "b")].concat(),
+        "</table:table-row><table:table-row table:default-cell-style-name=\"none\" table:number-rows-repeated=\"900\">"
+            .to_owned(),
+        [styled("on-blue", "c"), cell("", "secret"), cell("", "secret")].concat(),
+        "</table:table-row>".to_owned(),
+    ];
+    let (text, warnings) = read_hidden(&format!("{columns}{}", rows.concat()));
+    assert!(!text.contains("secret"), "{text}");
+    assert!(text.starts_with("## S\n\n|  | a | b |"), "{text}");
+    assert_eq!(text.matches("| c |").count(), 900);
+    assert_eq!(warnings, ["hidden content dropped: 3 cells"]);
+}
+
+#[test]
+fn cells_under_a_conditional_format_keep_their_text() {
+    let (text, _) = read_hidden(&format!(
+        "<table:table-row>{}{}</table:table-row><calcext:conditional-formats><calcext:conditional-format \
+         calcext:target-range-address=\"S.A1:S.A9 S.C1\"/></calcext:conditional-formats>",
+        styled("white", "painted"),
+        styled("white", "secret")
+    ));
+    assert_eq!(text, "## S\n\n| painted |\n|---|\n");
 }

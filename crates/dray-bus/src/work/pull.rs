@@ -1,0 +1,267 @@
+//! Pulling work and starting it, fairly among tenants (docs/decisions/bus-fair-work.md).
+//!
+//! As long as slots are free, the loop pulls only what can start. When they are all taken for a while, it looks ahead:
+//! it pulls further messages, starts those of tenants of which nothing runs, holds a few of each tenant, and gives the
+//! rest back to the server for a while.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_proto::Work;
+use dray_types::Deadline;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, Interval};
+use tokio_util::sync::CancellationToken;
+
+use super::WorkerContext;
+use super::delivery::WorkHandler;
+use super::process;
+use super::return_delay::ReturnDelays;
+use super::shares::TenantShares;
+use super::supervise::{extend_ack_deadline, interval_every};
+use crate::backend::{AckAction, PulledMessage, Puller};
+use crate::backoff::Backoff;
+use crate::error::TransportError;
+use crate::headers;
+use crate::topology::WORK_STREAM;
+
+/// How often the backlog of the durable is measured.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(15);
+/// Longest wait of one pull.
+const PULL_WAIT: Duration = Duration::from_secs(5);
+/// How long more work waits than can start before the loop looks ahead. Looking ahead costs a second delivery of what
+/// is given back, which a backlog of short work is not worth.
+const LOOK_AHEAD_DELAY: Duration = Duration::from_millis(500);
+
+/// One loop: its running deliveries, and the messages that wait in it.
+pub(super) struct WorkLoop<W, H> {
+    shop: Arc<WorkerContext<H>>,
+    jobs: JoinSet<()>,
+    /// The tenant of each running delivery. By the task's id, which is known of a task that panicked as well.
+    tenants: HashMap<Id, String>,
+    shares: TenantShares<PulledMessage>,
+    delays: ReturnDelays,
+    /// Keeps the messages that are held from being handed out again.
+    heartbeat: Interval,
+    /// Since when more work may be waiting than can start.
+    busy_since: Option<Instant>,
+    /// Nothing starts after it.
+    stop: CancellationToken,
+    work: PhantomData<fn() -> W>,
+}
+
+impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
+    pub(super) fn new(shop: &Arc<WorkerContext<H>>, stop: CancellationToken) -> Self {
+        Self {
+            jobs: JoinSet::new(),
+            tenants: HashMap::new(),
+            shares: TenantShares::new(shop.settings.concurrency),
+            delays: ReturnDelays::default(),
+            heartbeat: interval_every(shop.ack_wait / 3),
+            busy_since: None,
+            stop,
+            work: PhantomData,
+            shop: Arc::clone(shop),
+        }
+    }
+
+    /// Pulls until `stop`, and returns the deliveries that still run.
+    pub(super) async fn run(mut self, mut puller: Puller) -> JoinSet<()> {
+        let mut backoff = new_backoff();
+        let mut measured: Option<Instant> = None;
+        while !self.stop.is_cancelled() {
+            if measured.is_none_or(|at| at.elapsed() >= MEASURE_INTERVAL) {
+                measured = Some(Instant::now());
+                measure_backlog(&self.shop).await;
+            }
+            // A pull could take work whose end this identity may not write; readiness alone does not stop pulls (16).
+            if self.shop.bus.inner.health.is_refused() {
+                tracing::error!(durable = %self.shop.durable, "nothing is pulled: the server refused this identity");
+                self.hand_back_held().await;
+                self.wait(PULL_WAIT).await;
+                continue;
+            }
+            let count = match self.next_pull(puller.max_batch()) {
+                Ok(count) => count,
+                Err(delay) => {
+                    self.wait(delay).await;
+                    continue;
+                }
+            };
+            match self.fetch(&mut puller, count).await {
+                Ok(pulled) => {
+                    backoff = new_backoff();
+                    self.take_in(pulled, count).await;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        durable = %self.shop.durable,
+                        error = &error as &dyn std::error::Error,
+                        "pulling failed; it is tried again"
+                    );
+                    self.wait(backoff.next_delay()).await;
+                    let backend = &self.shop.bus.inner.backend;
+                    if let Ok(rebuilt) = backend.puller(WORK_STREAM, &self.shop.durable).await {
+                        // A consumer that was deleted and made again, or a lost subscription, needs a new puller.
+                        puller = rebuilt;
+                    }
+                }
+            }
+        }
+        self.hand_back_held().await;
+        self.jobs
+    }
+
+    /// How many messages to ask for now, or how long to wait before that.
+    fn next_pull(&mut self, max_batch: usize) -> Result<usize, Duration> {
+        let startable = self.shares.startable().min(max_batch);
+        if startable == 0 {
+            self.busy_since.get_or_insert_with(Instant::now);
+        }
+        let busy = self.busy_since.map(|since| since.elapsed());
+        match busy {
+            Some(busy) if busy >= LOOK_AHEAD_DELAY => Ok(max_batch),
+            // What could start is asked for also while there is a backlog.
+            _ if startable > 0 => Ok(startable),
+            busy => Err(LOOK_AHEAD_DELAY.saturating_sub(busy.unwrap_or_default())),
+        }
+    }
+
+    /// Waits for messages. Deliveries that end meanwhile leave their slots to messages that are held.
+    async fn fetch(
+        &mut self,
+        puller: &mut Puller,
+        count: usize,
+    ) -> Result<Vec<PulledMessage>, TransportError> {
+        let stop = self.stop.clone();
+        // Never dropped before its end: messages under way to it would be lost until their `ack_wait`.
+        let mut fetch = pin!(puller.fetch(count, PULL_WAIT, &stop));
+        loop {
+            tokio::select! {
+                fetched = &mut fetch => return fetched,
+                Some(ended) = self.jobs.join_next_with_id() => self.job_ended(&ended),
+                _ = self.heartbeat.tick() => self.extend_held().await,
+            }
+        }
+    }
+
+    /// Waits for a slot to become free, at most `limit`.
+    async fn wait(&mut self, limit: Duration) {
+        let mut limit = pin!(tokio::time::sleep(limit));
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = &mut limit => return,
+                Some(ended) = self.jobs.join_next_with_id() => {
+                    self.job_ended(&ended);
+                    return;
+                }
+                _ = self.heartbeat.tick() => self.extend_held().await,
+            }
+        }
+    }
+
+    /// Starts, holds or gives back what was pulled.
+    async fn take_in(&mut self, pulled: Vec<PulledMessage>, asked: usize) {
+        let is_end = pulled.len() < asked;
+        for pulled in pulled {
+            if self.stop.is_cancelled() {
+                hand_back(&pulled, Duration::ZERO).await;
+                continue;
+            }
+            let tenant = subject_tenant(&pulled).to_owned();
+            if let Some(returned) = self.shares.hold(&tenant, pulled) {
+                let delay = self.return_delay(&returned);
+                hand_back(&returned, delay).await;
+            }
+            self.start_held();
+        }
+        if is_end && self.shares.startable() > 0 {
+            self.busy_since = None;
+        } else {
+            self.busy_since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn start_held(&mut self) {
+        if self.stop.is_cancelled() {
+            return;
+        }
+        while let Some((tenant, pulled)) = self.shares.start_next() {
+            let shop = Arc::clone(&self.shop);
+            let job = self.jobs.spawn(async move {
+                process::process_delivery::<W, H>(&shop, pulled).await;
+            });
+            self.tenants.insert(job.id(), tenant);
+        }
+    }
+
+    fn job_ended(&mut self, ended: &Result<(Id, ()), JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => *id,
+            Err(error) => error.id(),
+        };
+        if let Some(tenant) = self.tenants.remove(&id) {
+            self.shares.finish(&tenant);
+        }
+        self.delays.work_ended(Instant::now());
+        self.start_held();
+    }
+
+    fn return_delay(&mut self, pulled: &PulledMessage) -> Duration {
+        let deadline = pulled.message.headers.get(headers::DEADLINE_HEADER);
+        let deadline = deadline.and_then(|value| value.parse().ok());
+        let remaining = deadline.map_or(Duration::MAX, |unix_ms| {
+            Deadline::from_unix_ms(unix_ms).remaining(self.shop.bus.now_ms())
+        });
+        self.delays
+            .next_delay(pulled.delivered, remaining, Instant::now())
+    }
+
+    async fn extend_held(&self) {
+        for held in self.shares.held() {
+            extend_ack_deadline(held, self.shop.ack_wait / 3).await;
+        }
+    }
+
+    async fn hand_back_held(&mut self) {
+        for held in self.shares.take_held() {
+            hand_back(&held, Duration::ZERO).await;
+        }
+    }
+}
+
+/// Measures the backlog of the durable. A failure shows in the pulls.
+async fn measure_backlog<H>(shop: &WorkerContext<H>) {
+    let found = shop.bus.inner.backend.consumer(WORK_STREAM, &shop.durable);
+    if let Ok(Ok(Some(state))) = tokio::time::timeout(PULL_WAIT, found).await {
+        shop.bus
+            .inner
+            .metrics
+            .backlog(&shop.durable, state.pending, state.ack_pending);
+    }
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(200), Duration::from_secs(10))
+}
+
+/// The last token of the subject: the server has checked the publisher's right to it. Messages with a foreign subject
+/// share one tenant, until they are refused.
+fn subject_tenant(pulled: &PulledMessage) -> &str {
+    let subject = pulled.message.subject.as_str();
+    subject.rsplit_once('.').map_or("", |(_, tenant)| tenant)
+}
+
+/// Gives back what was delivered and not started (messaging-reliability 15 step 2).
+async fn hand_back(pulled: &PulledMessage, delay: Duration) {
+    if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "a message was not handed back"
+        );
+    }
+}

@@ -1,0 +1,380 @@
+//! How cells of an ODS look: whether their number format shows anything, and whether their text has the colour of what
+//! it stands on (OpenDocument 1.3-3, 16.2 and 16.29).
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use super::cells::parse_area;
+use super::color::Rgb;
+use super::used::Area;
+use crate::formats::office::xml::{Element, Event, Ns, Xml};
+use crate::limits::{Budget, Failure};
+
+/// Styles in one chain of parents; a longer one, or a circle, is cut.
+const MAX_STYLE_CHAIN: usize = 32;
+/// Areas under conditional formats that are read of one workbook.
+const MAX_CONDITIONAL_AREAS: usize = 10_000;
+
+/// The styles of a workbook, by name.
+#[derive(Debug, Default)]
+pub(super) struct OdsStyles {
+    cells: HashMap<String, CellStyle>,
+    formats: HashMap<String, DataFormat>,
+    hidden_tables: HashSet<String>,
+}
+
+/// A style of cells; nothing where the parent decides.
+#[derive(Debug, Default)]
+struct CellStyle {
+    parent: Option<String>,
+    format: Option<String>,
+    /// An automatic colour is one that can be read on any fill.
+    ink: Option<Color>,
+    /// Without a fill a cell is white.
+    paper: Option<Color>,
+    /// Conditions choose other styles, so the colours are not known.
+    is_conditional: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Color {
+    Rgb(Rgb),
+    /// Transparent, of a fill; automatic, of text.
+    None,
+    Unknown,
+}
+
+/// A data style: a number format, or a section of one.
+#[derive(Debug, Default)]
+struct DataFormat {
+    is_text: bool,
+    shows_something: bool,
+    /// For which values another format is used.
+    maps: Vec<(ValueCondition, String)>,
+}
+
+/// `value()>0` and its like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ValueCondition {
+    operator: Operator,
+    limit: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Less,
+    LessOrEqual,
+    Equal,
+    NotEqual,
+    GreaterOrEqual,
+    Greater,
+}
+
+/// What a cell holds, as far as its format asks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum CellValue {
+    Number(f64),
+    Text,
+}
+
+impl OdsStyles {
+    /// Reads the styles of a part, up to its body. Those of the content come after the common ones, and win.
+    pub(super) fn read(&mut self, text: &str, budget: &Rc<Budget>) -> Result<(), Failure> {
+        let mut xml = Xml::new(text, budget);
+        loop {
+            match xml.next()? {
+                Event::Open(e) if e.ns == Ns::OdfStyle && e.name() == "style" => {
+                    self.read_style(&e, &mut xml)?;
+                }
+                Event::Open(e) if is_data_style(e.name()) => {
+                    let name = e.attr("name").unwrap_or_default();
+                    let format = read_format(e.name() == "text-style", &mut xml)?;
+                    self.formats.insert(name, format);
+                }
+                // Styles stand before the body; the rest is not read twice.
+                Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "body" => return Ok(()),
+                Event::End => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    fn read_style(&mut self, e: &Element<'_>, xml: &mut Xml<'_>) -> Result<(), Failure> {
+        let name = e.attr("name").unwrap_or_default();
+        match e.attr("family").as_deref() {
+            Some("table-cell") => {
+                let mut style = CellStyle {
+                    parent: e.attr("parent-style-name"),
+                    format: e.attr("data-style-name"),
+                    ..CellStyle::default()
+                };
+                style.read(xml)?;
+                self.cells.insert(name, style);
+            }
+            Some("table") => {
+                if is_table_hidden(xml)? {
+                    self.hidden_tables.insert(name);
+                }
+            }
+            _ => xml.skip()?,
+        }
+        Ok(())
+    }
+
+    /// Whether the tables of a style are not displayed.
+    pub(super) fn hides_table(&self, style: &str) -> bool {
+        self.hidden_tables.contains(style)
+    }
+
+    /// Whether a cell's format shows nothing of its value.
+    pub(super) fn hides_value(&self, style: &str, value: CellValue) -> bool {
+        let format = self.chain(style).find_map(|its| its.format.as_ref());
+        let format = format.and_then(|name| self.formats.get(name));
+        format.is_some_and(|format| match value {
+            // Formats of numbers do not apply to text; it is shown as it is.
+            CellValue::Text => format.is_text && !format.shows_something,
+            CellValue::Number(number) => !self.shows_number(format, number),
+        })
+    }
+
+    fn shows_number(&self, format: &DataFormat, number: f64) -> bool {
+        let chosen = format.maps.iter().find(|(when, _)| when.holds(number));
+        // A section has no sections of its own.
+        let section = chosen.and_then(|(_, name)| self.formats.get(name));
+        section.unwrap_or(format).shows_something
+    }
+
+    /// Whether a cell's text has the colour of its fill.
+    pub(super) fn hides_by_color(&self, style: &str) -> bool {
+        let first = |pick: fn(&CellStyle) -> Option<Color>| self.chain(style).find_map(pick);
+        let ink = first(|its| its.ink).unwrap_or(Color::None);
+        let paper = match first(|its| its.paper).unwrap_or(Color::None) {
+            Color::None => Color::Rgb(Rgb::WHITE),
+            known => known,
+        };
+        match (ink, paper) {
+            (Color::Rgb(ink), Color::Rgb(paper)) => {
+                ink.looks_like(paper) && !self.chain(style).any(|its| its.is_conditional)
+            }
+            _ => false,
+        }
+    }
+
+    fn chain<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a CellStyle> {
+        let mut next = self.cells.get(name);
+        std::iter::from_fn(move || {
+            let now = next?;
+            next = now
+                .parent
+                .as_ref()
+                .and_then(|parent| self.cells.get(parent));
+            Some(now)
+        })
+        .take(MAX_STYLE_CHAIN)
+    }
+}
+
+impl CellStyle {
+    fn read(&mut self, xml: &mut Xml<'_>) -> Result<(), Failure> {
+        let depth = xml.depth();
+        loop {
+            match xml.next()? {
+                Event::Open(e) => match e.name() {
+                    "table-cell-properties" => {
+                        self.paper = e.attr("background-color").map(|color| color_of(&color));
+                    }
+                    "text-properties" => {
+                        self.ink = e.attr("color").map(|color| color_of(&color));
+                        if e.attr("use-window-font-color").as_deref() == Some("true") {
+                            self.ink = Some(Color::None);
+                        }
+                    }
+                    "map" => self.is_conditional = true,
+                    _ => {}
+                },
+                Event::Close if xml.depth() < depth => return Ok(()),
+                Event::End => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl ValueCondition {
+    fn parse(text: &str) -> Option<Self> {
+        let rest = text.trim().strip_prefix("value()")?.trim_start();
+        let operators = [
+            ("<=", Operator::LessOrEqual),
+            (">=", Operator::GreaterOrEqual),
+            ("!=", Operator::NotEqual),
+            ("<", Operator::Less),
+            (">", Operator::Greater),
+            ("=", Operator::Equal),
+        ];
+        let (operator, limit) = operators
+            .into_iter()
+            .find_map(|(sign, operator)| Some((operator, rest.strip_prefix(sign)?)))?;
+        Some(Self {
+            operator,
+            limit: limit.trim().parse().ok()?,
+        })
+    }
+
+    fn holds(self, value: f64) -> bool {
+        let order = value.partial_cmp(&self.limit);
+        match self.operator {
+            Operator::Less => order.is_some_and(std::cmp::Ordering::is_lt),
+            Operator::LessOrEqual => order.is_some_and(std::cmp::Ordering::is_le),
+            Operator::Equal => order.is_some_and(std::cmp::Ordering::is_eq),
+            Operator::NotEqual => order.is_some_and(std::cmp::Ordering::is_ne),
+            Operator::GreaterOrEqual => order.is_some_and(std::cmp::Ordering::is_ge),
+            Operator::Greater => order.is_some_and(std::cmp::Ordering::is_gt),
+        }
+    }
+}
+
+fn color_of(text: &str) -> Color {
+    match text.trim() {
+        "transparent" => Color::None,
+        hex => Rgb::of_hex(hex).map_or(Color::Unknown, Color::Rgb),
+    }
+}
+
+fn is_data_style(name: &str) -> bool {
+    matches!(
+        name,
+        "number-style"
+            | "currency-style"
+            | "percentage-style"
+            | "date-style"
+            | "time-style"
+            | "boolean-style"
+            | "text-style"
+    )
+}
+
+fn read_format(is_text: bool, xml: &mut Xml<'_>) -> Result<DataFormat, Failure> {
+    let depth = xml.depth();
+    let mut format = DataFormat {
+        is_text,
+        ..DataFormat::default()
+    };
+    loop {
+        match xml.next()? {
+            Event::Open(e) => match e.name() {
+                "map" => {
+                    let condition = e.attr("condition");
+                    let condition = condition.and_then(|text| ValueCondition::parse(&text));
+                    format
+                        .maps
+                        .extend(condition.zip(e.attr("apply-style-name")));
+                }
+                "text" => format.shows_something |= !xml.text()?.trim().is_empty(),
+                "text-properties" | "embedded-text" => {}
+                // A number, a part of a date, the text of the cell.
+                _ => format.shows_something = true,
+            },
+            Event::Close if xml.depth() < depth => return Ok(format),
+            Event::End => return Ok(format),
+            Event::Close | Event::Text(_) => {}
+        }
+    }
+}
+
+fn is_table_hidden(xml: &mut Xml<'_>) -> Result<bool, Failure> {
+    let depth = xml.depth();
+    let mut is_hidden = false;
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.name() == "table-properties" => {
+                is_hidden = e.attr("display").as_deref() == Some("false");
+            }
+            Event::Close if xml.depth() < depth => return Ok(is_hidden),
+            Event::End => return Ok(is_hidden),
+            _ => {}
+        }
+    }
+}
+
+/// The areas under conditional formats, by table. They stand behind the cells that they paint.
+pub(super) fn conditional_areas(
+    text: &str,
+    budget: &Rc<Budget>,
+) -> Result<HashMap<String, Vec<Area>>, Failure> {
+    let mut areas: HashMap<String, Vec<Area>> = HashMap::new();
+    // Most workbooks have none, and then the cells are not read twice.
+    if !text.contains("conditional-format") {
+        return Ok(areas);
+    }
+    let mut xml = Xml::new(text, budget);
+    let mut table: Option<(usize, String)> = None;
+    let mut count = 0;
+    loop {
+        match xml.next()? {
+            Event::Open(e) if e.ns == Ns::OdfTable && e.name() == "table" && table.is_none() => {
+                table = Some((xml.depth(), e.attr("name").unwrap_or_default()));
+            }
+            Event::Open(e) if e.name() == "conditional-format" => {
+                let Some((_, name)) = &table else { continue };
+                let ranges = e.attr("target-range-address").unwrap_or_default();
+                for area in ranges.split_whitespace().filter_map(parse_range) {
+                    count += 1;
+                    if count <= MAX_CONDITIONAL_AREAS {
+                        areas.entry(name.clone()).or_default().push(area);
+                    }
+                }
+            }
+            Event::Close
+                if table
+                    .as_ref()
+                    .is_some_and(|(depth, _)| xml.depth() < *depth) =>
+            {
+                table = None;
+            }
+            Event::End => return Ok(areas),
+            _ => {}
+        }
+    }
+}
+
+/// `Sheet1.A1:Sheet1.B2`, or one cell. Quoted names of sheets may contain points, cells cannot.
+fn parse_range(range: &str) -> Option<Area> {
+    let cell = |reference: &str| {
+        let cell = reference.rsplit('.').next().unwrap_or_default();
+        cell.replace('$', "")
+    };
+    let cells: Vec<String> = range.split(':').map(cell).collect();
+    parse_area(&cells.join(":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_of_formats_are_compared_as_written() {
+        for (text, holding, failing) in [
+            ("value()>0", 1.0, 0.0),
+            ("value()>=0", 0.0, -1.0),
+            ("value()<0", -1.0, 0.0),
+            ("value()<=-2.5", -2.5, 0.0),
+            ("value()=0", 0.0, 1.0),
+            ("value()!=0", 1.0, 0.0),
+        ] {
+            let condition = ValueCondition::parse(text).unwrap();
+            assert!(
+                condition.holds(holding) && !condition.holds(failing),
+                "{text}"
+            );
+        }
+        assert_eq!(ValueCondition::parse("content()>0"), None);
+    }
+
+    #[test]
+    fn ranges_name_their_sheet_in_front_of_each_cell() {
+        let area = parse_range("$'A.B'.$B$2:$'A.B'.C4").unwrap();
+        assert_eq!((area.first, area.last), ((1, 1), (3, 2)));
+        let one = parse_range("Sheet1.A1").unwrap();
+        assert_eq!((one.first, one.last), ((0, 0), (0, 0)));
+    }
+}
