@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 
 use crate::cli::{GlobalOptions, UpArgs};
+use crate::commands::console;
 use crate::commands::ticket_serve;
+use crate::commands::up_console::BoundConsole;
 use crate::commands::up_mcp::BoundMcp;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world;
-use dray_service::config::LoadedConfig;
+use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::BoundAddresses;
 use dray_service::settings::{BusMode, BusSection};
 use dray_service::{ExitStatus, RunningHost};
@@ -16,6 +18,58 @@ use serde_json::json;
 /// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second signal
 /// ends the process immediately.
 pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
+    let mut host = world::all_services_host(service_sources(global, up)?).install_subscriber();
+    if !up.only.is_empty() {
+        host = host.only(up.only.iter().cloned());
+    }
+    let names = if up.only.is_empty() {
+        host.names().join(", ")
+    } else {
+        up.only.join(", ")
+    };
+    // Before the services start: an address that is taken ends the command.
+    let mcp = BoundMcp::bind(&up.mcp, world::tenant_of(global)?).await?;
+    let bound_console = BoundConsole::bind(up, world::tenant_of(global)?).await?;
+    let mut serving = None;
+    let tickets = match up.tickets {
+        Some(address) => Some(ticket_serve::bind_endpoint(address, up.tickets_url.clone()).await?),
+        None => None,
+    };
+    let ticket_url = tickets
+        .as_ref()
+        .map(|endpoint| endpoint.base_url().to_owned());
+    // Called once the ports are bound: port 0 is known only then.
+    let announce = |running: &RunningHost| {
+        let bus = running.config().section::<BusSection>("bus");
+        let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
+        let chat = running.context().doors.find("chat");
+        let mcp_url = mcp.as_ref().map(BoundMcp::url);
+        let access = tickets.and_then(|endpoint| ticket_serve::serve_endpoint(endpoint, running));
+        serving = mcp.map(|mcp| mcp.start(running, access));
+        let login_url = bound_console.map(|console| console.start(running));
+        let addresses = Addresses {
+            host: running.addresses(),
+            chat,
+            mcp_url,
+            ticket_url,
+            login_url,
+        };
+        announce_addresses(global, &names, &addresses, embedded);
+    };
+    let served = dray_service::serve_with(host, announce).await;
+    if let Some(serving) = serving {
+        serving.close().await;
+    }
+    match served {
+        Ok(ExitStatus::Success) => Ok(()),
+        // A second signal, or services that did not stop in time; the log says which.
+        Ok(_) => Err(CommandFailure::Reported),
+        Err(error) => Err(world::start_failure(&error)),
+    }
+}
+
+/// The configuration of the services, with what the options of the command set.
+fn service_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, CommandFailure> {
     let mut sources = world::with_home(world::config_sources(global)?)?;
     if let Some(address) = up.http {
         sources = sources.set("http.listen", address.to_string());
@@ -42,51 +96,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     if let Some(level) = log_level(up, &world::load_config(&sources)?) {
         sources = sources.set("telemetry.level", level);
     }
-    let mut host = world::all_services_host(sources).install_subscriber();
-    if !up.only.is_empty() {
-        host = host.only(up.only.iter().cloned());
-    }
-    let names = if up.only.is_empty() {
-        host.names().join(", ")
-    } else {
-        up.only.join(", ")
-    };
-    // Before the services start: an address that is taken ends the command.
-    let mcp = BoundMcp::bind(&up.mcp, world::tenant_of(global)?).await?;
-    let mut serving = None;
-    let tickets = match up.tickets {
-        Some(address) => Some(ticket_serve::bind_endpoint(address, up.tickets_url.clone()).await?),
-        None => None,
-    };
-    let ticket_url = tickets
-        .as_ref()
-        .map(|endpoint| endpoint.base_url().to_owned());
-    // Called once the ports are bound: port 0 is known only then.
-    let announce = |running: &RunningHost| {
-        let bus = running.config().section::<BusSection>("bus");
-        let embedded = bus.is_ok_and(|bus| bus.mode == BusMode::Embedded);
-        let chat = running.context().doors.find("chat");
-        let mcp_url = mcp.as_ref().map(BoundMcp::url);
-        let access = tickets.and_then(|endpoint| ticket_serve::serve_endpoint(endpoint, running));
-        serving = mcp.map(|mcp| mcp.start(running, access));
-        let addresses = Addresses {
-            host: running.addresses(),
-            chat,
-            mcp_url,
-            ticket_url,
-        };
-        announce_addresses(global, &names, &addresses, embedded);
-    };
-    let served = dray_service::serve_with(host, announce).await;
-    if let Some(serving) = serving {
-        serving.close().await;
-    }
-    match served {
-        Ok(ExitStatus::Success) => Ok(()),
-        // A second signal, or services that did not stop in time; the log says which.
-        Ok(_) => Err(CommandFailure::Reported),
-        Err(error) => Err(world::start_failure(&error)),
-    }
+    Ok(sources)
 }
 
 /// The log level that the command line asks for. A person at a terminal sees addresses and warnings; a service that
@@ -107,6 +117,8 @@ struct Addresses {
     mcp_url: Option<String>,
     /// Base URL of tickets.
     ticket_url: Option<String>,
+    /// URL that logs in to the console, once.
+    login_url: Option<String>,
 }
 
 fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses, embedded: bool) {
@@ -115,6 +127,7 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
         chat,
         mcp_url,
         ticket_url,
+        login_url,
     } = addresses;
     let chat = *chat;
     let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
@@ -126,6 +139,7 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
             "chat": shown(chat),
             "mcp": mcp_url,
             "tickets": ticket_url,
+            "console": login_url,
         });
         print_line(&line.to_string());
         return;
@@ -145,6 +159,9 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
         print_note(&format!(
             "chat completions: http://{chat}/v1/chat/completions (talk to it: dray chat --url http://{chat})"
         ));
+    }
+    if let Some(login_url) = login_url {
+        print_note(&console::console_note(login_url));
     }
     if let Some(mcp_url) = mcp_url {
         print_note(&format!("MCP: {mcp_url}"));
