@@ -9,12 +9,12 @@ set -eu
 random() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 
 for identity in ORCHESTRATOR FILE_RESOLVER EGRESS_FETCHER SANDBOX_TRANSFER PLATFORM_DELIVERY SWEEPER COMMAND_LINE \
-    MCP TICKETS OPERATOR PROVISIONER PUBLISHER_ACME; do
+    MCP TICKETS CONSOLE CONSOLE_OPERATOR OPERATOR PROVISIONER PUBLISHER_ACME; do
     # A letter first: the server would read a value that looks like a number as one.
     echo "DRAY_${identity}_PASSWORD=p$(random)"
 done
 for identity in EGRESS_FETCHER FILE_RESOLVER ORCHESTRATOR SANDBOX_TRANSFER PLATFORM_DELIVERY SWEEPER COMMAND_LINE \
-    MCP TICKETS; do
+    MCP TICKETS CONSOLE CONSOLE_OPERATOR; do
     echo "DRAY_${identity}_SECRET_KEY=s$(random)"
 done
 echo "DRAY_MINIO_ROOT_PASSWORD=m$(random)"

@@ -11,6 +11,8 @@ mod cli;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod deploy;
 #[cfg(test)]
 mod mcp;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub(crate) mod mcp_process;
+pub(crate) mod node;
 pub(crate) mod up;
 
 /// The folder of the workspace.

@@ -1,13 +1,12 @@
 //! Clients that we did not write: tus in Python and JavaScript, curl and rclone.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use dray_testkit::python;
 use serde_json::Value;
 
 use super::{TicketFixture, content};
-use crate::support::{self, up::UpServer};
+use crate::support::{self, node, up::UpServer};
 
 /// Version of `tus-js-client` on npm.
 const TUS_JS_CLIENT: &str = "tus-js-client@4.3.1";
@@ -28,31 +27,6 @@ impl TicketFixture {
         assert_eq!(state["content"]["sha256"], sha256, "{state}");
         assert_eq!(state["content"]["name"], name, "{state}");
     }
-}
-
-/// The directory whose `node_modules` have the client.
-fn node_directory() -> PathBuf {
-    let directory = support::root().join("target/node-tickets");
-    if !directory
-        .join("node_modules/tus-js-client/package.json")
-        .exists()
-    {
-        std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("package.json"), "{\"private\": true}").unwrap();
-        let mut install = Command::new("npm");
-        install
-            .args([
-                "install",
-                "--silent",
-                "--no-audit",
-                "--no-fund",
-                "--no-package-lock",
-                TUS_JS_CLIENT,
-            ])
-            .current_dir(&directory);
-        support::stdout(&mut install);
-    }
-    directory
 }
 
 #[test]
@@ -84,7 +58,7 @@ fn tus_js_client_uploads_in_parts_and_continues() {
     client
         .arg(support::root().join("tests/tickets/tus_client.cjs"))
         .args([&url, &file])
-        .current_dir(node_directory());
+        .current_dir(node::packages("node-tickets", &[TUS_JS_CLIENT]));
     let seen: Value = serde_json::from_str(&support::stdout(&mut client)).unwrap();
     assert_eq!(seen["continued_at"], 2_000_000, "{seen}");
     fixture.check_arrived(&url, &bytes, "part.bin");

@@ -118,13 +118,13 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         program: "chromium",
         probes: &[&["chromium", "--version"]],
         package: "chromium",
-        reason: "the page of an upload is used as a person uses it",
+        reason: "the pages of uploads and of the console are used as a person uses them",
     },
     NeededProgram {
         program: "chromedriver",
         probes: &[&["chromedriver", "--version"]],
         package: "chromium-driver",
-        reason: "drives the browser of that test",
+        reason: "drives the browser for the page of an upload",
     },
     NeededProgram {
         program: "rclone",
@@ -136,13 +136,13 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         program: "node",
         probes: &[&["node", "--version"]],
         package: "nodejs",
-        reason: "runs a client of tus that we did not write",
+        reason: "runs a client of tus, and what drives the browser for the console",
     },
     NeededProgram {
         program: "npm",
         probes: &[&["npm", "--version"]],
         package: "npm",
-        reason: "installs that client",
+        reason: "installs both",
     },
 ];
 

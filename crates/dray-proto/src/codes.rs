@@ -5,8 +5,8 @@
 //! wherever a deprecated field is used.
 
 use crate::v1::{
-    self, DeliveryErrorKind, DeliveryRoute, DeliveryStage, FileState, PolicyStep, SandboxEntryKind,
-    StepState, StepVerdict, WaitingReason,
+    self, ConsoleAction, ConsoleStage, DeliveryErrorKind, DeliveryRoute, DeliveryStage, FileState,
+    PolicyStep, SandboxEntryKind, StepState, StepVerdict, WaitingReason,
 };
 
 /// A code or a name of a peer with a newer contract.
@@ -76,6 +76,22 @@ macro_rules! names {
         }
     };
 }
+
+names!(ConsoleAction {
+    Login => "login",
+    Logout => "logout",
+    Resend => "resend",
+    Redrive => "redrive",
+    SandboxGet => "sandbox_get",
+    SandboxPut => "sandbox_put",
+    PolicyResolve => "policy_resolve",
+});
+
+names!(ConsoleStage {
+    Begun => "begun",
+    Done => "done",
+    Failed => "failed",
+});
 
 names!(FileState {
     Queued => "queued",

@@ -296,6 +296,11 @@ impl Event for v1::ToolCallRejected {
     const PAST: &'static str = "rejected";
 }
 
+impl Audit for v1::ConsoleAudit {
+    const AREA: &'static str = "console";
+    const PAST: &'static str = "acted";
+}
+
 impl Audit for v1::EgressAudit {
     const AREA: &'static str = "egress";
     const PAST: &'static str = "fetched";

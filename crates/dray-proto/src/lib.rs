@@ -1,5 +1,6 @@
 //! The wire contracts: generated protobuf types ([`v1`]), the subjects they travel on ([`contract`]), and
-//! the conversions to and from `dray-types` ([`convert`]) and between codes and their names ([`codes`]).
+//! the conversions to and from `dray-types` ([`convert`]), between codes and their names ([`codes`]), and to JSON for people
+//! ([`json`]).
 //!
 //! `cargo xtask generate` writes [`v1`] from `proto/dray/v1`; a test fails when the two differ.
 //!
@@ -19,6 +20,7 @@ pub mod codes;
 pub mod contract;
 pub mod convert;
 pub mod export;
+pub mod json;
 pub mod queue;
 pub mod tagged;
 

@@ -48,6 +48,7 @@ fn known() -> Vec<(String, Recode)> {
         entry::<v1::CancelDeliveryRequest>(),
         entry::<v1::ChatTarget>(),
         entry::<v1::Claim>(),
+        entry::<v1::ConsoleAudit>(),
         entry::<v1::Content>(),
         entry::<v1::ContinueDelivery>(),
         entry::<v1::DeadLetter>(),

@@ -1,6 +1,7 @@
 //! The command line. The help texts here are the reference; `docs/cli.md` is generated from them.
 
 mod chat;
+mod console;
 mod dlq;
 mod egress;
 mod mcp;
@@ -17,6 +18,10 @@ use clap::{Args, Parser, Subcommand};
 use dray_types::{ByteSize, TenantId};
 
 pub(crate) use chat::ChatArgs;
+pub(crate) use console::{
+    ConsoleArgs, ConsoleCommand, ConsoleLinkArgs, ConsoleLinkCommand, DEFAULT_CONSOLE,
+    UpConsoleArgs,
+};
 pub(crate) use dlq::{DeadLetterCommand, DlqFilter};
 pub(crate) use egress::{EgressCommand, EgressTokenArgs};
 pub(crate) use mcp::{McpArgs, McpCommand, UpMcpArgs};
@@ -86,6 +91,8 @@ pub(crate) enum DrayCommand {
     Demo,
     /// Run services: all of them in one process, or some of them against NATS and S3.
     Up(Box<UpArgs>),
+    /// Serve the console, a web page over a running system, or print a link that logs in to one.
+    Console(Box<ConsoleCommand>),
     /// Chat with an agent: one message, or a conversation.
     Chat(Box<ChatArgs>),
     /// Serve the Model Context Protocol (MCP): agents read, fetch, list, move and send files through tools.
@@ -193,6 +200,8 @@ pub(crate) struct UpArgs {
     /// `DRAY_ORCHESTRATOR__MODEL_KEY`.
     #[arg(long, value_name = "URL")]
     pub(crate) model_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) console: UpConsoleArgs,
     #[command(flatten)]
     pub(crate) mcp: UpMcpArgs,
 }

@@ -56,6 +56,7 @@ fn command_future(cli: &Cli) -> CommandFuture<'_> {
     match &cli.command {
         DrayCommand::Demo => Box::pin(demo::run(global)),
         DrayCommand::Up(up) => Box::pin(commands::up::run(global, up)),
+        DrayCommand::Console(console) => Box::pin(commands::console::run(global, console)),
         DrayCommand::Chat(chat) => Box::pin(commands::chat::run(global, chat)),
         DrayCommand::Mcp(mcp) => Box::pin(commands::mcp::run(global, mcp)),
         DrayCommand::Resolve(resolve) => Box::pin(commands::resolve::run(global, resolve)),

@@ -1,11 +1,13 @@
 //! The world of a command: the configuration that it was given, a bus, and a store.
 
+mod advice;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dray_bus::{Bus, ConnectError, Meta};
+use dray_bus::{Bus, Meta};
 use dray_egress_fetcher::EgressFetcher;
 use dray_file_resolver::FileResolver;
 use dray_orchestrator::Orchestrator;
@@ -18,6 +20,8 @@ use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::Store;
 use dray_types::{Clock, Deadline, TenantId};
 
+use self::advice::bus_advice;
+pub(crate) use self::advice::start_failure;
 use crate::cli::GlobalOptions;
 use crate::outcome::CommandFailure;
 
@@ -271,6 +275,18 @@ impl SystemConnection {
 
     /// Opens the bus of a running system. The bus of a process that just began would show nothing.
     pub(crate) async fn open_bus(global: &GlobalOptions) -> Result<Self, CommandFailure> {
+        Self::open_attached(global, false).await
+    }
+
+    /// Opens the bus and the store of a running system.
+    pub(crate) async fn open_running(global: &GlobalOptions) -> Result<Self, CommandFailure> {
+        Self::open_attached(global, true).await
+    }
+
+    async fn open_attached(
+        global: &GlobalOptions,
+        needs_store: bool,
+    ) -> Result<Self, CommandFailure> {
         let sources = config_sources(global)?;
         let loaded = load_config(&sources)?;
         let bus: BusSection = config_section(&loaded, "bus")?;
@@ -281,7 +297,7 @@ impl SystemConnection {
                     .to_owned(),
             ));
         }
-        Self::remote(&loaded, &bus, tenant_of(global)?, false).await
+        Self::remote(&loaded, &bus, tenant_of(global)?, needs_store).await
     }
 
     /// Settings for a command: its user may name any chat and any sandbox, and gets files in a directory of this
@@ -431,65 +447,4 @@ async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, Com
             what: format!("{}", ErrorChain(&error)),
             advice: "Check the URL given with --s3, the bucket and the credentials.".to_owned(),
         })
-}
-
-/// The failure that shows why a host did not start, with its exit code.
-pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
-    let text = format!("{}", ErrorChain(error));
-    match error {
-        HostError::Config(_) | HostError::Service { .. } => CommandFailure::Configuration(text),
-        HostError::UnknownService { .. } | HostError::Twice(_) => CommandFailure::Usage(text),
-        HostError::Bus(cause) => CommandFailure::Unreachable {
-            what: text,
-            advice: bus_advice(cause, "`bus.nats.servers` (or --nats)"),
-        },
-        HostError::Store(_) => CommandFailure::Unreachable {
-            what: text,
-            advice: "Check `store.s3` (or --s3), the bucket and the credentials.".to_owned(),
-        },
-        HostError::Topology(_) => CommandFailure::Unreachable {
-            what: text,
-            advice: "Run `dray topology apply` with an identity that may manage streams."
-                .to_owned(),
-        },
-        HostError::Bind { section, .. } => CommandFailure::Unreachable {
-            what: text,
-            advice: format!(
-                "End the program that uses the address, or name another one: --{section} ADDRESS."
-            ),
-        },
-        HostError::State { source, .. } => CommandFailure::Unreachable {
-            what: text,
-            advice: state_advice(source.kind()).to_owned(),
-        },
-        _ => CommandFailure::Unreachable {
-            what: text,
-            advice: "Look at the log above; `dray up -v` logs more.".to_owned(),
-        },
-    }
-}
-
-/// Advice for a bus that was not connected. A refused identity is not a wrong address.
-fn bus_advice(error: &ConnectError, address: &str) -> String {
-    if error.is_refused_identity() {
-        "The server runs and refuses this identity: check `bus.nats.user`, `bus.nats.password` or \
-         `bus.nats.credentials`."
-            .to_owned()
-    } else {
-        format!("Check {address} and that the server runs.")
-    }
-}
-
-/// Advice for a state directory that cannot be used.
-fn state_advice(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::ResourceBusy => {
-            "Another dray process serves this folder: end it, or name another folder with --state."
-        }
-        ErrorKind::PermissionDenied => {
-            "Make the folder writable for this user, or name another one with --state."
-        }
-        ErrorKind::StorageFull => "Free space on the volume, or name another folder with --state.",
-        _ => "Check the folder, or name another one with --state.",
-    }
 }

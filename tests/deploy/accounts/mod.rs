@@ -22,7 +22,10 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.CREATE.DRAY_OTHER", &["provisioner"]),
     ("$JS.API.STREAM.MSG.DELETE.DRAY_WORK", &[]),
     ("$JS.API.STREAM.MSG.DELETE.KV_dray_ledger", &[]),
-    ("$JS.API.STREAM.MSG.GET.DRAY_WORK", &["operator"]),
+    (
+        "$JS.API.STREAM.MSG.GET.DRAY_WORK",
+        &["console-operator", "operator"],
+    ),
     ("$JS.API.STREAM.MSG.GET.KV_dray_ledger", &[]),
     ("$JS.API.STREAM.SNAPSHOT.DRAY_WORK", &[]),
     ("$JS.API.STREAM.RESTORE.DRAY_WORK", &[]),
@@ -30,7 +33,7 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$JS.API.STREAM.PEER.REMOVE.DRAY_WORK", &[]),
     (
         "$JS.API.CONSUMER.CREATE.DRAY_WORK",
-        &["operator", "provisioner"],
+        &["console-operator", "operator", "provisioner"],
     ),
     (
         "$JS.API.CONSUMER.CREATE.DRAY_WORK.spy.dray.work.>",
@@ -58,9 +61,12 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$KV.dray_ledger.anything", &["sweeper"]),
     (
         "dray.work.toolcall.v1.resolve.other-tenant",
-        &["file-resolver", "operator"],
+        &["console-operator", "file-resolver", "operator"],
     ),
-    ("dray.work.toolcall.v1.cancel.acme", &["operator"]),
+    (
+        "dray.work.toolcall.v1.cancel.acme",
+        &["console-operator", "operator"],
+    ),
     (
         "dray.event.toolcall.v1.resolved.acme",
         &["file-resolver", "sweeper"],
@@ -74,7 +80,10 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         "dray.egress.v1.fetch",
         &["command-line", "file-resolver", "mcp", "orchestrator"],
     ),
-    ("dray.egress.v1.explain", &["command-line", "mcp"]),
+    (
+        "dray.egress.v1.explain",
+        &["command-line", "console", "console-operator", "mcp"],
+    ),
     ("dray.egress.v1.probe", &[]),
     ("dray.file.v1.resolve.more", &[]),
     ("dray.unknown.v1.verb", &[]),
@@ -87,13 +96,21 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$KV.dray_tickets.anything", &["mcp", "tickets"]),
     (
         "dray.work.delivery-slack.v1.send.acme",
-        &["operator", "platform-delivery"],
+        &["console-operator", "operator", "platform-delivery"],
     ),
     (
         "dray.delivery.v1.send-file",
         &["command-line", "mcp", "orchestrator", "tickets"],
     ),
     ("dray.sandbox.v1.remove", &["command-line"]),
+    (
+        "dray.delivery.v1.resend",
+        &["command-line", "console-operator"],
+    ),
+    (
+        "dray.audit.console.v1.acted.acme",
+        &["console", "console-operator"],
+    ),
     ("$JS.API.DIRECT.GET.KV_dray_sessions", &[]),
 ];
 

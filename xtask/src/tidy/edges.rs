@@ -98,6 +98,16 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "dray-console",
+        &[
+            "dray-types",
+            "dray-presentation",
+            "dray-proto",
+            "dray-bus",
+            "dray-store",
+        ],
+    ),
+    (
         "dray-ticket",
         &[
             "dray-types",
@@ -289,6 +299,7 @@ const ALL_CRATES: &[&str] = &[
     "dray-dial",
     "dray-orchestrator",
     "dray-mcp",
+    "dray-console",
     "dray-ticket",
     "dray-tool",
     "dray-tool-files",

@@ -33,23 +33,33 @@ impl Permissions {
             .reads_key(ledger::LEDGER_BUCKET, ">")
     }
 
+    /// Looks at every stream, follows events and audit events, and reads dead letters with the state of their work.
+    /// Starts nothing again.
+    #[must_use]
+    pub fn observes(self) -> Self {
+        self.allow_publish("$JS.API.STREAM.INFO.*".to_owned())
+            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD_LETTER_STREAM}"))
+            .reads_key(ledger::LEDGER_BUCKET, ">")
+            .follows([EVENT_STREAM, AUDIT_STREAM])
+    }
+
     /// Looks at every stream and consumer, follows what happens, reads dead letters and starts their work again.
     #[must_use]
     pub fn operates(self) -> Self {
-        let all = self
+        self.observes()
             .allow_publish("dray.work.>".to_owned())
-            .allow_publish("$JS.API.STREAM.INFO.*".to_owned())
             .allow_publish("$JS.API.CONSUMER.INFO.>".to_owned())
-            .allow_publish(format!("$JS.API.STREAM.MSG.GET.{DEAD_LETTER_STREAM}"))
             .allow_publish(format!("$JS.API.STREAM.MSG.GET.{WORK_STREAM}"))
-            .reads_key(ledger::LEDGER_BUCKET, ">");
+            .follows([WORK_STREAM, DEAD_LETTER_STREAM])
+    }
+
+    /// Reads streams with consumers of its own, which the server forgets.
+    fn follows<const N: usize>(self, streams: [&str; N]) -> Self {
         // Ephemeral consumers only: a name in the subject could be that of a durable, and change it.
-        [WORK_STREAM, EVENT_STREAM, DEAD_LETTER_STREAM, AUDIT_STREAM]
-            .into_iter()
-            .fold(all, |all, stream| {
-                all.allow_publish(format!("$JS.API.CONSUMER.CREATE.{stream}"))
-                    .allow_publish(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"))
-            })
+        streams.into_iter().fold(self, |all, stream| {
+            all.allow_publish(format!("$JS.API.CONSUMER.CREATE.{stream}"))
+                .allow_publish(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"))
+        })
     }
 
     /// Creates and updates streams and consumers, and can neither delete nor empty them.
@@ -99,6 +109,22 @@ mod tests {
                 ADVISORY_STREAM,
                 LEDGER_STREAM
             ]
+        );
+    }
+
+    #[test]
+    fn an_observer_publishes_no_work_and_reads_none() {
+        let observer = Permissions::client("observer", "").observes();
+        for line in observer.publish_subjects() {
+            assert!(line.starts_with("$JS.API."), "{line}");
+            assert!(!line.ends_with(WORK_STREAM), "{line}");
+        }
+        let operator = Permissions::client("observer", "").operates();
+        let operator: Vec<_> = operator.publish_subjects().collect();
+        assert!(
+            observer
+                .publish_subjects()
+                .all(|line| operator.contains(&line))
         );
     }
 

@@ -421,6 +421,123 @@ impl TerminalState {
         }
     }
 }
+/// Two per action, before it and after it, with the same operation id: `dray.audit.console.v1.acted.<tenant>`. An action
+/// without the second event was cut off by the end of the console, and its outcome is in the records of its service.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ConsoleAudit {
+    /// Which login: the first 16 hexadecimal digits of the SHA-256 of the session's secret; empty before there is one.
+    #[prost(string, tag = "1")]
+    pub login: ::prost::alloc::string::String,
+    /// Role of the login: `look` or `act`.
+    #[prost(string, tag = "2")]
+    pub role: ::prost::alloc::string::String,
+    /// What was done.
+    #[prost(enumeration = "ConsoleAction", tag = "3")]
+    pub action: i32,
+    /// How far it is.
+    #[prost(enumeration = "ConsoleStage", tag = "4")]
+    pub stage: i32,
+    /// On what: a delivery, a dead letter, a sandbox with a path, or the host of a URL; at most 512 bytes.
+    #[prost(string, tag = "5")]
+    pub target: ::prost::alloc::string::String,
+    /// Code of the failure and its detail, such as `not_found/no_dead_letter`; empty without one.
+    #[prost(string, tag = "6")]
+    pub failure: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ConsoleAudit {
+const NAME: &'static str = "ConsoleAudit";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ConsoleAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ConsoleAudit".into() }}
+/// What a person did through the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ConsoleAction {
+    /// An action of a newer console.
+    Unspecified = 0,
+    /// Exchanged a login link for a session: `login`.
+    Login = 1,
+    /// Ended a session: `logout`.
+    Logout = 2,
+    /// Sent a delivery again: `resend`.
+    Resend = 3,
+    /// Started the work of a dead letter again: `redrive`.
+    Redrive = 4,
+    /// Copied a file out of a sandbox: `sandbox_get`.
+    SandboxGet = 5,
+    /// Copied a file into a sandbox: `sandbox_put`.
+    SandboxPut = 6,
+    /// Had a name looked up to judge a URL: `policy_resolve`.
+    PolicyResolve = 7,
+}
+impl ConsoleAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CONSOLE_ACTION_UNSPECIFIED",
+            Self::Login => "CONSOLE_ACTION_LOGIN",
+            Self::Logout => "CONSOLE_ACTION_LOGOUT",
+            Self::Resend => "CONSOLE_ACTION_RESEND",
+            Self::Redrive => "CONSOLE_ACTION_REDRIVE",
+            Self::SandboxGet => "CONSOLE_ACTION_SANDBOX_GET",
+            Self::SandboxPut => "CONSOLE_ACTION_SANDBOX_PUT",
+            Self::PolicyResolve => "CONSOLE_ACTION_POLICY_RESOLVE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CONSOLE_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "CONSOLE_ACTION_LOGIN" => Some(Self::Login),
+            "CONSOLE_ACTION_LOGOUT" => Some(Self::Logout),
+            "CONSOLE_ACTION_RESEND" => Some(Self::Resend),
+            "CONSOLE_ACTION_REDRIVE" => Some(Self::Redrive),
+            "CONSOLE_ACTION_SANDBOX_GET" => Some(Self::SandboxGet),
+            "CONSOLE_ACTION_SANDBOX_PUT" => Some(Self::SandboxPut),
+            "CONSOLE_ACTION_POLICY_RESOLVE" => Some(Self::PolicyResolve),
+            _ => None,
+        }
+    }
+}
+/// How far an action is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ConsoleStage {
+    /// Never sent.
+    Unspecified = 0,
+    /// It begins now: `begun`. An action whose begin cannot be recorded does not happen.
+    Begun = 1,
+    /// The service confirmed it: `done`.
+    Done = 2,
+    /// The service refused it, or it failed: `failed`.
+    Failed = 3,
+}
+impl ConsoleStage {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CONSOLE_STAGE_UNSPECIFIED",
+            Self::Begun => "CONSOLE_STAGE_BEGUN",
+            Self::Done => "CONSOLE_STAGE_DONE",
+            Self::Failed => "CONSOLE_STAGE_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CONSOLE_STAGE_UNSPECIFIED" => Some(Self::Unspecified),
+            "CONSOLE_STAGE_BEGUN" => Some(Self::Begun),
+            "CONSOLE_STAGE_DONE" => Some(Self::Done),
+            "CONSOLE_STAGE_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
 /// Where messages to and from a user go.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ChatTarget {

@@ -77,6 +77,12 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
         ticket_endpoint(),
         Some(StoreAccess::probe().reads().writes()),
     ));
+    // Its access key is what its login links are signed with; without the right to act it reads no content.
+    all.push((console_client(), Some(StoreAccess::probe())));
+    all.push((
+        console_operator(),
+        Some(StoreAccess::probe().reads().writes()),
+    ));
     // Identities that need no store get no key for it.
     all.push((operator_permissions(), None));
     all.push((provisioner_permissions(), None));
@@ -132,6 +138,24 @@ fn ticket_endpoint() -> Permissions {
         "`dray ticket serve --nats`: the records of tickets, and the sandboxes and chats where they begin and end.",
     );
     dray_ticket::declare_rights(identity)
+}
+
+/// The console that only looks.
+fn console_client() -> Permissions {
+    let identity = Permissions::client(
+        "console",
+        "`dray console --nats`: looks at everything of every tenant and changes nothing.",
+    );
+    dray_console::declare_looking(identity)
+}
+
+/// The console whose logins may act.
+fn console_operator() -> Permissions {
+    let identity = Permissions::client(
+        "console-operator",
+        "`dray console --nats --role act`: also sends again, restarts dead-lettered work, and moves files of sandboxes.",
+    );
+    dray_console::declare_acting(identity)
 }
 
 fn operator_permissions() -> Permissions {

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use dray_bus::DeadLetters;
 use dray_bus::dead::{
     DeadLetterDetails, DeadLetterSummary, LetterError, LetterFilter, LetterState,
 };
-use dray_bus::{DeadLetters, MessageHeaders};
+use dray_bus::headers::SCHEMA_HEADER;
+use dray_proto::json::message_json;
 use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 
@@ -121,10 +123,11 @@ async fn show_letter(
         .show(sequence)
         .await
         .map_err(letter_failure)?;
-    let mut headers = MessageHeaders::new();
-    for header in &letter.headers {
-        headers.append(&header.name, &header.value);
-    }
+    let schema = letter
+        .headers
+        .iter()
+        .find(|header| header.name == SCHEMA_HEADER)
+        .map_or("", |header| header.value.as_str());
     let mut all = summary_json(&summary);
     if let Value::Object(fields) = &mut all {
         let pairs: Vec<Value> = letter
@@ -133,10 +136,7 @@ async fn show_letter(
             .map(|header| json!([header.name, header.value]))
             .collect();
         fields.insert("headers".to_owned(), pairs.into());
-        fields.insert(
-            "message".to_owned(),
-            shown::message_json(&headers, &letter.payload),
-        );
+        fields.insert("message".to_owned(), message_json(schema, &letter.payload));
     }
     let text = if global.json {
         all.to_string()

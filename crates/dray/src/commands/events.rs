@@ -1,6 +1,8 @@
 //! `dray events`: events on the bus as they happen.
 
+use dray_bus::headers::SCHEMA_HEADER;
 use dray_bus::{EventFilter, ObservedEvent};
+use dray_proto::json::message_json;
 
 use crate::cli::{EventsCommand, GlobalOptions};
 use crate::commands::shown;
@@ -40,7 +42,8 @@ pub(crate) async fn run(
 }
 
 fn print_event(global: &GlobalOptions, event: &ObservedEvent) {
-    let message = shown::message_json(&event.headers, &event.payload);
+    let schema = event.headers.get(SCHEMA_HEADER).unwrap_or_default();
+    let message = message_json(schema, &event.payload);
     if global.json {
         let line = serde_json::json!({
             "sequence": event.sequence,

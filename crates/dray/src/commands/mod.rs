@@ -3,6 +3,7 @@
 pub(crate) mod artifact;
 pub(crate) mod chat;
 pub(crate) mod config;
+pub(crate) mod console;
 pub(crate) mod deliver;
 mod deployment;
 pub(crate) mod dlq;
@@ -28,5 +29,6 @@ pub(crate) mod ticket;
 mod ticket_serve;
 pub(crate) mod topology;
 pub(crate) mod up;
+mod up_console;
 mod up_mcp;
 mod upload;

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::cli::{GlobalOptions, UpArgs};
+use crate::commands::console;
 use crate::commands::ticket_serve;
+use crate::commands::up_console::BoundConsole;
 use crate::commands::up_mcp::BoundMcp;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::world;
@@ -28,6 +30,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     };
     // Before the services start: an address that is taken ends the command.
     let mcp = BoundMcp::bind(&up.mcp, world::tenant_of(global)?).await?;
+    let bound_console = BoundConsole::bind(up, world::tenant_of(global)?).await?;
     let mut serving = None;
     let tickets = match up.tickets {
         Some(address) => Some(ticket_serve::bind_endpoint(address, up.tickets_url.clone()).await?),
@@ -44,11 +47,13 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
         let mcp_url = mcp.as_ref().map(BoundMcp::url);
         let access = tickets.and_then(|endpoint| ticket_serve::serve_endpoint(endpoint, running));
         serving = mcp.map(|mcp| mcp.start(running, access));
+        let login_url = bound_console.map(|console| console.start(running));
         let addresses = Addresses {
             host: running.addresses(),
             chat,
             mcp_url,
             ticket_url,
+            login_url,
         };
         announce_addresses(global, &names, &addresses, embedded);
     };
@@ -113,6 +118,8 @@ struct Addresses {
     mcp_url: Option<String>,
     /// Base URL of tickets.
     ticket_url: Option<String>,
+    /// URL that logs in to the console, once.
+    login_url: Option<String>,
 }
 
 fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses, embedded: bool) {
@@ -121,6 +128,7 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
         chat,
         mcp_url,
         ticket_url,
+        login_url,
     } = addresses;
     let chat = *chat;
     let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
@@ -132,6 +140,7 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
             "chat": shown(chat),
             "mcp": mcp_url,
             "tickets": ticket_url,
+            "console": login_url,
         });
         print_line(&line.to_string());
         return;
@@ -151,6 +160,9 @@ fn announce_addresses(global: &GlobalOptions, names: &str, addresses: &Addresses
         print_note(&format!(
             "chat completions: http://{chat}/v1/chat/completions (talk to it: dray chat --url http://{chat})"
         ));
+    }
+    if let Some(login_url) = login_url {
+        print_note(&console::console_note(login_url));
     }
     if let Some(mcp_url) = mcp_url {
         print_note(&format!("MCP: {mcp_url}"));

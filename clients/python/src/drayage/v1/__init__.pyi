@@ -245,6 +245,62 @@ class WorkDeadLettered(Message):
         ...
     def __init__(self, *, operation_id: _str | None = ..., subject: _str | None = ..., fault: Fault | None = ...) -> None: ...
 
+class ConsoleAction(_int):
+    """What a person did through the console."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> ConsoleAction: ...
+
+CONSOLE_ACTION_UNSPECIFIED: ConsoleAction
+"""An action of a newer console."""
+CONSOLE_ACTION_LOGIN: ConsoleAction
+"""Exchanged a login link for a session: `login`."""
+CONSOLE_ACTION_LOGOUT: ConsoleAction
+"""Ended a session: `logout`."""
+CONSOLE_ACTION_RESEND: ConsoleAction
+"""Sent a delivery again: `resend`."""
+CONSOLE_ACTION_REDRIVE: ConsoleAction
+"""Started the work of a dead letter again: `redrive`."""
+CONSOLE_ACTION_SANDBOX_GET: ConsoleAction
+"""Copied a file out of a sandbox: `sandbox_get`."""
+CONSOLE_ACTION_SANDBOX_PUT: ConsoleAction
+"""Copied a file into a sandbox: `sandbox_put`."""
+CONSOLE_ACTION_POLICY_RESOLVE: ConsoleAction
+"""Had a name looked up to judge a URL: `policy_resolve`."""
+
+class ConsoleStage(_int):
+    """How far an action is."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> ConsoleStage: ...
+
+CONSOLE_STAGE_UNSPECIFIED: ConsoleStage
+"""Never sent."""
+CONSOLE_STAGE_BEGUN: ConsoleStage
+"""It begins now: `begun`. An action whose begin cannot be recorded does not happen."""
+CONSOLE_STAGE_DONE: ConsoleStage
+"""The service confirmed it: `done`."""
+CONSOLE_STAGE_FAILED: ConsoleStage
+"""The service refused it, or it failed: `failed`."""
+
+class ConsoleAudit(Message):
+    """Two per action, before it and after it, with the same operation id: `dray.audit.console.v1.acted.<tenant>`. An action without the second event was cut off by the end of the console, and its outcome is in the records of its service."""
+    login: _str
+    """Which login: the first 16 hexadecimal digits of the SHA-256 of the session's secret; empty before there is one."""
+    role: _str
+    """Role of the login: `look` or `act`."""
+    action: ConsoleAction
+    """What was done."""
+    stage: ConsoleStage
+    """How far it is."""
+    target: _str
+    """On what: a delivery, a dead letter, a sandbox with a path, or the host of a URL; at most 512 bytes."""
+    failure: _str
+    """Code of the failure and its detail, such as `not_found/no_dead_letter`; empty without one."""
+    def __init__(self, *, login: _str | None = ..., role: _str | None = ..., action: ConsoleAction | None = ..., stage: ConsoleStage | None = ..., target: _str | None = ..., failure: _str | None = ...) -> None: ...
+
 class ChatTarget(Message):
     """Where messages to and from a user go."""
     platform: _str

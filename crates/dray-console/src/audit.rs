@@ -1,0 +1,121 @@
+//! Actions of people and their audit events: one before and one after each.
+
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_proto::v1::{ConsoleAction, ConsoleAudit, ConsoleStage};
+use dray_types::{Fault, FaultCode, OperationId};
+
+use crate::session::ConsoleSession;
+use crate::settings::ConsoleRole;
+use crate::state::ConsoleState;
+use crate::text;
+
+/// How long an audit event may take to be stored.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a person is about to do.
+pub(crate) struct ActionRequest {
+    pub(crate) action: ConsoleAction,
+    /// On what: a delivery, a dead letter, a sandbox with a path, or a host.
+    pub(crate) target: String,
+    /// Longest time for the action itself.
+    pub(crate) time: Duration,
+    /// The operation that the action belongs to; without one it gets its own.
+    pub(crate) operation: Option<OperationId>,
+}
+
+/// An action whose begin is recorded.
+pub(crate) struct RecordedAction {
+    state: ConsoleState,
+    audit: ConsoleAudit,
+    /// Envelope for the calls of the action.
+    pub(crate) meta: Meta,
+}
+
+impl ConsoleState {
+    /// Records that an action begins.
+    ///
+    /// # Errors
+    /// The event was not stored; then the action must not happen.
+    pub(crate) async fn begin_action(
+        &self,
+        session: &ConsoleSession,
+        request: ActionRequest,
+    ) -> Result<RecordedAction, Fault> {
+        let mut meta = self.meta(request.time);
+        // An action on work that exists stands on the timeline of that work.
+        if let Some(operation) = request.operation {
+            meta = meta.with_operation(operation);
+        }
+        let audit = ConsoleAudit {
+            login: session.login.clone(),
+            role: session.role.as_str().to_owned(),
+            target: text::shown(request.target),
+            ..ConsoleAudit::default()
+        };
+        let mut recorded = RecordedAction {
+            state: self.clone(),
+            audit,
+            meta,
+        };
+        recorded.audit.set_action(request.action);
+        recorded.audit.set_stage(ConsoleStage::Begun);
+        recorded.publish().await.map_err(|cause| {
+            tracing::warn!(code = %cause.code, "an action was refused: its audit event was not stored");
+            Fault::new(
+                FaultCode::Unavailable,
+                "Nothing was done: the audit event of the action could not be stored.",
+            )
+            .detail("audit_unavailable")
+            .advice("Check that the bus works (set-up page), then repeat the action.")
+        })?;
+        Ok(recorded)
+    }
+
+    /// Records a login or a logout. It happens also where the event cannot be stored: people need the console most when
+    /// the bus is down.
+    pub(crate) async fn record_login(&self, action: ConsoleAction, role: ConsoleRole, login: &str) {
+        let mut audit = ConsoleAudit {
+            login: login.to_owned(),
+            role: role.as_str().to_owned(),
+            ..ConsoleAudit::default()
+        };
+        audit.set_action(action);
+        audit.set_stage(ConsoleStage::Done);
+        let recorded = RecordedAction {
+            state: self.clone(),
+            audit,
+            meta: self.meta(AUDIT_TIMEOUT),
+        };
+        tracing::info!(login, %role, ?action, "a person logged in or out of the console");
+        if let Err(fault) = recorded.publish().await {
+            tracing::warn!(login, code = %fault.code, "the audit event of a login was not stored");
+        }
+    }
+}
+
+impl RecordedAction {
+    /// Records how the action ended, and passes the outcome on.
+    pub(crate) async fn finish<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
+        match &outcome {
+            Ok(_) => self.audit.set_stage(ConsoleStage::Done),
+            Err(fault) => {
+                self.audit.set_stage(ConsoleStage::Failed);
+                self.audit.failure = format!("{}/{}", fault.code, fault.detail);
+            }
+        }
+        if let Err(fault) = self.publish().await {
+            // The action happened; its begin is recorded, and its service has the outcome.
+            tracing::warn!(code = %fault.code, "the outcome of an action was not recorded");
+        }
+        outcome
+    }
+
+    async fn publish(&self) -> Result<(), Fault> {
+        let deadline = self.state.meta(AUDIT_TIMEOUT).deadline;
+        let meta = self.meta.clone().with_deadline(deadline);
+        let published = self.state.bus.publish_audit(&meta, &self.audit).await;
+        published.map(|_| ()).map_err(Fault::from)
+    }
+}

@@ -1,0 +1,62 @@
+//! Calls of services for a page, and their faults for people.
+
+use std::time::Duration;
+
+use dray_bus::Meta;
+use dray_bus::error::{CallError, TransportError};
+use dray_proto::Call;
+use dray_types::{Deadline, Fault, FaultCode};
+use maud::{Markup, html};
+
+use crate::state::ConsoleState;
+
+/// How long a page waits for a service: a person sees after this time that it does not respond.
+pub(crate) const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl ConsoleState {
+    /// The envelope of a new operation of this tenant.
+    pub(crate) fn meta(&self, time: Duration) -> Meta {
+        Meta::new(self.tenant.clone(), Deadline::after(self.now_ms(), time))
+    }
+
+    /// Asks a service for something that a page shows.
+    pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply, Fault> {
+        let meta = self.meta(PAGE_TIMEOUT);
+        self.bus.call(&meta, request).await.map_err(call_fault)
+    }
+
+    /// Makes a call that has an effect or takes its time, under its own envelope. It is not repeated once a service took
+    /// it.
+    pub(crate) async fn act<C: Call>(&self, meta: &Meta, request: &C) -> Result<C::Reply, Fault> {
+        // A resend that the bus repeated would be two deliveries.
+        self.bus.call_once(meta, request).await.map_err(call_fault)
+    }
+}
+
+/// The fault of a call. Refusals of the bus itself are for the operator, who reads this page, so they name the subject.
+fn call_fault(error: CallError) -> Fault {
+    match error {
+        CallError::Transport(TransportError::Denied(subject)) => Fault::new(
+            FaultCode::Denied,
+            format!("The bus does not let the console publish to `{subject}`."),
+        )
+        .detail("bus_permission")
+        .advice("Run the console with the identity that deploy/nats/accounts.conf has for it."),
+        other => other.into(),
+    }
+}
+
+/// A part of a page that could not be filled, with the reason: never an empty table in the place of an unknown one.
+pub(crate) fn fault_notice(what: &str, fault: &Fault) -> Markup {
+    html! {
+        div.notice.problem role="alert" {
+            p { strong { (what) " " } (fault.message) }
+            @if !fault.advice.is_empty() { p { (fault.advice) } }
+            p.muted {
+                "Code " code { (fault.code) }
+                @if !fault.detail.is_empty() { ", detail " code { (fault.detail) } }
+                @if !fault.trace_id.is_empty() { ", trace " code { (fault.trace_id) } }
+            }
+        }
+    }
+}

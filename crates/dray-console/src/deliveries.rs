@@ -1,0 +1,308 @@
+//! Deliveries: what became of each file, what is certain about it, and another delivery of what failed.
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use dray_presentation::size::human_size;
+use dray_proto::NamedCode as _;
+use dray_proto::v1::{self, ConsoleAction, FileState};
+use dray_types::Fault;
+use http::Uri;
+use maud::{Markup, html};
+
+use crate::audit::ActionRequest;
+use crate::calls::{PAGE_TIMEOUT, fault_notice};
+use crate::form::{self, FormFields};
+use crate::page::{PageFrame, token_field};
+use crate::respond::see_other;
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::{self, hex_digits, operation_path, shown, time_element};
+
+/// Deliveries on one page.
+const MAX_DELIVERIES: u32 = 100;
+/// Digits of a digest in a table; the page of the operation has all of them.
+const SHORT_DIGEST_DIGITS: usize = 16;
+
+/// `GET /deliveries`: receipts, newest first, of one session or of all.
+pub(crate) async fn list_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    uri: Uri,
+) -> Response {
+    let query = FormFields::of_query(&uri);
+    // The service filters, so that the limit counts what is shown.
+    let request = v1::ListReceiptsRequest {
+        session: query.get("session").to_owned(),
+        open_only: query.is_checked("open"),
+        limit: MAX_DELIVERIES,
+    };
+    let reply = state.ask(&request).await;
+    let content = html! {
+        form.filters method="get" action="/deliveries" {
+            label { "Session " input name="session" value=(request.session); }
+            label { input type="checkbox" name="open" value="1" checked[request.open_only]; " Only what did not arrive" }
+            button { "Show" }
+        }
+        @match &reply {
+            Err(fault) => (fault_notice("Deliveries cannot be listed.", fault)),
+            Ok(reply) => (delivery_table(&session, reply)),
+        }
+    };
+    PageFrame {
+        state: &state,
+        session: &session,
+        section: "/deliveries",
+        title: "Deliveries",
+    }
+    .render(&content)
+}
+
+fn delivery_table(session: &ConsoleSession, reply: &v1::ListReceiptsReply) -> Markup {
+    html! {
+        @if reply.reports.is_empty() { p { "No deliveries." } }
+        @else {
+            table {
+                caption { "Newest first" }
+                thead { tr {
+                    th scope="col" { "Began" } th scope="col" { "To" } th scope="col" { "Files, and what is certain" }
+                    th scope="col" { "Delivery" }
+                } }
+                tbody { @for report in &reply.reports { (delivery_row(session, report)) } }
+            }
+        }
+        @if reply.truncated { p.muted { "Older deliveries are left out; filter by session to see them." } }
+    }
+}
+
+fn delivery_row(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup {
+    html! {
+        tr {
+            td data-label="Began" { (time_element(report.begun_at_ms)) }
+            td data-label="To" { (target_text(report.target.as_ref())) }
+            td data-label="Files" { ul.plain { @for file in &report.files { li { (file_summary(file)) } } } }
+            td data-label="Delivery" {
+                a href=(operation_path(&report.delivery_id)) { (shown(&report.delivery_id)) }
+                @if let Some(reason) = report.waiting_reason() {
+                    p.muted { "Waits: " (reason.name()) ", goes on " (time_element(report.due_at_ms)) }
+                }
+                // Not offered where the service would refuse it: a button that never works misleads.
+                @if session.can_act() && can_resend(report) { (resend_form(session, report)) }
+            }
+        }
+    }
+}
+
+/// The state of a file with the sentence about it.
+pub(crate) fn file_summary(file: &v1::DeliveredFile) -> Markup {
+    let state = file.file_state();
+    let digest: String = hex_digits(&file.sha256)
+        .chars()
+        .take(SHORT_DIGEST_DIGITS)
+        .collect();
+    html! {
+        span.state data-state=(state.name()) { (state.name()) } " "
+        strong { (shown(&file.name)) }
+        // The size of a file that never arrived is not known.
+        @if !digest.is_empty() { " " (human_size(file.size)) " " code { "sha256:" (digest) } }
+        @for sentence in certainty(file) { " " span { (sentence) } }
+    }
+}
+
+/// What is certain about a file, and what is not, by its record alone.
+pub(crate) fn certainty(file: &v1::DeliveredFile) -> Vec<String> {
+    let message = shown(&file.platform_message_id);
+    let confirmed = if message.is_empty() {
+        "The platform confirmed it.".to_owned()
+    } else {
+        format!("The platform confirmed message {message}.")
+    };
+    let mut sentences = match file.file_state() {
+        FileState::Delivered => vec![confirmed],
+        FileState::DeliveredAsLink => vec![
+            confirmed,
+            "The message holds a link; whether it was opened is not known.".to_owned(),
+        ],
+        FileState::Copied => vec!["It lies in a directory of the service's machine.".to_owned()],
+        FileState::Rejected | FileState::Failed => vec!["It was not shown.".to_owned()],
+        FileState::Unknown => vec![
+            "It may have arrived: the platform's response was lost. Sending it again may show it twice.".to_owned(),
+        ],
+        FileState::Queued => vec!["Nothing was sent yet.".to_owned()],
+        FileState::Sending => vec!["It is on its way; nothing is confirmed yet.".to_owned()],
+        FileState::Unspecified => vec!["Its state is not known.".to_owned()],
+    };
+    if file.url_expires_at_ms > 0 {
+        let end = text::rfc3339(file.url_expires_at_ms);
+        sentences.push(format!("The link ends at {end}."));
+    }
+    if file.lossy {
+        sentences
+            .push("The platform may show other bytes than these: it recompresses them.".to_owned());
+    }
+    if let Some(kind) = file.failure() {
+        let code = shown(&file.platform_code);
+        let code = if code.is_empty() {
+            code
+        } else {
+            format!(" [{code}]")
+        };
+        sentences.push(format!(
+            "{}{code}: {}",
+            kind.name(),
+            shown(&file.error_message)
+        ));
+    }
+    sentences
+}
+
+/// Whether something of an ended delivery did not certainly arrive; the service decides what of it is sent again.
+fn can_resend(report: &v1::DeliveryReport) -> bool {
+    report.finished
+        && report.files.iter().any(|file| {
+            matches!(
+                file.file_state(),
+                FileState::Failed | FileState::Unknown | FileState::Rejected
+            )
+        })
+}
+
+fn resend_form(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup {
+    let is_unknown = |file: &v1::DeliveredFile| file.file_state() == FileState::Unknown;
+    html! {
+        form method="post" action="/deliveries/resend" {
+            (token_field(session))
+            input type="hidden" name="delivery" value=(report.delivery_id);
+            // `required`: one careless click must not send a file twice.
+            @if report.files.iter().any(is_unknown) {
+                label { input type="checkbox" name="accept" value="1" required; " A file may be shown twice" }
+            }
+            button { "Resend what did not arrive" }
+        }
+    }
+}
+
+/// A chat in the form in which it is typed on the command line.
+pub(crate) fn target_text(target: Option<&v1::ChatTarget>) -> String {
+    let Some(target) = target else {
+        return "–".to_owned();
+    };
+    let v1::ChatTarget {
+        platform,
+        account,
+        chat,
+        thread,
+        ..
+    } = target;
+    let account = if account.is_empty() {
+        String::new()
+    } else {
+        format!("/{account}")
+    };
+    let thread = if thread.is_empty() {
+        String::new()
+    } else {
+        format!("#{thread}")
+    };
+    shown(format!("{platform}{account}:{chat}{thread}"))
+}
+
+/// `POST /deliveries/resend`: leads to the page of the new delivery.
+pub(crate) async fn resend_delivery(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    body: Body,
+) -> Response {
+    let fields = match FormFields::of_body(body, &session).await {
+        Ok(fields) => fields,
+        Err(refused) => return refused,
+    };
+    if !session.can_act() {
+        return form::acting_refused();
+    }
+    match start_resend(&state, &session, fields.get("delivery")).await {
+        Ok(delivery) => see_other(&operation_path(&delivery)),
+        Err(fault) => PageFrame {
+            state: &state,
+            session: &session,
+            section: "/deliveries",
+            title: "Resend",
+        }
+        .render(&html! {
+            (fault_notice("The delivery was not sent again.", &fault))
+            p { a href="/deliveries" { "Back to the deliveries" } }
+        }),
+    }
+}
+
+/// Starts the new delivery and returns its id.
+async fn start_resend(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    delivery: &str,
+) -> Result<String, Fault> {
+    // The operation of the action is the new delivery: both are on one timeline.
+    let action = ActionRequest {
+        action: ConsoleAction::Resend,
+        target: delivery.to_owned(),
+        time: PAGE_TIMEOUT,
+        operation: None,
+    };
+    let action = state.begin_action(session, action).await?;
+    let request = v1::ResendRequest {
+        delivery_id: delivery.to_owned(),
+        all: false,
+    };
+    let outcome = state.act(&action.meta, &request).await;
+    Ok(action.finish(outcome).await?.delivery_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(state: FileState) -> v1::DeliveredFile {
+        let mut file = v1::DeliveredFile {
+            platform_message_id: "77".to_owned(),
+            ..v1::DeliveredFile::default()
+        };
+        file.set_file_state(state);
+        file
+    }
+
+    #[test]
+    fn only_a_confirmed_file_is_called_confirmed() {
+        for state in [
+            FileState::Queued,
+            FileState::Sending,
+            FileState::Rejected,
+            FileState::Failed,
+            FileState::Unknown,
+        ] {
+            let sentences = certainty(&file(state)).join(" ");
+            assert!(!sentences.contains("confirmed message"), "{sentences}");
+        }
+        let delivered = certainty(&file(FileState::Delivered));
+        assert_eq!(delivered, ["The platform confirmed message 77."]);
+        let unknown = certainty(&file(FileState::Unknown)).join(" ");
+        assert!(unknown.contains("may have arrived") && unknown.contains("twice"));
+        let newer = v1::DeliveredFile {
+            state_code: 99,
+            ..v1::DeliveredFile::default()
+        };
+        assert!(certainty(&newer).join(" ").contains("may have arrived"));
+    }
+
+    #[test]
+    fn what_arrived_or_is_under_way_is_not_offered_again() {
+        let report = |state, finished| v1::DeliveryReport {
+            files: vec![file(state)],
+            finished,
+            ..v1::DeliveryReport::default()
+        };
+        assert!(can_resend(&report(FileState::Unknown, true)));
+        assert!(!can_resend(&report(FileState::Unknown, false)));
+        assert!(!can_resend(&report(FileState::Delivered, true)));
+    }
+}

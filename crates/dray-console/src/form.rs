@@ -1,0 +1,112 @@
+//! Fields of forms and queries, and the check that a form belongs to its session.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{StatusCode, Uri};
+use url::form_urlencoded;
+
+use crate::respond;
+use crate::session::ConsoleSession;
+
+/// Name of the field with the token of the session.
+pub(crate) const TOKEN_FIELD: &str = "csrf";
+/// Largest form without a file, in bytes.
+const MAX_FORM_BYTES: usize = 64 * 1024;
+
+/// Fields by name, in their order; a name may stand several times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FormFields(Vec<(String, String)>);
+
+impl FormFields {
+    /// Fields that were read one by one.
+    pub(crate) const fn of_pairs(pairs: Vec<(String, String)>) -> Self {
+        Self(pairs)
+    }
+
+    fn parse(encoded: &[u8]) -> Self {
+        Self(form_urlencoded::parse(encoded).into_owned().collect())
+    }
+
+    /// The query of a request.
+    pub(crate) fn of_query(uri: &Uri) -> Self {
+        Self::parse(uri.query().unwrap_or_default().as_bytes())
+    }
+
+    /// The body of a form of this session. A form of another session, or of none, is refused before it is looked at.
+    pub(crate) async fn of_body(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
+        let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES)
+            .await
+            .map_err(|_| {
+                respond::plain_text(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "The form is too large or was cut off.",
+                )
+            })?;
+        let fields = Self::parse(&bytes);
+        // `SameSite` and `Origin` stop other sites already; this stops other ports of the same host too.
+        if session.has_token(fields.get(TOKEN_FIELD)) {
+            Ok(fields)
+        } else {
+            Err(forged_form())
+        }
+    }
+
+    /// The first field of this name, without surrounding blanks; empty without one.
+    pub(crate) fn get(&self, name: &str) -> &str {
+        self.all(name).next().unwrap_or_default()
+    }
+
+    /// Whether a box of this name is checked.
+    pub(crate) fn is_checked(&self, name: &str) -> bool {
+        !self.get(name).is_empty()
+    }
+
+    /// Every field of this name.
+    pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .iter()
+            .filter(move |(field, _)| field == name)
+            .map(|(_, value)| value.trim())
+    }
+}
+
+/// The response to a form that does not carry the token of its session.
+pub(crate) fn forged_form() -> Response {
+    respond::plain_text(
+        StatusCode::FORBIDDEN,
+        "The form does not belong to this login. Open the page again and repeat what you did.",
+    )
+}
+
+/// The response to an action of a login that may only look.
+pub(crate) fn acting_refused() -> Response {
+    respond::plain_text(
+        StatusCode::FORBIDDEN,
+        "This login may look and not act. Log in with a link for acting: dray console link --role act",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::SessionStore;
+    use crate::settings::ConsoleRole;
+
+    #[tokio::test]
+    async fn a_form_needs_the_token_of_its_session() {
+        let (_, session) = SessionStore::default().begin(ConsoleRole::Act, 0);
+        let form = format!("csrf={}&id=1&id=+2+&dry=on", session.csrf_token);
+        let fields = FormFields::of_body(Body::from(form), &session)
+            .await
+            .unwrap();
+        assert_eq!(fields.all("id").collect::<Vec<_>>(), ["1", "2"]);
+        assert!(fields.is_checked("dry") && !fields.is_checked("wet"));
+        for forged in ["id=1", "csrf=&id=1", "csrf=x&id=1"] {
+            let refused = FormFields::of_body(Body::from(forged), &session).await;
+            assert_eq!(refused.unwrap_err().status(), 403, "{forged}");
+        }
+        let huge = Body::from(vec![b'a'; MAX_FORM_BYTES + 1]);
+        let refused = FormFields::of_body(huge, &session).await;
+        assert_eq!(refused.unwrap_err().status(), 413);
+    }
+}

@@ -1,0 +1,169 @@
+//! What every request has to pass before a page sees it, and the headers that every response carries.
+//!
+//! `Host` is compared first: a page elsewhere whose name was pointed at this address (DNS rebinding) sends its own name.
+//! Requests that change something also need the `Origin` of this console, and their form the token of its session.
+
+use std::net::SocketAddr;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use url::Url;
+
+use crate::login;
+use crate::respond;
+use crate::state::ConsoleState;
+
+/// What the browser may load and run. Nothing comes from elsewhere, and no script or style stands in a page; the only
+/// sink for HTML takes it from one named policy of the script (Trusted Types).
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types console-fragment";
+
+/// The names under which browsers reach this console.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnOrigins {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl OwnOrigins {
+    /// The bound address, `localhost` with its port where it is on loopback, and the public URL.
+    pub(crate) fn new(address: SocketAddr, public_url: Option<&Url>) -> Self {
+        let mut hosts = vec![address.to_string()];
+        if address.ip().is_loopback() {
+            hosts.push(format!("localhost:{}", address.port()));
+        }
+        let mut origins: Vec<String> = hosts.iter().map(|host| format!("http://{host}")).collect();
+        if let Some(url) = public_url {
+            let origin = url.origin().ascii_serialization();
+            let authority = origin.split_once("://").map_or("", |(_, host)| host);
+            hosts.push(authority.to_owned());
+            origins.push(origin);
+        }
+        Self { hosts, origins }
+    }
+
+    fn has_host(&self, headers: &HeaderMap) -> bool {
+        let host = headers.get(header::HOST);
+        let host = host.and_then(|host| host.to_str().ok());
+        host.is_some_and(|host| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)))
+    }
+
+    /// Browsers send `Origin` with every request that is not `GET` or `HEAD` (Fetch, "append a request Origin header").
+    fn has_origin(&self, headers: &HeaderMap) -> bool {
+        let origin = headers.get(header::ORIGIN);
+        let origin = origin.and_then(|origin| origin.to_str().ok());
+        origin.is_some_and(|origin| self.origins.iter().any(|own| own == origin))
+    }
+}
+
+/// Refuses what comes from elsewhere, finds the session, and hands the request on.
+pub(crate) async fn check_request(
+    State(state): State<ConsoleState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    if !state.origins.has_host(headers) {
+        return with_headers(respond::plain_text(
+            StatusCode::MISDIRECTED_REQUEST,
+            "This console has another name. Open the URL that it printed.",
+        ));
+    }
+    let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !is_reading && !state.origins.has_origin(headers) {
+        return with_headers(respond::plain_text(
+            StatusCode::FORBIDDEN,
+            "The request does not come from a page of this console.",
+        ));
+    }
+    let path = request.uri().path();
+    let is_public = path == login::LOGIN_PATH || path.starts_with("/assets/");
+    if !is_public {
+        let secret = state.cookie.read(headers);
+        let session = secret.and_then(|secret| state.sessions.find(secret, state.now_ms()));
+        let Some(session) = session else {
+            return with_headers(login::login_needed());
+        };
+        request.extensions_mut().insert(session);
+    }
+    with_headers(next.run(request).await)
+}
+
+/// Sets what holds for every response. A handler's own value of a header stays.
+fn with_headers(mut response: Response) -> Response {
+    let common = [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // For browsers that do not know `frame-ancestors`.
+        (header::X_FRAME_OPTIONS, "DENY"),
+        // With `no-referrer` a browser sends `Origin: null` with forms, and no form would pass the check of the origin.
+        (header::REFERRER_POLICY, "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ];
+    let headers = response.headers_mut();
+    for (name, value) in common {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.clone(), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn only_the_names_of_this_console_are_hosts() {
+        let own = OwnOrigins::new("127.0.0.1:7300".parse().unwrap(), None);
+        for host in ["127.0.0.1:7300", "localhost:7300", "LOCALHOST:7300"] {
+            assert!(own.has_host(&headers(&[(header::HOST, host)])), "{host}");
+        }
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "evil.example:7300",
+            "127.0.0.1:7300.evil.example",
+            "",
+        ] {
+            assert!(!own.has_host(&headers(&[(header::HOST, host)])), "{host}");
+        }
+        assert!(!own.has_host(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn only_pages_of_this_console_are_origins() {
+        let url = Url::parse("https://console.example.org/").unwrap();
+        let own = OwnOrigins::new("0.0.0.0:7300".parse().unwrap(), Some(&url));
+        let origin = |text: &str| headers(&[(header::ORIGIN, text)]);
+        assert!(own.has_origin(&origin("https://console.example.org")));
+        for text in [
+            "null",
+            "http://console.example.org",
+            "https://console.example.org:8443",
+            "http://127.0.0.1:7341",
+        ] {
+            assert!(!own.has_origin(&origin(text)), "{text}");
+        }
+        assert!(!own.has_origin(&HeaderMap::new()));
+        assert!(own.has_host(&headers(&[(header::HOST, "console.example.org")])));
+    }
+}

@@ -1,0 +1,179 @@
+//! Whether the bus and the store work, looked at all the time, so that every page can say so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::Bus;
+use dray_store::Store;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Interval between two looks.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// How long one look may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// State of one part of the system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PartHealth {
+    /// Not looked at yet.
+    #[default]
+    Unknown,
+    /// It responded to the last look.
+    Working,
+    /// Why it did not.
+    Failing(String),
+    /// This console has none.
+    Absent,
+}
+
+impl PartHealth {
+    pub(crate) fn word(&self) -> &str {
+        match self {
+            Self::Unknown => "not known yet",
+            Self::Working => "works",
+            Self::Failing(_) => "does not work",
+            Self::Absent => "not attached to this console",
+        }
+    }
+
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Failing(reason) => Some(reason),
+            Self::Unknown | Self::Working | Self::Absent => None,
+        }
+    }
+}
+
+/// State of everything that pages depend on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SystemHealth {
+    pub(crate) bus: PartHealth,
+    pub(crate) store: PartHealth,
+    /// The reader of events behind the live page and the timelines.
+    pub(crate) events: PartHealth,
+}
+
+impl SystemHealth {
+    /// The parts by name.
+    pub(crate) fn parts(&self) -> [(&'static str, &PartHealth); 3] {
+        [
+            ("bus", &self.bus),
+            ("store", &self.store),
+            ("reader of events", &self.events),
+        ]
+    }
+
+    /// Whether no part is known to fail.
+    pub(crate) fn is_working(&self) -> bool {
+        self.parts().iter().all(|(_, part)| part.reason().is_none())
+    }
+
+    /// One sentence for the top of every page.
+    pub(crate) fn sentence(&self) -> String {
+        let failing: Vec<String> = self
+            .parts()
+            .iter()
+            .filter_map(|(name, part)| {
+                Some(format!("The {name} does not work: {}.", part.reason()?))
+            })
+            .collect();
+        let is_unknown = |(_, part): &(_, &PartHealth)| **part == PartHealth::Unknown;
+        if !failing.is_empty() {
+            failing.join(" ")
+        } else if self.parts().iter().any(is_unknown) {
+            "The state of the system is not known yet.".to_owned()
+        } else {
+            "The system works.".to_owned()
+        }
+    }
+}
+
+/// Writes the states; each writer changes its own part.
+#[derive(Clone, Debug)]
+pub(crate) struct HealthReporter(Arc<watch::Sender<SystemHealth>>);
+
+impl HealthReporter {
+    pub(crate) fn new() -> (Self, watch::Receiver<SystemHealth>) {
+        let (sender, receiver) = watch::channel(SystemHealth::default());
+        (Self(Arc::new(sender)), receiver)
+    }
+
+    /// Changes one part; readers are notified only of a difference.
+    pub(crate) fn report(&self, change: impl FnOnce(&mut SystemHealth)) {
+        self.0.send_if_modified(|health| {
+            let before = health.clone();
+            change(health);
+            *health != before
+        });
+    }
+}
+
+/// Looks at bus and store until `stop`.
+pub(crate) async fn watch_system(
+    bus: Bus,
+    store: Option<Store>,
+    reporter: HealthReporter,
+    stop: CancellationToken,
+) {
+    loop {
+        let (bus_health, store_health) = tokio::join!(probe_bus(&bus), probe_store(store.as_ref()));
+        reporter.report(|health| {
+            health.bus = bus_health;
+            health.store = store_health;
+        });
+        let pause = tokio::time::sleep(PROBE_INTERVAL);
+        if stop.run_until_cancelled(pause).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn probe_bus(bus: &Bus) -> PartHealth {
+    // Its own timeout: a frozen server keeps the connection open and says nothing.
+    match tokio::time::timeout(PROBE_TIMEOUT, bus.round_trip()).await {
+        Ok(Ok(())) => PartHealth::Working,
+        Ok(Err(error)) => PartHealth::Failing(error.to_string()),
+        Err(_) => PartHealth::Failing(no_response()),
+    }
+}
+
+async fn probe_store(store: Option<&Store>) -> PartHealth {
+    let Some(store) = store else {
+        return PartHealth::Absent;
+    };
+    match tokio::time::timeout(PROBE_TIMEOUT, store.probe()).await {
+        Ok(Ok(())) => PartHealth::Working,
+        Ok(Err(error)) => PartHealth::Failing(error.to_string()),
+        Err(_) => PartHealth::Failing(no_response()),
+    }
+}
+
+fn no_response() -> String {
+    format!("no response within {} s", PROBE_TIMEOUT.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_names_what_fails_and_why() {
+        let mut health = SystemHealth::default();
+        assert_eq!(
+            health.sentence(),
+            "The state of the system is not known yet."
+        );
+        health.bus = PartHealth::Working;
+        health.store = PartHealth::Absent;
+        health.events = PartHealth::Working;
+        assert!(health.is_working());
+        assert_eq!(health.sentence(), "The system works.");
+        health.store = PartHealth::Failing("connection refused".to_owned());
+        assert!(!health.is_working());
+        assert_eq!(
+            health.sentence(),
+            "The store does not work: connection refused."
+        );
+    }
+}

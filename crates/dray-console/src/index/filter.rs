@@ -1,0 +1,94 @@
+//! Which rows a page shows.
+
+use crate::form::FormFields;
+use crate::text;
+
+use super::row::{EventRow, RowOutcome};
+
+/// A selection of rows. The default selects all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowFilter {
+    /// Name of a service; empty for all.
+    pub(crate) service: String,
+    /// A session id, whole; empty for all.
+    pub(crate) session: String,
+    /// An operation id, whole; empty for all.
+    pub(crate) operation: String,
+    pub(crate) outcome: Option<RowOutcome>,
+}
+
+impl RowFilter {
+    /// The filter of a query.
+    pub(crate) fn of_fields(fields: &FormFields) -> Self {
+        Self {
+            service: fields.get("service").to_owned(),
+            session: fields.get("session").to_owned(),
+            operation: fields.get("operation").to_owned(),
+            outcome: RowOutcome::from_name(fields.get("outcome")),
+        }
+    }
+
+    /// The same filter as the query of a URL.
+    pub(crate) fn query(&self) -> String {
+        let outcome = self.outcome.map_or("", RowOutcome::as_str);
+        [
+            ("service", self.service.as_str()),
+            ("session", &self.session),
+            ("operation", &self.operation),
+            ("outcome", outcome),
+        ]
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("{name}={}", text::url_part(value)))
+        .collect::<Vec<_>>()
+        .join("&")
+    }
+
+    pub(crate) fn admits(&self, row: &EventRow) -> bool {
+        let is_any_or = |wanted: &str, actual: &str| wanted.is_empty() || wanted == actual;
+        is_any_or(&self.service, row.service)
+            && is_any_or(&self.session, &row.session)
+            && is_any_or(&self.operation, &row.operation)
+            && self.outcome.is_none_or(|outcome| outcome == row.outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Uri;
+
+    use super::*;
+
+    #[test]
+    fn a_filter_survives_its_query() {
+        let filter = RowFilter {
+            service: "egress-fetcher".to_owned(),
+            session: "a&b=c".to_owned(),
+            operation: String::new(),
+            outcome: Some(RowOutcome::Refused),
+        };
+        let uri: Uri = format!("/live?{}", filter.query()).parse().unwrap();
+        assert_eq!(RowFilter::of_fields(&FormFields::of_query(&uri)), filter);
+    }
+
+    #[test]
+    fn every_condition_has_to_hold() {
+        let row = EventRow {
+            service: "egress-fetcher",
+            session: "s1".to_owned(),
+            outcome: RowOutcome::Done,
+            ..EventRow::default()
+        };
+        let filter = |service: &str, session: &str, outcome| RowFilter {
+            service: service.to_owned(),
+            session: session.to_owned(),
+            outcome,
+            ..RowFilter::default()
+        };
+        assert!(filter("", "", None).admits(&row));
+        assert!(filter("egress-fetcher", "s1", Some(RowOutcome::Done)).admits(&row));
+        assert!(!filter("file-resolver", "s1", None).admits(&row));
+        assert!(!filter("", "s", None).admits(&row));
+        assert!(!filter("", "s1", Some(RowOutcome::Failed)).admits(&row));
+    }
+}

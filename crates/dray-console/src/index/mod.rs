@@ -1,0 +1,254 @@
+//! The newest events of the tenant, in memory and bounded: what the live page, the timelines and the charts are made of.
+//!
+//! It is rebuilt from the streams after every start. Rows that left it are counted, so that a page can say that there
+//! were more.
+
+mod filter;
+mod minutes;
+mod read;
+mod reader;
+mod row;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+pub(crate) use filter::RowFilter;
+pub(crate) use minutes::{MINUTES_SHOWN, MinuteCounts};
+pub(crate) use reader::follow_events;
+pub(crate) use row::{EventRow, EventSource, RowOutcome};
+
+use minutes::MinuteSeries;
+
+/// The index of one console.
+#[derive(Debug)]
+pub(crate) struct EventIndex {
+    content: Mutex<IndexContent>,
+    /// Id of the newest row; readers wait for its change.
+    newest: watch::Sender<u64>,
+    max_rows: usize,
+}
+
+#[derive(Debug, Default)]
+struct IndexContent {
+    /// The rows that are kept, oldest first.
+    rows: VecDeque<Arc<EventRow>>,
+    /// Ids are given out in order and never again, so a gap between two of them is a count of rows.
+    next_id: u64,
+    minutes: MinuteSeries,
+}
+
+/// Rows of the index and how many are missing before them.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct IndexSlice {
+    /// The selected rows, oldest first unless the method says otherwise.
+    pub(crate) rows: Vec<Arc<EventRow>>,
+    /// Rows that came before these and left the index before they were read, of any filter.
+    pub(crate) left_out: u64,
+    /// Id up to which everything was looked at.
+    pub(crate) read_to: u64,
+}
+
+impl EventIndex {
+    pub(crate) fn new(max_rows: usize) -> Self {
+        Self {
+            content: Mutex::default(),
+            newest: watch::Sender::new(0),
+            // An index of nothing would count every event as left out.
+            max_rows: max_rows.max(1),
+        }
+    }
+
+    /// Takes a row; the oldest one leaves where there is no room.
+    pub(crate) fn add(&self, mut row: EventRow) {
+        let mut content = self.lock();
+        // From 1 on: 0 stands for "no row yet" in the requests of live pages.
+        content.next_id += 1;
+        row.id = content.next_id;
+        content.minutes.count(&row);
+        if content.rows.len() >= self.max_rows {
+            content.rows.pop_front();
+        }
+        let id = row.id;
+        content.rows.push_back(Arc::new(row));
+        // After the lock is released: readers that this wakes take it.
+        drop(content);
+        self.newest.send_replace(id);
+    }
+
+    /// Up to `limit` rows behind the row `after` that the filter admits, oldest first.
+    pub(crate) fn after(&self, after: u64, filter: &RowFilter, limit: usize) -> IndexSlice {
+        let content = self.lock();
+        let oldest = content
+            .rows
+            .front()
+            .map_or(content.next_id + 1, |row| row.id);
+        let mut slice = IndexSlice {
+            left_out: oldest.saturating_sub(after + 1),
+            read_to: after.max(oldest.saturating_sub(1)),
+            rows: Vec::new(),
+        };
+        // Ids have no gaps inside the index, so the place of the first wanted row follows from its id.
+        let skip = usize::try_from(slice.read_to + 1 - oldest).unwrap_or(usize::MAX);
+        for row in content.rows.iter().skip(skip) {
+            if slice.rows.len() == limit {
+                break;
+            }
+            // Also for rows that the filter passes over, or the next read would look at them again.
+            slice.read_to = row.id;
+            if filter.admits(row) {
+                slice.rows.push(Arc::clone(row));
+            }
+        }
+        slice
+    }
+
+    /// The newest rows that the filter admits, newest first.
+    pub(crate) fn newest(&self, filter: &RowFilter, limit: usize) -> IndexSlice {
+        let content = self.lock();
+        let rows = content.rows.iter().rev().filter(|row| filter.admits(row));
+        IndexSlice {
+            rows: rows.take(limit).map(Arc::clone).collect(),
+            left_out: content.rows.front().map_or(0, |row| row.id - 1),
+            read_to: content.next_id,
+        }
+    }
+
+    /// All rows of an operation and of the traces that it is part of, in the order of their times.
+    pub(crate) fn of_operation(&self, operation: &str) -> IndexSlice {
+        let content = self.lock();
+        let own = |row: &&Arc<EventRow>| row.operation == operation;
+        // A fetch of a delivery has an operation of its own; their trace is what they share.
+        let traces: Vec<&str> = content
+            .rows
+            .iter()
+            .filter(own)
+            .map(|row| row.trace.as_str())
+            .filter(|trace| !trace.is_empty())
+            .collect();
+        let mut rows: Vec<_> = content
+            .rows
+            .iter()
+            .filter(|row| row.operation == operation || traces.contains(&row.trace.as_str()))
+            .map(Arc::clone)
+            .collect();
+        // The two streams are read by two tasks, so the order of the index is not that of the events.
+        rows.sort_by_key(|row| (row.time_ms, row.id));
+        IndexSlice {
+            rows,
+            left_out: content.rows.front().map_or(0, |row| row.id - 1),
+            read_to: content.next_id,
+        }
+    }
+
+    /// Counts of the last hour, oldest minute first.
+    pub(crate) fn last_hour(&self, now_ms: u64) -> Vec<MinuteCounts> {
+        self.lock().minutes.last_hour(now_ms)
+    }
+
+    /// Changes with every new row.
+    pub(crate) fn watch_newest(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, IndexContent> {
+        // Nothing in here panics between two changes that belong together.
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn row(operation: &str, time_ms: u64) -> EventRow {
+        EventRow {
+            operation: operation.to_owned(),
+            time_ms,
+            ..EventRow::default()
+        }
+    }
+
+    fn ids(slice: &IndexSlice) -> Vec<u64> {
+        slice.rows.iter().map(|row| row.id).collect()
+    }
+
+    #[test]
+    fn the_index_is_bounded_and_counts_what_left_it() {
+        let index = EventIndex::new(3);
+        for at in 1..=5 {
+            index.add(row("o", at));
+        }
+        let all = RowFilter::default();
+        let slice = index.after(0, &all, 10);
+        assert_eq!(
+            (ids(&slice), slice.left_out, slice.read_to),
+            (vec![3, 4, 5], 2, 5)
+        );
+        let slice = index.after(4, &all, 10);
+        assert_eq!((ids(&slice), slice.left_out), (vec![5], 0));
+        let slice = index.after(5, &all, 10);
+        assert_eq!((ids(&slice), slice.left_out, slice.read_to), (vec![], 0, 5));
+        assert_eq!(ids(&index.newest(&all, 2)), [5, 4]);
+    }
+
+    #[test]
+    fn a_reader_that_goes_on_behind_its_last_row_misses_none_and_sees_none_twice() {
+        let index = EventIndex::new(100);
+        let all = RowFilter::default();
+        let (mut seen, mut after) = (Vec::new(), 0);
+        for at in 1..=50 {
+            index.add(row("o", at));
+            if at % 7 == 0 {
+                let slice = index.after(after, &all, 3);
+                seen.extend(ids(&slice));
+                after = slice.read_to;
+            }
+        }
+        loop {
+            let slice = index.after(after, &all, 3);
+            if slice.rows.is_empty() {
+                break;
+            }
+            seen.extend(ids(&slice));
+            after = slice.read_to;
+        }
+        assert_eq!(seen, (1..=50).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_filter_that_admits_little_still_moves_on() {
+        let index = EventIndex::new(100);
+        for at in 1..=50 {
+            index.add(row(if at == 50 { "wanted" } else { "o" }, at));
+        }
+        let filter = RowFilter {
+            operation: "wanted".to_owned(),
+            ..RowFilter::default()
+        };
+        let slice = index.after(0, &filter, 10);
+        assert_eq!((ids(&slice), slice.read_to), (vec![50], 50));
+    }
+
+    #[test]
+    fn an_operation_has_the_rows_of_its_traces_by_time() {
+        let index = EventIndex::new(100);
+        let traced = |operation: &str, time_ms, trace: &str| EventRow {
+            trace: trace.to_owned(),
+            ..row(operation, time_ms)
+        };
+        index.add(traced("fetch", 30, "t1"));
+        index.add(traced("send", 10, "t1"));
+        index.add(traced("other", 20, "t2"));
+        index.add(row("untraced", 5));
+        let operations = |operation: &str| {
+            let slice = index.of_operation(operation);
+            let rows = slice.rows.iter();
+            rows.map(|row| row.operation.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(operations("fetch"), ["send", "fetch"]);
+        assert_eq!(operations("untraced"), ["untraced"]);
+        assert_eq!(operations("absent"), Vec::<String>::new());
+    }
+}

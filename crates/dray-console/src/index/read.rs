@@ -1,0 +1,284 @@
+//! Events of the bus as rows: what each kind says about its operation, and what proves it.
+
+use dray_bus::ObservedEvent;
+use dray_bus::headers::{
+    OPERATION_HEADER, SCHEMA_HEADER, SESSION_HEADER, TRACEPARENT_HEADER, TRACESTATE_HEADER,
+};
+use dray_presentation::size::human_size;
+use dray_proto::NamedCode as _;
+use dray_proto::contract::schema_name;
+use dray_proto::v1::{self, FileState};
+use dray_types::TraceContext;
+use prost::{Message, Name};
+
+use super::row::{EventRow, EventSource, RowOutcome};
+use crate::text::{hex_digits, shown};
+
+/// Files of one event that are named.
+const MAX_NAMED_FILES: usize = 3;
+
+/// A row for an event. One that does not decode, or that is of a newer kind, is shown by its kind alone.
+pub(super) fn read_row(event: &ObservedEvent, source: EventSource) -> EventRow {
+    let header = |name| event.headers.get(name).unwrap_or_default();
+    let trace = TraceContext::new(header(TRACEPARENT_HEADER), header(TRACESTATE_HEADER));
+    // `dray.event.<area>.v1.<past>.<tenant>`
+    let mut parts = event.subject.split('.').skip(2);
+    let area = parts.next().unwrap_or_default();
+    let past = parts.nth(1).unwrap_or_default();
+    let mut row = EventRow {
+        time_ms: event.time_ms,
+        source,
+        sequence: event.sequence,
+        kind: shown(format!("{area}.{past}")),
+        service: service_of(area),
+        operation: shown(header(OPERATION_HEADER)),
+        session: shown(header(SESSION_HEADER)),
+        trace: trace.trace_id().unwrap_or_default().to_owned(),
+        ..EventRow::default()
+    };
+    if !fill_row(&mut row, event, header(SCHEMA_HEADER)) {
+        "An event that this version does not know.".clone_into(&mut row.summary);
+    }
+    row.summary = shown(&row.summary);
+    for (_, value) in &mut row.proofs {
+        *value = shown(&*value);
+    }
+    row
+}
+
+/// The service that publishes events of an area.
+fn service_of(area: &str) -> &'static str {
+    match area {
+        "toolcall" => "file-resolver",
+        "egress" => "egress-fetcher",
+        "sandbox" => "sandbox-transfer",
+        "console" => "console",
+        "inbound" => "platform-delivery",
+        _ if area.starts_with("delivery") => "platform-delivery",
+        _ => "",
+    }
+}
+
+/// The message of an event, where the event is of this type.
+fn decode<M: Message + Name + Default>(event: &ObservedEvent, schema: &str) -> Option<M> {
+    (schema == schema_name::<M>())
+        .then(|| event.decode::<M>().ok())
+        .flatten()
+}
+
+/// Fills in what the message says; returns whether its type is known.
+fn fill_row(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
+    if let Some(done) = decode::<v1::ToolCallResolved>(event, schema) {
+        tool_call_resolved(row, &done);
+    } else if let Some(rejected) = decode::<v1::ToolCallRejected>(event, schema) {
+        let tool = shown(&rejected.tool);
+        rejection(row, &format!("Tool call {tool}"), rejected.fault.as_ref());
+    } else if let Some(done) = decode::<v1::DeliveryDone>(event, schema) {
+        delivery_done(row, &done.report.unwrap_or_default());
+    } else if let Some(rejected) = decode::<v1::DeliveryRejected>(event, schema) {
+        set_session(row, &rejected.session);
+        rejection(row, "Delivery", rejected.fault.as_ref());
+    } else if let Some(progress) = decode::<v1::DeliveryProgressed>(event, schema) {
+        delivery_progress(row, &progress);
+    } else if let Some(placed) = decode::<v1::UploadPlaced>(event, schema) {
+        upload_placed(row, &placed.upload.unwrap_or_default());
+    } else if let Some(refused) = decode::<v1::UploadRefused>(event, schema) {
+        set_session(row, &refused.session);
+        rejection(row, "Upload into the sandbox", refused.fault.as_ref());
+    } else if let Some(received) = decode::<v1::MessageReceived>(event, schema) {
+        message_received(row, &received);
+    } else if let Some(refused) = decode::<v1::MessageRefused>(event, schema) {
+        rejection(row, "Message of a user", refused.fault.as_ref());
+    } else if let Some(dead) = decode::<v1::WorkDeadLettered>(event, schema) {
+        rejection(row, "Work was given up", dead.fault.as_ref());
+        row.prove("subject", dead.subject);
+    } else {
+        return fill_audit(row, event, schema);
+    }
+    true
+}
+
+fn fill_audit(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
+    if let Some(audit) = decode::<v1::EgressAudit>(event, schema) {
+        egress_audit(row, &audit);
+    } else if let Some(audit) = decode::<v1::DeliveryAudit>(event, schema) {
+        delivery_audit(row, &audit);
+    } else if let Some(audit) = decode::<v1::ConsoleAudit>(event, schema) {
+        console_audit(row, &audit);
+    } else {
+        return false;
+    }
+    true
+}
+
+fn set_session(row: &mut EventRow, session: &str) {
+    if row.session.is_empty() {
+        // The header has it for most events, and is the same.
+        row.session = shown(session);
+    }
+}
+
+fn rejection(row: &mut EventRow, what: &str, fault: Option<&v1::Fault>) {
+    let fault = fault.cloned().unwrap_or_default();
+    row.outcome = if fault.code() == v1::FaultCode::Denied {
+        RowOutcome::Refused
+    } else {
+        RowOutcome::Failed
+    };
+    row.summary = format!("{what}: {}", fault.message);
+    row.prove("detail", fault.detail);
+}
+
+fn tool_call_resolved(row: &mut EventRow, done: &v1::ToolCallResolved) {
+    let files = done
+        .resolved
+        .as_ref()
+        .map_or(&[][..], |resolved| &resolved.files);
+    row.outcome = RowOutcome::Done;
+    row.summary = format!(
+        "Tool call {}: {} files resolved",
+        shown(&done.tool),
+        files.len()
+    );
+    for file in files.iter().take(MAX_NAMED_FILES) {
+        row.prove("reference", file.reference.as_str());
+        row.prove("sha256", hex_digits(&file.sha256));
+    }
+}
+
+fn delivery_done(row: &mut EventRow, report: &v1::DeliveryReport) {
+    set_session(row, &report.session);
+    let states = || report.files.iter().map(v1::DeliveredFile::file_state);
+    let arrived = states().filter(|state| state.is_shown()).count();
+    row.outcome = if report.success {
+        RowOutcome::Done
+    } else if states().any(|state| state == FileState::Unknown) {
+        RowOutcome::Unknown
+    } else {
+        RowOutcome::Failed
+    };
+    row.summary = format!("Delivery ended: {arrived} of {} files", report.files.len());
+    row.duration_ms = report.ended_at_ms.checked_sub(report.begun_at_ms);
+    for file in report.files.iter().take(MAX_NAMED_FILES) {
+        row.prove("message", file.platform_message_id.as_str());
+        row.prove("sha256", hex_digits(&file.sha256));
+    }
+}
+
+fn delivery_progress(row: &mut EventRow, progress: &v1::DeliveryProgressed) {
+    set_session(row, &progress.session);
+    row.outcome = RowOutcome::Working;
+    let stage = progress.stage_code().name();
+    let name = shown(&progress.name);
+    let bytes = match (progress.bytes, progress.total) {
+        (0, 0) => String::new(),
+        (bytes, 0) => format!(", {}", human_size(bytes)),
+        (bytes, total) => format!(", {} of {}", human_size(bytes), human_size(total)),
+    };
+    row.summary = format!("Delivery {stage} {name}{bytes}");
+}
+
+fn upload_placed(row: &mut EventRow, upload: &v1::Upload) {
+    set_session(row, &upload.session);
+    row.outcome = match upload.state.as_str() {
+        "placed" => RowOutcome::Done,
+        "waiting" => RowOutcome::Working,
+        _ => RowOutcome::Failed,
+    };
+    row.summary = format!("Upload {}: {}", shown(&upload.name), upload.state);
+    row.prove("path", shown(&upload.path));
+    if let Some(receipt) = &upload.receipt {
+        row.duration_ms = Some(receipt.milliseconds);
+        row.prove("sha256", hex_digits(&receipt.sha256));
+        row.prove("integrity", receipt.integrity.as_str());
+    }
+}
+
+fn message_received(row: &mut EventRow, received: &v1::MessageReceived) {
+    set_session(row, &received.session);
+    row.outcome = RowOutcome::Done;
+    let platform = received.chat.as_ref().map_or("", |chat| &chat.platform);
+    row.summary = format!(
+        "Message of a user on {platform} with {} files",
+        received.uploads.len()
+    );
+    row.prove("message", received.message_id.as_str());
+}
+
+fn egress_audit(row: &mut EventRow, audit: &v1::EgressAudit) {
+    set_session(row, &audit.session_id);
+    row.duration_ms = Some(audit.duration_ms);
+    let what = match (audit.lookup_only, audit.proxy_stage.as_str()) {
+        (true, _) => "Look-up",
+        (false, "") => "Fetch",
+        (false, _) => "Proxy connection",
+    };
+    row.outcome = match (audit.verdict.as_str(), audit.proxy_stage.as_str()) {
+        ("allow", "opened") => RowOutcome::Working,
+        ("allow", _) if audit.code.is_empty() => RowOutcome::Done,
+        ("deny", _) => RowOutcome::Refused,
+        _ => RowOutcome::Failed,
+    };
+    let end = match (audit.code.as_str(), audit.http_status) {
+        ("", 0) => String::new(),
+        ("", status) => format!(", status {status}, {}", human_size(audit.stored_bytes)),
+        (code, _) => format!(": {code} in {}", audit.phase),
+    };
+    row.summary = format!(
+        "{what} of {}://{}:{} {}{end}",
+        audit.url_scheme, audit.url_host, audit.url_port, audit.verdict
+    );
+    row.prove("rule", audit.rule.as_str());
+    if let Some(hop) = audit.hops.last() {
+        row.prove("pinned address", hop.chosen_address.as_str());
+        row.prove("peer address", hop.peer_address.as_str());
+    }
+    row.prove("sha256", audit.sha256.as_str());
+}
+
+fn delivery_audit(row: &mut EventRow, audit: &v1::DeliveryAudit) {
+    set_session(row, &audit.session);
+    // A code of a newer service is an unknown outcome and never a success.
+    let state = FileState::try_from(audit.state_code).unwrap_or(FileState::Unknown);
+    row.outcome = match state {
+        // On the way in the state is a word of its own.
+        FileState::Unspecified if audit.state == "stored" => RowOutcome::Done,
+        FileState::Unspecified | FileState::Failed | FileState::Rejected => RowOutcome::Failed,
+        FileState::Queued | FileState::Sending => RowOutcome::Working,
+        FileState::Delivered | FileState::DeliveredAsLink | FileState::Copied => RowOutcome::Done,
+        FileState::Unknown => RowOutcome::Unknown,
+    };
+    row.summary = format!(
+        "File {} {} {}: {}",
+        shown(&audit.name),
+        if audit.direction == "in" {
+            "from"
+        } else {
+            "to"
+        },
+        audit.platform,
+        audit.state
+    );
+    row.prove("message", audit.platform_message_id.as_str());
+    row.prove("sha256", hex_digits(&audit.sha256));
+}
+
+fn console_audit(row: &mut EventRow, audit: &v1::ConsoleAudit) {
+    row.outcome = match audit.stage() {
+        v1::ConsoleStage::Begun => RowOutcome::Working,
+        v1::ConsoleStage::Done => RowOutcome::Done,
+        v1::ConsoleStage::Failed => RowOutcome::Failed,
+        v1::ConsoleStage::Unspecified => RowOutcome::Unknown,
+    };
+    row.summary = format!(
+        "Console: {} {} {}",
+        audit.action().name(),
+        audit.target,
+        audit.stage().name()
+    );
+    row.prove("login", audit.login.as_str());
+    row.prove("failure", audit.failure.as_str());
+}
+
+#[cfg(test)]
+mod tests;

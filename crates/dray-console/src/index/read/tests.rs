@@ -1,0 +1,157 @@
+//! Every kind of event as a row.
+
+use dray_bus::MessageHeaders;
+
+use super::*;
+
+fn observed<M: Message + Name>(subject: &str, message: &M) -> ObservedEvent {
+    let schema = schema_name::<M>();
+    ObservedEvent {
+        subject: subject.to_owned(),
+        headers: [
+            (SCHEMA_HEADER, schema.as_str()),
+            (OPERATION_HEADER, "op-1"),
+            (
+                TRACEPARENT_HEADER,
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            ),
+        ]
+        .into_iter()
+        .collect::<MessageHeaders>(),
+        payload: message.encode_to_vec().into(),
+        sequence: 9,
+        time_ms: 5,
+    }
+}
+
+fn row<M: Message + Name>(subject: &str, message: &M) -> EventRow {
+    read_row(&observed(subject, message), EventSource::Event)
+}
+
+#[test]
+fn a_refused_fetch_names_its_reason_and_an_allowed_one_its_address() {
+    let mut audit = v1::EgressAudit {
+        url_scheme: "https".to_owned(),
+        url_host: "example.com".to_owned(),
+        url_port: 443,
+        verdict: "deny".to_owned(),
+        code: "ssrf_blocked".to_owned(),
+        phase: "dns".to_owned(),
+        duration_ms: 12,
+        ..v1::EgressAudit::default()
+    };
+    let subject = "dray.audit.egress.v1.fetched.default";
+    let refused = row(subject, &audit);
+    assert_eq!(refused.outcome, RowOutcome::Refused);
+    assert_eq!(
+        refused.summary,
+        "Fetch of https://example.com:443 deny: ssrf_blocked in dns"
+    );
+    assert_eq!(
+        (refused.service, refused.duration_ms),
+        ("egress-fetcher", Some(12))
+    );
+    assert_eq!(refused.kind, "egress.fetched");
+    assert_eq!(refused.trace, "0af7651916cd43dd8448eb211c80319c");
+    audit.verdict = "allow".to_owned();
+    audit.code = String::new();
+    audit.http_status = 200;
+    audit.hops.push(v1::AuditHop {
+        chosen_address: "203.0.113.7".to_owned(),
+        ..v1::AuditHop::default()
+    });
+    let allowed = row(subject, &audit);
+    assert_eq!(allowed.outcome, RowOutcome::Done);
+    let address = ("pinned address", "203.0.113.7".to_owned());
+    assert!(allowed.proofs.contains(&address), "{allowed:?}");
+    audit.code = "timeout".to_owned();
+    assert_eq!(row(subject, &audit).outcome, RowOutcome::Failed);
+}
+
+#[test]
+fn a_delivery_with_a_file_of_unknown_outcome_is_not_done() {
+    let delivery = |state| {
+        let mut file = v1::DeliveredFile::default();
+        file.set_file_state(state);
+        v1::DeliveryDone {
+            report: Some(v1::DeliveryReport {
+                success: state == FileState::Delivered,
+                session: "chat-1".to_owned(),
+                begun_at_ms: 1_000,
+                ended_at_ms: 3_500,
+                files: vec![file],
+                ..v1::DeliveryReport::default()
+            }),
+        }
+    };
+    let subject = "dray.event.delivery.v1.delivered.default";
+    for (state, outcome) in [
+        (FileState::Delivered, RowOutcome::Done),
+        (FileState::Unknown, RowOutcome::Unknown),
+        (FileState::Failed, RowOutcome::Failed),
+    ] {
+        let row = row(subject, &delivery(state));
+        assert_eq!(row.outcome, outcome);
+        assert_eq!(
+            (row.session.as_str(), row.duration_ms),
+            ("chat-1", Some(2_500))
+        );
+    }
+}
+
+#[test]
+fn progress_is_work_that_goes_on() {
+    let mut progress = v1::DeliveryProgressed {
+        name: "a.pdf".to_owned(),
+        bytes: 512,
+        total: 1024,
+        ..v1::DeliveryProgressed::default()
+    };
+    progress.set_stage_code(v1::DeliveryStage::Sending);
+    let row = row("dray.event.delivery.v1.progressed.default", &progress);
+    assert_eq!(row.outcome, RowOutcome::Working);
+    assert!(
+        row.summary.starts_with("Delivery sending a.pdf, "),
+        "{row:?}"
+    );
+}
+
+#[test]
+fn a_denied_rejection_is_a_refusal_and_any_other_a_failure() {
+    for (code, outcome) in [
+        (v1::FaultCode::Denied, RowOutcome::Refused),
+        (v1::FaultCode::Timeout, RowOutcome::Failed),
+    ] {
+        let rejected = v1::ToolCallRejected {
+            tool: "send\u{1b}[31m".to_owned(),
+            fault: Some(v1::Fault {
+                code: code.into(),
+                message: "It was\nrefused.".to_owned(),
+                ..v1::Fault::default()
+            }),
+            ..v1::ToolCallRejected::default()
+        };
+        let row = row("dray.event.toolcall.v1.rejected.default", &rejected);
+        assert_eq!(row.outcome, outcome);
+        assert_eq!(row.summary, "Tool call send?[31m: It was?refused.");
+    }
+}
+
+#[test]
+fn what_does_not_decode_is_shown_by_its_kind_alone() {
+    let mut event = observed(
+        "dray.event.sandbox.v1.placed.default",
+        &v1::UploadPlaced::default(),
+    );
+    event.payload = vec![0xff; 9].into();
+    let row = read_row(&event, EventSource::Event);
+    assert_eq!(row.outcome, RowOutcome::Unknown);
+    assert_eq!(row.summary, "An event that this version does not know.");
+    assert_eq!((row.kind.as_str(), row.sequence), ("sandbox.placed", 9));
+    let long = v1::ConsoleAudit {
+        target: "x".repeat(100_000),
+        ..v1::ConsoleAudit::default()
+    };
+    let row = super::tests::row("dray.audit.console.v1.acted.default", &long);
+    assert!(row.summary.chars().count() <= crate::text::MAX_SHOWN_CHARACTERS);
+}

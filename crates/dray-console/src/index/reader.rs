@@ -1,0 +1,83 @@
+//! Reads the streams of events and audit events into the index, for as long as the console runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_bus::{Bus, EventFilter};
+use dray_types::TenantId;
+use tokio_util::sync::CancellationToken;
+
+use super::EventIndex;
+use super::read::read_row;
+use super::row::EventSource;
+use crate::health::{HealthReporter, PartHealth};
+
+/// Delays between two attempts to open a stream.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(8);
+
+/// Fills the index from one stream until `stop`, beginning with the oldest event that the stream keeps.
+pub(crate) async fn follow_events(
+    bus: Bus,
+    tenant: TenantId,
+    source: EventSource,
+    index: Arc<EventIndex>,
+    reporter: HealthReporter,
+    stop: CancellationToken,
+) {
+    // The tenant is in the subject, so the server hands out nothing of another one.
+    let subject = format!("dray.{}.*.v1.*.{}", source.as_str(), tenant.token());
+    // From the beginning: the streams are the only memory of a console that was restarted.
+    let mut next = 1;
+    let mut delay = FIRST_RETRY_DELAY;
+    loop {
+        let reading = follow_once(&bus, &subject, source, &index, &reporter, &mut next);
+        let Some(reason) = stop.run_until_cancelled(reading).await else {
+            return;
+        };
+        tracing::warn!(%subject, reason, "events are not read; trying again");
+        reporter.report(|health| health.events = PartHealth::Failing(reason));
+        let pause = tokio::time::sleep(delay);
+        if stop.run_until_cancelled(pause).await.is_none() {
+            return;
+        }
+        delay = (delay * 2).min(MAX_RETRY_DELAY);
+    }
+}
+
+/// Reads until the bus refuses, and returns why. `next` is the sequence to go on with.
+async fn follow_once(
+    bus: &Bus,
+    subject: &str,
+    source: EventSource,
+    index: &EventIndex,
+    reporter: &HealthReporter,
+    next: &mut u64,
+) -> String {
+    let filter = EventFilter::new(subject).from_sequence(*next);
+    let mut stream = match bus.events(filter).await {
+        Ok(stream) => stream,
+        Err(error) => return error_text(&error),
+    };
+    reporter.report(|health| health.events = PartHealth::Working);
+    loop {
+        match stream.next().await {
+            Ok(event) => {
+                *next = event.sequence + 1;
+                index.add(read_row(&event, source));
+            }
+            Err(error) => return error_text(&error),
+        }
+    }
+}
+
+/// An error with its causes.
+fn error_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

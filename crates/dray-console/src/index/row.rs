@@ -1,0 +1,100 @@
+//! One event as pages show it: bounded, and without the content of any file or message.
+
+/// Which stream an event comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum EventSource {
+    /// The stream of what happened, `dray.event.>`.
+    #[default]
+    Event,
+    /// Who did what, `dray.audit.>`.
+    Audit,
+}
+
+impl EventSource {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Audit => "audit",
+        }
+    }
+}
+
+/// How the operation of an event stands after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RowOutcome {
+    /// It goes on, and another event ends it.
+    Working,
+    /// It had its effect, and there is proof.
+    Done,
+    /// A policy refused it.
+    Refused,
+    /// It failed, and had no effect that anyone confirmed.
+    Failed,
+    /// It may have had its effect, or the event does not say.
+    #[default]
+    Unknown,
+}
+
+impl RowOutcome {
+    pub(crate) const ALL_OUTCOMES: [Self; 5] = [
+        Self::Working,
+        Self::Done,
+        Self::Refused,
+        Self::Failed,
+        Self::Unknown,
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL_OUTCOMES
+            .into_iter()
+            .find(|outcome| outcome.as_str() == name)
+    }
+}
+
+/// One event, with every text cut to a shown length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EventRow {
+    /// Its number in the index.
+    pub(crate) id: u64,
+    /// Unix milliseconds at which the stream took it.
+    pub(crate) time_ms: u64,
+    pub(crate) source: EventSource,
+    /// Its sequence in its stream.
+    pub(crate) sequence: u64,
+    /// Area and past participle of its subject, such as `delivery.delivered`.
+    pub(crate) kind: String,
+    /// The service that published it.
+    pub(crate) service: &'static str,
+    pub(crate) operation: String,
+    /// Session of its operation; empty for none.
+    pub(crate) session: String,
+    /// Trace id; empty outside a trace.
+    pub(crate) trace: String,
+    pub(crate) outcome: RowOutcome,
+    /// How long its operation took, where the event says so.
+    pub(crate) duration_ms: Option<u64>,
+    /// One sentence on what happened, without contents.
+    pub(crate) summary: String,
+    /// What proves it, by name: digests, message ids, addresses.
+    pub(crate) proofs: Vec<(&'static str, String)>,
+}
+
+impl EventRow {
+    /// Adds a proof, unless the event has no value for it.
+    pub(crate) fn prove(&mut self, name: &'static str, value: impl Into<String>) {
+        let value = value.into();
+        if !value.is_empty() {
+            self.proofs.push((name, value));
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Dead letters: work that was given up, why, and its restart.
+
+mod redrive;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use dray_bus::dead::{
+    DeadLetterDetails, DeadLetterSummary, LetterError, LetterFilter, LetterState,
+};
+use dray_bus::headers::SCHEMA_HEADER;
+use dray_proto::json::{hide_secrets, is_secret_name, message_json};
+use dray_proto::v1;
+use dray_types::{Fault, FaultCode, RedactedUrl};
+use http::Uri;
+use maud::{Markup, html};
+
+use crate::calls::{PAGE_TIMEOUT, fault_notice};
+use crate::form::FormFields;
+use crate::page::{PageFrame, token_field};
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::{operation_path, shown, time_element};
+
+pub(crate) use redrive::redrive_selected;
+
+/// Letters on one page.
+const MAX_LETTERS: usize = 100;
+
+impl ConsoleState {
+    /// Letters of this tenant, oldest first.
+    async fn find_letters(
+        &self,
+        states: Vec<LetterState>,
+        area: &str,
+        from: u64,
+    ) -> Result<Vec<DeadLetterSummary>, Fault> {
+        let filter = LetterFilter {
+            tenant: Some(self.tenant.clone()),
+            area: (!area.is_empty()).then(|| area.to_owned()),
+            states,
+            ..LetterFilter::default()
+        };
+        let letters = self.bus.dead_letters();
+        let finding = letters.find(&filter, from, MAX_LETTERS);
+        in_time(finding).await
+    }
+
+    /// One letter of this tenant. A letter of another tenant is not there.
+    async fn read_letter(&self, sequence: u64) -> Result<DeadLetterDetails, Fault> {
+        let letters = self.bus.dead_letters();
+        let details = in_time(letters.show(sequence)).await?;
+        // The stream holds letters of all tenants, and a sequence can be guessed.
+        let tenant = details.summary.subject.rsplit('.').next();
+        if tenant == Some(self.tenant.token().as_str()) {
+            Ok(details)
+        } else {
+            Err(letter_fault(&LetterError::NotFound(sequence)))
+        }
+    }
+}
+
+/// Ends a read of the stream that the bus does not respond to.
+async fn in_time<T>(reading: impl Future<Output = Result<T, LetterError>>) -> Result<T, Fault> {
+    match tokio::time::timeout(PAGE_TIMEOUT, reading).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(error)) => Err(letter_fault(&error)),
+        Err(_) => Err(unreachable_fault("the bus did not respond in time")),
+    }
+}
+
+fn unreachable_fault(reason: &str) -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        format!("The dead letters cannot be reached: {reason}."),
+    )
+    .detail("bus_unavailable")
+    .advice("Check that the bus works, that its streams exist, and that the console may read them.")
+}
+
+fn letter_fault(error: &LetterError) -> Fault {
+    match error {
+        LetterError::NotFound(sequence) => Fault::new(
+            FaultCode::NotFound,
+            format!("There is no dead letter {sequence} of this tenant."),
+        )
+        .detail("no_dead_letter"),
+        LetterError::Transport(cause) => unreachable_fault(&cause.to_string()),
+        other => Fault::new(FaultCode::Unavailable, format!("{other}.")),
+    }
+}
+
+/// `GET /letters`: the open ones unless the query names a state.
+pub(crate) async fn list_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    uri: Uri,
+) -> Response {
+    let query = FormFields::of_query(&uri);
+    let (area, wanted) = (query.get("area"), query.get("state"));
+    let states = match wanted {
+        // What waits for an operator; the rest is history.
+        "" => vec![LetterState::Open],
+        name => LetterState::ALL_STATES
+            .into_iter()
+            .filter(|state| state.as_str() == name)
+            .collect(),
+    };
+    let from = query.get("from").parse().unwrap_or(1);
+    let found = state.find_letters(states, area, from).await;
+    let content = html! {
+        (filter_form(area, wanted))
+        @match &found {
+            Err(fault) => (fault_notice("Dead letters cannot be listed.", fault)),
+            Ok(letters) => {
+                (letter_table(&session, letters))
+                @if let Some(last) = letters.last().filter(|_| letters.len() == MAX_LETTERS) {
+                    p { a href={ "/letters?state=" (wanted) "&area=" (area) "&from=" (last.sequence + 1) } { "Newer letters" } }
+                }
+            }
+        }
+    };
+    frame(&state, &session, "Dead letters").render(&content)
+}
+
+fn frame<'a>(
+    state: &'a ConsoleState,
+    session: &'a ConsoleSession,
+    title: &'a str,
+) -> PageFrame<'a> {
+    PageFrame {
+        state,
+        session,
+        section: "/letters",
+        title,
+    }
+}
+
+fn filter_form(area: &str, wanted: &str) -> Markup {
+    html! {
+        form.filters method="get" action="/letters" {
+            label { "State "
+                select name="state" {
+                    @for state in LetterState::ALL_STATES {
+                        option value=(state.as_str()) selected[state.as_str() == wanted] { (state.as_str()) }
+                    }
+                    option value="all" selected[wanted == "all"] { "all" }
+                }
+            }
+            label { "Area " input name="area" value=(area); }
+            button { "Show" }
+        }
+    }
+}
+
+fn letter_table(session: &ConsoleSession, letters: &[DeadLetterSummary]) -> Markup {
+    html! {
+        @if letters.is_empty() { p { "No dead letters." } }
+        @else {
+            form method="post" action="/letters/redrive" {
+                (token_field(session))
+                table {
+                    caption { "Oldest first" }
+                    thead { tr {
+                        th scope="col" { "Letter" } th scope="col" { "Given up" } th scope="col" { "Why" }
+                        th scope="col" { "Operation" }
+                    } }
+                    tbody { @for letter in letters { (letter_row(session, letter)) } }
+                }
+                @if session.can_act() { (redrive_buttons()) }
+            }
+        }
+    }
+}
+
+fn letter_row(session: &ConsoleSession, letter: &DeadLetterSummary) -> Markup {
+    let sequence = letter.sequence;
+    let can_start = matches!(letter.state, LetterState::Open | LetterState::Unknown);
+    html! {
+        tr {
+            td data-label="Letter" {
+                @if session.can_act() && can_start {
+                    input type="checkbox" name="letter" value=(sequence) aria-label={ "Choose letter " (sequence) }; " "
+                }
+                a href={ "/letters/" (sequence) } { "#" (sequence) }
+                " " span.state data-state=(letter.state.as_str()) { (letter.state.as_str()) }
+            }
+            td data-label="Given up" {
+                (time_element(letter.last_error_ms)) " after " (letter.attempts) " attempts"
+            }
+            td data-label="Why" {
+                (shown(&letter.fault.message)) " " span.muted { code { (letter.fault.code) "/" (letter.fault.detail) } }
+            }
+            td data-label="Operation" { (operation_link(letter)) }
+        }
+    }
+}
+
+fn operation_link(letter: &DeadLetterSummary) -> Markup {
+    html! {
+        @if letter.operation.is_empty() { "none" }
+        @else { a href=(operation_path(&letter.operation)) { (shown(&letter.operation)) } }
+        " " span.muted { (shown(&letter.subject)) }
+    }
+}
+
+fn redrive_buttons() -> Markup {
+    html! {
+        p.toolbar {
+            button name="mode" value="plan" { "Show what a restart would do" }
+            button name="mode" value="start" { "Start again" }
+        }
+    }
+}
+
+/// `GET /letters/{sequence}`: one letter with its message.
+pub(crate) async fn letter_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path(sequence): Path<u64>,
+) -> Response {
+    let read = state.read_letter(sequence).await;
+    let content = match &read {
+        Err(fault) => fault_notice("The dead letter cannot be shown.", fault),
+        Ok(details) => letter_details(&session, details),
+    };
+    let title = format!("Dead letter #{sequence}");
+    frame(&state, &session, &title).render(&content)
+}
+
+fn letter_details(session: &ConsoleSession, details: &DeadLetterDetails) -> Markup {
+    let DeadLetterDetails { summary, letter } = details;
+    let can_start = matches!(summary.state, LetterState::Open | LetterState::Unknown);
+    html! {
+        (fault_notice("It was given up.", &summary.fault))
+        dl {
+            dt { "State" } dd { span.state data-state=(summary.state.as_str()) { (summary.state.as_str()) } }
+            dt { "Operation" } dd { (operation_link(summary)) }
+            dt { "First failure" } dd { (time_element(summary.first_error_ms)) }
+            dt { "Last failure" } dd { (time_element(summary.last_error_ms)) }
+            dt { "Attempts" } dd { (summary.attempts) ", handed out " (summary.delivered) " times" }
+            dt { "Service" } dd { "version " (shown(&letter.service_version)) }
+        }
+        @if session.can_act() && can_start {
+            form method="post" action="/letters/redrive" {
+                (token_field(session))
+                input type="hidden" name="letter" value=(summary.sequence);
+                (redrive_buttons())
+            }
+        }
+        h2 { "Message" }
+        @if !summary.complete { p { "The letter holds only the beginning of the message." } }
+        p.muted { "Contents are shown by size; credentials and the queries of URLs are hidden." }
+        pre { code { (payload_text(letter)) } }
+        h2 { "Headers" }
+        dl { @for header in &letter.headers {
+            dt { (shown(&header.name)) } dd { (header_text(header)) }
+        } }
+    }
+}
+
+/// The message with its secrets hidden.
+fn payload_text(letter: &v1::DeadLetter) -> String {
+    let schema = letter
+        .headers
+        .iter()
+        .find(|header| header.name == SCHEMA_HEADER)
+        .map_or("", |header| header.value.as_str());
+    // Hidden after decoding: a secret inside a payload has no place that could be known beforehand.
+    let mut message = message_json(schema, &letter.payload);
+    hide_secrets(&mut message);
+    format!("{message:#}")
+}
+
+fn header_text(header: &v1::Header) -> String {
+    if is_secret_name(&header.name) {
+        "(hidden)".to_owned()
+    } else if header.value.contains("://") {
+        RedactedUrl::from_text(&header.value).to_string()
+    } else {
+        shown(&header.value)
+    }
+}

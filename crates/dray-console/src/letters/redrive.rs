@@ -1,0 +1,136 @@
+//! Restarts of dead letters: one, many, or only what they would do.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use dray_bus::dead::{LetterError, LetterState};
+use dray_proto::v1::ConsoleAction;
+use dray_types::{Deadline, Fault, FaultCode, OperationId};
+use maud::html;
+
+use super::{MAX_LETTERS, frame, letter_fault};
+use crate::audit::ActionRequest;
+use crate::form::{self, FormFields};
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+
+/// Time that restarted work gets, from now on: its own deadline has passed.
+const RESTART_TIME: Duration = Duration::from_mins(10);
+
+/// What became of one letter.
+#[derive(Debug)]
+enum RestartOutcome {
+    Started,
+    WouldStart,
+    AlreadyStarted,
+    AlreadyDone,
+    Failed(Fault),
+}
+
+impl RestartOutcome {
+    fn sentence(&self) -> String {
+        match self {
+            Self::Started => "was started again".to_owned(),
+            Self::WouldStart => "would be started again".to_owned(),
+            Self::AlreadyStarted => "is left alone: it was started again before".to_owned(),
+            Self::AlreadyDone => "is left alone: its work is done".to_owned(),
+            Self::Failed(fault) => format!("was not started again: {}", fault.message),
+        }
+    }
+}
+
+/// `POST /letters/redrive`: starts the chosen letters, or says what a start would do.
+pub(crate) async fn redrive_selected(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    body: Body,
+) -> Response {
+    let fields = match FormFields::of_body(body, &session).await {
+        Ok(fields) => fields,
+        Err(refused) => return refused,
+    };
+    if !session.can_act() {
+        return form::acting_refused();
+    }
+    let sequences: Vec<u64> = fields
+        .all("letter")
+        .filter_map(|sequence| sequence.parse().ok())
+        .take(MAX_LETTERS)
+        .collect();
+    // Anything but the one word is a plan: a form that lost its button must not start work.
+    let is_plan = fields.get("mode") != "start";
+    let mut outcomes = Vec::new();
+    // One after the other, so that the audit events stand in the order of the restarts; one failure stops no other.
+    for sequence in sequences {
+        outcomes.push((
+            sequence,
+            restart_letter(&state, &session, sequence, is_plan).await,
+        ));
+    }
+    let content = html! {
+        @if outcomes.is_empty() { p role="alert" { "No letter was chosen." } }
+        ul {
+            @for (sequence, outcome) in &outcomes {
+                li { a href={ "/letters/" (sequence) } { "#" (sequence) } " " (outcome.sentence()) "." }
+            }
+        }
+        p { a href="/letters" { "Back to the dead letters" } }
+    };
+    let title = if is_plan {
+        "What a restart would do"
+    } else {
+        "Restart"
+    };
+    frame(&state, &session, title).render(&content)
+}
+
+async fn restart_letter(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    sequence: u64,
+    is_plan: bool,
+) -> RestartOutcome {
+    // Also the check that the letter is of this tenant.
+    let summary = match state.read_letter(sequence).await {
+        Ok(details) => details.summary,
+        Err(fault) => return RestartOutcome::Failed(fault),
+    };
+    match summary.state {
+        LetterState::Restarted => return RestartOutcome::AlreadyStarted,
+        LetterState::Resolved => return RestartOutcome::AlreadyDone,
+        LetterState::Open | LetterState::Unknown if is_plan => return RestartOutcome::WouldStart,
+        LetterState::Open | LetterState::Unknown => {}
+    }
+    let action = ActionRequest {
+        action: ConsoleAction::Redrive,
+        target: format!("dead letter {sequence}"),
+        time: RESTART_TIME,
+        // The restart stands on the timeline of the work.
+        operation: OperationId::new(summary.operation).ok(),
+    };
+    let action = match state.begin_action(session, action).await {
+        Ok(action) => action,
+        Err(fault) => return RestartOutcome::Failed(fault),
+    };
+    let deadline = Deadline::after(state.now_ms(), RESTART_TIME);
+    let letters = state.bus.dead_letters();
+    let started = letters.redrive(sequence, Some(deadline)).await;
+    let outcome = started.map_err(|error| match error {
+        LetterError::AlreadyRestarted(_) => {
+            Fault::new(FaultCode::Denied, "It was started again before.").detail("already_started")
+        }
+        LetterError::AlreadyResolved(_) => {
+            Fault::new(FaultCode::Denied, "Its work is done.").detail("already_done")
+        }
+        other => letter_fault(&other),
+    });
+    match action.finish(outcome).await {
+        // The bus knows this restart already: another operator was faster.
+        Ok(published) if published.duplicate => RestartOutcome::AlreadyStarted,
+        Ok(_) => RestartOutcome::Started,
+        Err(fault) => RestartOutcome::Failed(fault),
+    }
+}

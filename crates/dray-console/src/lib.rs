@@ -1,0 +1,50 @@
+//! The console: one web page over a running system. It shows deliveries and what is certain about them, the course of
+//! every operation, dead letters, the judgement of URLs, events as they happen, sandboxes, and the health of the system.
+//!
+//! [`ConsoleServer`] binds an address and serves the pages; [`ConsoleSystem`] is what they look at: the bus, the store
+//! and one tenant. Data comes from the calls and streams that every client of the bus may use, so the console needs no
+//! private path into a service. [`LoginLink`] makes the single-use URL that lets a person in.
+//!
+//! ```
+//! use dray_console::{ConsoleRole, LoginLink};
+//! use dray_types::{Clock, TenantId};
+//!
+//! let link = LoginLink::new(&TenantId::default(), ConsoleRole::Look, Clock::system().now_ms());
+//! let url = link.url("http://127.0.0.1:7300", &[7; 32]);
+//! assert!(url.starts_with("http://127.0.0.1:7300/login?token=look."));
+//! ```
+//!
+//! What it does not do: keep anything beyond its process (sessions and the index of events are in memory), show a second
+//! tenant, or write to a service without an audit event.
+
+mod audit;
+mod calls;
+mod deliveries;
+mod form;
+mod guard;
+mod health;
+mod index;
+mod letters;
+mod link;
+mod live;
+mod login;
+mod operation;
+mod page;
+mod policy;
+mod respond;
+mod rights;
+mod sandbox_files;
+mod sandboxes;
+mod server;
+mod session;
+mod settings;
+mod setup;
+mod state;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use link::{LINK_KEY_PURPOSE, LINK_LIFETIME, LoginLink};
+pub use rights::{declare_acting, declare_looking};
+pub use server::{ConsoleError, ConsoleServer};
+pub use settings::{ConfigValue, ConsoleRole, ConsoleSettings, ConsoleSystem};

@@ -1,0 +1,242 @@
+//! Events as they happen: a table that grows while the page is open, and charts of the last hour.
+//!
+//! The browser names the last row that it has, so a pause or a lost connection misses nothing that is still in the index;
+//! what left the index before it was read is counted and said.
+
+mod chart;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use http::{HeaderMap, StatusCode, Uri};
+use maud::{Markup, html};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use crate::form::FormFields;
+use crate::index::{EventRow, RowFilter, RowOutcome};
+use crate::page::PageFrame;
+use crate::respond;
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::{duration_text, operation_path, time_element};
+
+/// Rows of the page as it opens.
+const FIRST_ROWS: usize = 100;
+/// Rows that a page shows at most; the script removes older ones and counts them.
+const MAX_PAGE_ROWS: usize = 500;
+/// Rows of one message to the browser.
+const MAX_BATCH_ROWS: usize = 250;
+/// Rest between two messages: a person sees no difference, and a thousand events are few changes of the page.
+const BATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// Interval of comments that keep proxies from closing a quiet stream.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Services whose events there are.
+const EVENT_SERVICES: [&str; 5] = [
+    "console",
+    "egress-fetcher",
+    "file-resolver",
+    "platform-delivery",
+    "sandbox-transfer",
+];
+
+/// `GET /live`: the newest events, and the place where newer ones appear.
+pub(crate) async fn live_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    uri: Uri,
+) -> Response {
+    let filter = RowFilter::of_fields(&FormFields::of_query(&uri));
+    let newest = state.index.newest(&filter, FIRST_ROWS);
+    let content = html! {
+        (filter_form(&filter))
+        section #charts aria-label="The last hour" data-source="/live/charts" { (chart::charts(&state)) }
+        p.toolbar {
+            button #pause type="button" aria-pressed="false" hidden { "Pause" }
+            span #live-status role="status" { "Reload the page to see newer events." }
+        }
+        div #live data-source={ "/live/events?" (filter.query()) } data-last=(newest.read_to) data-max-rows=(MAX_PAGE_ROWS) {
+            (event_table(newest.rows.iter().map(AsRef::as_ref), "Newest first"))
+        }
+        p #left-out.muted data-count="0" hidden {}
+        p.muted {
+            "The console keeps the newest " (state.settings.max_events) " events of this tenant. "
+            @if newest.left_out > 0 { (newest.left_out) " older ones left out." }
+        }
+    };
+    PageFrame {
+        state: &state,
+        session: &session,
+        section: "/live",
+        title: "Live",
+    }
+    .render(&content)
+}
+
+fn filter_form(filter: &RowFilter) -> Markup {
+    html! {
+        form.filters method="get" action="/live" {
+            label { "Service "
+                select name="service" {
+                    option value="" { "all" }
+                    @for service in EVENT_SERVICES {
+                        option value=(service) selected[service == filter.service] { (service) }
+                    }
+                }
+            }
+            label { "Outcome "
+                select name="outcome" {
+                    option value="" { "all" }
+                    @for outcome in RowOutcome::ALL_OUTCOMES {
+                        option value=(outcome.as_str()) selected[Some(outcome) == filter.outcome] { (outcome.as_str()) }
+                    }
+                }
+            }
+            label { "Session " input name="session" value=(filter.session); }
+            label { "Operation " input name="operation" value=(filter.operation); }
+            button { "Filter" }
+        }
+    }
+}
+
+/// A table of events, in the order of the rows.
+pub(crate) fn event_table<'a>(rows: impl Iterator<Item = &'a EventRow>, caption: &str) -> Markup {
+    html! {
+        table.events {
+            caption { (caption) }
+            thead { tr {
+                th scope="col" { "Time" } th scope="col" { "Event" } th scope="col" { "What happened" }
+                th scope="col" { "Took" } th scope="col" { "Operation" }
+            } }
+            tbody { @for row in rows { (event_row(row)) } }
+        }
+    }
+}
+
+fn event_row(row: &EventRow) -> Markup {
+    html! {
+        tr data-id=(row.id) {
+            td data-label="Time" { (time_element(row.time_ms)) }
+            td data-label="Event" {
+                span.state data-state=(row.outcome.as_str()) { (row.outcome.as_str()) } " " (row.kind)
+                @if !row.session.is_empty() { " " span.muted { "session " (row.session) } }
+            }
+            td data-label="What happened" {
+                (row.summary)
+                @for (name, value) in &row.proofs { " " span.proof { (name) " " code { (value) } } }
+            }
+            td data-label="Took" { @match row.duration_ms { Some(time) => (duration_text(time)), None => "–" } }
+            td data-label="Operation" {
+                @if row.operation.is_empty() { "–" }
+                @else { a href=(operation_path(&row.operation)) { (row.operation) } }
+            }
+        }
+    }
+}
+
+/// `GET /live/charts`: the charts alone, for the script.
+pub(crate) async fn chart_fragment(State(state): State<ConsoleState>) -> Response {
+    let body = Body::from(chart::charts(&state).into_string());
+    respond::with_type(StatusCode::OK, "text/html; charset=utf-8", body)
+}
+
+/// `GET /live/events?after=ID`: rows behind `after`, or behind `Last-Event-ID` where the browser reconnects.
+pub(crate) async fn live_events(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    // Each stream costs a connection and a wake-up per batch, so their number has a bound.
+    let Ok(permit) = state.live_permits.clone().try_acquire_owned() else {
+        return respond::plain_text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many live pages are open. Close one.",
+        );
+    };
+    let fields = FormFields::of_query(&uri);
+    // A browser that reconnects repeats the URL of the first time, and says here how far it is.
+    let last_id = headers.get("last-event-id");
+    let last_id = last_id.and_then(|id| id.to_str().ok()?.parse().ok());
+    let reader = LiveReader {
+        newest: state.index.watch_newest(),
+        after: last_id.or(fields.get("after").parse().ok()).unwrap_or(0),
+        filter: RowFilter::of_fields(&fields),
+        login: session.login,
+        is_first: true,
+        state,
+        _permit: permit,
+    };
+    let events = stream::unfold(reader, async |mut reader| {
+        let event = reader.next_event().await?;
+        Some((Ok::<_, Infallible>(event), reader))
+    });
+    // Comments, which browsers skip; they also let a vanished browser be noticed.
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL);
+    Sse::new(Box::pin(events))
+        .keep_alive(keep_alive)
+        .into_response()
+}
+
+/// The stream of one open page.
+struct LiveReader {
+    state: ConsoleState,
+    newest: watch::Receiver<u64>,
+    filter: RowFilter,
+    /// Id of the last row that the page was sent, or that its filter passed over.
+    after: u64,
+    login: String,
+    is_first: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl LiveReader {
+    /// Waits for rows. `None` ends the stream: the console stops, or the login ended.
+    async fn next_event(&mut self) -> Option<Event> {
+        let stop = self.state.stop.clone();
+        loop {
+            if !self.is_first {
+                let rest = tokio::time::sleep(BATCH_INTERVAL);
+                stop.run_until_cancelled(rest).await?;
+            }
+            self.is_first = false;
+            if !self
+                .state
+                .sessions
+                .is_open(&self.login, self.state.now_ms())
+            {
+                return None;
+            }
+            // Marked as seen before the rows are read, so that a row that comes in between wakes the next wait.
+            self.newest.borrow_and_update();
+            let slice = self
+                .state
+                .index
+                .after(self.after, &self.filter, MAX_BATCH_ROWS);
+            if slice.left_out > 0 {
+                // The rows themselves follow with the next message.
+                self.after += slice.left_out;
+                let event = Event::default().event("gap").id(self.after.to_string());
+                return Some(event.data(slice.left_out.to_string()));
+            }
+            let is_behind = slice.read_to > self.after;
+            self.after = slice.read_to;
+            if !slice.rows.is_empty() {
+                // Newest first, as on the page: the script puts each batch before the rows that it has.
+                let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row)) } };
+                let event = Event::default().event("rows").id(self.after.to_string());
+                return Some(event.data(rows.into_string()));
+            }
+            if !is_behind {
+                let changed = self.newest.changed();
+                stop.run_until_cancelled(changed).await?.ok()?;
+            }
+        }
+    }
+}

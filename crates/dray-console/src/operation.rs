@@ -1,0 +1,185 @@
+//! One operation: what the records of services say about it, and every event that carries its id or its trace.
+//!
+//! Nothing is inferred: a step without a record or an event does not stand on the page, and a time that was not recorded
+//! is not shown.
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use dray_presentation::size::human_size;
+use dray_proto::NamedCode as _;
+use dray_proto::v1::{self, TerminalState};
+use dray_types::{Fault, FaultCode};
+use maud::{Markup, html};
+
+use crate::calls::fault_notice;
+use crate::deliveries::{certainty, target_text};
+use crate::index::IndexSlice;
+use crate::live;
+use crate::page::PageFrame;
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::{duration_text, hex_digits, shown, time_element};
+
+/// `GET /operations/{operation}`: the records of services and the events of the index.
+pub(crate) async fn operation_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    Path(operation): Path<String>,
+) -> Response {
+    let delivery = v1::DeliveryOutcomeRequest {
+        delivery_id: operation.clone(),
+        wait_ms: 0,
+    };
+    let tool_call = v1::ToolCallOutcomeRequest {
+        operation_id: operation.clone(),
+    };
+    // Concurrently: a service that is away costs the page its timeout once and not twice.
+    let (delivery, tool_call) = tokio::join!(state.ask(&delivery), state.ask(&tool_call));
+    let events = state.index.of_operation(&operation);
+    let content = html! {
+        p { "Operation " code { (shown(&operation)) } }
+        (record_part("Delivery", "platform-delivery", &delivery, delivery_record))
+        (record_part("Tool call", "file-resolver", &known_end(tool_call), tool_call_record))
+        (timeline(&state, &events))
+    };
+    PageFrame {
+        state: &state,
+        session: &session,
+        section: "",
+        title: "Operation",
+    }
+    .render(&content)
+}
+
+/// A record of a service, where it has one; a notice where it cannot be asked.
+fn record_part<R>(
+    title: &str,
+    service: &str,
+    reply: &Result<R, Fault>,
+    show: impl FnOnce(&R) -> Markup,
+) -> Markup {
+    match reply {
+        Ok(record) => html! { section { h2 { (title) } (show(record)) } },
+        // Most operations are of one kind only.
+        Err(fault) if fault.code == FaultCode::NotFound => html! {},
+        Err(fault) => fault_notice(&format!("The records of {service} cannot be read."), fault),
+    }
+}
+
+fn delivery_record(report: &v1::DeliveryReport) -> Markup {
+    let duration_ms = report.ended_at_ms.checked_sub(report.begun_at_ms);
+    html! {
+        dl {
+            dt { "To" } dd { (target_text(report.target.as_ref())) }
+            @if !report.session.is_empty() { dt { "Session" } dd { (shown(&report.session)) } }
+            dt { "Began" } dd { (time_element(report.begun_at_ms)) }
+            dt { "Ended" }
+            dd {
+                @if report.finished { (time_element(report.ended_at_ms)) }
+                @else { "not yet; given up after " (time_element(report.deadline_ms)) }
+                @if report.cancelled { " because it was cancelled" }
+            }
+            @if let Some(duration_ms) = duration_ms.filter(|_| report.finished) {
+                dt { "Took" } dd { (duration_text(duration_ms)) }
+            }
+            @if report.rounds > 0 { dt { "Put back to wait" } dd { (report.rounds) " times" } }
+        }
+        ol.steps { @for file in &report.files { li { (file_record(file)) } } }
+    }
+}
+
+/// A file with every proof of its record.
+fn file_record(file: &v1::DeliveredFile) -> Markup {
+    let state = file.file_state();
+    let digest = hex_digits(&file.sha256);
+    html! {
+        p { span.state data-state=(state.name()) { (state.name()) } " " strong { (shown(&file.name)) } }
+        dl {
+            @if !file.path.is_empty() { dt { "Path in the sandbox" } dd { code { (shown(&file.path)) } } }
+            @if let Some(receipt) = &file.transfer {
+                dt { "Copied out of the sandbox" } dd { (receipt_text(receipt)) }
+            }
+            @if !digest.is_empty() {
+                dt { "Content" } dd { (human_size(file.size)) ", " (shown(&file.media_type)) ", " code { "sha256:" (digest) } }
+            }
+            @if let Some(claim) = &file.claim {
+                dt { "Stored" } dd { (time_element(claim.created_at_ms)) ", may expire after " (time_element(claim.expires_at_ms)) }
+            }
+            @if file.attempts > 0 {
+                dt { "Sent" } dd { "as " (file.route_name()) ", visible requests: " (file.attempts) }
+            }
+            dt { "Certain" } dd { @for sentence in certainty(file) { (sentence) " " } }
+        }
+    }
+}
+
+/// The proof of a transfer in one line.
+fn receipt_text(receipt: &v1::TransferReceipt) -> Markup {
+    html! {
+        (human_size(receipt.bytes)) " via " (shown(&receipt.transport)) " in " (duration_text(receipt.milliseconds))
+        ", attempts: " (receipt.attempts) ", compared by " (shown(&receipt.integrity))
+        @for skipped in &receipt.skipped { ", gave up " (shown(skipped)) }
+        @if !receipt.error.is_empty() { ", failed: " (shown(&receipt.error)) }
+    }
+}
+
+/// The service has a response for every id; only an end says that there was such a tool call.
+fn known_end(reply: Result<v1::ToolCallOutcome, Fault>) -> Result<v1::ToolCallOutcome, Fault> {
+    let outcome = reply?;
+    if outcome.state() == TerminalState::Unspecified && outcome.outcome.is_none() {
+        return Err(Fault::new(FaultCode::NotFound, "No end is recorded."));
+    }
+    Ok(outcome)
+}
+
+fn tool_call_record(outcome: &v1::ToolCallOutcome) -> Markup {
+    let state = match outcome.state() {
+        TerminalState::Unspecified => "not known",
+        TerminalState::Done => "done",
+        TerminalState::Failed => "failed",
+        TerminalState::Expired => "expired before it was done",
+        TerminalState::DeadLettered => "given up; it is among the dead letters",
+        TerminalState::Unknown => "outcome not known",
+    };
+    html! {
+        dl {
+            dt { "State" } dd { (state) }
+            @match &outcome.outcome {
+                Some(v1::tool_call_outcome::Outcome::Resolved(resolved)) => {
+                    dt { "Tool" } dd { (shown(&resolved.tool)) }
+                    @for file in resolved.resolved.iter().flat_map(|resolved| &resolved.files) {
+                        dt { "Argument " (shown(&file.pointer)) }
+                        dd {
+                            (shown(&file.reference)) " as " (shown(&file.form))
+                            @if file.size > 0 { ", " (human_size(file.size)) }
+                            @if !file.sha256.is_empty() { ", " code { "sha256:" (hex_digits(&file.sha256)) } }
+                        }
+                    }
+                }
+                Some(v1::tool_call_outcome::Outcome::Rejected(rejected)) => {
+                    dt { "Tool" } dd { (shown(&rejected.tool)) }
+                    dt { "Reason" } dd { (shown(rejected.fault.as_ref().map_or("", |fault| &fault.message))) }
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+fn timeline(state: &ConsoleState, events: &IndexSlice) -> Markup {
+    html! {
+        section {
+            h2 { "Events" }
+            @if events.rows.is_empty() {
+                p { "No event of this operation is in the index." }
+            } @else {
+                (live::event_table(events.rows.iter().map(AsRef::as_ref), "Oldest first"))
+            }
+            @if events.left_out > 0 {
+                p.muted { "The index keeps the newest " (state.settings.max_events) " events; " (events.left_out)
+                    " older ones left it, and some of them may be of this operation." }
+            }
+        }
+    }
+}

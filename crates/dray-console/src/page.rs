@@ -1,0 +1,172 @@
+//! The frame of every page: head, navigation, the line about the system's health, and assets.
+
+use axum::body::Body;
+use axum::response::Response;
+use dray_types::Sha256Digest;
+use http::{StatusCode, header};
+use maud::{DOCTYPE, Markup, html};
+
+use crate::form::TOKEN_FIELD;
+use crate::login::LOGIN_PATH;
+use crate::respond::{set_header, with_type};
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+
+/// A file that pages load.
+#[derive(Clone, Copy)]
+pub(crate) struct PageAsset {
+    pub(crate) path: &'static str,
+    media_type: &'static str,
+    content: &'static str,
+}
+
+const STYLE: PageAsset = PageAsset {
+    path: "/assets/console.css",
+    media_type: "text/css; charset=utf-8",
+    content: include_str!("../assets/console.css"),
+};
+const SCRIPT: PageAsset = PageAsset {
+    path: "/assets/console.js",
+    media_type: "text/javascript; charset=utf-8",
+    content: include_str!("../assets/console.js"),
+};
+const ICON: PageAsset = PageAsset {
+    path: "/assets/icon.svg",
+    media_type: "image/svg+xml",
+    content: include_str!("../assets/icon.svg"),
+};
+
+/// Every asset that pages load.
+pub(crate) const PAGE_ASSETS: [PageAsset; 3] = [STYLE, SCRIPT, ICON];
+
+impl PageAsset {
+    /// Its URL, which changes with its content, so that a browser may keep it.
+    fn url(&self) -> String {
+        let digest = Sha256Digest::of(self.content.as_bytes()).to_hex();
+        let (version, _) = digest.split_at(12);
+        format!("{}?v={version}", self.path)
+    }
+
+    /// The file, which browsers may keep for a day.
+    pub(crate) fn response(&self) -> Response {
+        let mut response = with_type(StatusCode::OK, self.media_type, Body::from(self.content));
+        set_header(
+            &mut response,
+            header::CACHE_CONTROL,
+            "public, max-age=86400",
+        );
+        response
+    }
+}
+
+/// The pages of the navigation: path and name.
+const NAVIGATION: [(&str, &str); 6] = [
+    ("/live", "Live"),
+    ("/deliveries", "Deliveries"),
+    ("/letters", "Dead letters"),
+    ("/policy", "Policy tester"),
+    ("/sandboxes", "Sandboxes"),
+    ("/setup", "Set-up"),
+];
+
+/// What a page is framed with.
+pub(crate) struct PageFrame<'a> {
+    pub(crate) state: &'a ConsoleState,
+    pub(crate) session: &'a ConsoleSession,
+    /// Path of its entry in the navigation.
+    pub(crate) section: &'static str,
+    pub(crate) title: &'a str,
+}
+
+impl PageFrame<'_> {
+    /// The page with this content.
+    pub(crate) fn render(&self, content: &Markup) -> Response {
+        let Self {
+            state,
+            session,
+            section,
+            title,
+        } = self;
+        let health = state.health.borrow().clone();
+        let body = html! {
+            a.skip href="#content" { "Skip to the content" }
+            header {
+                p.brand { "Drayage " span.muted { (state.tenant) } }
+                nav aria-label="Pages" {
+                    ul {
+                        @for (path, name) in NAVIGATION {
+                            li { a href=(path) aria-current=[(path == *section).then_some("page")] { (name) } }
+                        }
+                    }
+                }
+                form.logout method="post" action="/logout" {
+                    (token_field(session))
+                    span.muted { "may " (session.role) }
+                    button { "Log out" }
+                }
+            }
+            // `status`: a screen reader says a change without taking the focus.
+            p #health role="status" data-working[health.is_working()] { (health.sentence()) }
+            main #content tabindex="-1" {
+                h1 { (title) }
+                (content)
+            }
+        };
+        document(StatusCode::OK, title, &body)
+    }
+}
+
+/// A page without navigation, for people who are not logged in.
+pub(crate) fn bare(status: StatusCode, title: &str, content: &Markup) -> Response {
+    let body = html! { main #content { h1 { (title) } (content) } };
+    document(status, title, &body)
+}
+
+fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " – Drayage" }
+                link rel="stylesheet" href=(STYLE.url());
+                link rel="icon" href=(ICON.url());
+                script src=(SCRIPT.url()) defer {}
+            }
+            body data-login-path=(LOGIN_PATH) { (body) }
+        }
+    };
+    with_type(
+        status,
+        "text/html; charset=utf-8",
+        Body::from(page.into_string()),
+    )
+}
+
+/// The hidden field that ties a form to its session.
+pub(crate) fn token_field(session: &ConsoleSession) -> Markup {
+    html! { input type="hidden" name=(TOKEN_FIELD) value=(session.csrf_token); }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 13: everything that a page loads.
+    const MAX_ASSET_BYTES: usize = 150 * 1024;
+
+    #[test]
+    fn assets_stay_small_and_load_nothing_from_elsewhere() {
+        let bytes: usize = PAGE_ASSETS.iter().map(|asset| asset.content.len()).sum();
+        assert!(bytes <= MAX_ASSET_BYTES, "{bytes}");
+        for asset in PAGE_ASSETS {
+            let outside = asset
+                .content
+                .replace("http://www.w3.org/2000/svg", "")
+                .contains("://");
+            assert!(!outside, "{} names another server", asset.path);
+        }
+    }
+}

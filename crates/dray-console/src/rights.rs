@@ -1,0 +1,29 @@
+//! What a console does on the bus, for the generated accounts.
+
+use dray_bus::Permissions;
+use dray_proto::v1;
+
+/// Adds what a console does that only looks: it reads events and dead letters, asks services for what its pages show,
+/// and records logins.
+#[must_use]
+pub fn declare_looking(identity: Permissions) -> Permissions {
+    identity
+        .observes()
+        .publishes_audit::<v1::ConsoleAudit>()
+        .calls::<v1::ExplainRequest>()
+        .calls::<v1::ListReceiptsRequest>()
+        .calls::<v1::DeliveryOutcomeRequest>()
+        .calls::<v1::ToolCallOutcomeRequest>()
+        .calls::<v1::ShowSessionRequest>()
+        .calls::<v1::ListSandboxRequest>()
+}
+
+/// Adds what a console does that also acts: resends, restarts of dead letters, files into sandboxes and out of them.
+#[must_use]
+pub fn declare_acting(identity: Permissions) -> Permissions {
+    declare_looking(identity)
+        .operates()
+        .calls::<v1::ResendRequest>()
+        .calls::<v1::GetSandboxFileRequest>()
+        .calls::<v1::PutSandboxFileRequest>()
+}

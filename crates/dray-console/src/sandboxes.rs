@@ -1,0 +1,347 @@
+//! Sandboxes of sessions: which sessions there were, what is bound to one, and its directories.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use dray_presentation::size::human_size;
+use dray_proto::NamedCode as _;
+use dray_proto::v1::{self, SandboxEntryKind};
+use dray_types::{Fault, FaultCode};
+use http::Uri;
+use maud::{Markup, html};
+
+use crate::calls::fault_notice;
+use crate::deliveries::target_text;
+use crate::form::FormFields;
+use crate::index::RowFilter;
+use crate::page::{PageFrame, token_field};
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::{self, shown, time_element};
+
+/// Entries of a directory that are shown.
+const MAX_ENTRIES: u32 = 500;
+/// Sessions that are listed.
+const MAX_SESSIONS: usize = 50;
+/// Longest path or address in bytes.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// A place in a sandbox, as forms and links name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SandboxPlace {
+    /// Session whose sandbox it is; empty where `address` names one.
+    pub(crate) session: String,
+    /// A sandbox as a person writes it, `docker:web`.
+    pub(crate) address: String,
+    /// Absolute, `~/…`, or relative to the working directory.
+    pub(crate) path: String,
+}
+
+impl SandboxPlace {
+    /// The place that fields name; `None` without a sandbox.
+    pub(crate) fn of_fields(fields: &FormFields) -> Option<Self> {
+        let [session, address, path] = ["session", "sandbox", "path"].map(|name| fields.get(name));
+        let is_usable = |text: &str| text.len() <= MAX_PATH_BYTES && !text.contains('\0');
+        let is_named = !session.is_empty() || !address.is_empty();
+        (is_named && [session, address, path].into_iter().all(is_usable)).then(|| Self {
+            session: session.to_owned(),
+            address: address.to_owned(),
+            path: if path.is_empty() { "." } else { path }.to_owned(),
+        })
+    }
+
+    pub(crate) fn reference(&self) -> v1::SandboxRef {
+        use v1::sandbox_ref::Sandbox;
+        let sandbox = if self.session.is_empty() {
+            Sandbox::Address(self.address.clone())
+        } else {
+            Sandbox::Session(self.session.clone())
+        };
+        v1::SandboxRef {
+            sandbox: Some(sandbox),
+        }
+    }
+
+    /// The page of this place.
+    pub(crate) fn page_path(&self) -> String {
+        self.path_to(&self.path)
+    }
+
+    fn path_to(&self, path: &str) -> String {
+        let (name, value) = self.sandbox_field();
+        let value = text::url_part(value);
+        format!("/sandboxes?{name}={value}&path={}", text::url_part(path))
+    }
+
+    fn sandbox_field(&self) -> (&'static str, &str) {
+        if self.session.is_empty() {
+            ("sandbox", &self.address)
+        } else {
+            ("session", &self.session)
+        }
+    }
+
+    /// The place for people and audit events, such as `session chat-1: notes/a.txt`.
+    pub(crate) fn sentence(&self) -> String {
+        let (name, value) = self.sandbox_field();
+        shown(format!("{name} {value}: {}", self.path))
+    }
+
+    /// Hidden fields that name this sandbox, and a path in it.
+    fn hidden_fields(&self, path: &str) -> Markup {
+        let (name, value) = self.sandbox_field();
+        html! {
+            input type="hidden" name=(name) value=(value);
+            input type="hidden" name="path" value=(path);
+        }
+    }
+
+    /// The directory above; nothing above the root and above the directory where relative paths begin.
+    fn parent(&self) -> Option<String> {
+        match self.path.trim_end_matches('/') {
+            "" | "." | "~" => None,
+            path => match path.rsplit_once('/') {
+                Some(("", _)) => Some("/".to_owned()),
+                Some((parent, _)) => Some(parent.to_owned()),
+                None => Some(".".to_owned()),
+            },
+        }
+    }
+}
+
+/// `GET /sandboxes`: sessions of recent events, or a directory of the named sandbox.
+pub(crate) async fn browse_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    uri: Uri,
+) -> Response {
+    let query = FormFields::of_query(&uri);
+    let place = SandboxPlace::of_fields(&query);
+    let content = html! {
+        (open_form(&query))
+        @match &place {
+            None => (session_list(&state)),
+            Some(place) => {
+                @if !place.session.is_empty() { (bindings(&state, &place.session).await) }
+                (directory(&state, &session, place).await)
+            }
+        }
+    };
+    frame(&state, &session).render(&content)
+}
+
+/// The frame of pages about sandboxes.
+pub(crate) fn frame<'a>(state: &'a ConsoleState, session: &'a ConsoleSession) -> PageFrame<'a> {
+    PageFrame {
+        state,
+        session,
+        section: "/sandboxes",
+        title: "Sandboxes",
+    }
+}
+
+fn open_form(query: &FormFields) -> Markup {
+    html! {
+        form.filters method="get" action="/sandboxes" {
+            label { "Session " input name="session" value=(query.get("session")); }
+            label { "or sandbox " input name="sandbox" placeholder="docker:web" value=(query.get("sandbox")); }
+            label { "Path " input name="path" value=(query.get("path")); }
+            button { "Open" }
+        }
+    }
+}
+
+/// Sessions that events name: there is no call that lists sessions, and the page does not pretend that there is.
+fn session_list(state: &ConsoleState) -> Markup {
+    let newest = state.index.newest(&RowFilter::default(), usize::MAX);
+    let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in newest.rows.iter().filter(|row| !row.session.is_empty()) {
+        let last_ms = sessions.entry(&row.session).or_default();
+        *last_ms = row.time_ms.max(*last_ms);
+    }
+    let mut sessions: Vec<_> = sessions.into_iter().collect();
+    sessions.sort_by_key(|(_, last_ms)| std::cmp::Reverse(*last_ms));
+    html! {
+        h2 { "Sessions of recent events" }
+        @if sessions.is_empty() { p { "No event in the index names a session. Open one by its id." } }
+        ul {
+            @for (id, last_ms) in sessions.iter().take(MAX_SESSIONS) {
+                li { a href={ "/sandboxes?session=" (text::url_part(id)) } { (id) } " last event " (time_element(*last_ms)) }
+            }
+        }
+    }
+}
+
+async fn bindings(state: &ConsoleState, session: &str) -> Markup {
+    let request = v1::ShowSessionRequest {
+        session: session.to_owned(),
+    };
+    match state.ask(&request).await {
+        Err(fault) => fault_notice("The session cannot be shown.", &fault),
+        Ok(bound) => html! {
+            dl {
+                dt { "Session" } dd { (shown(&bound.session)) ", changed " (time_element(bound.changed_at_ms)) }
+                dt { "Sandbox" }
+                dd {
+                    @match &bound.sandbox {
+                        Some(handle) => { (shown(&handle.backend)) ":" (shown(&handle.name)) },
+                        None => "none",
+                    }
+                }
+                dt { "Chat" } dd { (target_text(bound.chat.as_ref())) }
+                dt { "Working directory" } dd { code { (shown(&bound.working_directory)) } }
+            }
+        },
+    }
+}
+
+async fn directory(state: &ConsoleState, session: &ConsoleSession, place: &SandboxPlace) -> Markup {
+    let request = v1::ListSandboxRequest {
+        sandbox: Some(place.reference()),
+        path: place.path.clone().into_bytes(),
+        // A level at a time: a directory with a million files below it opens as fast as an empty one.
+        depth: 1,
+        limit: MAX_ENTRIES,
+    };
+    let listing = state.ask(&request).await;
+    html! {
+        h2 { "Directory " code { (shown(&place.path)) } }
+        @if let Some(parent) = place.parent() { p { a href=(place.path_to(&parent)) { "Up" } } }
+        @match &listing {
+            Err(fault) => (fault_notice("The directory cannot be listed.", &explain(fault))),
+            Ok(listing) => {
+                (entry_table(session, place, listing))
+                @if session.can_act() && state.store.is_some() { (upload_form(session, place)) }
+            }
+        }
+    }
+}
+
+/// Adds for operators what the service does not say to agents.
+fn explain(fault: &Fault) -> Fault {
+    match (fault.code, fault.detail.as_str()) {
+        // A refusal of the bus has its own advice.
+        (FaultCode::Denied, detail) if detail != "bus_permission" => fault.clone().advice(
+            "`sandbox-transfer.policy.roots` and, for sandboxes by address, `sandbox-transfer.address_tenants` decide.",
+        ),
+        (_, "no_backend") => fault
+            .clone()
+            .advice("The set-up page has the kinds of sandboxes that are configured, in `sandbox-transfer.kinds`."),
+        _ => fault.clone(),
+    }
+}
+
+fn entry_table(
+    session: &ConsoleSession,
+    place: &SandboxPlace,
+    listing: &v1::ListSandboxReply,
+) -> Markup {
+    html! {
+        @if listing.entries.is_empty() { p { "The directory is empty." } }
+        @else {
+            table {
+                caption { "By name; links are not followed" }
+                thead { tr {
+                    th scope="col" { "Name" } th scope="col" { "Kind" } th scope="col" { "Size" } th scope="col" { "Changed" }
+                } }
+                tbody { @for entry in &listing.entries { (entry_row(session, place, entry)) } }
+            }
+        }
+        @if listing.truncated { p.muted { "The directory has more entries than the " (MAX_ENTRIES) " that are shown." } }
+    }
+}
+
+fn entry_row(session: &ConsoleSession, place: &SandboxPlace, entry: &v1::SandboxEntry) -> Markup {
+    let kind = entry.entry_kind();
+    let name = entry
+        .path
+        .rsplit(|byte| *byte == b'/')
+        .next()
+        .unwrap_or_default();
+    let name = shown(name);
+    let changed_ms = entry
+        .mtime_ns
+        .and_then(|mtime_ns| u64::try_from(mtime_ns / 1_000_000).ok());
+    // Links of pages are text; a path that is not cannot be opened here.
+    let path = std::str::from_utf8(&entry.path).ok();
+    html! {
+        tr {
+            td data-label="Name" {
+                @match (kind, path) {
+                    (SandboxEntryKind::Directory, Some(path)) => { a href=(place.path_to(path)) { (name) "/" } },
+                    (SandboxEntryKind::File, Some(path)) if session.can_act() => {
+                        form.inline method="post" action="/sandboxes/file" {
+                            (token_field(session)) (place.hidden_fields(path))
+                            button.link { (name) }
+                        }
+                    },
+                    _ => (name),
+                }
+                @if let Some(target) = &entry.link_target { " → " (shown(target)) }
+            }
+            td data-label="Kind" { (kind.name()) }
+            td data-label="Size" { @if kind == SandboxEntryKind::File { (human_size(entry.size)) } @else { "–" } }
+            td data-label="Changed" { (time_element(changed_ms.unwrap_or(0))) }
+        }
+    }
+}
+
+/// A form that takes a file by its button, and anywhere on it by drag and drop where the script runs.
+fn upload_form(session: &ConsoleSession, place: &SandboxPlace) -> Markup {
+    html! {
+        form.drop method="post" action="/sandboxes/put" enctype="multipart/form-data" data-drop {
+            (token_field(session)) (place.hidden_fields(&place.path))
+            label { "Put a file here. An existing file is not replaced."
+                input type="file" name="file" required; }
+            button { "Put" }
+            p role="status" data-drop-status {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(query: &str) -> Option<SandboxPlace> {
+        let uri: Uri = format!("/sandboxes?{query}").parse().unwrap();
+        SandboxPlace::of_fields(&FormFields::of_query(&uri))
+    }
+
+    #[test]
+    fn a_place_survives_its_link() {
+        let place = place("session=chat%261&path=a%2Fb+c").unwrap();
+        assert_eq!(place.path, "a/b c");
+        let uri: Uri = place.page_path().parse().unwrap();
+        let again = SandboxPlace::of_fields(&FormFields::of_query(&uri));
+        assert_eq!(again, Some(place));
+    }
+
+    #[test]
+    fn a_place_needs_a_sandbox_and_a_path_that_a_service_can_take() {
+        assert_eq!(place("path=a"), None);
+        assert_eq!(place("session=s&path=a%00b"), None);
+        assert_eq!(place(&format!("session=s&path={}", "a".repeat(5000))), None);
+        assert_eq!(place("sandbox=docker:web").unwrap().path, ".");
+    }
+
+    #[test]
+    fn up_leads_to_the_directory_above_and_no_further() {
+        for (path, parent) in [
+            (".", None),
+            ("/", None),
+            ("a", Some(".")),
+            ("a/b", Some("a")),
+            ("/a", Some("/")),
+            ("/a/b/", Some("/a")),
+        ] {
+            let place = SandboxPlace {
+                path: path.to_owned(),
+                ..SandboxPlace::default()
+            };
+            assert_eq!(place.parent().as_deref(), parent, "{path}");
+        }
+    }
+}

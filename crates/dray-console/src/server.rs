@@ -1,0 +1,242 @@
+//! The HTTP server of the console.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use axum::routing::{get, post};
+use dray_types::Clock;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::guard::{self, OwnOrigins};
+use crate::health::{self, HealthReporter};
+use crate::index::{EventIndex, EventSource, follow_events};
+use crate::link::{LinkVerifier, LoginLink};
+use crate::login::LOGIN_PATH;
+use crate::page::PAGE_ASSETS;
+use crate::respond::see_other;
+use crate::session::{SessionCookie, SessionStore};
+use crate::settings::{ConsoleSettings, ConsoleSystem};
+use crate::state::{ConsoleParts, ConsoleState};
+use crate::{deliveries, letters, live, login, operation, policy, sandbox_files, sandboxes, setup};
+
+/// Live pages that are open together.
+const MAX_LIVE_PAGES: usize = 64;
+/// How long open responses may take to end after the stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A bound console that serves nothing yet.
+#[derive(Debug)]
+pub struct ConsoleServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    public_url: Option<Url>,
+    settings: ConsoleSettings,
+    clock: Clock,
+    /// Links from before this instant are refused.
+    started_ms: u64,
+}
+
+/// The console cannot start or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// The public URL is not one of a server.
+    #[error(
+        "the public URL of the console must be http or https with a host and no path, not `{0}`"
+    )]
+    PublicUrl(String),
+    /// Other machines reach the address, and no URL with TLS is set for them.
+    #[error(
+        "other machines reach {0}: set the https URL of the proxy before it, or listen on loopback"
+    )]
+    Exposed(SocketAddr),
+    /// The address cannot be bound.
+    #[error("could not listen on {address}")]
+    Bind {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// The refusal of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// The listener failed while it served.
+    #[error("the HTTP server of the console failed")]
+    Failed(#[source] io::Error),
+}
+
+impl ConsoleServer {
+    /// Binds the address. One that other machines reach needs a public `https` URL: logins and users' files must not
+    /// travel in the clear. `clock` is that of deadlines, logins and sessions.
+    ///
+    /// # Errors
+    ///
+    /// [`ConsoleError::PublicUrl`], [`ConsoleError::Exposed`] and [`ConsoleError::Bind`].
+    pub async fn bind(
+        address: SocketAddr,
+        settings: ConsoleSettings,
+        clock: Clock,
+    ) -> Result<Self, ConsoleError> {
+        let public_url = settings.public_url.as_deref().map(parse_url).transpose()?;
+        let is_encrypted = public_url
+            .as_ref()
+            .is_some_and(|url| url.scheme() == "https");
+        if !address.ip().is_loopback() && !is_encrypted {
+            return Err(ConsoleError::Exposed(address));
+        }
+        let failed = |source| ConsoleError::Bind { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            public_url,
+            settings,
+            started_ms: clock.now_ms(),
+            clock,
+        })
+    }
+
+    /// The address that was bound.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The base of the console's URLs, such as `http://127.0.0.1:7300`. Port 0 was replaced by the port that was bound.
+    pub fn base_url(&self) -> String {
+        match &self.public_url {
+            Some(url) => url.origin().ascii_serialization(),
+            None => format!("http://{}", self.address),
+        }
+    }
+
+    /// A new URL that logs in to this console once, with the highest role that it offers.
+    pub fn login_url(&self, system: &ConsoleSystem) -> String {
+        let role = self.settings.highest_role;
+        let link = LoginLink::new(&system.tenant, role, self.clock.now_ms());
+        link.url(&self.base_url(), &system.link_key)
+    }
+
+    /// Serves pages until `stop` is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// [`ConsoleError::Failed`].
+    pub async fn serve(
+        self,
+        system: ConsoleSystem,
+        stop: CancellationToken,
+    ) -> Result<(), ConsoleError> {
+        let (reporter, health) = HealthReporter::new();
+        let index = Arc::new(EventIndex::new(self.settings.max_events));
+        // Ended with this future in any case, also when the listener fails.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(health::watch_system(
+            system.bus.clone(),
+            system.store.clone(),
+            reporter.clone(),
+            stop.clone(),
+        ));
+        // Two streams, two readers: a flood of audit events does not hold up the others.
+        for source in [EventSource::Event, EventSource::Audit] {
+            tasks.spawn(follow_events(
+                system.bus.clone(),
+                system.tenant.clone(),
+                source,
+                Arc::clone(&index),
+                reporter.clone(),
+                stop.clone(),
+            ));
+        }
+        let is_secure = self
+            .public_url
+            .as_ref()
+            .is_some_and(|url| url.scheme() == "https");
+        let role = self.settings.highest_role;
+        let state = ConsoleState::new(ConsoleParts {
+            origins: OwnOrigins::new(self.address, self.public_url.as_ref()),
+            cookie: SessionCookie::new(self.address.port(), is_secure),
+            sessions: SessionStore::default(),
+            links: LinkVerifier::new(system.link_key, &system.tenant, role, self.started_ms),
+            bus: system.bus,
+            store: system.store,
+            clock: self.clock,
+            tenant: system.tenant,
+            config: system.config,
+            settings: self.settings,
+            index,
+            health,
+            live_permits: Arc::new(Semaphore::new(MAX_LIVE_PAGES)),
+            stop: stop.clone(),
+        });
+        let serving = axum::serve(self.listener, router(state))
+            .with_graceful_shutdown(stop.clone().cancelled_owned());
+        let served = tokio::select! {
+            served = async { serving.await } => served,
+            // A browser keeps connections open that it does not use; those are cut.
+            () = async { stop.cancelled().await; tokio::time::sleep(STOP_TIMEOUT).await } => Ok(()),
+        };
+        served.map_err(ConsoleError::Failed)
+    }
+}
+
+fn parse_url(text: &str) -> Result<Url, ConsoleError> {
+    let wrong = || ConsoleError::PublicUrl(text.to_owned());
+    let url = Url::parse(text).map_err(|_| wrong())?;
+    let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
+    let is_bare = url.path() == "/"
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none();
+    if is_web && is_bare {
+        Ok(url)
+    } else {
+        Err(wrong())
+    }
+}
+
+fn router(state: ConsoleState) -> Router {
+    let mut router = Router::new()
+        .route("/", get(async || see_other("/deliveries")))
+        .route(LOGIN_PATH, get(login::log_in))
+        .route("/logout", post(login::log_out))
+        .route("/status", get(setup::status_json))
+        .route("/live", get(live::live_page))
+        .route("/live/events", get(live::live_events))
+        .route("/live/charts", get(live::chart_fragment))
+        .route("/operations/{operation}", get(operation::operation_page))
+        .route("/deliveries", get(deliveries::list_page))
+        .route("/deliveries/resend", post(deliveries::resend_delivery))
+        .route("/letters", get(letters::list_page))
+        .route("/letters/redrive", post(letters::redrive_selected))
+        .route("/letters/{sequence}", get(letters::letter_page))
+        .route("/policy", get(policy::empty_page).post(policy::judged_page))
+        .route("/sandboxes", get(sandboxes::browse_page))
+        .route("/sandboxes/file", post(sandbox_files::get_file))
+        .route(
+            "/sandboxes/put",
+            // The handler counts the bytes of a file itself, while they come.
+            post(sandbox_files::put_file).layer(DefaultBodyLimit::disable()),
+        )
+        .route("/setup", get(setup::setup_page));
+    for asset in PAGE_ASSETS {
+        router = router.route(
+            asset.path,
+            get(move || std::future::ready(asset.response())),
+        );
+    }
+    router
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            guard::check_request,
+        ))
+        .with_state(state)
+}

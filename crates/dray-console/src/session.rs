@@ -1,0 +1,250 @@
+//! Sessions of people who logged in: in memory, with a secret that only their browser holds.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_types::Sha256Digest;
+use http::{HeaderMap, header};
+use subtle::ConstantTimeEq as _;
+
+use crate::settings::ConsoleRole;
+
+/// A session without a request for this long ends.
+const IDLE_TIMEOUT: Duration = Duration::from_hours(2);
+/// A session ends after this time in any case.
+const MAX_AGE: Duration = Duration::from_hours(12);
+/// Sessions that are open together; the one that was idle longest gives way to a new one.
+const MAX_SESSIONS: usize = 64;
+/// Digits of a session's digest that name its login in audit events.
+const LOGIN_DIGITS: usize = 16;
+
+/// A session as a request sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConsoleSession {
+    pub(crate) role: ConsoleRole,
+    /// Name of the login in audit events.
+    pub(crate) login: String,
+    /// Text that every form of this session carries.
+    pub(crate) csrf_token: String,
+}
+
+impl ConsoleSession {
+    /// Whether a form was made for this session.
+    pub(crate) fn has_token(&self, token: &str) -> bool {
+        self.csrf_token.as_bytes().ct_eq(token.as_bytes()).into()
+    }
+
+    pub(crate) fn can_act(&self) -> bool {
+        self.role == ConsoleRole::Act
+    }
+}
+
+#[derive(Debug)]
+struct SessionEntry {
+    session: ConsoleSession,
+    begun_ms: u64,
+    used_ms: u64,
+}
+
+impl SessionEntry {
+    fn is_open(&self, now_ms: u64) -> bool {
+        let idle_ms = u128::from(now_ms.saturating_sub(self.used_ms));
+        let age_ms = u128::from(now_ms.saturating_sub(self.begun_ms));
+        idle_ms <= IDLE_TIMEOUT.as_millis() && age_ms <= MAX_AGE.as_millis()
+    }
+}
+
+/// All open sessions, by the digest of their secret: a copy of this memory opens none of them.
+#[derive(Debug, Default)]
+pub(crate) struct SessionStore {
+    sessions: Mutex<HashMap<Sha256Digest, SessionEntry>>,
+}
+
+impl SessionStore {
+    /// Begins a session with a new secret. The secret that the browser sent before is not used, so a planted one
+    /// (session fixation) opens nothing.
+    pub(crate) fn begin(&self, role: ConsoleRole, now_ms: u64) -> (String, ConsoleSession) {
+        let secret = random_text();
+        let key = Sha256Digest::of(secret.as_bytes());
+        let login: String = key.to_hex().chars().take(LOGIN_DIGITS).collect();
+        let session = ConsoleSession {
+            role,
+            login,
+            csrf_token: random_text(),
+        };
+        let mut sessions = self.lock();
+        sessions.retain(|_, entry| entry.is_open(now_ms));
+        if sessions.len() >= MAX_SESSIONS {
+            let idlest = sessions
+                .iter()
+                .min_by_key(|(_, entry)| entry.used_ms)
+                .map(|(key, _)| *key);
+            if let Some(key) = idlest {
+                sessions.remove(&key);
+            }
+        }
+        let entry = SessionEntry {
+            session: session.clone(),
+            begun_ms: now_ms,
+            used_ms: now_ms,
+        };
+        sessions.insert(key, entry);
+        (secret, session)
+    }
+
+    /// The open session with this secret, which counts as used now.
+    pub(crate) fn find(&self, secret: &str, now_ms: u64) -> Option<ConsoleSession> {
+        let key = Sha256Digest::of(secret.as_bytes());
+        let mut sessions = self.lock();
+        let entry = sessions.get_mut(&key)?;
+        if !entry.is_open(now_ms) {
+            sessions.remove(&key);
+            return None;
+        }
+        // After the check, or a request would bring an ended session back.
+        entry.used_ms = now_ms;
+        Some(entry.session.clone())
+    }
+
+    /// Whether a login is still open. Does not count as a use, or an open live page would keep its session for ever.
+    pub(crate) fn is_open(&self, login: &str, now_ms: u64) -> bool {
+        self.lock()
+            .values()
+            .any(|entry| entry.session.login == login && entry.is_open(now_ms))
+    }
+
+    /// Ends the session with this secret.
+    pub(crate) fn end(&self, secret: &str) {
+        self.lock().remove(&Sha256Digest::of(secret.as_bytes()));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Sha256Digest, SessionEntry>> {
+        // Every change is one insertion or removal, so a poisoned map is still whole.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn random_text() -> String {
+    URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
+}
+
+/// How the cookie of this console is called and sent.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionCookie {
+    name: String,
+    is_secure: bool,
+}
+
+impl SessionCookie {
+    /// Cookies know no ports, so the name holds the port: two consoles of one machine do not log each other out.
+    pub(crate) fn new(port: u16, is_secure: bool) -> Self {
+        let name = if is_secure {
+            // RFC 6265bis section 4.1.3.2: browsers take this prefix only with `Secure`, `Path=/` and without a domain.
+            "__Host-dray-console".to_owned()
+        } else {
+            format!("dray-console-{port}")
+        };
+        Self { name, is_secure }
+    }
+
+    /// The secret that a browser sent.
+    pub(crate) fn read<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        headers
+            .get_all(header::COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='))
+            .find(|(name, _)| *name == self.name)
+            .map(|(_, secret)| secret)
+    }
+
+    /// `Set-Cookie` for a new session.
+    pub(crate) fn set(&self, secret: &str) -> String {
+        self.attributes(secret, "")
+    }
+
+    /// `Set-Cookie` that removes it.
+    pub(crate) fn clear(&self) -> String {
+        self.attributes("", "; Max-Age=0")
+    }
+
+    fn attributes(&self, secret: &str, age: &str) -> String {
+        // Without TLS `Secure` is left out: Safari sends no such cookie to http://127.0.0.1.
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        let name = &self.name;
+        format!("{name}={secret}; Path=/; HttpOnly; SameSite=Strict{secure}{age}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START_MS: u64 = 1_800_000_000_000;
+
+    #[test]
+    fn a_session_ends_when_it_is_idle_and_at_its_greatest_age() {
+        let sessions = SessionStore::default();
+        let (secret, session) = sessions.begin(ConsoleRole::Act, START_MS);
+        assert_eq!(sessions.find(&secret, START_MS), Some(session.clone()));
+        assert_eq!(sessions.find("other", START_MS), None);
+        let hour_ms = 3_600_000;
+        // Used every hour, so that only its age ends it.
+        for hour in 1..=12 {
+            assert!(sessions.find(&secret, START_MS + hour * hour_ms).is_some());
+        }
+        assert!(!sessions.is_open(&session.login, START_MS + 13 * hour_ms));
+        assert_eq!(sessions.find(&secret, START_MS + 13 * hour_ms), None);
+        let (secret, _) = sessions.begin(ConsoleRole::Act, START_MS);
+        assert_eq!(sessions.find(&secret, START_MS + 3 * hour_ms), None);
+    }
+
+    #[test]
+    fn logins_have_secrets_and_form_tokens_of_their_own() {
+        let sessions = SessionStore::default();
+        let (first, one) = sessions.begin(ConsoleRole::Act, START_MS);
+        let (second, two) = sessions.begin(ConsoleRole::Act, START_MS);
+        assert_ne!(first, second);
+        assert_ne!(one.login, two.login);
+        assert!(one.has_token(&one.csrf_token));
+        assert!(!one.has_token(&two.csrf_token) && !one.has_token(""));
+        sessions.end(&first);
+        assert_eq!(sessions.find(&first, START_MS), None);
+        assert_eq!(sessions.find(&second, START_MS), Some(two));
+    }
+
+    #[test]
+    fn the_session_that_was_idle_longest_gives_way() {
+        let sessions = SessionStore::default();
+        let (first, _) = sessions.begin(ConsoleRole::Look, START_MS);
+        let (second, _) = sessions.begin(ConsoleRole::Look, START_MS + 1);
+        assert!(sessions.find(&first, START_MS + 2).is_some());
+        for at in 0..63 {
+            sessions.begin(ConsoleRole::Look, START_MS + 10 + at);
+        }
+        assert!(sessions.find(&first, START_MS + 100).is_some());
+        assert!(sessions.find(&second, START_MS + 100).is_none());
+    }
+
+    #[test]
+    fn the_cookie_is_closed_to_scripts_other_sites_and_other_consoles() {
+        let cookie = SessionCookie::new(7300, false);
+        let set = cookie.set("s");
+        assert_eq!(
+            set,
+            "dray-console-7300=s; Path=/; HttpOnly; SameSite=Strict"
+        );
+        let mut headers = HeaderMap::new();
+        let sent = "dray-console-7301=other; dray-console-7300=mine; x=y";
+        headers.insert(header::COOKIE, sent.parse().unwrap());
+        assert_eq!(cookie.read(&headers), Some("mine"));
+        let secure = SessionCookie::new(443, true);
+        assert!(secure.set("s").contains("__Host-dray-console=s; Path=/; "));
+        assert!(secure.set("s").contains("; Secure"));
+        assert!(secure.clear().ends_with("Max-Age=0"));
+    }
+}

@@ -1,0 +1,105 @@
+//! What a console looks at, and what the people who log in may do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use dray_bus::Bus;
+use dray_store::Store;
+use dray_types::TenantId;
+
+/// What a login may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConsoleRole {
+    /// See every page, change nothing, and take no content of users.
+    Look,
+    /// Also resend, redrive, copy files into and out of sandboxes, and have names looked up.
+    Act,
+}
+
+impl ConsoleRole {
+    /// The name in links, on the command line and in audit events.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::Act => "act",
+        }
+    }
+}
+
+impl fmt::Display for ConsoleRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for ConsoleRole {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "look" => Ok(Self::Look),
+            "act" => Ok(Self::Act),
+            _ => Err("write `look` or `act`".to_owned()),
+        }
+    }
+}
+
+/// How a console serves.
+#[derive(Clone, Debug)]
+pub struct ConsoleSettings {
+    /// URL under which browsers reach the console where a proxy stands before it, `https://console.example.org`. With
+    /// `https` its cookie is never sent over plain HTTP.
+    pub public_url: Option<String>,
+    /// Most that a login may do: a link for a higher role is refused.
+    pub highest_role: ConsoleRole,
+    /// Events that the index keeps, newest first; each takes at most about 4 KiB of memory.
+    pub max_events: usize,
+    /// Largest file that is copied into a sandbox, in bytes.
+    pub max_upload_bytes: u64,
+}
+
+impl Default for ConsoleSettings {
+    fn default() -> Self {
+        Self {
+            public_url: None,
+            highest_role: ConsoleRole::Look,
+            max_events: 10_000,
+            max_upload_bytes: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// The running system that a console looks at.
+#[derive(Clone)]
+pub struct ConsoleSystem {
+    /// Where calls, events and dead letters come from.
+    pub bus: Bus,
+    /// The store of the services; without one no file is copied into or out of a sandbox.
+    pub store: Option<Store>,
+    /// The only tenant whose data is shown.
+    pub tenant: TenantId,
+    /// The configuration of this process with the source of each value, for the set-up page. Holds no secrets.
+    pub config: Vec<ConfigValue>,
+    /// Key of [`LoginLink`]s, from [`dray_store::Store::derive_key`] with [`LINK_KEY_PURPOSE`](crate::LINK_KEY_PURPOSE).
+    pub link_key: [u8; 32],
+}
+
+impl fmt::Debug for ConsoleSystem {
+    /// Without the key: its holder can log in.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConsoleSystem")
+            .field("tenant", &self.tenant)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One value of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigValue {
+    /// Section and field, such as `egress-fetcher.enabled`.
+    pub key: String,
+    /// The value as JSON; `***` for a secret.
+    pub value: String,
+    /// Where it comes from: `default`, a file, a variable or an option.
+    pub source: String,
+}

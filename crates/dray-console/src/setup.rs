@@ -1,0 +1,137 @@
+//! The set-up: health of the bus, the store and the services, and the configuration with where each value comes from.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use dray_bus::error::CallError;
+use dray_proto::{Call, v1};
+use dray_types::OperationId;
+use http::StatusCode;
+use maud::{Markup, html};
+use serde_json::json;
+
+use crate::page::PageFrame;
+use crate::respond::with_type;
+use crate::session::ConsoleSession;
+use crate::settings::ConfigValue;
+use crate::state::ConsoleState;
+use crate::text::shown;
+
+/// How long a service may take to respond to the question of this page.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A session that no person uses, to see whether the service of sessions responds.
+const PROBE_SESSION: &str = "console-probe";
+
+/// `GET /status`: the line about the system's health, for the script of every page.
+pub(crate) async fn status_json(State(state): State<ConsoleState>) -> Response {
+    let health = state.health.borrow().clone();
+    let status = json!({ "working": health.is_working(), "sentence": health.sentence() });
+    with_type(
+        StatusCode::OK,
+        "application/json",
+        Body::from(status.to_string()),
+    )
+}
+
+/// `GET /setup`: health, services and configuration.
+pub(crate) async fn setup_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+) -> Response {
+    let services = probe_services(&state).await;
+    let health = state.health.borrow().clone();
+    let content = html! {
+        h2 { "Bus and store" }
+        dl {
+            @for (name, part) in health.parts() {
+                dt { (name) } dd { (part.word()) @if let Some(reason) = part.reason() { ": " (shown(reason)) } }
+            }
+        }
+        h2 { "Services" }
+        table {
+            caption { "Asked just now, over the bus" }
+            thead { tr { th scope="col" { "Service" } th scope="col" { "Responds" } } }
+            tbody { @for (name, response) in &services { tr {
+                td data-label="Service" { (name) }
+                td data-label="Responds" { (service_state(response)) }
+            } } }
+        }
+        (configuration(&state.config))
+    };
+    PageFrame {
+        state: &state,
+        session: &session,
+        section: "/setup",
+        title: "Set-up",
+    }
+    .render(&content)
+}
+
+fn service_state(response: &Result<(), String>) -> Markup {
+    match response {
+        Ok(()) => html! { span.state data-state="done" { "yes" } },
+        Err(reason) => html! { span.state data-state="failed" { "no" } " " (shown(reason)) },
+    }
+}
+
+/// Asks every service something that has no effect.
+async fn probe_services(state: &ConsoleState) -> [(&'static str, Result<(), String>); 4] {
+    let explain = v1::ExplainRequest {
+        // Judged without a lookup: nothing leaves the service.
+        url: "https://example.com/".to_owned(),
+        ..v1::ExplainRequest::default()
+    };
+    let receipts = v1::ListReceiptsRequest {
+        limit: 1,
+        ..v1::ListReceiptsRequest::default()
+    };
+    let show = v1::ShowSessionRequest {
+        session: PROBE_SESSION.to_owned(),
+    };
+    let outcome = v1::ToolCallOutcomeRequest {
+        operation_id: OperationId::mint().to_string(),
+    };
+    // Concurrently, so that four services that are away cost one timeout.
+    let (egress, delivery, sandbox, resolver) = tokio::join!(
+        probe(state, &explain),
+        probe(state, &receipts),
+        probe(state, &show),
+        probe(state, &outcome),
+    );
+    [
+        ("egress-fetcher", egress),
+        ("file-resolver", resolver),
+        ("platform-delivery", delivery),
+        ("sandbox-transfer", sandbox),
+    ]
+}
+
+/// Whether a service responds; a fault of its own is a response.
+async fn probe<C: Call>(state: &ConsoleState, request: &C) -> Result<(), String> {
+    match state.bus.call(&state.meta(PROBE_TIMEOUT), request).await {
+        Ok(_) | Err(CallError::Fault(_)) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn configuration(config: &[ConfigValue]) -> Markup {
+    html! {
+        h2 { "Configuration" }
+        p.muted { "Of this process. Secrets are hidden; services that run elsewhere have a configuration of their own." }
+        @if config.is_empty() { p { "This console has no configuration." } }
+        @else {
+            table {
+                caption { "Values in force" }
+                thead { tr { th scope="col" { "Key" } th scope="col" { "Value" } th scope="col" { "Source" } } }
+                tbody { @for entry in config { tr {
+                    td data-label="Key" { code { (entry.key) } }
+                    td data-label="Value" { code { (shown(&entry.value)) } }
+                    td data-label="Source" { (shown(&entry.source)) }
+                } } }
+            }
+        }
+    }
+}

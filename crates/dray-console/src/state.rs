@@ -1,0 +1,58 @@
+//! What every page needs.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use dray_bus::Bus;
+use dray_store::Store;
+use dray_types::{Clock, TenantId};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::guard::OwnOrigins;
+use crate::health::SystemHealth;
+use crate::index::EventIndex;
+use crate::link::LinkVerifier;
+use crate::session::{SessionCookie, SessionStore};
+use crate::settings::{ConfigValue, ConsoleSettings};
+
+/// Handles of one console; clones share them.
+#[derive(Clone)]
+pub(crate) struct ConsoleState(Arc<ConsoleParts>);
+
+pub(crate) struct ConsoleParts {
+    pub(crate) bus: Bus,
+    pub(crate) store: Option<Store>,
+    pub(crate) clock: Clock,
+    pub(crate) tenant: TenantId,
+    pub(crate) config: Vec<ConfigValue>,
+    pub(crate) settings: ConsoleSettings,
+    pub(crate) origins: OwnOrigins,
+    pub(crate) cookie: SessionCookie,
+    pub(crate) sessions: SessionStore,
+    pub(crate) links: LinkVerifier,
+    pub(crate) index: Arc<EventIndex>,
+    pub(crate) health: watch::Receiver<SystemHealth>,
+    /// One permit for each live page that may be open.
+    pub(crate) live_permits: Arc<Semaphore>,
+    /// Ends streams of open pages, so that the server can drain.
+    pub(crate) stop: CancellationToken,
+}
+
+impl ConsoleState {
+    pub(crate) fn new(parts: ConsoleParts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+}
+
+impl Deref for ConsoleState {
+    type Target = ConsoleParts;
+
+    fn deref(&self) -> &ConsoleParts {
+        &self.0
+    }
+}

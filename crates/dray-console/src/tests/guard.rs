@@ -1,0 +1,215 @@
+//! Who gets in, and what is refused: links, sessions, roles, forged forms, other names and other sites.
+
+use super::*;
+
+/// Every page, with a text that stands on it.
+const PAGES: [(&str, &str); 6] = [
+    ("/live", "<h1>Live</h1>"),
+    ("/deliveries", "<h1>Deliveries</h1>"),
+    ("/letters", "<h1>Dead letters</h1>"),
+    ("/policy", "<h1>Policy tester</h1>"),
+    ("/sandboxes", "<h1>Sandboxes</h1>"),
+    ("/setup", "<h1>Set-up</h1>"),
+];
+
+#[tokio::test]
+async fn a_link_logs_in_once_and_every_other_request_needs_the_cookie() {
+    let console = ConsoleFixture::new().await;
+    for (path, _) in PAGES
+        .iter()
+        .chain(&[("/status", ""), ("/live/events", ""), ("/", "")])
+    {
+        let refused = console.get(path, None).await;
+        assert_eq!(refused.status, 401, "{path}");
+        assert!(refused.body.contains("dray console link"), "{refused:?}");
+    }
+    let link = console.link_path(ConsoleRole::Look);
+    let first = console.get(&link, None).await;
+    assert_eq!(first.status, 200);
+    assert_eq!(first.header("refresh"), Some("0;url=/"));
+    let cookie = first.header("set-cookie").unwrap();
+    assert!(
+        cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"),
+        "{cookie}"
+    );
+    let again = console.get(&link, None).await;
+    assert_eq!(again.status, 401);
+    assert!(again.header("set-cookie").is_none(), "{again:?}");
+    assert!(again.body.contains("used before"), "{again:?}");
+    let login = Login {
+        cookie: cookie.split(';').next().unwrap().to_owned(),
+        form_token: String::new(),
+    };
+    for (path, text) in PAGES {
+        let page = console.get(path, Some(&login)).await;
+        assert_eq!(page.status, 200, "{path}");
+        assert!(page.body.contains(text), "{path}: {page:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_at_a_link_does_not_use_it_up() {
+    let console = ConsoleFixture::new().await;
+    let link = console.link_path(ConsoleRole::Look);
+    let host = console.address;
+    let head = format!("HEAD {link} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    assert_eq!(console.send(head).await.status, 401);
+    assert_eq!(console.get(&link, None).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_login_gets_a_new_session_and_a_planted_one_opens_nothing() {
+    let console = ConsoleFixture::new().await;
+    let port = console.address.port();
+    let planted = Login {
+        cookie: format!("dray-console-{port}=planted"),
+        form_token: String::new(),
+    };
+    let link = console.link_path(ConsoleRole::Look);
+    let response = console.get(&link, Some(&planted)).await;
+    let cookie = response.header("set-cookie").unwrap();
+    assert!(!cookie.contains("planted"), "{cookie}");
+    assert_eq!(console.get("/live", Some(&planted)).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_logout_ends_the_session() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let other = console.log_in(ConsoleRole::Look).await;
+    let forged = Login {
+        form_token: other.form_token.clone(),
+        ..login.clone()
+    };
+    assert_eq!(console.post("/logout", &forged, "").await.status, 403);
+    assert_eq!(console.get("/live", Some(&login)).await.status, 200);
+    let response = console.post("/logout", &login, "").await;
+    assert_eq!(response.status, 303);
+    assert!(response.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!(console.get("/live", Some(&login)).await.status, 401);
+    assert_eq!(console.get("/live", Some(&other)).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_page_of_another_name_or_site_reaches_nothing() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let port = console.address.port();
+    for host in ["evil.example", &format!("evil.example:{port}"), "127.0.0.1"] {
+        let cookie = &login.cookie;
+        let request = format!(
+            "GET /deliveries HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+        );
+        let refused = console.send(request).await;
+        assert_eq!(refused.status, 421, "{host}");
+        assert!(!refused.body.contains("Deliveries"));
+    }
+    let body = format!("csrf={}&letter=1&mode=start", login.form_token);
+    for origin in [
+        "",
+        "Origin: null\r\n",
+        "Origin: http://evil.example\r\n",
+        // Another port of this machine is the same site for cookies.
+        "Origin: http://127.0.0.1:1\r\n",
+    ] {
+        let refused = console
+            .post_raw("/letters/redrive", &login, origin, &body)
+            .await;
+        assert_eq!(refused.status, 403, "{origin}");
+    }
+    let local = format!("Origin: http://localhost:{port}\r\n");
+    let taken = console
+        .post_raw("/letters/redrive", &login, &local, &body)
+        .await;
+    assert_eq!(taken.status, 200, "{taken:?}");
+}
+
+#[tokio::test]
+async fn every_response_forbids_foreign_content_frames_and_caches() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    for (path, login) in [
+        ("/deliveries", Some(&login)),
+        ("/status", Some(&login)),
+        ("/live", None),
+        ("/no-such-page", Some(&login)),
+        ("/assets/console.js", None),
+    ] {
+        let response = console.get(path, login).await;
+        let policy = response.header("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"));
+        assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"));
+        assert_eq!(response.header("x-frame-options"), Some("DENY"), "{path}");
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(response.header("referrer-policy"), Some("same-origin"));
+        let is_asset = path.starts_with("/assets/");
+        assert_eq!(
+            response.header("cache-control") == Some("no-store"),
+            !is_asset,
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_may_look_is_offered_no_action_and_refused_each() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    for (path, fields) in [
+        ("/deliveries/resend", "delivery=d1"),
+        ("/letters/redrive", "letter=1&mode=start"),
+        ("/sandboxes/file", "session=s&path=a"),
+        ("/policy", "url=https://example.com&resolve=1"),
+    ] {
+        let refused = console.post(path, &login, fields).await;
+        assert_eq!(refused.status, 403, "{path}");
+        assert!(refused.body.contains("may look and not act"), "{refused:?}");
+    }
+    let form = "--b\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\nx\r\n--b--\r\n";
+    let (host, origin, cookie) = (console.address, &console.base_url, &login.cookie);
+    let refused = console
+        .send(format!(
+            "POST /sandboxes/put HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nCookie: {cookie}\r\n\
+             Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{form}",
+            form.len()
+        ))
+        .await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_console_for_looking_takes_no_link_for_acting() {
+    let console = ConsoleFixture::with(ConsoleSettings::default()).await;
+    let refused = console
+        .get(&console.link_path(ConsoleRole::Act), None)
+        .await;
+    assert_eq!(refused.status, 401);
+    assert!(
+        refused.body.contains("does not let anyone act"),
+        "{refused:?}"
+    );
+    console.log_in(ConsoleRole::Look).await;
+}
+
+#[tokio::test]
+async fn an_address_of_other_machines_needs_a_url_with_tls() {
+    let bind = |public_url: Option<&str>| {
+        let settings = ConsoleSettings {
+            public_url: public_url.map(str::to_owned),
+            ..ConsoleSettings::default()
+        };
+        ConsoleServer::bind(([0, 0, 0, 0], 0).into(), settings, Clock::system())
+    };
+    for refused in [
+        None,
+        Some("http://console.example.org"),
+        Some("https://console.example.org/path"),
+        Some("https://me@console.example.org"),
+        Some("ftp://console.example.org"),
+        Some("console"),
+    ] {
+        assert!(bind(refused).await.is_err(), "{refused:?}");
+    }
+    let server = bind(Some("https://console.example.org")).await.unwrap();
+    assert_eq!(server.base_url(), "https://console.example.org");
+}

@@ -1,0 +1,166 @@
+//! The live page and its stream.
+
+use dray_proto::v1;
+use tokio::io::BufReader;
+
+use super::*;
+
+/// A stream of live rows, as a browser reads it.
+struct LiveStream(BufReader<TcpStream>);
+
+impl LiveStream {
+    async fn open(console: &ConsoleFixture, login: &Login, query: &str, more: &str) -> Self {
+        let (host, cookie) = (console.address, &login.cookie);
+        let mut connection = console.connect().await;
+        let request = format!(
+            "GET /live/events?{query} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: close\r\n{more}\r\n"
+        );
+        connection.write_all(request.as_bytes()).await.unwrap();
+        Self(BufReader::new(connection))
+    }
+
+    /// Reads until the stream holds `text`, and returns what came.
+    async fn read_until(&mut self, text: &str) -> String {
+        let mut received = String::new();
+        let reading = async {
+            let mut chunk = [0; 8192];
+            while !received.contains(text) {
+                let count = self.0.read(&mut chunk).await.unwrap();
+                assert!(count > 0, "the stream ended before {text:?}: {received}");
+                received.push_str(&String::from_utf8_lossy(&chunk[..count]));
+            }
+        };
+        tokio::time::timeout(TEST_TIMEOUT, reading).await.unwrap();
+        received
+    }
+}
+
+fn progress(name: &str) -> v1::DeliveryProgressed {
+    v1::DeliveryProgressed {
+        name: name.to_owned(),
+        stage_code: v1::DeliveryStage::Fetching.into(),
+        ..v1::DeliveryProgressed::default()
+    }
+}
+
+#[tokio::test]
+async fn rows_come_as_they_happen_and_a_reconnect_goes_on_behind_the_last_one() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    console.publish("op-1", &progress("first")).await;
+    let mut stream = LiveStream::open(&console, &login, "after=0", "").await;
+    let received = stream.read_until("Delivery fetching first").await;
+    assert!(received.contains("event: rows") || received.contains("event:rows"));
+    console.publish("op-2", &progress("second")).await;
+    let received = stream.read_until("Delivery fetching second").await;
+    assert!(!received.contains("Delivery fetching first"), "{received}");
+    let id = received
+        .lines()
+        .filter_map(|line| line.strip_prefix("id:"))
+        .next_back()
+        .unwrap()
+        .trim()
+        .to_owned();
+    drop(stream);
+    // What happens while no browser reads is not lost.
+    console.publish("op-3", &progress("third")).await;
+    let last = format!("Last-Event-ID: {id}\r\n");
+    let mut stream = LiveStream::open(&console, &login, "after=0", &last).await;
+    let received = stream.read_until("Delivery fetching third").await;
+    assert!(!received.contains("Delivery fetching second"), "{received}");
+}
+
+#[tokio::test]
+async fn a_filter_leaves_out_the_rest_on_the_page_and_in_the_stream() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    console.publish("op-1", &progress("one")).await;
+    console.publish("op-2", &progress("two")).await;
+    console
+        .wait_for("/live", &login, "Delivery fetching two")
+        .await;
+    let page = console.get("/live?operation=op-1", Some(&login)).await;
+    assert!(page.body.contains("Delivery fetching one"));
+    assert!(!page.body.contains("Delivery fetching two"));
+    let page = console.get("/live?outcome=done", Some(&login)).await;
+    assert!(!page.body.contains("Delivery fetching"));
+    let mut stream = LiveStream::open(&console, &login, "after=0&operation=op-2", "").await;
+    let received = stream.read_until("Delivery fetching two").await;
+    assert!(!received.contains("Delivery fetching one"), "{received}");
+}
+
+#[tokio::test]
+async fn rows_that_left_the_index_are_counted() {
+    let console = ConsoleFixture::with(ConsoleSettings {
+        max_events: 5,
+        ..ConsoleSettings::default()
+    })
+    .await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    for at in 0..20 {
+        let operation = format!("op-{at}");
+        console
+            .publish(&operation, &progress(&format!("file{at}.")))
+            .await;
+    }
+    let page = console.wait_for("/live", &login, "file19.").await;
+    assert!(page.body.contains("older ones left out."), "{page:?}");
+    let mut stream = LiveStream::open(&console, &login, "after=0", "").await;
+    let received = stream.read_until("file19.").await;
+    assert!(!received.contains("file14."), "{received}");
+    let gap = received.split_once("gap").unwrap().1;
+    let (_, count) = gap.split_once("data:").unwrap();
+    let count = count.lines().next().unwrap().trim();
+    // The login is an event of the index too, and may be among the newest.
+    let count: u64 = count.parse().unwrap();
+    assert!((15..=16).contains(&count), "{count} in {received}");
+    let page = console.get("/operations/op-1", Some(&login)).await;
+    assert!(page.body.contains("older ones left it"), "{page:?}");
+}
+
+#[tokio::test]
+async fn another_tenant_is_neither_live_nor_in_the_index() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let acme = TenantId::new("acme").unwrap();
+    console
+        .publish_as(&acme, "op-acme", &progress("foreign"))
+        .await;
+    console.publish("op-own", &progress("own")).await;
+    let page = console
+        .wait_for("/live", &login, "Delivery fetching own")
+        .await;
+    assert!(!page.body.contains("foreign"), "{page:?}");
+    let page = console.get("/operations/op-acme", Some(&login)).await;
+    assert!(page.body.contains("No event of this operation"), "{page:?}");
+}
+
+#[tokio::test]
+async fn a_logout_ends_the_stream_of_that_login() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    console.publish("op-1", &progress("first")).await;
+    let mut stream = LiveStream::open(&console, &login, "after=0", "").await;
+    stream.read_until("Delivery fetching first").await;
+    console.post("/logout", &login, "").await;
+    console.publish("op-2", &progress("second")).await;
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(TEST_TIMEOUT, stream.0.read_to_end(&mut rest)).await;
+    ended.unwrap().unwrap();
+    assert!(!String::from_utf8_lossy(&rest).contains("second"));
+}
+
+#[tokio::test]
+async fn charts_count_the_events_of_the_last_hour() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let rejected = v1::ToolCallRejected::default();
+    console.publish("op-1", &rejected).await;
+    console
+        .wait_for(
+            "/live/charts",
+            &login,
+            "Failures and refusals: 1 in the last hour",
+        )
+        .await;
+}

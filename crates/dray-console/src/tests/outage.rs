@@ -1,0 +1,54 @@
+//! What pages say while the bus or the store is away, and after it.
+
+use super::*;
+
+#[tokio::test]
+async fn a_bus_without_its_streams_is_said_on_every_page_until_it_has_them() {
+    let clock = Clock::system();
+    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
+    let bare = Bus::in_process(clock, &meter);
+    let console = ConsoleFixture::over(bare, ConsoleFixture::acting()).await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    console
+        .wait_for("/status", &login, "reader of events does not work")
+        .await;
+    let page = console.get("/live", Some(&login)).await;
+    assert!(
+        page.body.contains("The reader of events does not work"),
+        "{page:?}"
+    );
+    let letters = console.get("/letters", Some(&login)).await;
+    assert!(
+        letters.body.contains("Dead letters cannot be listed."),
+        "{letters:?}"
+    );
+    assert!(!letters.body.contains("No dead letters."));
+    console
+        .bus
+        .apply_topology(&Topology::default())
+        .await
+        .unwrap();
+    console
+        .wait_for("/status", &login, "The system works.")
+        .await;
+    let rejected = dray_proto::v1::ToolCallRejected::default();
+    console.publish("op-after", &rejected).await;
+    console.wait_for("/live", &login, "op-after").await;
+    console
+        .wait_for("/letters", &login, "No dead letters.")
+        .await;
+}
+
+#[tokio::test]
+async fn a_store_that_went_away_is_said_on_every_page() {
+    let mut console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    console
+        .wait_for("/status", &login, "The system works.")
+        .await;
+    drop(console.s3.take());
+    let page = console
+        .wait_for("/setup", &login, "The store does not work")
+        .await;
+    assert!(!page.body.contains("The system works."), "{page:?}");
+}

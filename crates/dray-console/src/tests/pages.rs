@@ -1,0 +1,202 @@
+//! Pages over services that respond, refuse and are not there.
+
+use dray_proto::v1::{self, FileState};
+use dray_types::FaultCode;
+
+use super::*;
+
+/// A delivery with one file in this state.
+fn report(id: &str, state: FileState, finished: bool) -> v1::DeliveryReport {
+    let mut file = v1::DeliveredFile {
+        name: "<b>report</b>.pdf".to_owned(),
+        size: 2048,
+        sha256: vec![0xab; 32],
+        platform_message_id: "msg-77".to_owned(),
+        transfer: Some(v1::TransferReceipt {
+            transport: "archive".to_owned(),
+            integrity: "sha256".to_owned(),
+            bytes: 2048,
+            milliseconds: 120,
+            attempts: 2,
+            ..v1::TransferReceipt::default()
+        }),
+        attempts: 1,
+        ..v1::DeliveredFile::default()
+    };
+    file.set_file_state(state);
+    v1::DeliveryReport {
+        delivery_id: id.to_owned(),
+        session: "chat-1".to_owned(),
+        files: vec![file],
+        finished,
+        begun_at_ms: 1_800_000_000_000,
+        ended_at_ms: if finished { 1_800_000_002_500 } else { 0 },
+        ..v1::DeliveryReport::default()
+    }
+}
+
+fn not_found() -> Fault {
+    Fault::new(FaultCode::NotFound, "There is no such thing.")
+}
+
+#[tokio::test]
+async fn deliveries_say_what_is_certain_and_offer_a_resend_only_where_something_failed() {
+    let mut console = ConsoleFixture::new().await;
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let requests = std::sync::Arc::clone(&seen);
+    console
+        .respond::<v1::ListReceiptsRequest>(move |request| {
+            requests.lock().unwrap().push(request);
+            Ok(v1::ListReceiptsReply {
+                reports: vec![
+                    report("d-unknown", FileState::Unknown, true),
+                    report("d-done", FileState::Delivered, true),
+                    report("d-open", FileState::Sending, false),
+                ],
+                truncated: true,
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let page = console
+        .get("/deliveries?session=chat-1&open=1", Some(&login))
+        .await;
+    let body = &page.body;
+    assert!(body.contains("&lt;b&gt;report&lt;/b&gt;.pdf") && !body.contains("<b>report"));
+    assert!(body.contains("It may have arrived"), "{body}");
+    assert!(body.contains("The platform confirmed message msg-77."));
+    assert!(body.contains("nothing is confirmed yet"));
+    assert!(body.contains("Older deliveries are left out"));
+    let offers = body.matches("action=\"/deliveries/resend\"").count();
+    assert_eq!(offers, 1, "{body}");
+    assert!(body.contains("A file may be shown twice"));
+    assert!(body.contains("href=\"/operations/d-unknown\""));
+    let request = seen.lock().unwrap().pop().unwrap();
+    assert_eq!(
+        (request.session.as_str(), request.open_only),
+        ("chat-1", true)
+    );
+    let looking = console.log_in(ConsoleRole::Look).await;
+    let page = console.get("/deliveries", Some(&looking)).await;
+    assert!(!page.body.contains("/deliveries/resend"), "{page:?}");
+}
+
+#[tokio::test]
+async fn an_operation_has_the_proof_of_each_step_and_no_step_without_a_record() {
+    let mut console = ConsoleFixture::new().await;
+    console
+        .respond::<v1::DeliveryOutcomeRequest>(|request| match request.delivery_id.as_str() {
+            "op-1" => Ok(report("op-1", FileState::Delivered, true)),
+            _ => Err(not_found()),
+        })
+        .await;
+    console
+        .respond::<v1::ToolCallOutcomeRequest>(|_| Ok(v1::ToolCallOutcome::default()))
+        .await;
+    let progress = v1::DeliveryProgressed {
+        delivery_id: "op-1".to_owned(),
+        stage_code: v1::DeliveryStage::Sending.into(),
+        ..v1::DeliveryProgressed::default()
+    };
+    console.publish("op-1", &progress).await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let page = console
+        .wait_for("/operations/op-1", &login, "Delivery sending")
+        .await;
+    let body = &page.body;
+    for text in [
+        "via archive in 120 ms",
+        "attempts: 2, compared by sha256",
+        &format!("sha256:{}", "ab".repeat(32)),
+        "The platform confirmed message msg-77.",
+        "2.5 s",
+    ] {
+        assert!(body.contains(text), "{text} in {body}");
+    }
+    assert!(!body.contains("<h2>Tool call</h2>"), "{body}");
+    let page = console.get("/operations/op-2", Some(&login)).await;
+    assert!(
+        page.body
+            .contains("No event of this operation is in the index.")
+    );
+    assert!(!page.body.contains("<h2>Delivery</h2>") && !page.body.contains("msg-77"));
+}
+
+#[tokio::test]
+async fn the_policy_tester_asks_the_service_and_shows_each_step() {
+    let mut console = ConsoleFixture::new().await;
+    console
+        .respond::<v1::ExplainRequest>(|request| {
+            let patterns = request.app_policy.unwrap().host_allowlist.unwrap().patterns;
+            assert_eq!(patterns, ["*.example.com"]);
+            assert_eq!(request.url, "https://a.example.com/x?y=1&z");
+            Ok(v1::ExplainReply {
+                steps: vec![v1::JudgementStep {
+                    step: v1::PolicyStep::AppHosts.into(),
+                    verdict: v1::StepVerdict::Refused.into(),
+                    code: "host_not_allowed".to_owned(),
+                    rule: "Hosts of the app's list.".to_owned(),
+                    setting: "host_allowlist".to_owned(),
+                    origin: "option".to_owned(),
+                }],
+                verdict: v1::StepVerdict::Refused.into(),
+                fault: Some(Fault::new(FaultCode::Denied, "The host is not allowed.").into()),
+                complete: true,
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let fields = "url=https%3A%2F%2Fa.example.com%2Fx%3Fy%3D1%26z&with_list=1&allow=*.example.com";
+    let page = console.post("/policy", &login, fields).await;
+    for text in [
+        "data-verdict=\"refused\"",
+        "app_hosts",
+        "host_not_allowed",
+        "Hosts of the app's list.",
+        "The host is not allowed.",
+        // The form keeps what was asked.
+        "value=\"https://a.example.com/x?y=1&amp;z\"",
+    ] {
+        assert!(page.body.contains(text), "{text} in {page:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_set_up_shows_which_services_respond_and_where_values_come_from() {
+    let mut console = ConsoleFixture::new().await;
+    // A fault of its own is a response.
+    console
+        .respond::<v1::ShowSessionRequest>(|_| Err(not_found()))
+        .await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let page = console
+        .wait_for("/setup", &login, "The system works.")
+        .await;
+    let row = |service: &str| {
+        let (_, rest) = page.body.split_once(&format!(">{service}</td>")).unwrap();
+        rest.split("</tr>").next().unwrap().to_owned()
+    };
+    assert!(row("sandbox-transfer").contains(">yes<"), "{page:?}");
+    assert!(row("egress-fetcher").contains(">no<"), "{page:?}");
+    assert!(page.body.contains("variable DRAY_EGRESS_FETCHER__ENABLED"));
+}
+
+#[tokio::test]
+async fn a_part_that_cannot_be_asked_is_said_and_not_shown_as_empty() {
+    let mut console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let page = console.get("/deliveries", Some(&login)).await;
+    assert_eq!(page.status, 200);
+    assert!(
+        page.body.contains("Deliveries cannot be listed."),
+        "{page:?}"
+    );
+    assert!(!page.body.contains("No deliveries."), "{page:?}");
+    // The service comes back: the same page has its content.
+    console
+        .respond::<v1::ListReceiptsRequest>(|_| Ok(v1::ListReceiptsReply::default()))
+        .await;
+    console
+        .wait_for("/deliveries", &login, "No deliveries.")
+        .await;
+}

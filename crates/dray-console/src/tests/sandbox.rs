@@ -1,0 +1,195 @@
+//! Directories of sandboxes, and files out of them and into them.
+
+use dray_proto::v1::{self, SandboxEntryKind};
+use dray_store::ArtifactLabel;
+use dray_types::{ByteSize, Claim, FaultCode, OperationId};
+
+use super::*;
+
+fn entry(path: &str, kind: SandboxEntryKind) -> v1::SandboxEntry {
+    v1::SandboxEntry {
+        path: path.as_bytes().to_vec(),
+        size: 3,
+        kind_code: kind.into(),
+        ..v1::SandboxEntry::default()
+    }
+}
+
+/// A form with a file, as a browser sends it.
+fn file_form(token: &str, file_name: &str, content: &str) -> String {
+    let field = |name: &str, value: &str| {
+        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    format!(
+        "{}{}{}--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{file_name}\"\r\n\
+         Content-Type: text/plain\r\n\r\n{content}\r\n--b--\r\n",
+        field("csrf", token),
+        field("session", "chat-1"),
+        field("path", "/work"),
+    )
+}
+
+async fn put(console: &ConsoleFixture, login: &Login, form: &str) -> TestResponse {
+    let (host, origin, cookie) = (console.address, &console.base_url, &login.cookie);
+    let length = form.len();
+    console
+        .send(format!(
+            "POST /sandboxes/put HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nCookie: {cookie}\r\n\
+             Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{form}"
+        ))
+        .await
+}
+
+#[tokio::test]
+async fn a_directory_is_browsed_and_names_of_files_are_text() {
+    let mut console = ConsoleFixture::new().await;
+    console
+        .respond::<v1::ListSandboxRequest>(|request| match request.path.as_slice() {
+            b"/work" => Ok(v1::ListSandboxReply {
+                entries: vec![
+                    entry("/work/sub", SandboxEntryKind::Directory),
+                    entry("/work/<script>alert(1)</script>", SandboxEntryKind::File),
+                ],
+                truncated: false,
+            }),
+            _ => Err(Fault::new(FaultCode::Denied, "The path may not be used.")),
+        })
+        .await;
+    console
+        .respond::<v1::ShowSessionRequest>(|request| {
+            Ok(v1::Session {
+                session: request.session,
+                working_directory: b"/work".to_vec(),
+                ..v1::Session::default()
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let page = console
+        .get("/sandboxes?session=chat-1&path=/work", Some(&login))
+        .await;
+    assert!(
+        page.body
+            .contains("href=\"/sandboxes?session=chat-1&amp;path=%2Fwork%2Fsub\"")
+    );
+    assert!(page.body.contains("&lt;script&gt;") && !page.body.contains("<script>alert"));
+    assert!(page.body.contains("data-drop"), "{page:?}");
+    let refused = console
+        .get("/sandboxes?session=chat-1&path=/etc", Some(&login))
+        .await;
+    assert!(refused.body.contains("The directory cannot be listed."));
+    assert!(
+        refused.body.contains("sandbox-transfer.policy.roots"),
+        "{refused:?}"
+    );
+    let looking = console.log_in(ConsoleRole::Look).await;
+    let page = console
+        .get("/sandboxes?session=chat-1&path=/work", Some(&looking))
+        .await;
+    assert!(!page.body.contains("data-drop") && !page.body.contains("/sandboxes/file"));
+}
+
+#[tokio::test]
+async fn a_file_of_a_sandbox_is_always_a_download() {
+    let mut console = ConsoleFixture::new().await;
+    let content = Bytes::from_static(b"<script>alert(1)</script>");
+    let label = ArtifactLabel::new("text/html", "p\u{e4}ge.html");
+    let operation = OperationId::mint();
+    let tenant = TenantId::default();
+    let stored = console.store.put(&tenant, &operation, content, label).await;
+    let claim = stored.unwrap();
+    console
+        .respond::<v1::GetSandboxFileRequest>(move |_| {
+            Ok(v1::SandboxFile {
+                claim: Some(claim.clone().into()),
+                ..v1::SandboxFile::default()
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let file = console
+        .post(
+            "/sandboxes/file",
+            &login,
+            "session=chat-1&path=/work/page.html",
+        )
+        .await;
+    assert_eq!(
+        (file.status, file.body.as_str()),
+        (200, "<script>alert(1)</script>")
+    );
+    assert_eq!(
+        file.header("content-type"),
+        Some("application/octet-stream")
+    );
+    let disposition = file.header("content-disposition");
+    assert_eq!(
+        disposition,
+        Some("attachment; filename*=UTF-8''p%C3%A4ge.html")
+    );
+    assert_eq!(
+        file.header("content-security-policy"),
+        Some("default-src 'none'; sandbox")
+    );
+}
+
+#[tokio::test]
+async fn a_file_goes_through_the_store_into_the_sandbox() {
+    let mut console = ConsoleFixture::new().await;
+    let (sender, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    console
+        .respond::<v1::PutSandboxFileRequest>(move |request| {
+            sender.send(request).unwrap();
+            Ok(v1::PlacedFile {
+                path: b"/work/notes.txt".to_vec(),
+                size: 5,
+                sha256: vec![1; 32],
+                ..v1::PlacedFile::default()
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let form = file_form(&login.form_token, "notes.txt", "hello");
+    let page = put(&console, &login, &form).await;
+    assert!(
+        page.body
+            .contains("<strong>/work/notes.txt</strong> is in the sandbox"),
+        "{page:?}"
+    );
+    let request = requests.recv().await.unwrap();
+    assert_eq!(request.name, b"notes.txt");
+    assert_eq!(
+        (request.directory.as_slice(), request.collision.as_str()),
+        (&b"/work"[..], "rename")
+    );
+    let claim = Claim::try_from(request.claim.unwrap()).unwrap();
+    let deadline = Deadline::after(console.clock.now_ms(), TEST_TIMEOUT);
+    let reader = console
+        .store
+        .read(&TenantId::default(), &claim, deadline)
+        .await
+        .unwrap();
+    let stored = reader.read_all(ByteSize::bytes(100)).await.unwrap();
+    assert_eq!(stored, Bytes::from_static(b"hello"));
+    let forged = put(&console, &login, &file_form("forged", "a", "b")).await;
+    assert_eq!(forged.status, 403, "{forged:?}");
+    let nameless = put(&console, &login, &file_form(&login.form_token, "", "b")).await;
+    assert!(nameless.body.contains("No file was chosen"), "{nameless:?}");
+    assert!(requests.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_file_over_the_limit_is_refused_while_it_comes() {
+    let settings = ConsoleSettings {
+        max_upload_bytes: 1000,
+        ..ConsoleFixture::acting()
+    };
+    let console = ConsoleFixture::with(settings).await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let form = file_form(&login.form_token, "big.txt", &"x".repeat(1001));
+    let refused = put(&console, &login, &form).await;
+    assert!(
+        refused.body.contains("more than the 1000 bytes"),
+        "{refused:?}"
+    );
+}

@@ -1,0 +1,68 @@
+//! `dray console` on the command line, and the options of `dray up` for it.
+
+use std::net::SocketAddr;
+
+use clap::{Args, Subcommand};
+use dray_console::ConsoleRole;
+
+/// Where the console listens unless an option says otherwise.
+pub(crate) const DEFAULT_CONSOLE: &str = "127.0.0.1:7300";
+
+/// `dray console`: serves, or makes a link.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ConsoleCommand {
+    #[command(subcommand)]
+    pub(crate) link: Option<ConsoleLinkCommand>,
+    #[command(flatten)]
+    pub(crate) serve: ConsoleArgs,
+}
+
+/// Options of the server.
+#[derive(Debug, Args)]
+pub(crate) struct ConsoleArgs {
+    /// Address of the console. One that other machines reach needs --url with https.
+    #[arg(long, value_name = "ADDR", default_value = DEFAULT_CONSOLE)]
+    pub(crate) listen: SocketAddr,
+    /// URL under which browsers reach the console where a proxy stands before it, for example
+    /// `https://console.example.org`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Most that a login may do: `look`, or `act` to resend, redrive and move files of sandboxes. The identity
+    /// `console` suffices for looking; acting needs `console-operator`.
+    #[arg(long, value_name = "ROLE", default_value = "look")]
+    pub(crate) role: ConsoleRole,
+}
+
+/// What `dray console` does beside serving.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConsoleLinkCommand {
+    /// Print a URL that logs in to a running console, once, within 10 minutes.
+    Link(ConsoleLinkArgs),
+}
+
+/// Options of `dray console link`, which needs no running console.
+#[derive(Debug, Args)]
+pub(crate) struct ConsoleLinkArgs {
+    /// URL of the running console.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7300")]
+    pub(crate) console: String,
+    /// What the login may do: `look` or `act`.
+    #[arg(long, value_name = "ROLE", default_value = "look")]
+    pub(crate) role: ConsoleRole,
+}
+
+/// Options of `dray up` for its console.
+#[derive(Debug, Args)]
+pub(crate) struct UpConsoleArgs {
+    /// Address of the console. Default: 127.0.0.1:7300, or a free port of loopback where that one is taken. With --only
+    /// there is none by default.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) console: Option<SocketAddr>,
+    /// URL under which browsers reach the console where a proxy stands before it.
+    #[arg(long, value_name = "URL", requires = "console")]
+    pub(crate) console_url: Option<String>,
+    /// Serve no console, also where one is served by default.
+    #[arg(long, conflicts_with = "console")]
+    pub(crate) no_console: bool,
+}

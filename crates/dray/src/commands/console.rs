@@ -1,0 +1,119 @@
+//! `dray console`: the console over a running system, and links that log in to one.
+
+use std::net::SocketAddr;
+
+use dray_console::{
+    ConfigValue, ConsoleError, ConsoleServer, ConsoleSettings, ConsoleSystem, LINK_KEY_PURPOSE,
+    LoginLink,
+};
+use dray_service::config::LoadedConfig;
+use dray_service::host::ErrorChain;
+use dray_types::Clock;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{ConsoleArgs, ConsoleCommand, ConsoleLinkArgs, ConsoleLinkCommand, GlobalOptions};
+use crate::commands::mcp::termination;
+use crate::outcome::{CommandFailure, print_line, print_note};
+use crate::world::{self, SystemConnection};
+
+/// Serves until a signal ends the command, or prints a link.
+pub(crate) async fn run(
+    global: &GlobalOptions,
+    console: &ConsoleCommand,
+) -> Result<(), CommandFailure> {
+    match &console.link {
+        Some(ConsoleLinkCommand::Link(link)) => print_link(global, link).await,
+        None => serve(global, &console.serve).await,
+    }
+}
+
+async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), CommandFailure> {
+    let settings = ConsoleSettings {
+        public_url: console.url.clone(),
+        highest_role: console.role,
+        ..ConsoleSettings::default()
+    };
+    let server = bind_console(console.listen, settings, Clock::system()).await?;
+    let config = world::load_config(&world::config_sources(global)?)?;
+    let connection = SystemConnection::open_running(global).await?;
+    let store = connection.store()?.clone();
+    let system = ConsoleSystem {
+        bus: connection.bus.clone(),
+        link_key: store.derive_key(LINK_KEY_PURPOSE),
+        store: Some(store),
+        tenant: connection.tenant().clone(),
+        config: config_values(&config),
+    };
+    let url = server.login_url(&system);
+    let stop = CancellationToken::new();
+    let serving = server.serve(system, stop.clone());
+    print_note(&console_note(&url));
+    tokio::pin!(serving);
+    let ended = tokio::select! {
+        served = &mut serving => served.map_err(|error| console_failure(&error)),
+        signalled = termination() => {
+            stop.cancel();
+            let served = serving.await.map_err(|error| console_failure(&error));
+            signalled.and(served)
+        }
+    };
+    connection.close().await;
+    ended
+}
+
+/// Prints a link of a console that shares this store.
+async fn print_link(global: &GlobalOptions, link: &ConsoleLinkArgs) -> Result<(), CommandFailure> {
+    let connection = SystemConnection::open_store(global).await?;
+    let key = connection
+        .store()
+        .map(|store| store.derive_key(LINK_KEY_PURPOSE));
+    let tenant = connection.tenant().clone();
+    connection.close().await;
+    let made = LoginLink::new(&tenant, link.role, Clock::system().now_ms());
+    let url = made.url(&link.console, &key?);
+    if global.json {
+        print_line(&json!({ "url": url, "role": link.role.as_str() }).to_string());
+    } else {
+        print_line(&url);
+    }
+    Ok(())
+}
+
+/// Binds the address of a console.
+pub(crate) async fn bind_console(
+    address: SocketAddr,
+    settings: ConsoleSettings,
+    clock: Clock,
+) -> Result<ConsoleServer, CommandFailure> {
+    let bound = ConsoleServer::bind(address, settings, clock).await;
+    bound.map_err(|error| console_failure(&error))
+}
+
+fn console_failure(error: &ConsoleError) -> CommandFailure {
+    match error {
+        ConsoleError::PublicUrl(_) | ConsoleError::Exposed(_) => {
+            CommandFailure::Usage(error.to_string())
+        }
+        ConsoleError::Bind { .. } | ConsoleError::Failed(_) => CommandFailure::Unreachable {
+            what: ErrorChain(error).to_string(),
+            advice: "End the program that uses the address, or name another one.".to_owned(),
+        },
+    }
+}
+
+/// The line that names the console and how to get in.
+pub(crate) fn console_note(login_url: &str) -> String {
+    format!("console: {login_url} (works once, within 10 minutes; another: dray console link)")
+}
+
+/// Every value of a configuration with its source, without secrets.
+pub(crate) fn config_values(config: &LoadedConfig) -> Vec<ConfigValue> {
+    let entries = config.report().entries.into_iter();
+    let values = entries.map(|entry| ConfigValue {
+        key: entry.key,
+        value: entry.value.to_string(),
+        source: entry.source,
+    });
+    values.collect()
+}

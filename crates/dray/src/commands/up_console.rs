@@ -1,0 +1,85 @@
+//! The console of `dray up`: bound before the services start, and serving for as long as the host runs.
+
+use dray_console::{
+    ConsoleError, ConsoleRole, ConsoleServer, ConsoleSettings, ConsoleSystem, LINK_KEY_PURPOSE,
+};
+use dray_service::RunningHost;
+use dray_service::host::ErrorChain;
+use dray_types::{Clock, TenantId};
+
+use crate::cli::{DEFAULT_CONSOLE, UpArgs};
+use crate::commands::console;
+use crate::outcome::{CommandFailure, print_note};
+
+/// A bound console that serves nothing yet.
+pub(crate) struct BoundConsole {
+    server: ConsoleServer,
+    tenant: TenantId,
+}
+
+impl BoundConsole {
+    /// Binds the wanted address. Without one, the default address or a free port of loopback; nothing with
+    /// `--no-console`, and nothing for single services (`--only`).
+    pub(crate) async fn bind(
+        up: &UpArgs,
+        tenant: TenantId,
+    ) -> Result<Option<Self>, CommandFailure> {
+        let options = &up.console;
+        let settings = ConsoleSettings {
+            public_url: options.console_url.clone(),
+            // The person who starts the system can do all of this with the other commands as well.
+            highest_role: ConsoleRole::Act,
+            ..ConsoleSettings::default()
+        };
+        let server = match options.console {
+            Some(address) => console::bind_console(address, settings, Clock::system()).await?,
+            None if options.no_console || !up.only.is_empty() => return Ok(None),
+            None => match bind_default(settings).await {
+                Ok(server) => server,
+                Err(error) => {
+                    print_note(&format!("no console: {}", ErrorChain(&error)));
+                    return Ok(None);
+                }
+            },
+        };
+        Ok(Some(Self { server, tenant }))
+    }
+
+    /// Begins to serve over this host, and returns the URL that logs in.
+    pub(crate) fn start(self, running: &RunningHost) -> String {
+        let context = running.context();
+        let system = ConsoleSystem {
+            bus: context.bus.clone(),
+            store: Some(context.store.clone()),
+            tenant: self.tenant,
+            config: console::config_values(running.config()),
+            link_key: context.store.derive_key(LINK_KEY_PURPOSE),
+        };
+        let url = self.server.login_url(&system);
+        let serving = self.server.serve(system, context.stop.clone());
+        context.tasks.spawn(async move {
+            if let Err(error) = serving.await {
+                print_note(&format!("the console ended: {}", ErrorChain(&error)));
+            }
+        });
+        url
+    }
+}
+
+/// The default address. Where it is taken, by another system of this machine for example, a free port: the URL is printed
+/// in any case.
+async fn bind_default(settings: ConsoleSettings) -> Result<ConsoleServer, ConsoleError> {
+    let free = ([127, 0, 0, 1], 0).into();
+    let Ok(address) = DEFAULT_CONSOLE.parse() else {
+        return ConsoleServer::bind(free, settings, Clock::system()).await;
+    };
+    match ConsoleServer::bind(address, settings.clone(), Clock::system()).await {
+        Err(ConsoleError::Bind { .. }) => {
+            print_note(&format!(
+                "{address} is taken, so the console listens on a free port"
+            ));
+            ConsoleServer::bind(free, settings, Clock::system()).await
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,203 @@
+// Walks through the console in Chromium as a person does, and prints what it saw as JSON.
+//
+//     node walk.cjs SETTINGS.json
+//
+// The settings name the login URL, the session and the directory of its sandbox, the delivery and the dead letter to look
+// for, and where screenshots go, where they are wanted. Lines on standard input say that the test did what was asked on
+// standard error (`stop-bus`, `start-bus`, `publish`).
+"use strict";
+const fs = require("node:fs");
+const path = require("node:path");
+const readline = require("node:readline");
+const { createRequire } = require("node:module");
+// The packages are in the directory where this is started.
+const load = createRequire(path.join(process.cwd(), "package.json"));
+const { chromium } = load("playwright-core");
+const axeSource = fs.readFileSync(load.resolve("axe-core/axe.min.js"), "utf8");
+
+const settings = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
+const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const WAIT_MS = 60_000;
+const seen = { findings: [], violations: [], failures: [], widths: {} };
+
+/// Asks the test to do something, and waits until it is done.
+async function ask(what) {
+  process.stderr.write(`${what}\n`);
+  await lines.next();
+}
+
+function check(condition, what) {
+  if (!condition) seen.failures.push(what);
+}
+
+async function judge(page, name) {
+  const result = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  for (const finding of result.violations) {
+    if (["serious", "critical"].includes(finding.impact)) {
+      seen.findings.push(`${name}: ${finding.id}: ${finding.nodes[0].html}`);
+    }
+  }
+}
+
+async function screenshot(page, name) {
+  if (settings.screenshots) {
+    await page.screenshot({ path: path.join(settings.screenshots, `console-${name}.png`) });
+  }
+}
+
+/// Every page at the width of a phone and of a screen: no sideways scrolling, nothing that axe calls serious.
+async function walkPages(page, base) {
+  const pages = {
+    live: "/live",
+    deliveries: "/deliveries",
+    operation: `/operations/${settings.delivery}`,
+    letters: "/letters",
+    letter: `/letters/${settings.letter}`,
+    policy: "/policy",
+    sandbox: `/sandboxes?session=${settings.session}`,
+    setup: "/setup",
+  };
+  for (const [name, place] of Object.entries(pages)) {
+    await page.setViewportSize({ width: 400, height: 800 });
+    await page.goto(base + place);
+    seen.widths[name] = await page.evaluate(() => document.documentElement.scrollWidth);
+    await judge(page, `${name} at 400 px`);
+    await page.setViewportSize({ width: 1200, height: 800 });
+    await judge(page, name);
+    if (["operation", "live"].includes(name)) await screenshot(page, name);
+  }
+}
+
+async function judgeUrl(page, base) {
+  await page.goto(`${base}/policy`);
+  await page.getByLabel("URL, as an agent writes it").fill("http://127.0.0.1/private?key=5ec2e7");
+  // With the keyboard alone: Enter sends the form.
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#verdict");
+  seen.verdict = await page.getAttribute("#verdict", "data-verdict");
+  seen.steps = await page.locator("#judgement tbody tr").count();
+  check(!page.url().includes("5ec2e7"), "the judged URL is in the address of the page");
+  await judge(page, "judgement");
+  await screenshot(page, "policy");
+}
+
+async function dropFile(page, base) {
+  await page.goto(`${base}/sandboxes?session=${settings.session}`);
+  const transfer = await page.evaluateHandle(() => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File(["dropped"], "dropped.txt", { type: "text/plain" }));
+    return transfer;
+  });
+  await page.dispatchEvent("[data-drop]", "dragover", { dataTransfer: transfer });
+  check(await page.locator("[data-drop][data-over]").count() === 1, "a file over the form is not shown");
+  await page.dispatchEvent("[data-drop]", "drop", { dataTransfer: transfer });
+  await page.waitForSelector("#placed", { timeout: WAIT_MS });
+  seen.placed = await page.textContent("#placed");
+  await page.goto(`${base}/sandboxes?session=${settings.session}`);
+  const download = page.waitForEvent("download", { timeout: WAIT_MS });
+  await page.getByRole("button", { name: "dropped.txt" }).click();
+  seen.downloaded = fs.readFileSync(await (await download).path(), "utf8");
+}
+
+async function planRedrive(page, base) {
+  await page.goto(`${base}/letters`);
+  await page.getByLabel(`Choose letter ${settings.letter}`).check();
+  await page.getByRole("button", { name: "Show what a restart would do" }).click();
+  await page.waitForSelector("h1:has-text('What a restart would do')");
+  seen.plan = await page.textContent("main");
+}
+
+/// From the address bar to a page, with Tab and Enter alone.
+async function useKeyboard(page, base) {
+  await page.goto(`${base}/deliveries`);
+  await page.keyboard.press("Tab");
+  seen.firstFocus = await page.evaluate(() => document.activeElement.textContent);
+  for (let presses = 0; presses < 20; presses += 1) {
+    await page.keyboard.press("Tab");
+    if (await page.evaluate(() => document.activeElement.textContent) === "Set-up") break;
+  }
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("h1:has-text('Set-up')");
+}
+
+const rowCount = (page) => page.locator("#live tbody tr").count();
+
+async function watchLive(page, base) {
+  await page.goto(`${base}/live?service=file-resolver`);
+  await page.waitForSelector("#live-status:has-text('Live.')");
+  const before = await rowCount(page);
+  await ask("publish");
+  await page.waitForFunction((count) => document.querySelectorAll("#live tbody tr").length > count, before, { timeout: WAIT_MS });
+  await page.getByRole("button", { name: "Pause" }).press("Enter");
+  await page.waitForSelector("#live-status:has-text('Paused')");
+  const paused = await rowCount(page);
+  await ask("publish");
+  check(await rowCount(page) === paused, "a paused page grows");
+  await page.getByRole("button", { name: "Pause" }).press("Enter");
+  // What happened meanwhile comes after the pause.
+  await page.waitForFunction((count) => document.querySelectorAll("#live tbody tr").length > count, paused, { timeout: WAIT_MS });
+  const ids = await page.locator("#live tbody tr").evaluateAll((rows) => rows.map((row) => Number(row.dataset.id)));
+  check(new Set(ids).size === ids.length, "a row came twice");
+  check(ids.every((id, at) => at === 0 || id < ids[at - 1]), "rows are out of order");
+}
+
+async function surviveRestart(page, base) {
+  await page.goto(`${base}/live`);
+  await ask("stop-bus");
+  await page.waitForSelector("#health:not([data-working])", { timeout: WAIT_MS });
+  seen.outage = await page.textContent("#health");
+  await ask("start-bus");
+  await page.waitForSelector("#health[data-working]", { timeout: WAIT_MS });
+  const before = await rowCount(page);
+  await ask("publish");
+  await page.waitForFunction((count) => document.querySelectorAll("#live tbody tr").length > count, before, { timeout: WAIT_MS });
+}
+
+async function main() {
+  const browser = await chromium.launch({
+    executablePath: "/usr/bin/chromium",
+    args: [
+      "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
+      "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    ],
+  });
+  try {
+    const page = await browser.newPage({ acceptDownloads: true });
+    page.setDefaultTimeout(WAIT_MS);
+    // An init script is not one of the page, so the policy of the page stays in force and is tested with the rest.
+    await page.addInitScript(axeSource);
+    page.on("console", (message) => {
+      if (message.text().includes("Content Security Policy")) seen.violations.push(message.text());
+    });
+    page.on("pageerror", (error) => seen.failures.push(`script: ${error}`));
+    const base = new URL(settings.login).origin;
+    await page.goto(settings.login);
+    await page.waitForURL(`${base}/deliveries`);
+    seen.title = await page.title();
+    seen.delivery = await page.textContent("tbody");
+    const cookies = await page.context().cookies();
+    check(cookies.every((cookie) => cookie.httpOnly && cookie.sameSite === "Strict"), "the cookie is open to scripts");
+    const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
+    seen.paintMs = paint ?? null;
+    await walkPages(page, base);
+    await judgeUrl(page, base);
+    await dropFile(page, base);
+    await planRedrive(page, base);
+    await useKeyboard(page, base);
+    await watchLive(page, base);
+    await surviveRestart(page, base);
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.waitForSelector("h1:has-text('Log in')");
+    await page.goto(`${base}/deliveries`);
+    check(await page.locator("h1:has-text('Log in')").count() === 1, "a logout leaves the session open");
+  } finally {
+    await browser.close();
+  }
+  console.log(JSON.stringify(seen));
+  process.exit(0);
+}
+
+main().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
