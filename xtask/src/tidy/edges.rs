@@ -106,6 +106,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-proto",
             "dray-bus",
             "dray-store",
+            "dray-service",
         ],
     ),
     (
