@@ -73,10 +73,6 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
         .collect();
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
     all.push((mcp_client(), Some(StoreAccess::probe().reads().writes())));
-    all.push((
-        ticket_endpoint(),
-        Some(StoreAccess::probe().reads().writes()),
-    ));
     // Identities that need no store get no key for it.
     all.push((operator_permissions(), None));
     all.push((provisioner_permissions(), None));
@@ -112,6 +108,10 @@ fn command_line() -> Permissions {
     .calls::<v1::ResendRequest>()
     .calls::<v1::DeliveryOutcomeRequest>()
     .calls::<v1::ListReceiptsRequest>()
+    .calls::<v1::IssueTicketRequest>()
+    .calls::<v1::ListTicketsRequest>()
+    .calls::<v1::InspectTicketRequest>()
+    .calls::<v1::RevokeTicketRequest>()
 }
 
 /// The MCP server: the calls of its tools, and the session that its command line names.
@@ -122,15 +122,6 @@ fn mcp_client() -> Permissions {
     );
     let identity = dray_mcp::declare_calls(identity);
     // `--tickets`: the endpoint is in the same process.
-    dray_ticket::declare_rights(identity)
-}
-
-/// The endpoint of tickets on its own.
-fn ticket_endpoint() -> Permissions {
-    let identity = Permissions::client(
-        "tickets",
-        "`dray ticket serve --nats`: the records of tickets, and the sandboxes and chats where they begin and end.",
-    );
     dray_ticket::declare_rights(identity)
 }
 

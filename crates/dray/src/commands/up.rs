@@ -42,6 +42,12 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     if let Some(level) = log_level(up, &world::load_config(&sources)?) {
         sources = sources.set("telemetry.level", level);
     }
+    // Before the services start: an address that is taken ends the command, and the port of a URL is known.
+    let tickets = match up.tickets {
+        Some(address) => Some(ticket_serve::bind_endpoint(address, up.tickets_url.clone()).await?),
+        None => None,
+    };
+    let sources = ticket_serve::configure_calls(sources, tickets.as_ref())?;
     let mut host = world::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
@@ -54,10 +60,6 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     // Before the services start: an address that is taken ends the command.
     let mcp = BoundMcp::bind(&up.mcp, world::tenant_of(global)?).await?;
     let mut serving = None;
-    let tickets = match up.tickets {
-        Some(address) => Some(ticket_serve::bind_endpoint(address, up.tickets_url.clone()).await?),
-        None => None,
-    };
     let ticket_url = tickets
         .as_ref()
         .map(|endpoint| endpoint.base_url().to_owned());
