@@ -51,6 +51,17 @@ pub(crate) async fn bind_endpoint(
     })
 }
 
+/// As [`bind_endpoint`], where an address is given.
+pub(crate) async fn bind_wanted(
+    address: Option<SocketAddr>,
+    public_url: Option<String>,
+) -> Result<Option<TicketEndpoint>, CommandFailure> {
+    match address {
+        Some(address) => bind_endpoint(address, public_url).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Lets the calls of tickets name the URL of this endpoint, and keep their records where it has them.
 pub(crate) fn configure_calls(
     mut sources: ConfigSources,

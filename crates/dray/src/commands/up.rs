@@ -43,10 +43,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
         sources = sources.set("telemetry.level", level);
     }
     // Before the services start: an address that is taken ends the command, and the port of a URL is known.
-    let tickets = match up.tickets {
-        Some(address) => Some(ticket_serve::bind_endpoint(address, up.tickets_url.clone()).await?),
-        None => None,
-    };
+    let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
     let sources = ticket_serve::configure_calls(sources, tickets.as_ref())?;
     let mut host = world::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
