@@ -176,7 +176,7 @@ impl AuthorizeUpload {
             .sha256(sha256)
             .name(self.name.clone().unwrap_or_default());
         let issued = tickets.service.issue(&principal(access), request).await;
-        let ticket = issued.map_err(|problem| refusal(problem.into(), self.size))?;
+        let ticket = issued.map_err(|problem| refusal(&problem.into(), self.size))?;
         let file = FileValue {
             uri: location::ticket_uri(ticket.id()),
             name: self.name,
@@ -196,7 +196,7 @@ impl AuthorizeDownload {
         progress: &mut ProgressReporter,
     ) -> Result<Value, ErrorData> {
         let issued = self.issue(access, tickets, progress).await;
-        let (ticket, uri) = issued.map_err(|fault| refusal(fault, None))?;
+        let (ticket, uri) = issued.map_err(|fault| refusal(&fault, None))?;
         let content = ticket
             .content
             .as_ref()
@@ -257,7 +257,7 @@ fn file_value(content: &StoredContent, uri: Option<String>) -> FileValue {
 /// How the bytes travel.
 fn descriptor(ticket: &IssuedTicket, tickets: &TicketAccess) -> Value {
     let expires_at_ms = i64::try_from(ticket.expires_at_ms).unwrap_or(i64::MAX);
-    let expires_at = jiff::Timestamp::from_millisecond(expires_at_ms).map(|at| at.to_string());
+    let expires_at = jiff::Timestamp::from_millisecond(expires_at_ms).map(|at| format!("{at}"));
     let mut descriptor = json!({
         "transport": transport(tickets),
         "url": ticket.url(&tickets.base_url),
@@ -273,8 +273,8 @@ fn descriptor(ticket: &IssuedTicket, tickets: &TicketAccess) -> Value {
 }
 
 /// A refused request, with the reason as the draft has it.
-fn refusal(fault: Fault, size: Option<u64>) -> ErrorData {
-    let mut error = failure::protocol_error(&fault);
+fn refusal(fault: &Fault, size: Option<u64>) -> ErrorData {
+    let mut error = failure::protocol_error(fault);
     // A file that violates a limit is a wrong parameter in the draft.
     if fault.code == FaultCode::TooLarge {
         error.code = ErrorCode::INVALID_PARAMS;

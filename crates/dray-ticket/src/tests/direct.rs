@@ -1,5 +1,6 @@
 //! Uploads in parts that go to the store beside the endpoint.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,7 +28,7 @@ async fn send_part(part: &Value, bytes: &[u8]) -> TestResponse {
     );
     for (name, value) in part["headers"].as_object().unwrap() {
         if name != "content-length" {
-            head.push_str(&format!("{name}: {}\r\n", value.as_str().unwrap()));
+            write!(head, "{name}: {}\r\n", value.as_str().unwrap()).unwrap();
         }
     }
     head.push_str("\r\n");

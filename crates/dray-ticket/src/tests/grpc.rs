@@ -102,7 +102,14 @@ async fn a_ticket_belongs_to_the_tenant_of_its_caller() {
     };
     let listed = fixture.call("reader", list.clone()).await.unwrap();
     assert_eq!(listed.tickets.len(), 1);
-    assert!(fixture.call("stranger", list).await.unwrap().tickets.is_empty());
+    assert!(
+        fixture
+            .call("stranger", list)
+            .await
+            .unwrap()
+            .tickets
+            .is_empty()
+    );
     let inspect = v1::InspectTicketRequest {
         ticket_id: ticket_id.clone(),
     };

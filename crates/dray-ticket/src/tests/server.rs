@@ -155,13 +155,6 @@ async fn requests_that_name_no_ticket_that_can_be_made_are_refused() {
         ),
         (
             v1::IssueTicketRequest {
-                session: String::new(),
-                ..upload()
-            },
-            FaultCode::InvalidArgument,
-        ),
-        (
-            v1::IssueTicketRequest {
                 sha256: vec![1; 31],
                 ..upload()
             },
