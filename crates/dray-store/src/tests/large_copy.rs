@@ -46,7 +46,7 @@ async fn a_copy_in_parts_is_the_object_and_is_made_once() {
     let bytes = noise((11 << 20) + 7, 1);
     let tag = put(&world, &bytes).await;
     let inner = &world.store.inner;
-    copy_in_parts(inner, copy(&bytes, tag.clone()), None)
+    copy_in_parts(inner, &copy(&bytes, tag.clone()), None)
         .await
         .unwrap();
     let copied = head(&world, TO).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_copy_in_parts_is_the_object_and_is_made_once() {
     assert_eq!(copied.crc64, Some(Crc64::of(&[bytes.clone()])));
     let digest = object::read_digest(inner, TO, &copied, None).await.unwrap();
     assert_eq!(digest, dray_types::Sha256Digest::of(&bytes));
-    let again = copy_in_parts(inner, copy(&bytes, tag), None).await;
+    let again = copy_in_parts(inner, &copy(&bytes, tag), None).await;
     assert!(matches!(again, Err(RequestError::Exists)), "{again:?}");
     // Parts of the second attempt are gone.
     assert!(
@@ -70,7 +70,7 @@ async fn a_copy_of_another_object_than_was_checked_is_not_visible() {
     let bytes = noise(6 << 20, 1);
     put(&world, &bytes).await;
     let inner = &world.store.inner;
-    let other = copy_in_parts(inner, copy(&bytes, Some("\"other\"".to_owned())), None).await;
+    let other = copy_in_parts(inner, &copy(&bytes, Some("\"other\"".to_owned())), None).await;
     assert!(matches!(other, Err(RequestError::Exists)), "{other:?}");
     let missing = LargeCopy {
         copy: ObjectCopy {
@@ -79,13 +79,13 @@ async fn a_copy_of_another_object_than_was_checked_is_not_visible() {
         },
         ..copy(&bytes, None)
     };
-    let missing = copy_in_parts(inner, missing, None).await;
+    let missing = copy_in_parts(inner, &missing, None).await;
     assert!(matches!(missing, Err(RequestError::Missing)), "{missing:?}");
     let longer = LargeCopy {
         size: bytes.len() as u64 + 1,
         ..copy(&bytes, None)
     };
-    assert!(copy_in_parts(inner, longer, None).await.is_err());
+    assert!(copy_in_parts(inner, &longer, None).await.is_err());
     assert!(head(&world, TO).await.is_none());
     assert!(
         !world.files().iter().any(|file| file.contains("uploads/")),

@@ -44,7 +44,7 @@ pub(crate) async fn copy_any_size(
                 crc64: crc64.filter(|_| inner.abilities().verified_crc64),
                 part_bytes: COPY_PART_BYTES,
             };
-            copy_in_parts(inner, large, deadline).await
+            copy_in_parts(inner, &large, deadline).await
         }
         copied => copied,
     }
@@ -53,12 +53,12 @@ pub(crate) async fn copy_any_size(
 /// Copies an object range by range. When it fails, nothing is visible at the destination.
 pub(crate) async fn copy_in_parts(
     inner: &StoreInner,
-    large: LargeCopy<'_>,
+    large: &LargeCopy<'_>,
     deadline: Option<Deadline>,
 ) -> Result<CopyResult, RequestError> {
-    let id = start(inner, &large, deadline).await?;
-    let completed = match copy_ranges(inner, &large, &id, deadline).await {
-        Ok(parts) => complete(inner, &large, &id, parts, deadline).await,
+    let id = start(inner, large, deadline).await?;
+    let completed = match copy_ranges(inner, large, &id, deadline).await {
+        Ok(parts) => complete(inner, large, &id, parts, deadline).await,
         Err(error) => Err(error),
     };
     if completed.is_err() {
