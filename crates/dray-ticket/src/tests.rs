@@ -5,7 +5,6 @@ mod destination;
 mod direct;
 mod download;
 mod form;
-mod grpc;
 mod limits;
 mod plain;
 mod records;

@@ -7,5 +7,4 @@ mod offloading;
 mod outgoing;
 mod reading;
 mod sandbox;
-mod tickets;
 mod world;
