@@ -1,8 +1,8 @@
 //! An upload through a proxy that cuts connections, until the file is whole.
 //!
-//! `cargo xtask test` sends some megabytes; `cargo xtask soak -- tickets` sends almost as much as one ticket takes.
+//! `cargo xtask test` sends some megabytes; `cargo xtask soak -- tickets` sends as much as one ticket takes.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use crate::support::{self, up::UpServer};
 
 /// Most requests of one upload.
 const MAX_REQUESTS: u64 = 10_000;
+/// Interval between two looks at the time of a connection that is silent.
+const CUT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Size of one write of the client, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -79,6 +81,7 @@ fn forward(
         let _ = back_to.shutdown(Shutdown::Write);
     });
     let (mut client, mut server) = (client, server);
+    client.set_read_timeout(Some(CUT_POLL_INTERVAL)).unwrap();
     let begun = Instant::now();
     let (mut left, mut buffer) = (cut_bytes, vec![0; CHUNK_BYTES]);
     let is_cut = loop {
@@ -88,10 +91,12 @@ fn forward(
         let wanted = usize::try_from(left)
             .unwrap_or(usize::MAX)
             .min(buffer.len());
-        let count = client.read(&mut buffer[..wanted]).unwrap_or(0);
-        if count == 0 {
-            break false;
-        }
+        let count = match client.read(&mut buffer[..wanted]) {
+            // A client that waits for its response is cut as well.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(_) | Ok(0) => break false,
+            Ok(count) => count,
+        };
         received.fetch_add(count as u64, Ordering::Relaxed);
         left -= count as u64;
         if server.write_all(&buffer[..count]).is_err() {

@@ -12,7 +12,7 @@ use prost_build::{Config, Service, ServiceGenerator};
 use crate::{python_contracts, step};
 
 /// Which area of the bus answers a protobuf service.
-pub(crate) const SERVICE_AREAS: [(&str, &str); 8] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 9] = [
     ("Artifacts", "artifact"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
@@ -20,6 +20,7 @@ pub(crate) const SERVICE_AREAS: [(&str, &str); 8] = [
     ("Reading", "reading"),
     ("Sandboxes", "sandbox"),
     ("Sessions", "session"),
+    ("Tickets", "ticket"),
     ("ToolCalls", "file"),
 ];
 

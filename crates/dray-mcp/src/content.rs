@@ -15,6 +15,7 @@ use crate::local::{LocalRoot, NewFile};
 use crate::location::{self, Location};
 use crate::options::{FileLimits, TicketAccess};
 use crate::progress::ProgressReporter;
+use crate::tools::tickets::principal;
 
 /// Size of one read, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -97,6 +98,7 @@ impl ContentAccess {
                 Ok(self.fetch(url, 0).await?.0)
             }
             Location::Artifact(sha256) => self.find(*sha256).await,
+            Location::Ticket(id) => self.find_upload(*id).await,
             Location::Sandbox(path) => {
                 progress.step("copying from the sandbox").await;
                 self.store_sandbox_file(path).await
@@ -221,6 +223,27 @@ impl ContentAccess {
             .media_type
             .to_owned();
         Ok(StoredFile { claim, media_type })
+    }
+
+    /// What came in through an upload ticket of this session.
+    async fn find_upload(&self, id: Sha256Digest) -> Result<StoredFile, Fault> {
+        let unknown = || {
+            Fault::new(FaultCode::NotFound, "No file came in under this URI.")
+                .detail("upload_missing")
+                .advice("Send the file to the upload URL first, or ask for a new one.")
+        };
+        let tickets = self.tickets.as_ref().ok_or_else(unknown)?;
+        let client = &self.client;
+        let principal = principal(self);
+        let content = tickets.service.uploaded_content(&principal, id).await?;
+        let content = content.ok_or_else(unknown)?;
+        let sha256 = content.sha256.parse().map_err(|_| Fault::internal())?;
+        let label = ArtifactLabel::new(content.media_type.as_str(), content.name.as_str());
+        let claim = client.store.claim(&client.tenant, sha256, label).await?;
+        Ok(StoredFile {
+            claim: claim.ok_or_else(unknown)?,
+            media_type: content.media_type,
+        })
     }
 
     /// The start of stored content. The digest of the whole is checked when all of it is read.

@@ -49,6 +49,7 @@ mod stdio;
 mod subscriptions;
 mod tasks;
 mod tools;
+mod transfer;
 
 pub use auth::{
     AuthFileError, AuthOptions, BearerToken, Caller, InvalidToken, KeyLocation, OAuthOptions,

@@ -10,6 +10,8 @@ use crate::failure;
 const MAX_LOCATION_BYTES: usize = 8_192;
 /// Begins the URI of a stored file.
 const ARTIFACT_PREFIX: &str = "dray://artifact/";
+/// Begins the URI of a file that comes in through a ticket.
+const TICKET_PREFIX: &str = "dray://ticket/";
 /// Begins the URI of a file in a sandbox.
 const SANDBOX_PREFIX: &str = "dray://sandbox/";
 /// Begins the URI of a receipt.
@@ -26,6 +28,8 @@ pub(crate) enum Location {
     Url(String),
     /// A stored file.
     Artifact(Sha256Digest),
+    /// A file that came in through an upload ticket of the session, by the id of the ticket.
+    Ticket(Sha256Digest),
     /// A path in the sandbox of the session.
     Sandbox(String),
 }
@@ -39,6 +43,10 @@ impl Location {
         if let Some(digest) = text.strip_prefix(ARTIFACT_PREFIX) {
             let digest = digest.parse().map_err(|_| unusable(text))?;
             return Ok(Self::Artifact(digest));
+        }
+        if let Some(id) = text.strip_prefix(TICKET_PREFIX) {
+            let id = id.parse().map_err(|_| unusable(text))?;
+            return Ok(Self::Ticket(id));
         }
         if let Some(rest) = text.strip_prefix(SANDBOX_PREFIX) {
             return Self::parse_sandbox(text, rest, session);
@@ -91,6 +99,11 @@ pub(crate) fn artifact_uri(sha256: Sha256Digest) -> String {
     format!("{ARTIFACT_PREFIX}{sha256}")
 }
 
+/// The URI of a file that comes in through the upload ticket with this id.
+pub(crate) fn ticket_uri(id: &str) -> String {
+    format!("{TICKET_PREFIX}{id}")
+}
+
 fn is_scheme(text: &str) -> bool {
     // RFC 3986 section 3.1.
     let mut bytes = text.bytes();
@@ -128,6 +141,10 @@ mod tests {
             Ok(Location::Url("HTTPS://a.example/x".to_owned()))
         );
         assert_eq!(parse(&artifact_uri(digest)), Ok(Location::Artifact(digest)));
+        assert_eq!(
+            parse(&ticket_uri(&digest.to_hex())),
+            Ok(Location::Ticket(digest))
+        );
         assert_eq!(parse("sandbox:out/a.txt"), sandbox("out/a.txt"));
         assert_eq!(parse("dray://sandbox/s1//w/a%20b"), sandbox("/w/a b"));
         assert_eq!(parse("dray://sandbox/s1/"), sandbox("."));

@@ -60,7 +60,7 @@ pub(crate) async fn read(
     }
     let location = access.parse(uri)?;
     let lifetime_ms = match location {
-        Location::Artifact(_) => CONTENT_LIFETIME_MS,
+        Location::Artifact(_) | Location::Ticket(_) => CONTENT_LIFETIME_MS,
         Location::Sandbox(_) => 0,
         Location::Local(_) | Location::Url(_) => return Err(not_found()),
     };

@@ -7,12 +7,12 @@ use dray_types::{Fault, FaultCode};
 use futures_util::future::join_all;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-    CompleteResult, GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams,
-    GetSkillResult, GetTaskParams, GetTaskResult, Implementation, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsResult,
-    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, SubscribeRequestParams,
-    SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    CompleteResult, CustomRequest, CustomResult, GetPromptRequestParams, GetPromptResponse,
+    GetSkillRequestParams, GetSkillResult, GetTaskParams, GetTaskResult, Implementation,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig,
+    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -28,6 +28,7 @@ use crate::progress::ProgressReporter;
 use crate::skills::{self, SKILL_PREFIX};
 use crate::subscriptions::{self, SessionSubscriptions, WatchLimiter};
 use crate::tools::{ToolCall, ToolOutcome};
+use crate::transfer::{self, TransferRequest};
 use crate::{ServiceClient, catalog, complete, failure, prompts, resources, tasks};
 
 /// How long a client may keep a list, in milliseconds: lists change with a restart only.
@@ -189,6 +190,7 @@ impl ServerHandler for McpServer {
             .enable_completions()
             .enable_tasks()
             .enable_skills()
+            .enable_experimental_with(transfer::capabilities(&self.inner.options))
             .build();
         ServerConfig::new(capabilities)
             .with_protocol_version(ProtocolVersion::V_2025_11_25)
@@ -463,6 +465,23 @@ impl ServerHandler for McpServer {
                 .with_ttl_ms(LIST_LIFETIME_MS)
                 .with_cache_scope(CacheScope::Private),
         )
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let transfer =
+            TransferRequest::parse(&self.inner.options, &request.method, request.params)?;
+        let caller = self.caller_access(&context);
+        let allowed = caller.require(transfer.scopes());
+        allowed.map_err(|fault| failure::protocol_error(&fault))?;
+        let running = transfer.run(&caller.access, ProgressReporter::new(&context));
+        tokio::select! {
+            result = running => result.map(CustomResult::new),
+            () = context.ct.cancelled() => Err(failure::protocol_error(&cancelled())),
+        }
     }
 
     async fn get_prompt(

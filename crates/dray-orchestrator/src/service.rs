@@ -82,6 +82,7 @@ impl Service for Orchestrator {
             .calls::<v1::SettleUploadsRequest>()
             .calls::<v1::SendFileRequested>()
             .calls::<v1::DeliveryOutcomeRequest>()
+            .calls::<v1::IssueTicketRequest>()
             .publishes_work::<v1::PlaceUpload>()
     }
 

@@ -125,6 +125,7 @@ impl Export {
             sandbox: Some(self.sandbox.clone()),
             path: self.path.clone(),
             follow: true,
+            ..v1::StatSandboxRequest::default()
         };
         let entry = calls.stat(&stat).await?;
         let exported = match entry.entry_kind() {

@@ -19,6 +19,7 @@ pub fn lookup_request(sandbox: v1::SandboxRef, path: &str) -> v1::StatSandboxReq
         sandbox: Some(sandbox),
         path: path.as_bytes().to_vec(),
         follow: true,
+        ..v1::StatSandboxRequest::default()
     }
 }
 

@@ -123,6 +123,16 @@ impl Sandbox for LocalSandbox {
         target.fill(offset, write.mode, body).await
     }
 
+    async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
+        let path = path.clone();
+        self.run(move |root, _| {
+            let seen = root.resolve(&path, Follow::Yes)?.seen;
+            let (device, inode) = seen.identity;
+            Ok(Some(format!("{device}:{inode} {}", seen.ctime_ns)))
+        })
+        .await
+    }
+
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let path = path.clone();
         self.run(move |root, abandoned| root.source(&path, None)?.fingerprint(abandoned))

@@ -17,6 +17,8 @@ pub(super) struct FileStat {
     pub(super) gid: u32,
     pub(super) links: u64,
     pub(super) mtime_ns: i128,
+    /// Time of the last change of content or attributes, which no process can set.
+    pub(super) ctime_ns: i128,
     pub(super) born_ns: Option<i128>,
     pub(super) identity: (u64, u64),
 }
@@ -55,6 +57,7 @@ impl FileStat {
             gid: statx.stx_gid,
             links: u64::from(statx.stx_nlink),
             mtime_ns: nanoseconds(statx.stx_mtime.tv_sec, statx.stx_mtime.tv_nsec),
+            ctime_ns: nanoseconds(statx.stx_ctime.tv_sec, statx.stx_ctime.tv_nsec),
             born_ns: born.then(|| nanoseconds(statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec)),
             identity: (device, statx.stx_ino),
         }

@@ -187,6 +187,21 @@ pub trait Sandbox: Debug + Send + Sync {
         ))
     }
 
+    /// Returns text that differs once a regular file was written, replaced or given other attributes, also when its
+    /// modification time was set back; `None` where the sandbox reports neither `ctime` nor inode. Texts are only
+    /// compared with those of the same incarnation.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
+    async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
+        match self.state(path).await {
+            Ok(state) => Ok(Some(state.said)),
+            Err(error) if error.kind() == ErrorKind::ToolMissing => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Renames within one directory. Without `replace` the test for an existing target and the claim of its name are
     /// one step. Returns whether readers never saw half a file.
     ///

@@ -11,6 +11,7 @@ use crate::object::{self, ObjectCopy, ObjectHead};
 use crate::pieces;
 use crate::request::RequestError;
 use crate::store::{ArtifactLabel, StoreInner};
+use crate::upload::copy::copy_any_size;
 
 /// Age from which an object that is claimed again gets a new lifetime, so that what is left of it outlives every
 /// dead letter: 15 days less one are the 14 days of `DRAY_DEAD`.
@@ -99,7 +100,8 @@ pub(crate) async fn publish_staged(
         tag: staged.tag,
         create,
     };
-    match object::copy_object(inner, copy, deadline).await {
+    let size = home.artifact.size;
+    match copy_any_size(inner, copy, size, staged.crc64, deadline).await {
         Ok(copied)
             if copied
                 // AWS computes it itself while it copies; a difference means that the staged bytes are wrong.
@@ -148,7 +150,7 @@ async fn adopt_existing(
         tag: head.tag,
         create: false,
     };
-    let copied = object::copy_object(inner, copy, deadline).await?;
+    let copied = copy_any_size(inner, copy, head.size, head.crc64, deadline).await?;
     Ok(fresh_claim(inner, home, copied.version))
 }
 

@@ -61,11 +61,15 @@ pub use request::RequestError;
 pub use staged::{MAX_SEGMENT_BYTES, StagedSegment};
 pub use store::{ArtifactLabel, Store};
 pub use sweep::SweepReport;
+pub use upload::by_parts::{AssembledUpload, PartedUpload, PresignedPart, SentPart};
 pub use upload::{ExpectedUpload, UploadTicket};
 pub use writer::ArtifactWriter;
 
-/// Largest object in bytes: what one server-side copy can move (S3 allows 5 GiB).
-pub const MAX_OBJECT: u64 = 5 << 30;
+/// Largest object in bytes: what 10,000 parts of [`PART_BYTES`] hold (S3 allows no more parts).
+pub const MAX_OBJECT: u64 = 10_000 * PART_BYTES as u64;
+
+/// Most bytes of one presigned `PUT` (S3 allows 5 GiB in one request).
+pub const MAX_SINGLE_PUT_BYTES: u64 = 5 << 30;
 
 /// Bytes of one part of a multipart upload: the smallest that S3 allows, so that one part on its way and the next one
 /// being filled stay within [`MAX_TRANSFER_BYTES`].

@@ -170,6 +170,19 @@ pub(crate) async fn read_digest(
     head: &ObjectHead,
     deadline: Option<Deadline>,
 ) -> Result<Sha256Digest, RequestError> {
+    let mut hasher = Sha256::new();
+    read_object(inner, key, head, deadline, |bytes| hasher.update(bytes)).await?;
+    Ok(Sha256Digest::from_bytes(hasher.finalize().into()))
+}
+
+/// Reads the object of `head` and shows its bytes to `each`, in order. Nothing is compared but the entity tag.
+pub(crate) async fn read_object(
+    inner: &StoreInner,
+    key: &str,
+    head: &ObjectHead,
+    deadline: Option<Deadline>,
+    mut each: impl FnMut(&Bytes) + Send,
+) -> Result<(), RequestError> {
     // Held until the body ends, apart from the permit of the request (`StoreInner::readers`).
     let _permit = inner.reader_permit(deadline).await?;
     let request = inner
@@ -181,7 +194,6 @@ pub(crate) async fn read_digest(
         .set_if_match(head.tag.clone())
         .send();
     let mut body = inner.request(deadline, Box::pin(request)).await?.body;
-    let mut hasher = Sha256::new();
     loop {
         // Read with a limit of its own: the SDK's stalled-stream protection is off.
         let limit = inner.left(deadline).min(IDLE_TIMEOUT);
@@ -189,9 +201,9 @@ pub(crate) async fn read_digest(
             .await
             .map_err(|_| RequestError::TimedOut)?;
         match next {
-            Some(Ok(bytes)) => hasher.update(&bytes),
+            Some(Ok(bytes)) => each(&bytes),
             Some(Err(error)) => return Err(RequestError::Unreachable(ErrorSource::from(error))),
-            None => return Ok(Sha256Digest::from_bytes(hasher.finalize().into())),
+            None => return Ok(()),
         }
     }
 }

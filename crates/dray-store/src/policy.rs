@@ -103,6 +103,8 @@ impl StoreAccess {
         let finished_content = granted_actions(&[
             (self.reads || self.writes, "s3:GetObject"),
             (self.writes, "s3:PutObject"),
+            // A copy in parts that failed: it removes parts, and no object.
+            (self.writes, "s3:AbortMultipartUpload"),
         ]);
         let cached = granted_actions(&[
             (self.reads || self.caches || self.evicts, "s3:GetObject"),

@@ -23,7 +23,7 @@ pub const MAX_SEGMENT_BYTES: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedSegment {
     /// Random name of the segment below its operation.
-    pub name: String,
+    pub name: [u8; 16],
     /// Bytes of the segment, at least 1.
     pub size: u64,
     /// SHA-256 of its bytes.
@@ -50,8 +50,8 @@ impl Store {
         let size = bytes.len() as u64;
         let (sha256, bytes) = pieces::digest_one(bytes).await;
         // A new name for every attempt: two writers of one operation never write to one key (K-3).
-        let name = uuid::Uuid::new_v4().simple().to_string();
-        let key = segment_key(operation, &name);
+        let name = uuid::Uuid::new_v4().into_bytes();
+        let key = segment_key(operation, name);
         let sum = ObjectChecksum::Sha256(sha256);
         object::put_object(&self.inner, &key, vec![bytes], sum, None).await?;
         Ok(StagedSegment { name, size, sha256 })
@@ -68,7 +68,7 @@ impl Store {
         segment: &StagedSegment,
         deadline: Deadline,
     ) -> Result<ArtifactReader, ReadError> {
-        let key = segment_key(operation, &segment.name);
+        let key = segment_key(operation, segment.name);
         ArtifactReader::open_key(&self.inner, &key, segment.size, segment.sha256, deadline).await
     }
 
@@ -82,7 +82,7 @@ impl Store {
         operation: &OperationId,
         segment: &StagedSegment,
     ) -> Result<(), RequestError> {
-        object::delete_object(&self.inner, &segment_key(operation, &segment.name), None).await
+        object::delete_object(&self.inner, &segment_key(operation, segment.name), None).await
     }
 
     /// How long a segment is kept at least.
@@ -91,6 +91,7 @@ impl Store {
     }
 }
 
-fn segment_key(operation: &OperationId, name: &str) -> String {
+fn segment_key(operation: &OperationId, name: [u8; 16]) -> String {
+    let name = uuid::Uuid::from_bytes(name).simple();
     format!("stage/{}/segments/{name}", operation.ledger_token())
 }

@@ -19,7 +19,7 @@ use crate::issue::TicketRequest;
 use crate::principal::Principal;
 use crate::problem::TicketProblem;
 use crate::record::{StoredContent, TicketDirection};
-use crate::upload::set;
+use crate::response::set;
 use crate::{IssuedTicket, TicketService};
 
 /// Largest request.
@@ -68,6 +68,9 @@ pub struct TicketReceipt {
     pub url: String,
     /// Line for a shell that uses the ticket.
     pub curl: String,
+    /// Where an upload in parts to the store begins; absent where the store is not offered to clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts_url: Option<String>,
     /// Which way the content goes.
     pub direction: TicketDirection,
     /// Unix milliseconds at which the ticket ends.
@@ -84,6 +87,7 @@ impl TicketReceipt {
         Self {
             url: ticket.url(base_url),
             curl: ticket.curl_line(base_url),
+            parts_url: ticket.parts_url(base_url),
             direction: ticket.direction,
             expires_at_ms: ticket.expires_at_ms,
             max_bytes: ticket.max_bytes,

@@ -22,7 +22,7 @@ const PUT_TIMEOUT: Duration = Duration::from_mins(10);
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the end of a delivery that was accepted. It goes on without the request.
 const OUTCOME_WAIT: Duration = Duration::from_secs(20);
-/// Interval between two signs of life of a request that waits for a destination.
+/// Interval between two signs of life of a request that makes an artifact or waits for a destination.
 const LEASE_RENEWAL: Duration = Duration::from_secs(15);
 /// Longest directory, in bytes.
 const MAX_DIRECTORY_BYTES: usize = 4_096;
@@ -110,7 +110,9 @@ impl TicketService {
             Err(TicketProblem::Superseded) => return Err(TicketProblem::InUse),
             other => other?,
         }
-        match self.deliver_leased(&mut ticket).await {
+        let record = ticket.record.clone();
+        let call = self.send_to_destination(&record);
+        match self.run_leased(&mut ticket, call).await {
             Ok(receipt) => {
                 ticket.record.receipt = Some(receipt);
                 self.end(ticket, TicketState::Complete).await
@@ -125,15 +127,17 @@ impl TicketService {
         }
     }
 
-    /// Makes the calls while the lease of the ticket is renewed.
-    async fn deliver_leased(&self, ticket: &mut LoadedTicket) -> Result<Value, Fault> {
-        let record = ticket.record.clone();
-        let call = self.send_to_destination(&record);
-        tokio::pin!(call);
+    /// Runs work for a ticket while its lease is renewed.
+    pub(crate) async fn run_leased<T>(
+        &self,
+        ticket: &mut LoadedTicket,
+        work: impl Future<Output = T>,
+    ) -> T {
+        tokio::pin!(work);
         loop {
             let renewal = tokio::time::sleep(LEASE_RENEWAL);
             tokio::select! {
-                outcome = &mut call => return outcome,
+                outcome = &mut work => return outcome,
                 () = renewal => {
                     let now_ms = self.inner.clock.now_ms();
                     if let Some(lease) = &mut ticket.record.lease {

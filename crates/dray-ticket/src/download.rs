@@ -16,8 +16,8 @@ use crate::fields::{self, ByteRange};
 use crate::problem::TicketProblem;
 use crate::receive;
 use crate::record::{StoredContent, TicketState};
+use crate::response::{empty_response, set};
 use crate::service::LoadedTicket;
-use crate::upload::{empty_response, set};
 
 /// Longest time of one response.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_hours(6);

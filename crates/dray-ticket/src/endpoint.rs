@@ -13,11 +13,12 @@ use http::{HeaderValue, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::connections::serve_connections;
 use crate::problem::TicketProblem;
 use crate::protocol::{TUS_VERSION, UploadProtocol};
 use crate::record::TicketDirection;
 use crate::upload::UploadCall;
-use crate::{TicketService, api, page};
+use crate::{TicketService, api, direct, page};
 
 /// Interval between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
@@ -29,7 +30,7 @@ pub struct TicketEndpoint {
     base_url: String,
 }
 
-/// The endpoint cannot start or failed.
+/// The endpoint cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// The address cannot be bound.
@@ -41,9 +42,6 @@ pub enum EndpointError {
         #[source]
         source: io::Error,
     },
-    /// The listener failed.
-    #[error("the HTTP server of tickets failed")]
-    Failed(#[source] io::Error),
 }
 
 /// What every request needs.
@@ -82,17 +80,14 @@ impl TicketEndpoint {
 
     /// Serves until `stop` is cancelled, then waits for the transfers at work. `issue_key` lets its holder make tickets
     /// with `POST /tickets`.
-    ///
-    /// # Errors
-    ///
-    /// [`EndpointError::Failed`].
     pub async fn serve(
         self,
         service: TicketService,
         issue_key: Option<[u8; 32]>,
         stop: CancellationToken,
-    ) -> Result<(), EndpointError> {
+    ) {
         let tasks = service.inner.tasks.clone();
+        let head_timeout = service.inner.limits.idle_timeout;
         let state = EndpointState {
             service: service.clone(),
             base_url: self.base_url.into(),
@@ -100,16 +95,16 @@ impl TicketEndpoint {
         };
         let router = Router::new()
             .route("/t/{secret}", any(serve_ticket))
+            .route("/t/{secret}/parts", any(direct::serve_parts))
+            .route("/t/{secret}/parts/complete", any(direct::serve_complete))
             .route("/tickets", any(api::serve_issue))
             .with_state(state);
         let sweeping = sweep_until(service, stop.clone());
-        let serving =
-            axum::serve(self.listener, router).with_graceful_shutdown(stop.cancelled_owned());
-        let (served, ()) = tokio::join!(serving, sweeping);
+        let serving = serve_connections(self.listener, router, head_timeout, stop);
+        tokio::join!(serving, sweeping);
         tasks.close();
         tasks.wait().await;
         tasks.reopen();
-        served.map_err(EndpointError::Failed)
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_media_type::{kind, names};
 use dray_store::{ArtifactLabel, ArtifactWriter};
-use dray_types::Deadline;
+use dray_types::{Claim, Deadline, Sha256Digest};
 
 use crate::TicketService;
 use crate::problem::TicketProblem;
+use crate::receive;
 use crate::record::{SegmentRecord, StoredContent, TicketLease, TicketRecord, TicketState};
 use crate::service::LoadedTicket;
 
@@ -27,6 +28,13 @@ const RECOGNISED_APPLICATIONS: [&str; 5] = [
     "application/vnd.oasis.opendocument.",
 ];
 
+/// Content that is stored and checked.
+#[derive(Debug)]
+pub(crate) struct MadeContent {
+    pub(crate) claim: Claim,
+    pub(crate) size: u64,
+}
+
 impl TicketService {
     /// Checks size, digest and type of what was staged, stores it as one artifact, brings that to the destination of
     /// the ticket, and ends the ticket. When a check fails, nothing is stored and the ticket is spent.
@@ -40,24 +48,22 @@ impl TicketService {
             return self.deliver(ticket).await;
         }
         let now_ms = self.inner.clock.now_ms();
-        let deadline = Deadline::after(now_ms, FINISH_TIMEOUT);
         // Two requests may see that everything is there; one of them gets the lease.
         ticket.record.lease = Some(TicketLease {
-            until_ms: deadline.unix_ms(),
-            ..crate::receive::new_lease(now_ms)
+            finishing: true,
+            ..receive::new_lease(now_ms)
         });
         self.save(&mut ticket).await?;
-        let mut made = self.make_artifact(&ticket.record, deadline).await;
-        // The segments are all in the store, so a request of it that broke costs the client nothing.
-        for _ in 1..MAX_ATTEMPTS {
-            if !matches!(made, Err(TicketProblem::Unavailable)) {
-                break;
-            }
-            made = self.make_artifact(&ticket.record, deadline).await;
-        }
-        match made {
-            Ok(content) => {
-                ticket.record.content = Some(content);
+        match self.make_artifact_leased(&mut ticket).await {
+            Ok(MadeContent { claim, size }) => {
+                let artifact = claim.artifact;
+                ticket.record.moved = size;
+                ticket.record.content = Some(StoredContent {
+                    sha256: artifact.sha256.to_hex(),
+                    size: artifact.size,
+                    media_type: artifact.media_type,
+                    name: artifact.name,
+                });
                 if ticket.record.destination.is_none() {
                     return self.end(ticket, TicketState::Complete).await;
                 }
@@ -67,7 +73,8 @@ impl TicketService {
             Err(
                 problem @ (TicketProblem::Unavailable
                 | TicketProblem::StorageFull
-                | TicketProblem::Interrupted),
+                | TicketProblem::Interrupted
+                | TicketProblem::WrongParts),
             ) => {
                 // May pass: a later request can finish.
                 ticket.record.lease = None;
@@ -81,6 +88,28 @@ impl TicketService {
         }
     }
 
+    /// Makes the artifact while the lease of the ticket is renewed: a large one takes minutes, and the lease of a process
+    /// that died must end soon.
+    async fn make_artifact_leased(
+        &self,
+        ticket: &mut LoadedTicket,
+    ) -> Result<MadeContent, TicketProblem> {
+        let record = ticket.record.clone();
+        let deadline = Deadline::after(self.inner.clock.now_ms(), FINISH_TIMEOUT);
+        let making = async {
+            let mut made = self.make_artifact(&record, deadline).await;
+            // The segments are all in the store, so a request of it that broke costs the client nothing.
+            for _ in 1..MAX_ATTEMPTS {
+                if !matches!(made, Err(TicketProblem::Unavailable)) {
+                    break;
+                }
+                made = self.make_artifact(&record, deadline).await;
+            }
+            made
+        };
+        self.run_leased(ticket, making).await
+    }
+
     /// Records that the content is stored, so that a restart does not lose it, and drops the segments.
     async fn mark_stored(&self, mut ticket: LoadedTicket) -> Result<LoadedTicket, TicketProblem> {
         let segments = std::mem::take(&mut ticket.record.segments);
@@ -88,6 +117,7 @@ impl TicketService {
         ticket.record.lease = None;
         self.save(&mut ticket).await?;
         self.remove_segments(&ticket.record, &segments).await;
+        self.discard_direct(&ticket.record).await;
         self.settle_usage(&ticket).await;
         Ok(ticket)
     }
@@ -96,7 +126,10 @@ impl TicketService {
         &self,
         record: &TicketRecord,
         deadline: Deadline,
-    ) -> Result<StoredContent, TicketProblem> {
+    ) -> Result<MadeContent, TicketProblem> {
+        if let Some(direct) = &record.direct {
+            return self.make_from_parts(record, direct, deadline).await;
+        }
         if let Some(expected) = record.size.filter(|size| *size != record.moved) {
             return Err(TicketProblem::WrongSize {
                 expected,
@@ -109,26 +142,17 @@ impl TicketService {
         let store = &self.inner.store;
         let mut writer = store.writer(&tenant, &operation, 1).deadline(deadline);
         let head = self.copy_segments(record, &mut writer, deadline).await?;
-        let sha256 = writer.sha256();
-        let checked = if record.expected_digests().any(|expected| expected != sha256) {
-            Err(TicketProblem::WrongDigest)
-        } else {
-            check_type(record, &head)
-        };
-        let media_type = match checked {
-            Ok(media_type) => media_type,
+        let label = match record.checked_label(writer.sha256(), record.moved, &head) {
+            Ok(label) => label,
             Err(problem) => {
                 writer.abort().await;
                 return Err(problem);
             }
         };
-        let label = ArtifactLabel::new(media_type, record.name.as_str());
         let claim = writer.finish(label).await?;
-        Ok(StoredContent {
-            sha256: claim.artifact.sha256.to_hex(),
-            size: claim.artifact.size,
-            media_type: claim.artifact.media_type,
-            name: claim.artifact.name,
+        Ok(MadeContent {
+            claim,
+            size: record.moved,
         })
     }
 
@@ -159,9 +183,25 @@ fn keep_head(head: &mut Vec<u8>, bytes: &Bytes) {
     head.extend(bytes.iter().take(room));
 }
 
+impl TicketRecord {
+    /// The label of content with this digest, when the ticket allows it.
+    pub(crate) fn checked_label(
+        &self,
+        sha256: Sha256Digest,
+        size: u64,
+        head: &[u8],
+    ) -> Result<ArtifactLabel, TicketProblem> {
+        if self.expected_digests().any(|expected| expected != sha256) {
+            return Err(TicketProblem::WrongDigest);
+        }
+        let media_type = check_type(self, size, head)?;
+        Ok(ArtifactLabel::new(media_type, self.name.as_str()))
+    }
+}
+
 /// The type of the content, when the ticket allows it.
-fn check_type(record: &TicketRecord, head: &[u8]) -> Result<String, TicketProblem> {
-    let found = kind::detect_kind(head, &record.name, record.moved).media_type;
+fn check_type(record: &TicketRecord, size: u64, head: &[u8]) -> Result<String, TicketProblem> {
+    let found = kind::detect_kind(head, &record.name, size).media_type;
     let Some(expected) = &record.media_type else {
         return Ok(found.to_owned());
     };

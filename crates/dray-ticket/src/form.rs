@@ -51,6 +51,7 @@ fn file_request(field: Field<'static>) -> Result<(UploadRequest, Body), TicketPr
         length: None,
         body_sha256: None,
         whole_sha256: None,
+        has_trailers: false,
         media_type: announced_type(media_type.map(dray_media_type::essence)),
         sender_name,
     };

@@ -8,7 +8,7 @@ use crate::destination::TicketDestination;
 use crate::problem::TicketProblem;
 use crate::record::{StoredContent, TicketDirection};
 use crate::sandbox_source::PinnedFile;
-use crate::service::TicketLimits;
+use crate::service::{TicketLimits, ticket_id};
 
 /// Time after which a ticket ends unless its maker says otherwise.
 const DEFAULT_LIFETIME: Duration = Duration::from_hours(1);
@@ -142,6 +142,8 @@ impl TicketRequest {
 #[derive(Clone)]
 pub struct IssuedTicket {
     pub(crate) secret: String,
+    /// Key of its record.
+    pub(crate) key: String,
     /// Which way its content goes.
     pub direction: TicketDirection,
     /// Unix milliseconds at which it ends.
@@ -150,12 +152,27 @@ pub struct IssuedTicket {
     pub max_bytes: u64,
     /// Name of the file, cleaned; may be empty.
     pub name: String,
+    /// What a download gives out.
+    pub content: Option<StoredContent>,
+    /// Whether an upload may go to the store in parts, beside the endpoint.
+    pub(crate) offers_parts: bool,
 }
 
 impl IssuedTicket {
+    /// Names the ticket for its maker, and opens nothing: 64 hexadecimal digits.
+    pub fn id(&self) -> &str {
+        ticket_id(&self.key)
+    }
+
     /// The URL below the base of an endpoint, such as `http://127.0.0.1:7340`.
     pub fn url(&self, base_url: &str) -> String {
         format!("{}/t/{}", base_url.trim_end_matches('/'), self.secret)
+    }
+
+    /// Where an upload in parts to the store begins, where the store is offered to clients.
+    pub fn parts_url(&self, base_url: &str) -> Option<String> {
+        self.offers_parts
+            .then(|| format!("{}/parts", self.url(base_url)))
     }
 
     /// The line for a shell that uses the ticket.

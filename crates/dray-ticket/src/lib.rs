@@ -7,6 +7,7 @@
 //! - [`TicketService`] makes, revokes and sweeps tickets, and checks the limits of each principal.
 //! - [`TicketEndpoint`] serves them over HTTP: plain `PUT` and `POST`, tus 1.0, the resumable uploads of the IETF, and
 //!   downloads with ranges.
+//! - [`TicketServer`] makes, lists, shows and revokes them over the bus and gRPC.
 //! - [`TicketRecords`] keeps the state: in a bucket of the bus, or in a directory of this machine.
 //!
 //! Bytes of an upload are staged in segments, which survive the death of this process. The artifact exists only after
@@ -33,7 +34,9 @@
 
 mod active;
 mod api;
+mod connections;
 mod destination;
+mod direct;
 mod disposition;
 mod download;
 mod endpoint;
@@ -41,6 +44,7 @@ mod fields;
 mod finish;
 mod form;
 mod issue;
+mod lookup;
 mod page;
 mod principal;
 mod problem;
@@ -48,8 +52,11 @@ mod protocol;
 mod receive;
 mod record;
 mod records;
+mod response;
 mod sandbox_source;
+mod server;
 mod service;
+mod sweep;
 mod upload;
 mod usage;
 
@@ -65,4 +72,5 @@ pub use problem::{DestinationFailure, TicketProblem};
 pub use record::{StoredContent, TicketDirection};
 pub use records::TICKET_BUCKET;
 pub use records::{RecordError, TicketRecords};
+pub use server::{TicketConfig, TicketServer};
 pub use service::{TicketLimits, TicketService};

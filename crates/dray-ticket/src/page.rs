@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::problem::TicketProblem;
 use crate::record::TicketRecord;
-use crate::upload::set;
+use crate::response::set;
 
 const DROP_SCRIPT: &str = include_str!("page/drop.js");
 const PAGE_STYLE: &str = include_str!("page/drop.css");

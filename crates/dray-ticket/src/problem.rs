@@ -78,6 +78,12 @@ pub enum TicketProblem {
     /// The upload came in too many parts.
     #[error("the upload came in too many parts")]
     TooManyParts,
+    /// The parts that the sender names are not those that the store has. They are kept.
+    #[error("the parts are not all there, or are not those that the store has")]
+    WrongParts,
+    /// The store has no address for clients, so bytes go through this endpoint.
+    #[error("this endpoint offers no upload in parts to the store")]
+    NoDirectUpload,
     /// The principal has too many open tickets.
     #[error("{limit} tickets are open already")]
     TooManyOpen {
@@ -171,9 +177,12 @@ impl TicketProblem {
             | Self::Revoked
             | Self::ContentGone
             | Self::SourceChanged => StatusCode::GONE,
-            Self::InUse | Self::Superseded | Self::AlreadyStored | Self::OffsetMismatch { .. } => {
-                StatusCode::CONFLICT
-            }
+            Self::InUse
+            | Self::Superseded
+            | Self::AlreadyStored
+            | Self::WrongParts
+            | Self::OffsetMismatch { .. } => StatusCode::CONFLICT,
+            Self::NoDirectUpload => StatusCode::NOT_IMPLEMENTED,
             Self::DestinationFailed(failure) if failure.is_retryable => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -211,6 +220,8 @@ impl TicketProblem {
             Self::WrongDigest => "wrong-digest",
             Self::WrongType { .. } => "wrong-type",
             Self::TooManyParts => "too-many-parts",
+            Self::WrongParts => "wrong-parts",
+            Self::NoDirectUpload => "no-direct-upload",
             Self::TooManyOpen { .. } => "too-many-open-tickets",
             Self::QuotaExceeded { .. } => "quota-exceeded",
             Self::MethodNotAllowed => "method-not-allowed",
@@ -256,6 +267,10 @@ impl TicketProblem {
             }
             Self::WrongType { .. } => "Send a file of the type that the ticket names.",
             Self::TooManyParts => "Send larger parts.",
+            Self::WrongParts => {
+                "Send every part, and name each with the `ETag` of its response, in order."
+            }
+            Self::NoDirectUpload => "Send the file to the URL of the ticket.",
             Self::TooManyOpen { .. } => "Use or revoke open tickets, or wait until they expire.",
             Self::QuotaExceeded { .. } => "Ask for a lower size limit, or wait a day.",
             Self::MethodNotAllowed => "Use a method of the `Allow` header.",

@@ -46,6 +46,8 @@ pub(crate) struct UploadRequest {
     pub(crate) body_sha256: Option<Sha256Digest>,
     /// Digest of the whole content (`Repr-Digest`).
     pub(crate) whole_sha256: Option<Sha256Digest>,
+    /// Whether fields follow the body (`Trailer`), such as its digest.
+    pub(crate) has_trailers: bool,
     /// Media type that the sender announces for the whole content.
     pub(crate) media_type: Option<String>,
     /// File name by the sender; empty when it gives none.
@@ -78,6 +80,7 @@ impl UploadRequest {
             length: None,
             body_sha256: fields::digest_field(headers, "content-digest")?,
             whole_sha256: fields::digest_field(headers, "repr-digest")?,
+            has_trailers: headers.contains_key(header::TRAILER),
             media_type: None,
             sender_name: String::new(),
         };

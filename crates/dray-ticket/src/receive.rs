@@ -7,11 +7,13 @@ use bytes::{Bytes, BytesMut};
 use dray_presentation::name::clean_name;
 use dray_store::MAX_SEGMENT_BYTES;
 use dray_types::Sha256Digest;
+use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::TicketService;
 use crate::active::ActiveGuard;
+use crate::fields;
 use crate::problem::TicketProblem;
 use crate::protocol::{UploadRequest, UploadStart};
 use crate::record::{
@@ -21,8 +23,9 @@ use crate::service::LoadedTicket;
 
 /// Time for which a request holds a ticket without a sign of life.
 pub(crate) const LEASE_TIME: Duration = Duration::from_mins(1);
-/// Longest time that bytes stay in memory only.
-const MAX_BUFFER_TIME: Duration = Duration::from_secs(10);
+/// Longest time that bytes stay in memory only. With it, a slow sender fills at most 2,160 segments within the longest
+/// lifetime of a ticket, which is below [`MAX_SEGMENTS`].
+const MAX_BUFFER_TIME: Duration = Duration::from_secs(20);
 
 /// How the body of a request ended.
 #[derive(Debug)]
@@ -87,6 +90,10 @@ impl TicketService {
     ) -> Result<LoadedTicket, TicketProblem> {
         let now_ms = self.inner.clock.now_ms();
         let record = &mut ticket.record;
+        // All bytes are there: another attempt to make the artifact would only begin the work again.
+        if record.is_finishing(now_ms) {
+            return Err(TicketProblem::InUse);
+        }
         let dropped = match request.start {
             // A second sender of the whole content; one that continues knows the offset and takes over.
             UploadStart::Whole if record.is_leased(now_ms) => return Err(TicketProblem::InUse),
@@ -134,15 +141,29 @@ impl BodyReceiver<'_> {
             let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|_| TicketProblem::Interrupted)?;
-            let Ok(bytes) = frame.into_data() else {
-                continue;
-            };
-            self.take_bytes(&bytes).await?;
+            match frame.into_data() {
+                Ok(bytes) => self.take_bytes(&bytes).await?,
+                Err(frame) => self.take_trailers(frame.trailers_ref())?,
+            }
         }
         if let Some(expected) = self.request.body_sha256
             && expected.as_bytes().as_slice() != self.hasher.clone().finalize().as_slice()
         {
             return Err(TicketProblem::WrongDigest);
+        }
+        Ok(())
+    }
+
+    /// Digests may follow the body (RFC 9530 section 6.1), for senders that compute them while they send.
+    fn take_trailers(&mut self, trailers: Option<&HeaderMap>) -> Result<(), TicketProblem> {
+        let Some(trailers) = trailers else {
+            return Ok(());
+        };
+        if let Some(sha256) = fields::digest_field(trailers, "content-digest")? {
+            self.request.body_sha256 = Some(sha256);
+        }
+        if let Some(sha256) = fields::digest_field(trailers, "repr-digest")? {
+            self.ticket.record.announced_sha256 = Some(sha256.to_hex());
         }
         Ok(())
     }
@@ -158,7 +179,7 @@ impl BodyReceiver<'_> {
         if record.length().is_some_and(|length| total > length) {
             return Err(TicketProblem::InconsistentLength);
         }
-        if self.request.body_sha256.is_some() {
+        if self.request.body_sha256.is_some() || self.request.has_trailers {
             self.hasher.update(bytes);
         }
         let mut rest = bytes;
@@ -191,6 +212,14 @@ impl BodyReceiver<'_> {
 
     /// Stores what is in memory as one segment.
     async fn store_buffer(&mut self) -> Result<(), TicketProblem> {
+        // A body that began in time must not keep the ticket open for as long as it likes.
+        if self
+            .ticket
+            .record
+            .is_expired(self.service.inner.clock.now_ms())
+        {
+            return Err(TicketProblem::Expired);
+        }
         if self.buffer.is_empty() {
             return Ok(());
         }
@@ -306,6 +335,7 @@ pub(crate) fn new_lease(now_ms: u64) -> TicketLease {
     TicketLease {
         holder: format!("{:016x}", rand::random::<u64>()),
         until_ms: lease_end(now_ms),
+        finishing: false,
     }
 }
 
@@ -316,6 +346,11 @@ fn check_request(record: &TicketRecord, request: &UploadRequest) -> Result<(), T
     }
     if record.state == TicketState::Stored {
         return Err(TicketProblem::AlreadyStored);
+    }
+    if record.direct.is_some() {
+        return Err(TicketProblem::Invalid(
+            "the upload goes to the store in parts",
+        ));
     }
     if let (Some(expected), Some(found)) = (&record.media_type, &request.media_type)
         && !dray_media_type::matches_pattern(Some(found), expected)

@@ -1,15 +1,24 @@
 //! What is kept about one ticket, and its states.
 
-use dray_store::StagedSegment;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dray_store::{MAX_SEGMENT_BYTES, StagedSegment};
 use dray_types::{OperationId, Sha256Digest, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::destination::TicketDestination;
+use crate::direct::DirectUpload;
 use crate::sandbox_source::PinnedFile;
 
-/// Most segments of one upload: a record stays below the largest message of a bucket, 256 KiB.
-pub(crate) const MAX_SEGMENTS: usize = 2_000;
+/// Most segments of one upload: with 75 bytes each, and escaped text of a destination beside them, a record stays below
+/// the largest message of a bucket, 256 KiB. 10 GiB are 2,560 segments that are full.
+pub(crate) const MAX_SEGMENTS: usize = 3_100;
+
+/// Characters of a segment's name of 16 bytes in base64.
+const SEGMENT_NAME_CHARS: usize = 22;
+/// Characters of a digest in base64.
+const SEGMENT_DIGEST_CHARS: usize = 43;
 
 /// Which way the content goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,11 +68,15 @@ pub(crate) struct TicketLease {
     pub(crate) holder: String,
     /// Unix milliseconds at which the request counts as dead.
     pub(crate) until_ms: u64,
+    /// Whether all bytes are there and the artifact is being made: no other request may take over then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) finishing: bool,
 }
 
-/// One stored segment, short, since a record may have many.
+/// One stored segment, short, since a record may have many: name and digest in base64, then the size unless the segment
+/// is full.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SegmentRecord(pub(crate) String, pub(crate) u64, pub(crate) String);
+pub(crate) struct SegmentRecord(String);
 
 /// Everything about one ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,23 +117,37 @@ pub(crate) struct TicketRecord {
     /// The file of a sandbox that a download stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pinned: Option<PinnedFile>,
+    /// The parts that go to the store beside this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) direct: Option<DirectUpload>,
 }
 
 impl SegmentRecord {
     pub(crate) fn new(segment: &StagedSegment) -> Self {
-        Self(
-            segment.name.clone(),
-            segment.size,
-            segment.sha256.to_string(),
-        )
+        let digest = URL_SAFE_NO_PAD.encode(segment.sha256.as_bytes());
+        let size = match segment.size {
+            size if size == MAX_SEGMENT_BYTES as u64 => String::new(),
+            size => size.to_string(),
+        };
+        Self(format!(
+            "{}{digest}{size}",
+            URL_SAFE_NO_PAD.encode(segment.name)
+        ))
     }
 
     /// The segment; `None` when the record was damaged.
     pub(crate) fn to_staged(&self) -> Option<StagedSegment> {
+        let (name, rest) = self.0.split_at_checked(SEGMENT_NAME_CHARS)?;
+        let (digest, size) = rest.split_at_checked(SEGMENT_DIGEST_CHARS)?;
+        let name = URL_SAFE_NO_PAD.decode(name).ok()?;
+        let digest = URL_SAFE_NO_PAD.decode(digest).ok()?;
         Some(StagedSegment {
-            name: self.0.clone(),
-            size: self.1,
-            sha256: self.2.parse().ok()?,
+            name: name.try_into().ok()?,
+            size: match size {
+                "" => MAX_SEGMENT_BYTES as u64,
+                size => size.parse().ok()?,
+            },
+            sha256: Sha256Digest::try_from(digest.as_slice()).ok()?,
         })
     }
 }
@@ -140,6 +167,11 @@ impl TicketRecord {
     pub(crate) fn is_leased(&self, now_ms: u64) -> bool {
         let lease = self.lease.as_ref();
         lease.is_some_and(|lease| now_ms < lease.until_ms)
+    }
+
+    /// Whether another request makes the artifact of the bytes.
+    pub(crate) fn is_finishing(&self, now_ms: u64) -> bool {
+        self.is_leased(now_ms) && self.lease.as_ref().is_some_and(|lease| lease.finishing)
     }
 
     /// The operation of the segments.

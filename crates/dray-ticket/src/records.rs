@@ -1,5 +1,6 @@
 //! Where records are kept: values with revisions, changed by compare-and-set.
 
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,8 @@ use dray_bus::{KeyError, KeyValue};
 
 /// Bucket of the bus with the records of tickets.
 pub const TICKET_BUCKET: &str = "dray_tickets";
+/// Name of the file in a directory of records whose lock guards changes; no key has it.
+const LOCK_FILE: &str = ".lock";
 /// Bytes of the revision before the value in a file.
 const REVISION_BYTES: usize = 8;
 
@@ -22,12 +25,12 @@ enum RecordBackend {
     Directory(Arc<RecordDirectory>),
 }
 
-/// Files of this machine, one for each record. Only one process may use the directory.
+/// Files of this machine, one for each record.
 #[derive(Debug)]
 struct RecordDirectory {
     path: PathBuf,
-    /// Held while a record is compared and replaced.
-    changes: Mutex<()>,
+    /// File whose lock is held while a record is compared and replaced, so that others with this directory open wait.
+    changes: Mutex<File>,
 }
 
 /// A record was not read or written.
@@ -67,9 +70,14 @@ impl TicketRecords {
     /// The directory cannot be created.
     pub fn directory(path: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(path)?;
+        let changes = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path.join(LOCK_FILE))?;
         Ok(Self(RecordBackend::Directory(Arc::new(RecordDirectory {
             path: path.to_owned(),
-            changes: Mutex::new(()),
+            changes: Mutex::new(changes),
         }))))
     }
 
@@ -172,11 +180,15 @@ impl RecordDirectory {
         // Keys have letters, digits, `-`, `_` and dots between them, so they are names of files.
         let file = self.path.join(key);
         let joined = tokio::task::spawn_blocking(move || {
-            let _changing = directory
+            let changes = directory
                 .changes
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            work(&directory.path, &file)
+            changes.lock()?;
+            let worked = work(&directory.path, &file);
+            // Unlocked by hand: the file stays open.
+            changes.unlock()?;
+            worked
         });
         joined
             .await

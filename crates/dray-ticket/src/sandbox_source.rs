@@ -1,12 +1,12 @@
 //! Downloads of a file in a sandbox: the ticket pins the file as it was, and fails when the file changes.
 //!
 //! The content is copied into the store when the ticket is made, so that a download never mixes two states of the
-//! file. The file's size and modification time are compared before the first byte of a response and before its last
-//! ones leave.
+//! file. The file's size, modification time and change marker (`ctime` and inode, where the sandbox reports them) are
+//! compared before the first byte of a response and before its last ones leave.
 
 use std::time::Duration;
 
-use dray_bus::Meta;
+use dray_bus::{Bus, Meta};
 use dray_proto::v1;
 use dray_store::ArtifactLabel;
 use dray_types::{Claim, Deadline, Fault, FaultCode, OperationId};
@@ -35,6 +35,9 @@ pub(crate) struct PinnedFile {
     pub(crate) size: u64,
     /// Nanoseconds since the epoch; nothing where the sandbox does not know it.
     pub(crate) mtime_ns: Option<i64>,
+    /// What the sandbox reports about `ctime` and inode; empty where it reports nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) change_marker: String,
 }
 
 impl PinnedFile {
@@ -44,6 +47,7 @@ impl PinnedFile {
             real_path: String::from_utf8_lossy(&entry.real_path).into_owned(),
             size: entry.size,
             mtime_ns: entry.mtime_ns,
+            change_marker: entry.change_marker.clone(),
         }
     }
 
@@ -68,8 +72,8 @@ impl TicketService {
         if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
             return Err(TicketProblem::Invalid("the path is not valid"));
         }
-        let copied = self.copy_from_sandbox(principal, path).await;
-        let (entry, claim) =
+        let copied = self.copy_pinned(principal, path).await;
+        let (pinned, claim) =
             copied.map_err(|fault| TicketProblem::SourceFailed(Box::new(fault)))?;
         let artifact = &claim.artifact;
         let content = StoredContent {
@@ -79,18 +83,16 @@ impl TicketService {
             name: artifact.name.clone(),
         };
         let name = content.name.clone();
-        let pinned = TicketRequest::download(content)
-            .name(name)
-            .pinned(PinnedFile::new(path, &entry));
+        let pinned = TicketRequest::download(content).name(name).pinned(pinned);
         self.issue(principal, request(pinned)).await
     }
 
     /// What the file is, and its copy in the kept content.
-    async fn copy_from_sandbox(
+    async fn copy_pinned(
         &self,
         principal: &Principal,
         path: &str,
-    ) -> Result<(v1::SandboxEntry, Claim), Fault> {
+    ) -> Result<(PinnedFile, Claim), Fault> {
         let bus = self.inner.bus.as_ref().ok_or_else(|| {
             Fault::new(
                 FaultCode::Unavailable,
@@ -98,6 +100,43 @@ impl TicketService {
             )
             .detail("no_services")
         })?;
+        // Around the copy: a marker that was read only afterwards could be that of a later state.
+        let before = PinnedFile::new(path, &self.stat_source(bus, principal, path).await?);
+        let copied = self.copy_from_sandbox(bus, principal, path).await?;
+        let after = self.stat_source(bus, principal, path).await?;
+        if !before.is_same(&after) {
+            return Err(Fault::new(
+                FaultCode::Unavailable,
+                "The file changed while it was copied.",
+            )
+            .detail("changed_while_copied")
+            .advice("Ask for the ticket again when nothing writes to the file."));
+        }
+        Ok((before, copied))
+    }
+
+    async fn stat_source(
+        &self,
+        bus: &Bus,
+        principal: &Principal,
+        path: &str,
+    ) -> Result<v1::SandboxEntry, Fault> {
+        let asked = v1::StatSandboxRequest {
+            sandbox: Some(session_sandbox(&principal.session)),
+            path: path.as_bytes().to_vec(),
+            follow: true,
+            with_change_marker: true,
+        };
+        let meta = self.sandbox_meta(principal, STAT_TIMEOUT);
+        Ok(bus.call(&meta, &asked).await?)
+    }
+
+    async fn copy_from_sandbox(
+        &self,
+        bus: &Bus,
+        principal: &Principal,
+        path: &str,
+    ) -> Result<Claim, Fault> {
         let asked = v1::GetSandboxFileRequest {
             sandbox: Some(session_sandbox(&principal.session)),
             path: path.as_bytes().to_vec(),
@@ -105,10 +144,9 @@ impl TicketService {
         };
         let meta = self.sandbox_meta(principal, GET_TIMEOUT);
         let file = bus.call_once(&meta, &asked).await?;
-        let entry = file.entry.ok_or_else(Fault::internal)?;
         let claim = file.claim.ok_or_else(Fault::internal)?;
         let claim = Claim::try_from(claim).map_err(|_| Fault::internal())?;
-        Ok((entry, self.keep_content(principal, claim).await?))
+        self.keep_content(principal, claim).await
     }
 
     /// Copies an object of the cache into the kept content: the cache may drop it while the ticket is open.
@@ -140,13 +178,7 @@ impl TicketService {
             return Err(TicketProblem::SourceUnavailable);
         };
         let principal = Principal { tenant, session };
-        let asked = v1::StatSandboxRequest {
-            sandbox: Some(session_sandbox(&principal.session)),
-            path: pinned.path.clone().into_bytes(),
-            follow: true,
-        };
-        let meta = self.sandbox_meta(&principal, STAT_TIMEOUT);
-        match bus.call(&meta, &asked).await.map_err(Fault::from) {
+        match self.stat_source(bus, &principal, &pinned.path).await {
             Ok(entry) if pinned.is_same(&entry) => Ok(()),
             Ok(_) => Err(TicketProblem::SourceChanged),
             Err(fault) if fault.code == FaultCode::NotFound => Err(TicketProblem::SourceChanged),

@@ -1,4 +1,4 @@
-//! Makes, finds, revokes and sweeps tickets.
+//! Makes, finds and revokes tickets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,6 @@ use crate::usage::PrincipalUsage;
 const SECRET_BYTES: usize = 32;
 /// Attempts to change a record that others change too.
 const MAX_CHANGE_ATTEMPTS: u32 = 16;
-/// Time for which the record of an ended ticket is kept, so that its URL says why it does not work.
-const ENDED_RECORD_MS: u64 = 24 * 60 * 60 * 1000;
-/// Most tickets of one sweep.
-const MAX_SWEPT_TICKETS: usize = 10_000;
 
 /// What tickets may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +42,7 @@ pub struct TicketLimits {
 impl Default for TicketLimits {
     fn default() -> Self {
         Self {
-            max_bytes: dray_store::MAX_OBJECT,
+            max_bytes: 10 << 30,
             max_open_tickets: 32,
             quota_bytes: 32 << 30,
             max_lifetime: Duration::from_hours(12),
@@ -161,18 +157,23 @@ impl TicketService {
             segments: Vec::new(),
             moved: 0,
             lease: None,
-            content: request.content,
+            content: request.content.clone(),
             destination: request.destination,
             receipt: None,
             pinned: request.pinned,
+            direct: None,
         };
         inner.records.put(&key, encoded(&record), 0).await?;
         Ok(IssuedTicket {
             secret,
+            key,
             direction: request.direction,
             expires_at_ms,
             max_bytes: request.max_bytes,
             name,
+            content: request.content,
+            offers_parts: request.direction == TicketDirection::Upload
+                && inner.store.has_public_endpoint(),
         })
     }
 
@@ -182,9 +183,18 @@ impl TicketService {
     ///
     /// There is no such ticket, it is used or expired, or the records are not available.
     pub async fn revoke(&self, secret: &str) -> Result<(), TicketProblem> {
-        let ticket = self.find_usable(secret).await?;
-        self.end(ticket, TicketState::Revoked).await?;
+        let ticket = self.find(secret).await?;
+        self.revoke_loaded(ticket).await?;
         Ok(())
+    }
+
+    /// As [`Self::revoke`], for a ticket that was found by its id.
+    pub(crate) async fn revoke_loaded(
+        &self,
+        ticket: LoadedTicket,
+    ) -> Result<TicketRecord, TicketProblem> {
+        self.check_usable(&ticket.record)?;
+        self.end(ticket, TicketState::Revoked).await
     }
 
     /// Finds a ticket by the secret of its URL, in any state.
@@ -254,6 +264,7 @@ impl TicketService {
         ticket.record.lease = None;
         self.save(&mut ticket).await?;
         self.remove_segments(&ticket.record, &segments).await;
+        self.discard_direct(&ticket.record).await;
         self.settle_usage(&ticket).await;
         Ok(ticket.record)
     }
@@ -282,6 +293,13 @@ impl TicketService {
         }
     }
 
+    /// Removes parts that went to the store beside this process.
+    pub(crate) async fn discard_direct(&self, record: &TicketRecord) {
+        if let Some(direct) = &record.direct {
+            self.inner.store.discard_parts(&direct.upload).await;
+        }
+    }
+
     /// Removes segments that no record names any more. What is left is swept with the staging area.
     pub(crate) async fn remove_segments(&self, record: &TicketRecord, segments: &[SegmentRecord]) {
         let Some(operation) = record.operation() else {
@@ -293,45 +311,6 @@ impl TicketService {
                 tracing::warn!(%error, "could not remove a segment of an upload");
             }
         }
-    }
-
-    /// Removes what expired tickets left, and the records of tickets that ended a day ago.
-    ///
-    /// # Errors
-    ///
-    /// The records are not available.
-    pub async fn sweep(&self) -> Result<(), TicketProblem> {
-        let keys = self.inner.records.keys("ticket", MAX_SWEPT_TICKETS).await?;
-        for key in keys {
-            let swept = match self.load(&key).await {
-                Ok(ticket) => self.sweep_ticket(ticket).await,
-                Err(problem) => Err(problem),
-            };
-            match swept {
-                // Another request changed or removed the record meanwhile; the next sweep sees it.
-                Ok(()) | Err(TicketProblem::Superseded | TicketProblem::Unknown) => {}
-                Err(problem) => return Err(problem),
-            }
-        }
-        Ok(())
-    }
-
-    async fn sweep_ticket(&self, mut ticket: LoadedTicket) -> Result<(), TicketProblem> {
-        let now_ms = self.inner.clock.now_ms();
-        if !ticket.record.is_expired(now_ms) || ticket.record.is_leased(now_ms) {
-            return Ok(());
-        }
-        if !ticket.record.segments.is_empty() {
-            let segments = std::mem::take(&mut ticket.record.segments);
-            ticket.record.moved = 0;
-            self.save(&mut ticket).await?;
-            self.remove_segments(&ticket.record, &segments).await;
-        }
-        if now_ms >= ticket.record.expires_at_ms.saturating_add(ENDED_RECORD_MS) {
-            let records = &self.inner.records;
-            records.delete(&ticket.key, ticket.revision).await?;
-        }
-        Ok(())
     }
 
     async fn change_usage(
@@ -357,6 +336,11 @@ impl TicketService {
         }
         Err(TicketProblem::Unavailable)
     }
+}
+
+/// The id of a ticket, which names it to its maker: the last part of its key.
+pub(crate) fn ticket_id(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or_default()
 }
 
 /// The key of a ticket's record: the secret itself is in no record.

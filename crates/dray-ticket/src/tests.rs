@@ -1,6 +1,8 @@
 //! Tickets over real HTTP, against the embedded store.
 
+mod attacks;
 mod destination;
+mod direct;
 mod download;
 mod form;
 mod limits;
@@ -8,6 +10,7 @@ mod plain;
 mod records;
 mod refusals;
 mod resumable;
+mod server;
 mod tus;
 
 use std::net::SocketAddr;
@@ -16,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_bus::Bus;
 use dray_store::embedded::EmbeddedS3;
-use dray_store::{ArtifactLabel, Store};
+use dray_store::{ArtifactLabel, Store, StoreOptions};
 use dray_types::{Clock, OperationId, Sha256Digest};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -38,6 +41,7 @@ pub(crate) struct TestEndpoint {
     pub(crate) clock: Clock,
     pub(crate) address: SocketAddr,
     pub(crate) folder: TempDir,
+    pub(crate) store_options: StoreOptions,
     _storage: EmbeddedS3,
     _stop: tokio_util::sync::DropGuard,
 }
@@ -56,19 +60,28 @@ impl TestEndpoint {
     }
 
     pub(crate) async fn with(limits: TicketLimits, capacity: u64) -> Self {
-        Self::start(limits, capacity, None).await
+        Self::start(limits, capacity, None, false).await
+    }
+
+    /// An endpoint over a store that clients reach too.
+    pub(crate) async fn with_public_store() -> Self {
+        Self::start(TicketLimits::default(), u64::MAX, None, true).await
     }
 
     /// An endpoint that makes calls.
     pub(crate) async fn with_bus(bus: Bus) -> Self {
-        Self::start(TicketLimits::default(), u64::MAX, Some(bus)).await
+        Self::start(TicketLimits::default(), u64::MAX, Some(bus), false).await
     }
 
-    async fn start(limits: TicketLimits, capacity: u64, bus: Option<Bus>) -> Self {
+    async fn start(limits: TicketLimits, capacity: u64, bus: Option<Bus>, is_public: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (storage, options) = EmbeddedS3::with_capacity(&folder.path().join("store"), capacity)
-            .await
-            .unwrap();
+        let (storage, mut options) =
+            EmbeddedS3::with_capacity(&folder.path().join("store"), capacity)
+                .await
+                .unwrap();
+        if is_public {
+            options.public_endpoint = options.endpoint.clone();
+        }
         // Signatures of requests need the time of the machine; only tickets see the clock that tests move.
         let store = Store::open(&options, Clock::system()).await.unwrap();
         // Calls have deadlines, which the bus compares with its own clock.
@@ -89,6 +102,7 @@ impl TestEndpoint {
             clock,
             address,
             folder,
+            store_options: options,
             _storage: storage,
             _stop: stop,
         }
@@ -99,6 +113,19 @@ impl TestEndpoint {
         let records = self.service.inner.records.clone();
         let service = TicketService::new(records, self.store.clone(), self.clock.clone(), limits);
         serve(&service).await
+    }
+
+    /// A second process that reaches the store in another way.
+    pub(crate) async fn replica_over(&self, store: Store) -> (SocketAddr, impl Drop + use<>) {
+        let records = self.service.inner.records.clone();
+        let limits = TicketLimits::default();
+        serve(&TicketService::new(
+            records,
+            store,
+            self.clock.clone(),
+            limits,
+        ))
+        .await
     }
 
     /// As [`Self::replica`], for an endpoint that makes calls.

@@ -6,14 +6,16 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body::Body as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::TicketService;
+use crate::fields;
 use crate::form;
 use crate::page;
 use crate::problem::TicketProblem;
 use crate::protocol::{TUS_VERSION, UploadProtocol, UploadRequest};
 use crate::record::{TicketRecord, TicketState};
+use crate::response::{content_response, empty_response, finished_response, json_response, set};
 use crate::service::LoadedTicket;
 
 /// What tus clients may use beyond its core.
@@ -153,9 +155,22 @@ impl UploadCall<'_> {
         {
             return Ok(ticket.record);
         }
-        let mut ticket = ticket;
+        let ticket = self.wait_while(ticket, TicketRecord::is_leased).await?;
+        if ticket.record.state != TicketState::Complete {
+            self.service.check_usable(&ticket.record)?;
+            self.finish(ticket).await?;
+        }
+        Ok(self.service.find(self.secret).await?.record)
+    }
+
+    /// Waits while another request is at work, within [`FINISH_WAIT`].
+    async fn wait_while(
+        &self,
+        mut ticket: LoadedTicket,
+        is_busy: impl Fn(&TicketRecord, u64) -> bool,
+    ) -> Result<LoadedTicket, TicketProblem> {
         let mut waited = Duration::ZERO;
-        while ticket.record.is_leased(self.service.inner.clock.now_ms()) {
+        while is_busy(&ticket.record, self.service.inner.clock.now_ms()) {
             if waited >= FINISH_WAIT {
                 return Err(TicketProblem::InUse);
             }
@@ -163,11 +178,7 @@ impl UploadCall<'_> {
             waited += FINISH_POLL_INTERVAL;
             ticket = self.service.find(self.secret).await?;
         }
-        if ticket.record.state != TicketState::Complete {
-            self.service.check_usable(&ticket.record)?;
-            self.finish(ticket).await?;
-        }
-        Ok(self.service.find(self.secret).await?.record)
+        Ok(ticket)
     }
 
     /// tus `POST`: the ticket is the upload, so creating it announces the length.
@@ -195,7 +206,19 @@ impl UploadCall<'_> {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, TicketProblem> {
-        let ticket = self.service.find_usable(self.secret).await?;
+        let mut ticket = self.service.find(self.secret).await?;
+        // Making a large artifact takes longer than some proxies keep a request: the client asks again at the end of the
+        // upload, until it hears the result.
+        if is_part_at_end(&ticket.record, method, headers, &body)? {
+            ticket = self.wait_while(ticket, TicketRecord::is_finishing).await?;
+            if ticket.record.state == TicketState::Complete {
+                return Ok(finished_response(
+                    &ticket.record,
+                    UploadProtocol::of(headers),
+                ));
+            }
+        }
+        self.service.check_usable(&ticket.record)?;
         if *method == Method::POST
             && let Some(boundary) = form::form_boundary(headers)
         {
@@ -260,18 +283,8 @@ impl UploadCall<'_> {
         if *method == Method::PUT || !body.is_end_stream() {
             return Err(TicketProblem::AlreadyStored);
         }
-        let protocol = UploadProtocol::of(headers);
         let record = self.finish(ticket).await?;
-        let mut response = match protocol {
-            UploadProtocol::Tus => empty_response(StatusCode::NO_CONTENT),
-            _ => content_response(&record),
-        };
-        set(
-            response.headers_mut(),
-            "upload-offset",
-            &record.moved.to_string(),
-        );
-        Ok(response)
+        Ok(finished_response(&record, UploadProtocol::of(headers)))
     }
 
     /// Takes a body, and finishes the upload when it was the last one. Both go on when the client leaves.
@@ -318,47 +331,22 @@ impl UploadCall<'_> {
     }
 }
 
+/// Whether a request brings no bytes and continues exactly at the end of what came.
+fn is_part_at_end(
+    record: &TicketRecord,
+    method: &Method,
+    headers: &HeaderMap,
+    body: &Body,
+) -> Result<bool, TicketProblem> {
+    Ok(*method == Method::PATCH
+        && body.is_end_stream()
+        && fields::number_field(headers, "upload-offset")? == Some(record.moved))
+}
+
 fn without_type(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     // A creation without content has no type, and one with content has that of a part.
     let part = HeaderValue::from_static("application/offset+octet-stream");
     headers.insert(header::CONTENT_TYPE, part);
     headers
-}
-
-fn content_response(record: &TicketRecord) -> Response {
-    let mut document = json!({});
-    if let Some(content) = &record.content {
-        document = json!({
-            "artifact": format!("dray://artifact/{}", content.sha256),
-            "sha256": content.sha256,
-            "size": content.size,
-            "media_type": content.media_type,
-            "name": content.name,
-        });
-    }
-    if let (Some(receipt), Some(members)) = (&record.receipt, document.as_object_mut()) {
-        members.insert("receipt".to_owned(), receipt.clone());
-    }
-    json_response(StatusCode::CREATED, &document)
-}
-
-fn json_response(status: StatusCode, document: &Value) -> Response {
-    let mut response = Response::new(Body::from(format!("{document}\n")));
-    *response.status_mut() = status;
-    set(response.headers_mut(), "content-type", "application/json");
-    response
-}
-
-pub(crate) fn empty_response(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
-    response
-}
-
-/// Sets a header field; a value that cannot stand in one is left out.
-pub(crate) fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
 }

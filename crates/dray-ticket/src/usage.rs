@@ -65,6 +65,17 @@ impl PrincipalUsage {
         Ok(())
     }
 
+    /// Keys of the tickets, newest first.
+    pub(crate) fn tickets(&self) -> Vec<String> {
+        let mut entries: Vec<_> = self.entries.iter().rev().collect();
+        // Stable: tickets of one millisecond stay in the order in which they were made.
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.created_at_ms));
+        entries
+            .into_iter()
+            .map(|entry| entry.ticket.clone())
+            .collect()
+    }
+
     /// Closes the entry of a ticket that moved this many bytes in the end.
     pub(crate) fn settle(&mut self, ticket: &str, bytes: u64) {
         if bytes == 0 {

@@ -21,6 +21,8 @@ pub enum PeerService {
     Store,
     /// The file API of DIAL Core.
     Drive,
+    /// The service that makes tickets.
+    Tickets,
 }
 
 impl PeerService {
@@ -33,6 +35,7 @@ impl PeerService {
             Self::Delivery => "The service that delivers files",
             Self::Store => "The file store",
             Self::Drive => "The file storage",
+            Self::Tickets => "The service that makes links",
         }
     }
 }

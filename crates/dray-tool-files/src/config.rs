@@ -19,6 +19,9 @@ pub struct Config {
     /// Whether pages of the web can be fetched by every agent, and not only by those whose manifest says so. Default
     /// `false`.
     pub always_fetch: bool,
+    /// Whether agents with a sandbox can make links for single files, into it and out of it (`request_upload`,
+    /// `make_download_link`). Needs an endpoint of tickets. Default `false`.
+    pub tickets: bool,
     /// Whether references to files are resolved in nested values of arguments too. Default `false`.
     pub nested: bool,
     /// Most bytes of one file when the manifest sets no limit. Default `10MiB`.
@@ -71,6 +74,7 @@ impl Default for Config {
             sessions: true,
             always_read: false,
             always_fetch: false,
+            tickets: false,
             nested: false,
             size_limit: ByteSize::mib(10),
             inline_limit: ByteSize::kib(50),

@@ -7,4 +7,5 @@ mod offloading;
 mod outgoing;
 mod reading;
 mod sandbox;
+mod tickets;
 mod world;

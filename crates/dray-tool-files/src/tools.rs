@@ -6,6 +6,7 @@ mod list;
 mod put;
 mod read;
 mod send_file;
+mod tickets;
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ enum FileToolKind {
     List,
     Put,
     Get,
+    RequestUpload,
+    DownloadLink,
 }
 
 /// One of them, for one turn.
@@ -68,6 +71,9 @@ pub async fn offered_tools(files: &Arc<TurnFiles>) -> Vec<Arc<dyn Tool>> {
     if sandbox {
         kinds.extend([FileToolKind::List, FileToolKind::Put, FileToolKind::Get]);
     }
+    if sandbox && config.tickets {
+        kinds.extend([FileToolKind::RequestUpload, FileToolKind::DownloadLink]);
+    }
     kinds
         .into_iter()
         .map(|kind| FileTool::new(kind, Arc::clone(files)) as Arc<dyn Tool>)
@@ -85,6 +91,8 @@ impl FileTool {
             FileToolKind::List => (list::list_declaration(), "List files"),
             FileToolKind::Put => (put::put_declaration(), "Write file"),
             FileToolKind::Get => (get::get_declaration(), "Get file"),
+            FileToolKind::RequestUpload => (tickets::upload_declaration(), "Request upload"),
+            FileToolKind::DownloadLink => (tickets::download_declaration(), "Make download link"),
         };
         // What is sent is for the person, for all types; what is fetched or got is for the model.
         let propagated = match kind {
@@ -96,7 +104,8 @@ impl FileTool {
             FileToolKind::ReadAttachment => &["file_path"],
             FileToolKind::FetchUrl => &["url", "save_path"],
             FileToolKind::Put => &["file", "path"],
-            FileToolKind::List | FileToolKind::Get => &["path"],
+            FileToolKind::List | FileToolKind::Get | FileToolKind::DownloadLink => &["path"],
+            FileToolKind::RequestUpload => &["directory"],
             FileToolKind::ReadFiles | FileToolKind::FetchUserFile => &[],
         };
         Arc::new(Self {
@@ -138,6 +147,8 @@ impl Tool for FileTool {
             FileToolKind::List => list::list_files(files, &call).await,
             FileToolKind::Put => Box::pin(put::put_file(files, &call)).await,
             FileToolKind::Get => Box::pin(get::get_file(files, &call)).await,
+            FileToolKind::RequestUpload => tickets::request_upload(files, &call).await,
+            FileToolKind::DownloadLink => tickets::make_download_link(files, &call).await,
         }
     }
 }

@@ -150,6 +150,24 @@ impl Engine {
         Ok(metadata)
     }
 
+    /// Text that differs once the file behind `metadata` was changed or replaced, also when its modification time was
+    /// set back. The path must have passed [`Self::stat`]. Without a report of the sandbox it is device and inode, or
+    /// empty.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the sandbox.
+    pub async fn change_marker(&self, metadata: &Metadata) -> Result<String, Error> {
+        let marker = self
+            .answer(self.sandbox.change_marker(&metadata.real_path))
+            .await?;
+        let identity = || {
+            let (device, inode) = metadata.identity?;
+            Some(format!("{device}:{inode}"))
+        };
+        Ok(marker.or_else(identity).unwrap_or_default())
+    }
+
     /// Lists a directory, without the entries that policy would refuse.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use dray_service::host::{ErrorChain, HostError};
 use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
 use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::Store;
+use dray_ticket::TicketServer;
 use dray_types::{Clock, Deadline, TenantId};
 
 use self::advice::bus_advice;
@@ -33,6 +34,7 @@ pub(crate) fn all_services_host(sources: ConfigSources) -> Host {
         .with::<SandboxTransfer>()
         .with::<PlatformDelivery>()
         .with::<Orchestrator>()
+        .with::<TicketServer>()
         .with::<SweeperService>()
 }
 

@@ -116,6 +116,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-proto",
             "dray-bus",
             "dray-store",
+            "dray-service",
         ],
     ),
     (

@@ -95,6 +95,18 @@ READING_SUBSTITUTE_IDS: Final[Method[v1.SubstituteIdsRequest, v1.SubstituteIdsRe
 READING_FETCH_USER_FILE: Final[Method[v1.FetchUserFileRequest, v1.FetchUserFileReply]] = Method(
     "/dray.v1.Reading/FetchUserFile", "dray.reading.v1.fetch-user-file", v1.FetchUserFileRequest, v1.FetchUserFileReply
 )
+TICKETS_ISSUE: Final[Method[v1.IssueTicketRequest, v1.IssuedTicket]] = Method(
+    "/dray.v1.Tickets/Issue", "dray.ticket.v1.issue", v1.IssueTicketRequest, v1.IssuedTicket
+)
+TICKETS_LIST: Final[Method[v1.ListTicketsRequest, v1.ListTicketsReply]] = Method(
+    "/dray.v1.Tickets/List", "dray.ticket.v1.list", v1.ListTicketsRequest, v1.ListTicketsReply
+)
+TICKETS_INSPECT: Final[Method[v1.InspectTicketRequest, v1.Ticket]] = Method(
+    "/dray.v1.Tickets/Inspect", "dray.ticket.v1.inspect", v1.InspectTicketRequest, v1.Ticket
+)
+TICKETS_REVOKE: Final[Method[v1.RevokeTicketRequest, v1.Ticket]] = Method(
+    "/dray.v1.Tickets/Revoke", "dray.ticket.v1.revoke", v1.RevokeTicketRequest, v1.Ticket
+)
 TOOL_CALLS_SUBMIT: Final[Method[v1.ToolCallRequested, v1.ToolCallAccepted]] = Method(
     "/dray.v1.ToolCalls/Submit", "dray.file.v1.submit", v1.ToolCallRequested, v1.ToolCallAccepted
 )

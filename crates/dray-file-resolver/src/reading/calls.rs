@@ -332,6 +332,7 @@ impl ReadingContext {
                 path: at.into(),
                 // With links followed: a link inside can lead outside (path traversal).
                 follow: true,
+                ..v1::StatSandboxRequest::default()
             };
             match self.bus.call(&means.meta, &request).await {
                 Ok(entry) => return Ok(is_inside(&entry.real_path, &plan.directory)),

@@ -20,6 +20,7 @@ use super::session_id::SessionIdSigner;
 use super::token::TokenError;
 use super::{Authenticator, Caller};
 use crate::options::ToolName;
+use crate::transfer;
 
 /// Header with the id of a session of the protocol.
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -174,6 +175,12 @@ fn message_scopes(body: &[u8]) -> ScopeSet {
             | "tasks/update",
         ) => [Scope::Read].into_iter().collect(),
         Some("tasks/cancel") => [Scope::Send].into_iter().collect(),
+        Some(transfer::AUTHORIZE_UPLOAD) => [Scope::Put].into_iter().collect(),
+        Some(transfer::AUTHORIZE_DOWNLOAD) => {
+            let uri = params.and_then(|params| params.get("uri"));
+            let arguments = serde_json::json!({"from": uri});
+            required_scopes(ToolName::DownloadTicket, arguments.as_object())
+        }
         _ => ScopeSet::default(),
     }
 }

@@ -43,7 +43,7 @@ impl ToolCall<'_> {
         let listing = match self.access.parse(&list.path)? {
             Location::Local(path) => self.list_local(path, list.offset, limit).await?,
             Location::Sandbox(path) => self.list_sandbox(&path, list.offset, limit).await?,
-            Location::Url(_) | Location::Artifact(_) => {
+            Location::Url(_) | Location::Artifact(_) | Location::Ticket(_) => {
                 return Err(failure::invalid(
                     "Only directories have a listing.",
                     "`read` shows what is in an archive.",
@@ -182,7 +182,7 @@ fn file_name(given: &str, location: &Location, stored: &StoredFile) -> Result<St
         return Ok(own.clone());
     }
     match location {
-        Location::Artifact(_) => Err(failure::invalid(
+        Location::Artifact(_) | Location::Ticket(_) => Err(failure::invalid(
             "The stored file has no name.",
             "Give `name`.",
         )

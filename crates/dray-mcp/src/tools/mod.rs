@@ -5,7 +5,7 @@ mod files;
 mod policy;
 mod read;
 mod resolve;
-mod tickets;
+pub(crate) mod tickets;
 
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode};

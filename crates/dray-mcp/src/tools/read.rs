@@ -104,7 +104,7 @@ fn document_name(location: &Location, stored: &StoredFile) -> String {
         Location::Local(path) | Location::Sandbox(path) => name::shown_text(path, 200),
         _ if !named.is_empty() => named.clone(),
         Location::Url(_) => "page".to_owned(),
-        Location::Artifact(_) => "document".to_owned(),
+        Location::Artifact(_) | Location::Ticket(_) => "document".to_owned(),
     }
 }
 

@@ -11,12 +11,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ToolCall, not_permitted, structured_result};
+use crate::content::ContentAccess;
 use crate::failure;
 use crate::location::Location;
 use crate::options::TicketAccess;
+use crate::progress::ProgressReporter;
 
 /// Most bytes of an upload unless the caller sets a limit.
-const DEFAULT_UPLOAD_BYTES: u64 = 100 << 20;
+pub(crate) const DEFAULT_UPLOAD_BYTES: u64 = 100 << 20;
 
 /// Arguments of `upload_ticket`.
 #[derive(Debug, Default, Deserialize)]
@@ -67,7 +69,10 @@ impl ToolCall<'_> {
             .name(upload.name)
             .destination(destination);
         let request = with_lifetime(request, upload.expires_seconds);
-        let ticket = tickets.service.issue(&self.principal(), request).await?;
+        let ticket = tickets
+            .service
+            .issue(&principal(self.access), request)
+            .await?;
         Ok(ticket_result(&ticket, &tickets, json!({})))
     }
 
@@ -84,30 +89,13 @@ impl ToolCall<'_> {
                 name => request.name(name),
             }
         };
-        if let Location::Sandbox(path) = &location {
-            self.progress.step("copying from the sandbox").await;
-            let principal = self.principal();
-            let issued = tickets
-                .service
-                .issue_sandbox_download(&principal, path, named);
-            let ticket = issued.await?;
-            return Ok(ticket_result(
-                &ticket,
-                &tickets,
-                json!({"size": ticket.max_bytes}),
-            ));
-        }
-        let stored = self.access.store(&location, &mut self.progress).await?;
-        let artifact = &stored.claim.artifact;
-        let content = StoredContent {
-            sha256: artifact.sha256.to_hex(),
-            size: artifact.size,
-            media_type: stored.media_type.clone(),
-            name: artifact.name.clone(),
-        };
-        let request = named(TicketRequest::download(content).name(artifact.name.as_str()));
-        let ticket = tickets.service.issue(&self.principal(), request).await?;
-        let about = json!({"size": artifact.size, "sha256": artifact.sha256.to_hex()});
+        let progress = &mut self.progress;
+        let ticket = issue_download(self.access, &tickets, &location, progress, named).await?;
+        let content = ticket.content.as_ref();
+        let about = json!({
+            "size": ticket.max_bytes,
+            "sha256": content.map(|content| content.sha256.as_str()),
+        });
         Ok(ticket_result(&ticket, &tickets, about))
     }
 
@@ -118,14 +106,6 @@ impl ToolCall<'_> {
                 .detail("no_tickets")
                 .advice("The user starts one with `dray mcp --tickets ADDR`.")
         })
-    }
-
-    /// On whose behalf tickets work: decided when the server started.
-    fn principal(&self) -> Principal {
-        Principal {
-            tenant: self.access.client.tenant.clone(),
-            session: self.access.client.session.clone(),
-        }
     }
 
     /// Where an upload ends. A ticket has no effect that the tools of this server do not have.
@@ -172,6 +152,42 @@ impl ToolCall<'_> {
         };
         Ok(destination)
     }
+}
+
+/// On whose behalf tickets work: what the server or the token of the caller says.
+pub(crate) fn principal(access: &ContentAccess) -> Principal {
+    Principal {
+        tenant: access.client.tenant.clone(),
+        session: access.client.session.clone(),
+    }
+}
+
+/// Makes a ticket through which the content of a location goes out. `shape` sets its name and its lifetime.
+pub(crate) async fn issue_download(
+    access: &ContentAccess,
+    tickets: &TicketAccess,
+    location: &Location,
+    progress: &mut ProgressReporter,
+    shape: impl FnOnce(TicketRequest) -> TicketRequest,
+) -> Result<IssuedTicket, Fault> {
+    let principal = principal(access);
+    if let Location::Sandbox(path) = location {
+        progress.step("copying from the sandbox").await;
+        let issued = tickets
+            .service
+            .issue_sandbox_download(&principal, path, shape);
+        return Ok(issued.await?);
+    }
+    let stored = access.store(location, progress).await?;
+    let artifact = &stored.claim.artifact;
+    let content = StoredContent {
+        sha256: artifact.sha256.to_hex(),
+        size: artifact.size,
+        media_type: stored.media_type.clone(),
+        name: artifact.name.clone(),
+    };
+    let request = shape(TicketRequest::download(content).name(artifact.name.as_str()));
+    Ok(tickets.service.issue(&principal, request).await?)
 }
 
 fn with_lifetime(request: TicketRequest, seconds: Option<u64>) -> TicketRequest {

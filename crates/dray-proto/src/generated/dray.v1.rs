@@ -784,6 +784,9 @@ pub struct StatSandboxRequest {
     /// Whether a link at the end is followed.
     #[prost(bool, tag = "3")]
     pub follow: bool,
+    /// Whether the reply has a `change_marker`, which may take another command in the sandbox.
+    #[prost(bool, tag = "4")]
+    pub with_change_marker: bool,
 }
 impl ::prost::Name for StatSandboxRequest {
 const NAME: &'static str = "StatSandboxRequest";
@@ -826,6 +829,10 @@ pub struct SandboxEntry {
     /// What it is.
     #[prost(enumeration = "SandboxEntryKind", tag = "11")]
     pub kind_code: i32,
+    /// Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode
+    /// and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was asked for.
+    #[prost(string, tag = "12")]
+    pub change_marker: ::prost::alloc::string::String,
 }
 impl ::prost::Name for SandboxEntry {
 const NAME: &'static str = "SandboxEntry";
@@ -3635,6 +3642,297 @@ impl crate::contract::Call for FetchUserFileRequest {
     const AREA: &'static str = "reading";
     const VERB: &'static str = "fetch-user-file";
     const GRPC_PATH: &'static str = "/dray.v1.Reading/FetchUserFile";
+}
+/// Where an upload goes once it is stored.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TicketDestination {
+    #[prost(oneof = "ticket_destination::Destination", tags = "1, 2")]
+    pub destination: ::core::option::Option<ticket_destination::Destination>,
+}
+/// Nested message and enum types in `TicketDestination`.
+pub mod ticket_destination {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Destination {
+        /// A new file in the sandbox of the session: the directory, absolute or relative to the working directory, UTF-8;
+        /// empty stands for its uploads. Existing files are not replaced.
+        #[prost(string, tag = "1")]
+        SandboxDirectory(::prost::alloc::string::String),
+        /// A message in the chat of the session: the text beside the file, which may be empty.
+        #[prost(string, tag = "2")]
+        ChatMessage(::prost::alloc::string::String),
+    }
+}
+impl ::prost::Name for TicketDestination {
+const NAME: &'static str = "TicketDestination";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.TicketDestination".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TicketDestination".into() }}
+/// Which ticket to make.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IssueTicketRequest {
+    /// Session id: 1 to 128 characters. Limits count for it, and its sandbox and chat are where files begin and end.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Which way.
+    #[prost(enumeration = "TicketDirection", tag = "2")]
+    pub direction: i32,
+    /// Most bytes of an upload; 0 means `size`, or the most of one ticket.
+    #[prost(uint64, tag = "3")]
+    pub max_bytes: u64,
+    /// Exact size of an upload, where it is known.
+    #[prost(uint64, optional, tag = "4")]
+    pub size: ::core::option::Option<u64>,
+    /// Media type or pattern such as `image/*` of an upload, label of a download; empty allows any.
+    #[prost(string, tag = "5")]
+    pub media_type: ::prost::alloc::string::String,
+    /// SHA-256 of 32 bytes: of an upload where it is known; the stored content of a download. Otherwise empty.
+    #[prost(bytes = "vec", tag = "6")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// File name for people; may be empty.
+    #[prost(string, tag = "7")]
+    pub name: ::prost::alloc::string::String,
+    /// Where an upload goes on to; absent leaves it in the store.
+    #[prost(message, optional, tag = "8")]
+    pub destination: ::core::option::Option<TicketDestination>,
+    /// File in the sandbox of the session that a download is for, UTF-8, instead of a digest.
+    #[prost(string, tag = "9")]
+    pub sandbox_path: ::prost::alloc::string::String,
+    /// Seconds until the ticket ends; 0 means 3600, at most 43200.
+    #[prost(uint32, tag = "10")]
+    pub lifetime_s: u32,
+}
+impl ::prost::Name for IssueTicketRequest {
+const NAME: &'static str = "IssueTicketRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.IssueTicketRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.IssueTicketRequest".into() }}
+/// A new ticket.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IssuedTicket {
+    /// What is known about it.
+    #[prost(message, optional, tag = "1")]
+    pub ticket: ::core::option::Option<Ticket>,
+    /// Its URL: a bearer secret for the one who uses the ticket. Only ever in this reply, never in a stream or a log.
+    #[prost(string, tag = "2")]
+    pub url: ::prost::alloc::string::String,
+    /// Line for a shell that uses the ticket.
+    #[prost(string, tag = "3")]
+    pub curl: ::prost::alloc::string::String,
+    /// Where an upload in parts to the store begins; empty where the store is not offered to clients.
+    #[prost(string, tag = "4")]
+    pub parts_url: ::prost::alloc::string::String,
+}
+impl ::prost::Name for IssuedTicket {
+const NAME: &'static str = "IssuedTicket";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.IssuedTicket".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.IssuedTicket".into() }}
+/// What is known about a ticket. It has no URL.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ticket {
+    /// Id: it names the ticket and does not open it. 64 hexadecimal digits.
+    #[prost(string, tag = "1")]
+    pub ticket_id: ::prost::alloc::string::String,
+    /// Its session.
+    #[prost(string, tag = "2")]
+    pub session: ::prost::alloc::string::String,
+    /// Which way.
+    #[prost(enumeration = "TicketDirection", tag = "3")]
+    pub direction: i32,
+    /// How far it is.
+    #[prost(enumeration = "TicketState", tag = "4")]
+    pub state: i32,
+    /// Most bytes of an upload; the size of a download.
+    #[prost(uint64, tag = "5")]
+    pub max_bytes: u64,
+    /// Bytes that came in, or that went out without a gap from the start.
+    #[prost(uint64, tag = "6")]
+    pub moved_bytes: u64,
+    /// Media type or pattern; empty allows any.
+    #[prost(string, tag = "7")]
+    pub media_type: ::prost::alloc::string::String,
+    /// File name; may be empty.
+    #[prost(string, tag = "8")]
+    pub name: ::prost::alloc::string::String,
+    /// Unix milliseconds at which it was made.
+    #[prost(uint64, tag = "9")]
+    pub created_at_ms: u64,
+    /// Unix milliseconds at which it ends.
+    #[prost(uint64, tag = "10")]
+    pub expires_at_ms: u64,
+    /// Where an upload goes on to; absent leaves it in the store.
+    #[prost(message, optional, tag = "11")]
+    pub destination: ::core::option::Option<TicketDestination>,
+    /// SHA-256 of the stored content, 32 bytes; empty while there is none.
+    #[prost(bytes = "vec", tag = "12")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Bytes of the stored content.
+    #[prost(uint64, tag = "13")]
+    pub size: u64,
+    /// What the destination confirmed, a JSON object; empty while there is nothing.
+    #[prost(string, tag = "14")]
+    pub receipt: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Ticket {
+const NAME: &'static str = "Ticket";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.Ticket".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.Ticket".into() }}
+/// Whose tickets to list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListTicketsRequest {
+    /// Session id.
+    #[prost(string, tag = "1")]
+    pub session: ::prost::alloc::string::String,
+    /// Most tickets; 0 means 50, at most 200.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+}
+impl ::prost::Name for ListTicketsRequest {
+const NAME: &'static str = "ListTicketsRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListTicketsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListTicketsRequest".into() }}
+/// Answer to `List`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListTicketsReply {
+    /// Newest first.
+    #[prost(message, repeated, tag = "1")]
+    pub tickets: ::prost::alloc::vec::Vec<Ticket>,
+    /// Whether the limit left out some.
+    #[prost(bool, tag = "2")]
+    pub truncated: bool,
+}
+impl ::prost::Name for ListTicketsReply {
+const NAME: &'static str = "ListTicketsReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListTicketsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListTicketsReply".into() }}
+/// Which ticket to show.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InspectTicketRequest {
+    /// Id of the ticket.
+    #[prost(string, tag = "1")]
+    pub ticket_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for InspectTicketRequest {
+const NAME: &'static str = "InspectTicketRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.InspectTicketRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.InspectTicketRequest".into() }}
+/// Which ticket to end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeTicketRequest {
+    /// Id of the ticket.
+    #[prost(string, tag = "1")]
+    pub ticket_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for RevokeTicketRequest {
+const NAME: &'static str = "RevokeTicketRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.RevokeTicketRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RevokeTicketRequest".into() }}
+/// Which way the content of a ticket goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TicketDirection {
+    /// Not set.
+    Unspecified = 0,
+    /// From the holder of the URL into the store.
+    Upload = 1,
+    /// From the store to the holder of the URL.
+    Download = 2,
+}
+impl TicketDirection {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TICKET_DIRECTION_UNSPECIFIED",
+            Self::Upload => "TICKET_DIRECTION_UPLOAD",
+            Self::Download => "TICKET_DIRECTION_DOWNLOAD",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TICKET_DIRECTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "TICKET_DIRECTION_UPLOAD" => Some(Self::Upload),
+            "TICKET_DIRECTION_DOWNLOAD" => Some(Self::Download),
+            _ => None,
+        }
+    }
+}
+/// How far a ticket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TicketState {
+    /// Not set.
+    Unspecified = 0,
+    /// Not used yet.
+    Open = 1,
+    /// Some bytes moved.
+    Active = 2,
+    /// The content of an upload is stored and has not reached its destination.
+    Stored = 3,
+    /// The transfer is whole.
+    Complete = 4,
+    /// An upload came whole and was refused; nothing of it is stored.
+    Failed = 5,
+    /// Its maker or its holder gave it up.
+    Revoked = 6,
+    /// Its time is over.
+    Expired = 7,
+}
+impl TicketState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TICKET_STATE_UNSPECIFIED",
+            Self::Open => "TICKET_STATE_OPEN",
+            Self::Active => "TICKET_STATE_ACTIVE",
+            Self::Stored => "TICKET_STATE_STORED",
+            Self::Complete => "TICKET_STATE_COMPLETE",
+            Self::Failed => "TICKET_STATE_FAILED",
+            Self::Revoked => "TICKET_STATE_REVOKED",
+            Self::Expired => "TICKET_STATE_EXPIRED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TICKET_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "TICKET_STATE_OPEN" => Some(Self::Open),
+            "TICKET_STATE_ACTIVE" => Some(Self::Active),
+            "TICKET_STATE_STORED" => Some(Self::Stored),
+            "TICKET_STATE_COMPLETE" => Some(Self::Complete),
+            "TICKET_STATE_FAILED" => Some(Self::Failed),
+            "TICKET_STATE_REVOKED" => Some(Self::Revoked),
+            "TICKET_STATE_EXPIRED" => Some(Self::Expired),
+            _ => None,
+        }
+    }
+}
+impl crate::contract::Call for IssueTicketRequest {
+    type Reply = IssuedTicket;
+    const AREA: &'static str = "ticket";
+    const VERB: &'static str = "issue";
+    const GRPC_PATH: &'static str = "/dray.v1.Tickets/Issue";
+}
+impl crate::contract::Call for ListTicketsRequest {
+    type Reply = ListTicketsReply;
+    const AREA: &'static str = "ticket";
+    const VERB: &'static str = "list";
+    const GRPC_PATH: &'static str = "/dray.v1.Tickets/List";
+}
+impl crate::contract::Call for InspectTicketRequest {
+    type Reply = Ticket;
+    const AREA: &'static str = "ticket";
+    const VERB: &'static str = "inspect";
+    const GRPC_PATH: &'static str = "/dray.v1.Tickets/Inspect";
+}
+impl crate::contract::Call for RevokeTicketRequest {
+    type Reply = Ticket;
+    const AREA: &'static str = "ticket";
+    const VERB: &'static str = "revoke";
+    const GRPC_PATH: &'static str = "/dray.v1.Tickets/Revoke";
 }
 /// Work `dray.work.toolcall.v1.resolve.<tenant>`: resolve the arguments of one tool call. Holds no credentials:
 /// the tenant's configured ones are used.

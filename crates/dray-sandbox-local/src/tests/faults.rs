@@ -27,6 +27,7 @@ async fn r_4_hard_links_to_files_of_others_are_refused() {
         gid: 0,
         links,
         mtime_ns: 0,
+        ctime_ns: 0,
         born_ns: None,
         identity: (1, 1),
     };
@@ -256,4 +257,39 @@ async fn r_15_agents_are_told_no_path_of_the_host() {
     let host = place.root().display().to_string();
     assert!(!error.kind().sentence().contains('/'));
     assert!(!error.to_string().contains(&host), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_whose_modification_time_is_set_back_has_another_change_marker() {
+    let place = Place::new(NEW);
+    let file = place.root().join("file");
+    std::fs::write(&file, "one").unwrap();
+    let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
+    let sandbox = place.open().await;
+    let path = place.path("file");
+    let before = sandbox.change_marker(&path).await.unwrap().unwrap();
+    let again = sandbox.change_marker(&path).await.unwrap().unwrap();
+    assert_eq!(before, again);
+    // The clock of the file system ticks every few milliseconds: within a tick all changes have one time.
+    let wait = async {
+        loop {
+            let mut written = std::fs::File::create(&file).unwrap();
+            written.write_all(b"two").unwrap();
+            written.set_modified(modified).unwrap();
+            let after = sandbox.change_marker(&path).await.unwrap().unwrap();
+            let seen = std::fs::metadata(&file).unwrap();
+            assert_eq!((seen.len(), seen.modified().unwrap()), (3, modified));
+            if after != before {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait)
+        .await
+        .unwrap();
+    // A file that took the name of another has another inode.
+    let before = sandbox.change_marker(&path).await.unwrap();
+    std::fs::write(place.root().join("new"), "two").unwrap();
+    std::fs::rename(place.root().join("new"), &file).unwrap();
+    assert_ne!(sandbox.change_marker(&path).await.unwrap(), before);
 }

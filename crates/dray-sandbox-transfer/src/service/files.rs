@@ -7,7 +7,7 @@ use dray_presentation::name;
 use dray_proto::MESSAGE_LIMIT;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
-use dray_sandbox::{Follow, SandboxPath};
+use dray_sandbox::{FileKind, Follow, SandboxPath};
 use dray_service::Request;
 use dray_transfer_engine::{GetOptions, ListOptions, PutOptions};
 use dray_types::{Claim, Deadline, Fault};
@@ -55,7 +55,11 @@ impl SandboxTransfer {
             let path = opened.path(&body.path)?;
             let follow = if body.follow { Follow::Yes } else { Follow::No };
             let metadata = opened.engine.stat(&opened.policy, &path, follow).await?;
-            Ok(wire::metadata(&metadata))
+            let mut entry = wire::metadata(&metadata);
+            if body.with_change_marker && metadata.kind == FileKind::File {
+                entry.change_marker = opened.engine.change_marker(&metadata).await?;
+            }
+            Ok(entry)
         };
         stat.await.map_err(|error| report(&meta, error))
     }

@@ -132,6 +132,7 @@ async fn listings_and_stats_tell_what_is_there() {
         sandbox: Some(address(&sandbox)),
         path: b"l".to_vec(),
         follow: false,
+        ..v1::StatSandboxRequest::default()
     };
     let link = world.ask(&stat).await.unwrap();
     assert_eq!(

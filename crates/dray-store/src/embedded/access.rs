@@ -152,9 +152,11 @@ fn needed_actions(
     // S3 has one right for several operations.
     let action = match operation {
         "HeadObject" => "GetObject",
-        "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "CompleteMultipartUpload" => {
-            "PutObject"
-        }
+        "CopyObject"
+        | "CreateMultipartUpload"
+        | "UploadPart"
+        | "UploadPartCopy"
+        | "CompleteMultipartUpload" => "PutObject",
         "HeadBucket" | "ListObjects" | "ListObjectsV2" => "ListBucket",
         "ListMultipartUploads" => "ListBucketMultipartUploads",
         other => other,

@@ -4,6 +4,7 @@ mod cache;
 mod damage;
 mod faults;
 mod full;
+mod large_copy;
 mod lifetime;
 mod listing;
 mod multipart;

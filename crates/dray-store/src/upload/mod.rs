@@ -1,5 +1,7 @@
 //! Uploads by others through a presigned URL, and how they become claims (messaging-reliability L-5).
 
+pub(crate) mod by_parts;
+pub(crate) mod copy;
 pub(crate) mod parts;
 
 use std::time::Duration;
@@ -12,7 +14,7 @@ use crate::error::{ConfirmError, PresignError};
 use crate::object::{self, ANY_ETAG, ObjectHead};
 use crate::request::RequestError;
 use crate::store::{ArtifactLabel, Store, StoreInner};
-use crate::{MAX_OBJECT, checksum, link};
+use crate::{MAX_SINGLE_PUT_BYTES, checksum, link};
 
 /// An upload as it was announced; all of it is signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +57,10 @@ impl Store {
         wanted: Duration,
     ) -> Result<UploadTicket, PresignError> {
         let inner = &self.inner;
-        if expected.size > MAX_OBJECT {
-            return Err(PresignError::TooLarge { limit: MAX_OBJECT });
+        if expected.size > MAX_SINGLE_PUT_BYTES {
+            return Err(PresignError::TooLarge {
+                limit: MAX_SINGLE_PUT_BYTES,
+            });
         }
         if !is_header_text(&expected.media_type) {
             return Err(PresignError::MediaType);

@@ -304,26 +304,73 @@ async fn a_download_of_a_sandbox_file_is_what_the_file_was() {
 
 #[tokio::test]
 async fn a_download_fails_when_the_file_changed_before_it() {
+    // Another time; and a time that was set back, which `ctime` shows.
+    let touched = v1::SandboxEntry {
+        change_marker: "1:7 2000".to_owned(),
+        ..entry(1_000, 5)
+    };
+    for later in [entry(1_000, 6), touched] {
+        let fixture = DestinationFixture::new().await;
+        let file = fixture.sandbox_file(&noise(1_000), 5).await;
+        fixture
+            .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
+            .await;
+        let mut looks = 0;
+        let seen = fixture
+            .fake::<v1::StatSandboxRequest>(move |_| {
+                looks += 1;
+                // Around the copy the file is the same.
+                Ok(if looks <= 2 {
+                    entry(1_000, 5)
+                } else {
+                    later.clone()
+                })
+            })
+            .await;
+        let service = &fixture.world.service;
+        let ticket = service
+            .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
+            .await
+            .unwrap();
+        let url = ticket.url("");
+        let response = fixture.world.ask(&format!("GET {url}")).await;
+        assert_eq!(
+            (response.status, response.problem().as_str()),
+            (410, "source-changed")
+        );
+        assert!(
+            seen.lock()
+                .unwrap()
+                .iter()
+                .all(|(_, asked)| asked.with_change_marker)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_changes_while_it_is_copied_gets_no_ticket() {
     let fixture = DestinationFixture::new().await;
     let file = fixture.sandbox_file(&noise(1_000), 5).await;
     fixture
         .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
         .await;
-    // The same size, another time.
+    let mut looks = 0;
     fixture
-        .fake::<v1::StatSandboxRequest>(|_| Ok(entry(1_000, 6)))
+        .fake::<v1::StatSandboxRequest>(move |_| {
+            looks += 1;
+            Ok(v1::SandboxEntry {
+                change_marker: format!("1:7 {looks}"),
+                ..entry(1_000, 5)
+            })
+        })
         .await;
-    let service = &fixture.world.service;
-    let ticket = service
+    let refused = fixture
+        .world
+        .service
         .issue_sandbox_download(&Principal::default(), "out.txt", |request| request)
-        .await
-        .unwrap();
-    let url = ticket.url("");
-    let response = fixture.world.ask(&format!("GET {url}")).await;
-    assert_eq!(
-        (response.status, response.problem().as_str()),
-        (410, "source-changed")
-    );
+        .await;
+    let fault = Fault::from(refused.unwrap_err());
+    assert_eq!(fault.detail, "changed_while_copied");
 }
 
 #[tokio::test]
@@ -339,7 +386,8 @@ async fn a_download_breaks_when_the_file_changes_while_it_is_sent() {
         .fake::<v1::StatSandboxRequest>(move |_| {
             looks += 1;
             match looks {
-                1 => Ok(entry(300_000, 5)),
+                // Around the copy, and before the response.
+                1..=3 => Ok(entry(300_000, 5)),
                 _ => Err(Fault::new(FaultCode::NotFound, "The file is gone.")),
             }
         })

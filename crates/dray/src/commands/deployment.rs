@@ -73,10 +73,6 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
         .collect();
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
     all.push((mcp_client(), Some(StoreAccess::probe().reads().writes())));
-    all.push((
-        ticket_endpoint(),
-        Some(StoreAccess::probe().reads().writes()),
-    ));
     // Its access key is what its login links are signed with; without the right to act it reads no content.
     all.push((console_client(), Some(StoreAccess::probe())));
     all.push((
@@ -118,6 +114,10 @@ fn command_line() -> Permissions {
     .calls::<v1::ResendRequest>()
     .calls::<v1::DeliveryOutcomeRequest>()
     .calls::<v1::ListReceiptsRequest>()
+    .calls::<v1::IssueTicketRequest>()
+    .calls::<v1::ListTicketsRequest>()
+    .calls::<v1::InspectTicketRequest>()
+    .calls::<v1::RevokeTicketRequest>()
 }
 
 /// The MCP server: the calls of its tools, and the session that its command line names.
@@ -128,15 +128,6 @@ fn mcp_client() -> Permissions {
     );
     let identity = dray_mcp::declare_calls(identity);
     // `--tickets`: the endpoint is in the same process.
-    dray_ticket::declare_rights(identity)
-}
-
-/// The endpoint of tickets on its own.
-fn ticket_endpoint() -> Permissions {
-    let identity = Permissions::client(
-        "tickets",
-        "`dray ticket serve --nats`: the records of tickets, and the sandboxes and chats where they begin and end.",
-    );
     dray_ticket::declare_rights(identity)
 }
 

@@ -81,6 +81,7 @@ async fn ask_sandbox(
             }),
             path: path.clone(),
             follow: true,
+            ..v1::StatSandboxRequest::default()
         };
         let meta = world.meta(STAT_TIMEOUT);
         let entry = world.call(&meta, &stat).await?;

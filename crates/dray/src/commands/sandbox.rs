@@ -150,6 +150,7 @@ async fn run_command(
                 sandbox: Some(sandbox_ref(sandbox)),
                 path: path_bytes(path),
                 follow: *follow,
+                ..v1::StatSandboxRequest::default()
             };
             let entry = call_service(world, CALL_TIMEOUT, &request).await?;
             show_result(global, &entry_json(&entry), &entry_line(&entry));

@@ -1,15 +1,16 @@
 //! The endpoint of tickets: in `dray up` and `dray mcp`, and on its own as `dray ticket serve`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use dray_bus::Bus;
 use dray_mcp::TicketAccess;
 use dray_service::RunningHost;
-use dray_service::config::LoadedConfig;
+use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::ErrorChain;
 use dray_service::settings::{BusMode, BusSection, StateSection};
 use dray_store::Store;
-use dray_ticket::{TicketEndpoint, TicketLimits, TicketRecords, TicketService};
+use dray_ticket::{TicketConfig, TicketEndpoint, TicketLimits, TicketRecords, TicketService};
 use dray_types::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{GlobalOptions, TicketServe};
 use crate::commands::mcp::termination;
 use crate::outcome::{CommandFailure, print_note};
-use crate::world::SystemConnection;
+use crate::world::{self, SystemConnection};
 
 /// Purpose of the key that the endpoint and `dray ticket` derive from the credentials of the store.
 pub(super) const KEY_PURPOSE: &str = "make tickets";
@@ -50,6 +51,42 @@ pub(crate) async fn bind_endpoint(
     })
 }
 
+/// As [`bind_endpoint`], where an address is given.
+pub(crate) async fn bind_wanted(
+    address: Option<SocketAddr>,
+    public_url: Option<String>,
+) -> Result<Option<TicketEndpoint>, CommandFailure> {
+    match address {
+        Some(address) => bind_endpoint(address, public_url).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Lets the calls of tickets name the URL of this endpoint, and keep their records where it has them.
+pub(crate) fn configure_calls(
+    mut sources: ConfigSources,
+    endpoint: Option<&TicketEndpoint>,
+) -> Result<ConfigSources, CommandFailure> {
+    if let Some(endpoint) = endpoint {
+        sources = sources.set("tickets.url", endpoint.base_url());
+    }
+    let loaded = world::load_config(&sources)?;
+    if let Some(directory) = record_directory(&loaded)? {
+        sources = sources.set("tickets.records", directory.to_string_lossy());
+    }
+    Ok(sources)
+}
+
+/// The directory of records where the bus ends with the process, unless the configuration names one.
+fn record_directory(loaded: &LoadedConfig) -> Result<Option<PathBuf>, CommandFailure> {
+    let bus: BusSection = world::config_section(loaded, "bus")?;
+    if bus.mode != BusMode::Embedded || !loaded.is_default("tickets.records") {
+        return Ok(None);
+    }
+    let state: StateSection = world::config_section(loaded, "state")?;
+    Ok(Some(state.folder.join(TICKET_DIRECTORY)))
+}
+
 /// Serves tickets for as long as the host runs; nothing when the records cannot be opened.
 pub(crate) fn serve_endpoint(
     endpoint: TicketEndpoint,
@@ -75,7 +112,7 @@ pub(crate) fn serve_endpoint(
     };
     let key = context.store.derive_key(KEY_PURPOSE);
     let serving = endpoint.serve(service, Some(key), context.stop.clone());
-    context.tasks.spawn(report_end(serving));
+    context.tasks.spawn(serving);
     Some(access)
 }
 
@@ -108,17 +145,8 @@ pub(crate) fn attach_endpoint(
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let key = store.derive_key(KEY_PURPOSE);
-    tasks.spawn(report_end(endpoint.serve(service, Some(key), stop.clone())));
+    tasks.spawn(endpoint.serve(service, Some(key), stop.clone()));
     Ok((access, ServingTickets { stop, tasks }))
-}
-
-async fn report_end(serving: impl Future<Output = Result<(), dray_ticket::EndpointError>>) {
-    if let Err(error) = serving.await {
-        print_note(&format!(
-            "tickets are no longer served: {}",
-            ErrorChain(&error)
-        ));
-    }
 }
 
 /// The tickets of a system. `config` is that of the services in this process; without services there is none.
@@ -134,21 +162,25 @@ fn ticket_service(
     Ok(service.with_bus(bus.clone()))
 }
 
-/// The bucket that all replicas share; a directory where the bus ends with this process.
+/// The bucket that all replicas share; a directory where the bus ends with this process, or one is configured.
 fn ticket_records(
     bus: &Bus,
     config: Option<&LoadedConfig>,
 ) -> Result<TicketRecords, std::io::Error> {
-    let embedded = config.filter(|config| {
-        let bus = config.section::<BusSection>("bus");
-        bus.is_ok_and(|bus| bus.mode == BusMode::Embedded)
-    });
-    let Some(config) = embedded else {
+    let Some(config) = config else {
         return Ok(TicketRecords::key_value(
             bus.key_value(dray_ticket::TICKET_BUCKET),
         ));
     };
-    let state = config.section::<StateSection>("state");
-    let state = state.map_err(std::io::Error::other)?;
-    TicketRecords::directory(&state.folder.join(TICKET_DIRECTORY))
+    let tickets = config.section::<TicketConfig>("tickets");
+    let tickets = tickets.map_err(std::io::Error::other)?;
+    let directory =
+        record_directory(config).map_err(|error| std::io::Error::other(error.to_string()))?;
+    match directory {
+        Some(directory) => TicketRecords::directory(&directory),
+        None if tickets.records.as_os_str().is_empty() => Ok(TicketRecords::key_value(
+            bus.key_value(dray_ticket::TICKET_BUCKET),
+        )),
+        None => TicketRecords::directory(&tickets.records),
+    }
 }

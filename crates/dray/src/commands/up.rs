@@ -18,7 +18,9 @@ use serde_json::json;
 /// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second signal
 /// ends the process immediately.
 pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
-    let sources = up_sources(global, up)?;
+    // Before the services start: an address that is taken ends the command, and the port of a URL is known.
+    let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
+    let sources = ticket_serve::configure_calls(up_sources(global, up)?, tickets.as_ref())?;
     let mut host = world::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
@@ -32,10 +34,6 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     let mcp = BoundMcp::bind(&up.mcp, world::tenant_of(global)?).await?;
     let bound_console = BoundConsole::bind(up, world::tenant_of(global)?).await?;
     let mut serving = None;
-    let tickets = match up.tickets {
-        Some(address) => Some(ticket_serve::bind_endpoint(address, up.tickets_url.clone()).await?),
-        None => None,
-    };
     let ticket_url = tickets
         .as_ref()
         .map(|endpoint| endpoint.base_url().to_owned());

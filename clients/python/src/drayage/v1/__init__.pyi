@@ -477,7 +477,9 @@ class StatSandboxRequest(Message):
     """Absolute, `~/…`, or relative to the session's working directory; bytes without NUL."""
     follow: _bool
     """Whether a link at the end is followed."""
-    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., follow: _bool | None = ...) -> None: ...
+    with_change_marker: _bool
+    """Whether the reply has a `change_marker`, which may take another command in the sandbox."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., follow: _bool | None = ..., with_change_marker: _bool | None = ...) -> None: ...
 
 class SandboxEntry(Message):
     """What a path is."""
@@ -503,7 +505,9 @@ class SandboxEntry(Message):
     """SHA-256, 32 bytes; empty when unknown."""
     kind_code: SandboxEntryKind
     """What it is."""
-    def __init__(self, *, path: _bytes | None = ..., real_path: _bytes | None = ..., kind: _str | None = ..., size: _int | None = ..., mode: _int | None = ..., uid: _int | None = ..., gid: _int | None = ..., mtime_ns: _int | None = ..., link_target: _bytes | None = ..., sha256: _bytes | None = ..., kind_code: SandboxEntryKind | None = ...) -> None: ...
+    change_marker: _str
+    """Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was asked for."""
+    def __init__(self, *, path: _bytes | None = ..., real_path: _bytes | None = ..., kind: _str | None = ..., size: _int | None = ..., mode: _int | None = ..., uid: _int | None = ..., gid: _int | None = ..., mtime_ns: _int | None = ..., link_target: _bytes | None = ..., sha256: _bytes | None = ..., kind_code: SandboxEntryKind | None = ..., change_marker: _str | None = ...) -> None: ...
 
 class ListSandboxRequest(Message):
     """Which directory."""
@@ -2209,6 +2213,156 @@ class FetchUserFileReply(Message):
     written: _bool
     """Whether the file is in the sandbox."""
     def __init__(self, *, output: _str | None = ..., written: _bool | None = ...) -> None: ...
+
+class TicketDirection(_int):
+    """Which way the content of a ticket goes."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> TicketDirection: ...
+
+TICKET_DIRECTION_UNSPECIFIED: TicketDirection
+"""Not set."""
+TICKET_DIRECTION_UPLOAD: TicketDirection
+"""From the holder of the URL into the store."""
+TICKET_DIRECTION_DOWNLOAD: TicketDirection
+"""From the store to the holder of the URL."""
+
+class TicketState(_int):
+    """How far a ticket is."""
+    @classmethod
+    def Name(cls, number: _int) -> _str: ...
+    @classmethod
+    def Value(cls, name: _str) -> TicketState: ...
+
+TICKET_STATE_UNSPECIFIED: TicketState
+"""Not set."""
+TICKET_STATE_OPEN: TicketState
+"""Not used yet."""
+TICKET_STATE_ACTIVE: TicketState
+"""Some bytes moved."""
+TICKET_STATE_STORED: TicketState
+"""The content of an upload is stored and has not reached its destination."""
+TICKET_STATE_COMPLETE: TicketState
+"""The transfer is whole."""
+TICKET_STATE_FAILED: TicketState
+"""An upload came whole and was refused; nothing of it is stored."""
+TICKET_STATE_REVOKED: TicketState
+"""Its maker or its holder gave it up."""
+TICKET_STATE_EXPIRED: TicketState
+"""Its time is over."""
+
+class TicketDestination(Message):
+    """Where an upload goes once it is stored."""
+    sandbox_directory: _str
+    """A new file in the sandbox of the session: the directory, absolute or relative to the working directory, UTF-8; empty stands for its uploads. Existing files are not replaced."""
+    chat_message: _str
+    """A message in the chat of the session: the text beside the file, which may be empty."""
+    def __init__(self, *, sandbox_directory: _str | None = ..., chat_message: _str | None = ...) -> None: ...
+
+class IssueTicketRequest(Message):
+    """Which ticket to make."""
+    session: _str
+    """Session id: 1 to 128 characters. Limits count for it, and its sandbox and chat are where files begin and end."""
+    direction: TicketDirection
+    """Which way."""
+    max_bytes: _int
+    """Most bytes of an upload; 0 means `size`, or the most of one ticket."""
+    size: _int
+    """Exact size of an upload, where it is known."""
+    media_type: _str
+    """Media type or pattern such as `image/*` of an upload, label of a download; empty allows any."""
+    sha256: _bytes
+    """SHA-256 of 32 bytes: of an upload where it is known; the stored content of a download. Otherwise empty."""
+    name: _str
+    """File name for people; may be empty."""
+    @property
+    def destination(self) -> TicketDestination:
+        """Where an upload goes on to; absent leaves it in the store."""
+        ...
+    sandbox_path: _str
+    """File in the sandbox of the session that a download is for, UTF-8, instead of a digest."""
+    lifetime_s: _int
+    """Seconds until the ticket ends; 0 means 3600, at most 43200."""
+    def __init__(self, *, session: _str | None = ..., direction: TicketDirection | None = ..., max_bytes: _int | None = ..., size: _int | None = ..., media_type: _str | None = ..., sha256: _bytes | None = ..., name: _str | None = ..., destination: TicketDestination | None = ..., sandbox_path: _str | None = ..., lifetime_s: _int | None = ...) -> None: ...
+
+class IssuedTicket(Message):
+    """A new ticket."""
+    @property
+    def ticket(self) -> Ticket:
+        """What is known about it."""
+        ...
+    url: _str
+    """Its URL: a bearer secret for the one who uses the ticket. Only ever in this reply, never in a stream or a log."""
+    curl: _str
+    """Line for a shell that uses the ticket."""
+    parts_url: _str
+    """Where an upload in parts to the store begins; empty where the store is not offered to clients."""
+    def __init__(self, *, ticket: Ticket | None = ..., url: _str | None = ..., curl: _str | None = ..., parts_url: _str | None = ...) -> None: ...
+
+class Ticket(Message):
+    """What is known about a ticket. It has no URL."""
+    ticket_id: _str
+    """Id: it names the ticket and does not open it. 64 hexadecimal digits."""
+    session: _str
+    """Its session."""
+    direction: TicketDirection
+    """Which way."""
+    state: TicketState
+    """How far it is."""
+    max_bytes: _int
+    """Most bytes of an upload; the size of a download."""
+    moved_bytes: _int
+    """Bytes that came in, or that went out without a gap from the start."""
+    media_type: _str
+    """Media type or pattern; empty allows any."""
+    name: _str
+    """File name; may be empty."""
+    created_at_ms: _int
+    """Unix milliseconds at which it was made."""
+    expires_at_ms: _int
+    """Unix milliseconds at which it ends."""
+    @property
+    def destination(self) -> TicketDestination:
+        """Where an upload goes on to; absent leaves it in the store."""
+        ...
+    sha256: _bytes
+    """SHA-256 of the stored content, 32 bytes; empty while there is none."""
+    size: _int
+    """Bytes of the stored content."""
+    receipt: _str
+    """What the destination confirmed, a JSON object; empty while there is nothing."""
+    def __init__(self, *, ticket_id: _str | None = ..., session: _str | None = ..., direction: TicketDirection | None = ..., state: TicketState | None = ..., max_bytes: _int | None = ..., moved_bytes: _int | None = ..., media_type: _str | None = ..., name: _str | None = ..., created_at_ms: _int | None = ..., expires_at_ms: _int | None = ..., destination: TicketDestination | None = ..., sha256: _bytes | None = ..., size: _int | None = ..., receipt: _str | None = ...) -> None: ...
+
+class ListTicketsRequest(Message):
+    """Whose tickets to list."""
+    session: _str
+    """Session id."""
+    limit: _int
+    """Most tickets; 0 means 50, at most 200."""
+    def __init__(self, *, session: _str | None = ..., limit: _int | None = ...) -> None: ...
+
+class ListTicketsReply(Message):
+    """Answer to `List`."""
+    @property
+    def tickets(self) -> RepeatedCompositeFieldContainer[Ticket]:
+        """Newest first."""
+        ...
+    truncated: _bool
+    """Whether the limit left out some."""
+    def __init__(self, *, tickets: Iterable[Ticket] | None = ..., truncated: _bool | None = ...) -> None: ...
+
+class InspectTicketRequest(Message):
+    """Which ticket to show."""
+    ticket_id: _str
+    """Id of the ticket."""
+    def __init__(self, *, ticket_id: _str | None = ...) -> None: ...
+
+class RevokeTicketRequest(Message):
+    """Which ticket to end."""
+    ticket_id: _str
+    """Id of the ticket."""
+    def __init__(self, *, ticket_id: _str | None = ...) -> None: ...
 
 class ToolCallRequested(Message):
     """Work `dray.work.toolcall.v1.resolve.<tenant>`: resolve the arguments of one tool call. Holds no credentials: the tenant's configured ones are used."""

@@ -1,6 +1,7 @@
 //! The requests of S3 that the endpoint answers: reads them, lets the folder act, writes the responses.
 
 mod object;
+mod part_copy;
 mod upload;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use s3s::dto::{
     DeleteObjectOutput, ETagCondition, GetObjectInput, GetObjectOutput, HeadBucketInput,
     HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListMultipartUploadsInput,
     ListMultipartUploadsOutput, ListObjectsV2Input, ListObjectsV2Output, PutObjectInput,
-    PutObjectOutput, UploadPartInput, UploadPartOutput,
+    PutObjectOutput, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3, S3Request, S3Response, S3Result};
 
@@ -125,6 +126,13 @@ impl S3 for S3Api {
         request: S3Request<UploadPartInput>,
     ) -> ApiResponse<UploadPartOutput> {
         self.take_part(request).await
+    }
+
+    async fn upload_part_copy(
+        &self,
+        request: S3Request<UploadPartCopyInput>,
+    ) -> ApiResponse<UploadPartCopyOutput> {
+        self.copy_part(request).await
     }
 
     async fn complete_multipart_upload(

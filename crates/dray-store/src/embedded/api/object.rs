@@ -255,7 +255,7 @@ impl S3Api {
     }
 }
 
-fn matches_etag(condition: Option<&ETagCondition>, record: &ObjectRecord) -> bool {
+pub(super) fn matches_etag(condition: Option<&ETagCondition>, record: &ObjectRecord) -> bool {
     match condition {
         None | Some(ETagCondition::Any) => true,
         Some(ETagCondition::ETag(tag)) => tag.value() == record.meta.tag,

@@ -191,12 +191,12 @@ impl S3Api {
     }
 }
 
-fn upload_id(text: &str) -> Result<Uuid, FolderError> {
+pub(super) fn upload_id(text: &str) -> Result<Uuid, FolderError> {
     // Only a UUID becomes part of a path.
     Uuid::parse_str(text).map_err(|_| FolderError::NoSuchUpload)
 }
 
-fn for_key(purpose: &UploadPurpose, key: &str) -> Result<(), FolderError> {
+pub(super) fn for_key(purpose: &UploadPurpose, key: &str) -> Result<(), FolderError> {
     if purpose.key == key {
         Ok(())
     } else {

@@ -8,7 +8,9 @@ use http::{Method, StatusCode};
 
 use super::super::{TestStore, noise, tenant};
 use super::{HttpResponse, send};
-use crate::{ArtifactLabel, ConfirmError, ExpectedUpload, MAX_OBJECT, PresignError, UploadTicket};
+use crate::{
+    ArtifactLabel, ConfirmError, ExpectedUpload, MAX_SINGLE_PUT_BYTES, PresignError, UploadTicket,
+};
 
 async fn ticket(world: &TestStore, size: u64, sha256: Option<Sha256Digest>) -> UploadTicket {
     let expected = ExpectedUpload {
@@ -210,7 +212,7 @@ async fn announcements_that_cannot_be_signed_are_refused() {
             .unwrap_err()
     };
     assert!(matches!(
-        presign(MAX_OBJECT + 1, "a/b").await,
+        presign(MAX_SINGLE_PUT_BYTES + 1, "a/b").await,
         PresignError::TooLarge { .. }
     ));
     for wrong in ["", "a\r\nb: c", "naïve/x"] {

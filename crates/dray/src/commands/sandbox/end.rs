@@ -45,6 +45,7 @@ impl CopyEndpoint<'_> {
                     sandbox: Some(sandbox_ref(sandbox)),
                     path: path.to_vec(),
                     follow: true,
+                    ..v1::StatSandboxRequest::default()
                 };
                 match call_service(world, CALL_TIMEOUT, &request).await {
                     // Here a missing path is an answer, not a failure.
@@ -184,6 +185,7 @@ async fn served_tree(
         sandbox: Some(sandbox_ref(sandbox)),
         path: path.to_vec(),
         follow: true,
+        ..v1::StatSandboxRequest::default()
     };
     // The listing has resolved paths; the path that was typed may be a link.
     tree.path = call_service(world, CALL_TIMEOUT, &stat).await?.real_path;

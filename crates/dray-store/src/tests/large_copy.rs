@@ -1,0 +1,95 @@
+//! Copies of objects that are too large for one request, with ranges of a size that a test can move.
+
+use bytes::Bytes;
+
+use super::{TestStore, noise};
+use crate::checksum::{Crc64, ObjectChecksum};
+use crate::object::{self, ObjectCopy};
+use crate::request::RequestError;
+use crate::upload::copy::{LargeCopy, copy_in_parts};
+
+const FROM: &str = "stage/copy/source";
+const TO: &str = "cas/copy/target";
+const PART_BYTES: u64 = 5 << 20;
+
+async fn put(world: &TestStore, bytes: &Bytes) -> Option<String> {
+    let sum = ObjectChecksum::Crc64(Crc64::of(std::slice::from_ref(bytes)));
+    object::put_object(&world.store.inner, FROM, vec![bytes.clone()], sum, None)
+        .await
+        .unwrap();
+    head(world, FROM).await.unwrap().tag
+}
+
+async fn head(world: &TestStore, key: &str) -> Option<object::ObjectHead> {
+    object::head_object(&world.store.inner, key, None)
+        .await
+        .unwrap()
+}
+
+fn copy(bytes: &Bytes, tag: Option<String>) -> LargeCopy<'static> {
+    LargeCopy {
+        copy: ObjectCopy {
+            from: FROM,
+            to: TO,
+            tag,
+            create: true,
+        },
+        size: bytes.len() as u64,
+        crc64: Some(Crc64::of(std::slice::from_ref(bytes))),
+        part_bytes: PART_BYTES,
+    }
+}
+
+#[tokio::test]
+async fn a_copy_in_parts_is_the_object_and_is_made_once() {
+    let world = TestStore::new().await;
+    let bytes = noise((11 << 20) + 7, 1);
+    let tag = put(&world, &bytes).await;
+    let inner = &world.store.inner;
+    copy_in_parts(inner, &copy(&bytes, tag.clone()), None)
+        .await
+        .unwrap();
+    let copied = head(&world, TO).await.unwrap();
+    assert_eq!(copied.size, bytes.len() as u64);
+    assert_eq!(copied.crc64, Some(Crc64::of(&[bytes.clone()])));
+    let digest = object::read_digest(inner, TO, &copied, None).await.unwrap();
+    assert_eq!(digest, dray_types::Sha256Digest::of(&bytes));
+    let again = copy_in_parts(inner, &copy(&bytes, tag), None).await;
+    assert!(matches!(again, Err(RequestError::Exists)), "{again:?}");
+    // Parts of the second attempt are gone.
+    assert!(
+        !world.files().iter().any(|file| file.contains("uploads/")),
+        "{:?}",
+        world.files()
+    );
+}
+
+#[tokio::test]
+async fn a_copy_of_another_object_than_was_checked_is_not_visible() {
+    let world = TestStore::new().await;
+    let bytes = noise(6 << 20, 1);
+    put(&world, &bytes).await;
+    let inner = &world.store.inner;
+    let other = copy_in_parts(inner, &copy(&bytes, Some("\"other\"".to_owned())), None).await;
+    assert!(matches!(other, Err(RequestError::Exists)), "{other:?}");
+    let missing = LargeCopy {
+        copy: ObjectCopy {
+            from: "stage/copy/missing",
+            ..copy(&bytes, None).copy
+        },
+        ..copy(&bytes, None)
+    };
+    let missing = copy_in_parts(inner, &missing, None).await;
+    assert!(matches!(missing, Err(RequestError::Missing)), "{missing:?}");
+    let longer = LargeCopy {
+        size: bytes.len() as u64 + 1,
+        ..copy(&bytes, None)
+    };
+    assert!(copy_in_parts(inner, &longer, None).await.is_err());
+    assert!(head(&world, TO).await.is_none());
+    assert!(
+        !world.files().iter().any(|file| file.contains("uploads/")),
+        "{:?}",
+        world.files()
+    );
+}

@@ -1,0 +1,318 @@
+//! Tickets as calls, over the bus and over gRPC (`proto/dray/v1/ticket.proto`): issue, list, inspect and revoke.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dray_bus::Permissions;
+use dray_proto::convert::InvalidMessage;
+use dray_proto::v1;
+use dray_service::config::{ConfigProblem, Section};
+use dray_service::{Request, Router, Service, ServiceContext, StartError};
+use dray_store::StoreAccess;
+use dray_types::{Fault, FaultCode, SessionId, Sha256Digest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::destination::{self, TicketDestination};
+use crate::problem::TicketProblem;
+use crate::record::{TicketDirection, TicketRecord, TicketState};
+use crate::service::ticket_id;
+use crate::{Principal, TicketLimits, TicketOrder, TicketRecords, TicketService};
+
+/// Tickets of a list unless the caller asks for another number.
+const DEFAULT_LISTED_TICKETS: u32 = 50;
+/// Most tickets of a list: with the largest destinations and receipts they stay below the largest message.
+const MAX_LISTED_TICKETS: u32 = 200;
+/// Bytes of tickets in one reply, with room for the rest of the message.
+const MAX_LIST_BYTES: usize = dray_proto::MESSAGE_LIMIT - 16 * 1024;
+
+/// Section `tickets`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TicketConfig {
+    /// Base of ticket URLs: where the endpoint of tickets is reached, for example `https://files.example.org`. Default
+    /// empty: no tickets are made over the bus and gRPC. `dray up --tickets` sets it.
+    pub url: String,
+    /// Directory with the records of tickets. Default empty: the bucket `dray_tickets` of the bus, which all replicas
+    /// share. `dray up` without NATS sets a directory of the state directory, since its bus ends with the process.
+    pub records: PathBuf,
+}
+
+impl Section for TicketConfig {
+    fn validate(&self) -> Vec<ConfigProblem> {
+        let is_base = ["http://", "https://"]
+            .iter()
+            .any(|scheme| self.url.starts_with(scheme));
+        if self.url.is_empty() || is_base {
+            return Vec::new();
+        }
+        vec![ConfigProblem::new(
+            "url",
+            "must begin with `http://` or `https://`",
+        )]
+    }
+}
+
+/// The service that answers the calls. The URLs of its tickets lead to a [`crate::TicketEndpoint`] over the same records.
+#[derive(Debug)]
+pub struct TicketServer {
+    tickets: TicketService,
+    url: String,
+}
+
+impl Service for TicketServer {
+    const NAME: &'static str = "tickets";
+    type Config = TicketConfig;
+
+    async fn start(config: TicketConfig, cx: &ServiceContext) -> Result<Self, StartError> {
+        let records = if config.records.as_os_str().is_empty() {
+            TicketRecords::key_value(cx.bus.key_value(crate::TICKET_BUCKET))
+        } else {
+            TicketRecords::directory(&config.records).map_err(|error| {
+                StartError::with_source("the directory of ticket records cannot be used", error)
+            })?
+        };
+        let limits = TicketLimits::default();
+        let tickets = TicketService::new(records, cx.store.clone(), cx.clock.clone(), limits);
+        Ok(Self {
+            tickets: tickets.with_bus(cx.bus.clone()),
+            url: config.url,
+        })
+    }
+
+    fn routes(router: Router<Self>) -> Router<Self> {
+        router
+            .answer(Self::issue)
+            .answer(Self::list)
+            .answer(Self::inspect)
+            .answer(Self::revoke)
+    }
+
+    fn permissions(permissions: Permissions) -> Permissions {
+        let permissions = permissions.about(
+            "Makes tickets and serves their URLs (also `dray ticket serve --nats`): the records of tickets, and the\n\
+             sandboxes and chats where they begin and end.",
+        );
+        destination::declare_rights(permissions)
+    }
+
+    fn store_access() -> StoreAccess {
+        StoreAccess::probe().reads().writes()
+    }
+}
+
+impl TicketServer {
+    /// Makes a ticket.
+    ///
+    /// # Errors
+    ///
+    /// There is no endpoint, the request is not valid, a limit of the session is reached, or as
+    /// [`TicketService::order`].
+    pub async fn issue(
+        self: Arc<Self>,
+        request: Request<v1::IssueTicketRequest>,
+    ) -> Result<v1::IssuedTicket, Fault> {
+        if self.url.is_empty() {
+            return Err(Fault::new(
+                FaultCode::Unavailable,
+                "This system has no ticket endpoint.",
+            )
+            .detail("no_tickets")
+            .advice(
+                "The operator starts one with `dray up --tickets ADDRESS`, or sets `tickets.url`.",
+            ));
+        }
+        let order = to_order(request.meta.tenant.as_str(), request.body)?;
+        let issued = self.tickets.order(order).await?;
+        let ticket = self.tickets.load(&issued.key).await?;
+        Ok(v1::IssuedTicket {
+            ticket: Some(self.describe(&ticket.key, &ticket.record)),
+            url: issued.url(&self.url),
+            curl: issued.curl_line(&self.url),
+            parts_url: issued.parts_url(&self.url).unwrap_or_default(),
+        })
+    }
+
+    /// Lists the tickets of a session.
+    ///
+    /// # Errors
+    ///
+    /// The session is not valid, or the records are not available.
+    pub async fn list(
+        self: Arc<Self>,
+        request: Request<v1::ListTicketsRequest>,
+    ) -> Result<v1::ListTicketsReply, Fault> {
+        let principal = Principal {
+            tenant: request.meta.tenant,
+            session: session_of(&request.body.session)?,
+        };
+        let limit = match request.body.limit {
+            0 => DEFAULT_LISTED_TICKETS,
+            limit => limit.min(MAX_LISTED_TICKETS),
+        };
+        let keys = self.tickets.ticket_keys(&principal).await?;
+        let mut reply = v1::ListTicketsReply::default();
+        let mut bytes = 0;
+        for key in keys {
+            let ticket = match self.tickets.load(&key).await {
+                Ok(ticket) => ticket,
+                // Swept since.
+                Err(TicketProblem::Unknown) => continue,
+                Err(problem) => return Err(problem.into()),
+            };
+            let ticket = self.describe(&key, &ticket.record);
+            bytes += prost::Message::encoded_len(&ticket) + 8;
+            if reply.tickets.len() >= limit as usize || bytes > MAX_LIST_BYTES {
+                reply.truncated = true;
+                break;
+            }
+            reply.tickets.push(ticket);
+        }
+        Ok(reply)
+    }
+
+    /// Shows one ticket.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no such ticket, or the records are not available.
+    pub async fn inspect(
+        self: Arc<Self>,
+        request: Request<v1::InspectTicketRequest>,
+    ) -> Result<v1::Ticket, Fault> {
+        let tenant = &request.meta.tenant;
+        let ticket = self
+            .tickets
+            .find_by_id(tenant, &request.body.ticket_id)
+            .await?;
+        Ok(self.describe(&ticket.key, &ticket.record))
+    }
+
+    /// Ends a ticket and removes what came in so far.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no such ticket, it was used or is over, or the records are not available.
+    pub async fn revoke(
+        self: Arc<Self>,
+        request: Request<v1::RevokeTicketRequest>,
+    ) -> Result<v1::Ticket, Fault> {
+        let tenant = &request.meta.tenant;
+        let ticket = self
+            .tickets
+            .find_by_id(tenant, &request.body.ticket_id)
+            .await?;
+        let key = ticket.key.clone();
+        let record = self.tickets.revoke_loaded(ticket).await?;
+        Ok(self.describe(&key, &record))
+    }
+
+    fn describe(&self, key: &str, record: &TicketRecord) -> v1::Ticket {
+        let state = match record.state {
+            TicketState::Open | TicketState::Active | TicketState::Stored
+                if record.is_expired(self.tickets.inner.clock.now_ms()) =>
+            {
+                v1::TicketState::Expired
+            }
+            TicketState::Open => v1::TicketState::Open,
+            TicketState::Active => v1::TicketState::Active,
+            TicketState::Stored => v1::TicketState::Stored,
+            TicketState::Complete => v1::TicketState::Complete,
+            TicketState::Failed => v1::TicketState::Failed,
+            TicketState::Revoked => v1::TicketState::Revoked,
+        };
+        let content = record.content.as_ref();
+        let sha256 = content.and_then(|content| content.sha256.parse::<Sha256Digest>().ok());
+        v1::Ticket {
+            ticket_id: ticket_id(key).to_owned(),
+            session: record.session.clone(),
+            direction: match record.direction {
+                TicketDirection::Upload => v1::TicketDirection::Upload.into(),
+                TicketDirection::Download => v1::TicketDirection::Download.into(),
+            },
+            state: state.into(),
+            max_bytes: record.max_bytes,
+            moved_bytes: record.moved,
+            media_type: record.media_type.clone().unwrap_or_default(),
+            name: record.name.clone(),
+            created_at_ms: record.created_at_ms,
+            expires_at_ms: record.expires_at_ms,
+            destination: record.destination.clone().map(Into::into),
+            sha256: sha256.map_or_else(Vec::new, |sha256| sha256.as_bytes().to_vec()),
+            size: content.map_or(0, |content| content.size),
+            receipt: record
+                .receipt
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        }
+    }
+}
+
+fn session_of(session: &str) -> Result<SessionId, Fault> {
+    let session = SessionId::new(session);
+    session.map_err(|error| InvalidMessage::field("session", error).into())
+}
+
+fn to_order(tenant: &str, request: v1::IssueTicketRequest) -> Result<TicketOrder, Fault> {
+    let direction = match request.direction() {
+        v1::TicketDirection::Upload => TicketDirection::Upload,
+        v1::TicketDirection::Download => TicketDirection::Download,
+        v1::TicketDirection::Unspecified => {
+            return Err(InvalidMessage::Missing("direction").into());
+        }
+    };
+    let sha256 = match request.sha256.as_slice() {
+        [] => None,
+        bytes => Some(
+            Sha256Digest::try_from(bytes)
+                .map_err(|error| Fault::from(InvalidMessage::field("sha256", error)))?,
+        ),
+    };
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
+    let destination = match request.destination {
+        None => None,
+        Some(destination) => Some(TicketDestination::try_from(destination)?),
+    };
+    Ok(TicketOrder {
+        direction,
+        tenant: tenant.to_owned(),
+        session: session_of(&request.session)?.as_str().to_owned(),
+        max_bytes: Some(request.max_bytes).filter(|bytes| *bytes > 0),
+        size: request.size,
+        media_type: given(request.media_type),
+        sha256: sha256.map(Sha256Digest::to_hex),
+        name: request.name,
+        destination,
+        sandbox_path: given(request.sandbox_path),
+        lifetime_s: Some(request.lifetime_s)
+            .filter(|seconds| *seconds > 0)
+            .map(u64::from),
+    })
+}
+
+impl TryFrom<v1::TicketDestination> for TicketDestination {
+    type Error = Fault;
+
+    fn try_from(destination: v1::TicketDestination) -> Result<Self, Fault> {
+        use v1::ticket_destination::Destination;
+        match destination.destination {
+            Some(Destination::SandboxDirectory(directory)) => Ok(Self::Sandbox { directory }),
+            Some(Destination::ChatMessage(message)) => Ok(Self::Chat { message }),
+            None => Err(InvalidMessage::Missing("destination").into()),
+        }
+    }
+}
+
+impl From<TicketDestination> for v1::TicketDestination {
+    fn from(destination: TicketDestination) -> Self {
+        use v1::ticket_destination::Destination;
+        let destination = match destination {
+            TicketDestination::Sandbox { directory } => Destination::SandboxDirectory(directory),
+            TicketDestination::Chat { message } => Destination::ChatMessage(message),
+        };
+        Self {
+            destination: Some(destination),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Uploads in parts that go to the store beside the endpoint.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+use super::{TestEndpoint, TestResponse, connect, noise, read_response};
+use crate::TicketRequest;
+
+/// Bytes of a part; the last one is shorter.
+const PART_BYTES: usize = 16 << 20;
+
+/// Sends a part to the store with exactly the headers of the document.
+async fn send_part(part: &Value, bytes: &[u8]) -> TestResponse {
+    let url = part["url"].as_str().unwrap();
+    let (host, path) = url
+        .strip_prefix("http://")
+        .unwrap()
+        .split_once('/')
+        .unwrap();
+    let mut head = format!(
+        "PUT /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {}\r\n",
+        bytes.len()
+    );
+    for (name, value) in part["headers"].as_object().unwrap() {
+        if name != "content-length" {
+            write!(head, "{name}: {}\r\n", value.as_str().unwrap()).unwrap();
+        }
+    }
+    head.push_str("\r\n");
+    let mut stream = connect(host.parse().unwrap()).await;
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // A server that refuses early may close before everything is written.
+    let _ = stream.write_all(bytes).await;
+    read_response(&mut stream).await
+}
+
+/// Sends every part, and names them as the document of the end does.
+async fn send_parts(offer: &Value, bytes: &Bytes) -> Vec<Value> {
+    let mut sent = Vec::new();
+    let mut start = 0;
+    for part in offer["parts"].as_array().unwrap() {
+        let size = usize::try_from(part["size"].as_u64().unwrap()).unwrap();
+        let answer = send_part(part, &bytes[start..start + size]).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        sent.push(json!({"number": part["number"], "etag": answer.field("etag").unwrap()}));
+        start += size;
+    }
+    assert_eq!(start, bytes.len());
+    sent
+}
+
+async fn begin(world: &TestEndpoint, url: &str) -> Value {
+    let offer = world.send(&format!("POST {url}/parts"), b"").await;
+    assert_eq!(offer.status, 201, "{offer:?}");
+    offer.json()
+}
+
+async fn complete(world: &TestEndpoint, url: &str, parts: &[Value]) -> TestResponse {
+    let document = json!({"parts": parts}).to_string();
+    let head = format!("POST {url}/parts/complete");
+    world.send(&head, document.as_bytes()).await
+}
+
+#[tokio::test]
+async fn parts_become_the_artifact_after_the_same_checks() {
+    let world = TestEndpoint::with_public_store().await;
+    let bytes = noise(PART_BYTES + 1_000);
+    let sha256 = Sha256Digest::of(&bytes);
+    let request = TicketRequest::upload(64 << 20)
+        .size(Some(bytes.len() as u64))
+        .sha256(Some(sha256))
+        .name("a.bin");
+    let ticket = world.ticket(request).await;
+    let url = ticket.url("");
+    assert_eq!(ticket.parts_url(""), Some(format!("{url}/parts")));
+    let offer = begin(&world, &url).await;
+    assert_eq!(offer["parts"].as_array().unwrap().len(), 2);
+    let sent = send_parts(&offer, &bytes).await;
+    // Nothing is visible before the end, and bytes do not come on both ways.
+    assert!(!world.is_stored(&bytes).await);
+    assert_eq!(world.send(&format!("PUT {url}"), &bytes).await.status, 400);
+    let done = complete(&world, &url, &sent).await;
+    assert_eq!(done.status, 201, "{done:?}");
+    assert_eq!(done.json()["sha256"], sha256.to_hex());
+    assert_eq!(done.json()["name"], "a.bin");
+    assert!(world.is_stored(&bytes).await);
+    assert_eq!(world.count_files("stage"), 0);
+    // The response may have been lost.
+    let again = complete(&world, &url, &sent).await;
+    assert_eq!((again.status, again.json()), (201, done.json()));
+    let more = world.send(&format!("POST {url}/parts"), b"").await;
+    assert_eq!(more.problem(), "ticket-used");
+}
+
+#[tokio::test]
+async fn parts_of_another_content_are_refused_and_removed() {
+    let bytes = noise(1_000);
+    let upload = || TicketRequest::upload(2_000).size(Some(1_000));
+    for (request, status, problem) in [
+        (
+            upload().sha256(Some(Sha256Digest::of(b"x"))),
+            422,
+            "wrong-digest",
+        ),
+        (
+            upload().media_type(Some("image/*".to_owned())),
+            415,
+            "wrong-type",
+        ),
+    ] {
+        let world = TestEndpoint::with_public_store().await;
+        let url = world.issue(request).await;
+        let offer = begin(&world, &url).await;
+        let sent = send_parts(&offer, &bytes).await;
+        let refused = complete(&world, &url, &sent).await;
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (status, problem)
+        );
+        assert!(!world.is_stored(&bytes).await);
+        assert_eq!(world.count_files("stage"), 0, "{problem}");
+        assert_eq!(world.count_files("uploads/"), 0, "{problem}");
+        let again = complete(&world, &url, &sent).await;
+        assert_eq!(again.problem(), "ticket-spent");
+    }
+}
+
+#[tokio::test]
+async fn the_end_needs_every_part_with_its_tag() {
+    let world = TestEndpoint::with_public_store().await;
+    let bytes = noise(PART_BYTES + 10);
+    let url = world.issue(TicketRequest::upload(64 << 20)).await;
+    let missing = world.send(&format!("POST {url}/parts"), b"").await;
+    assert_eq!(missing.problem(), "invalid-request");
+    let size = json!({"size": bytes.len()}).to_string();
+    let offer = world
+        .send(&format!("POST {url}/parts"), size.as_bytes())
+        .await;
+    let offer = offer.json();
+    // The size of a part is signed.
+    let long = send_part(&offer["parts"][1], &noise(11)).await;
+    assert_eq!(long.status, 403, "{long:?}");
+    let sent = send_parts(&offer, &bytes).await;
+    let other = json!({"number": 2, "etag": "\"other\""});
+    for parts in [
+        vec![],
+        vec![sent[0].clone()],
+        vec![sent[1].clone(), sent[0].clone()],
+        vec![sent[0].clone(), sent[1].clone(), sent[1].clone()],
+        vec![sent[0].clone(), other],
+    ] {
+        let refused = complete(&world, &url, &parts).await;
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (409, "wrong-parts"),
+            "{parts:?}"
+        );
+        assert!(!world.is_stored(&bytes).await);
+    }
+    // What came is kept, and the URLs can be had again.
+    begin(&world, &url).await;
+    assert_eq!(complete(&world, &url, &sent).await.status, 201);
+    assert!(world.is_stored(&bytes).await);
+}
+
+#[tokio::test]
+async fn tickets_that_do_not_work_give_out_no_urls() {
+    let world = TestEndpoint::with_public_store().await;
+    let url = world.issue(TicketRequest::upload(100).size(Some(10))).await;
+    for (document, problem) in [
+        (json!({"size": 11}), "wrong-size"),
+        (json!({"size": 101}), "content-too-large"),
+        (json!({"other": 1}), "invalid-request"),
+    ] {
+        let refused = world
+            .send(
+                &format!("POST {url}/parts"),
+                document.to_string().as_bytes(),
+            )
+            .await;
+        assert_eq!(refused.problem(), problem);
+    }
+    let early = complete(&world, &url, &[]).await;
+    assert_eq!(early.problem(), "invalid-request");
+    let forged = format!("/t/{}", "x".repeat(43));
+    let unknown = world.send(&format!("POST {forged}/parts"), b"").await;
+    assert_eq!(unknown.problem(), "ticket-unknown");
+    let offer = begin(&world, &url).await;
+    assert_eq!(send_part(&offer["parts"][0], &noise(10)).await.status, 200);
+    world.clock.advance(Duration::from_hours(1));
+    let late = complete(&world, &url, &[]).await;
+    assert_eq!(late.problem(), "ticket-expired");
+    world.service.sweep().await.unwrap();
+    assert_eq!(world.count_files("uploads/"), 0);
+
+    let inside = TestEndpoint::new().await;
+    let ticket = inside
+        .ticket(TicketRequest::upload(100).size(Some(10)))
+        .await;
+    assert_eq!(ticket.parts_url(""), None);
+    let refused = inside
+        .send(&format!("POST {}/parts", ticket.url("")), b"")
+        .await;
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (501, "no-direct-upload")
+    );
+}
+
+#[tokio::test]
+async fn a_revoked_ticket_removes_the_parts_that_were_sent() {
+    let world = TestEndpoint::with_public_store().await;
+    let url = world.issue(TicketRequest::upload(100).size(Some(10))).await;
+    let offer = begin(&world, &url).await;
+    assert_eq!(send_part(&offer["parts"][0], &noise(10)).await.status, 200);
+    assert_eq!(world.ask(&format!("DELETE {url}")).await.status, 204);
+    assert_eq!(world.count_files("uploads/"), 0);
+    let dead = send_part(&offer["parts"][0], &noise(10)).await;
+    assert_eq!(dead.status, 404, "{dead:?}");
+}

@@ -1,0 +1,127 @@
+//! Links for single files, which the operator allows.
+
+use dray_proto::v1::{self, ticket_destination::Destination};
+use dray_types::{Fault, FaultCode};
+use serde_json::json;
+
+use super::world::{Asked, FilesFixture, call, lock};
+use crate::{Config, tools};
+
+const URL: &str = "https://files.example/t/secret";
+
+/// A session with a sandbox where the operator allows links.
+async fn allowed() -> FilesFixture {
+    let mut world = FilesFixture::with(Config {
+        tickets: true,
+        ..Config::default()
+    })
+    .await;
+    world.bind(false).await;
+    world
+}
+
+async fn issues(world: &mut FilesFixture) -> Asked<v1::IssueTicketRequest> {
+    world
+        .serve(|request: &v1::IssueTicketRequest| {
+            Ok(v1::IssuedTicket {
+                ticket: Some(v1::Ticket {
+                    name: "out.zip".to_owned(),
+                    max_bytes: 3_000,
+                    created_at_ms: 1_000,
+                    expires_at_ms: 1_000 + u64::from(request.lifetime_s) * 1_000,
+                    ..v1::Ticket::default()
+                }),
+                url: URL.to_owned(),
+                ..v1::IssuedTicket::default()
+            })
+        })
+        .await
+}
+
+#[tokio::test]
+async fn links_are_offered_only_where_the_operator_allows_them_and_there_is_a_sandbox() {
+    let names = async |world: &FilesFixture| {
+        let offered = tools::offered_tools(&world.turn()).await;
+        let names = offered.iter().map(|tool| tool.declaration().name.clone());
+        names
+            .filter(|name| ["request_upload", "make_download_link"].contains(&name.as_str()))
+            .count()
+    };
+    let mut off = FilesFixture::new().await;
+    off.bind(false).await;
+    assert_eq!(names(&off).await, 0);
+    assert_eq!(names(&allowed().await).await, 2);
+    let without_sandbox = FilesFixture::with(Config {
+        tickets: true,
+        sessions: false,
+        ..Config::default()
+    })
+    .await;
+    assert_eq!(names(&without_sandbox).await, 0);
+}
+
+#[tokio::test]
+async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
+    let mut world = allowed().await;
+    let asked = issues(&mut world).await;
+    let arguments = json!({"directory": "in", "media_type": "application/zip", "minutes": 5});
+    let output = call(&world.turn(), "request_upload", arguments)
+        .await
+        .unwrap();
+    assert!(
+        output
+            .content
+            .ends_with(&format!("within 5 minutes: {URL}"))
+    );
+    let asked = lock(&asked).clone();
+    let request = &asked[0].1;
+    assert_eq!(request.session, "s");
+    assert_eq!(request.direction(), v1::TicketDirection::Upload);
+    assert_eq!(request.max_bytes, Config::default().upload_limit.as_u64());
+    let destination = request.destination.clone().unwrap().destination;
+    assert_eq!(
+        destination,
+        Some(Destination::SandboxDirectory("in".to_owned()))
+    );
+}
+
+#[tokio::test]
+async fn a_download_link_is_for_one_file_of_the_sandbox() {
+    let mut world = allowed().await;
+    let asked = issues(&mut world).await;
+    let output = call(
+        &world.turn(),
+        "make_download_link",
+        json!({"path": "out.zip"}),
+    )
+    .await
+    .unwrap();
+    assert!(output.content.contains(URL), "{}", output.content);
+    let asked = lock(&asked).clone();
+    assert_eq!(asked[0].1.sandbox_path, "out.zip");
+    assert_eq!(asked[0].1.lifetime_s, 3_600);
+}
+
+#[tokio::test]
+async fn wrong_arguments_and_a_missing_endpoint_are_said_in_words() {
+    let mut world = allowed().await;
+    world
+        .serve(|_: &v1::IssueTicketRequest| {
+            Err(Fault::new(
+                FaultCode::Unavailable,
+                "This system has no ticket endpoint.",
+            )
+            .detail("no_tickets"))
+        })
+        .await;
+    let turn = world.turn();
+    for (tool, arguments, text) in [
+        ("make_download_link", json!({}), "path"),
+        ("request_upload", json!({"minutes": 0}), "minutes"),
+        ("request_upload", json!({"minutes": "5"}), "minutes"),
+        ("request_upload", json!({}), "no ticket endpoint"),
+    ] {
+        let failure = call(&turn, tool, arguments.clone()).await.unwrap_err();
+        assert!(failure.to_string().contains(text), "{arguments}: {failure}");
+    }
+}
