@@ -8,8 +8,9 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use prost::Message as _;
 use prost_build::{Config, Service, ServiceGenerator};
+use prost_types::FileDescriptorSet;
 
-use crate::{python_contracts, step};
+use crate::{python_contracts, step, typescript_contracts};
 
 /// Which area of the bus answers a protobuf service.
 pub(crate) const SERVICE_AREAS: [(&str, &str); 8] = [
@@ -42,18 +43,23 @@ pub(crate) fn run_generators(root: &Path, check: bool) -> anyhow::Result<()> {
     generate_pages(root, check, &root.join("target/debug/dray"))
 }
 
-/// The Rust and Python types of `proto/`.
+/// The Rust, Python and TypeScript types of `proto/`.
 pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()> {
     let files = compile_proto(root)?;
-    let folder = root.join("crates/dray-proto/src/generated");
     let mut stale = stale_files(root, &files);
-    stale.extend(extra_files(root, &folder, &files)?);
+    let folders = [
+        root.join("crates/dray-proto/src/generated"),
+        root.join(typescript_contracts::MODULE_DIRECTORY),
+    ];
+    for folder in &folders {
+        stale.extend(extra_files(root, folder, &files)?);
+    }
     if check {
         return up_to_date(&stale);
     }
-    if folder.exists() {
+    for folder in folders.iter().filter(|folder| folder.exists()) {
         // Also what no source generates any more. A folder of its own, so that nothing written by hand is lost.
-        fs::remove_dir_all(&folder)?;
+        fs::remove_dir_all(folder)?;
     }
     write_all(root, &files)
 }
@@ -142,8 +148,8 @@ fn extra_files(root: &Path, folder: &Path, files: &Files) -> anyhow::Result<Vec<
     Ok(extra)
 }
 
-/// Rust types, the descriptor set and the Python types of `proto/`.
-fn compile_proto(root: &Path) -> anyhow::Result<Files> {
+/// The descriptors of `proto/`, with comments.
+pub(crate) fn compile_descriptors(root: &Path) -> anyhow::Result<FileDescriptorSet> {
     let proto = root.join("proto");
     let mut sources: Vec<_> = fs::read_dir(proto.join("dray/v1"))?
         .map(|entry| Ok(entry?.path()))
@@ -151,7 +157,12 @@ fn compile_proto(root: &Path) -> anyhow::Result<Files> {
     // The order of a directory is not the same on every machine, and it decides the order of the output.
     sources.sort();
     // In Rust, so that no `protoc` has to be installed.
-    let descriptors = protox::compile(&sources, [&proto])?;
+    Ok(protox::compile(&sources, [&proto])?)
+}
+
+/// Rust types, the descriptor set, the Python and the TypeScript types of `proto/`.
+fn compile_proto(root: &Path) -> anyhow::Result<Files> {
+    let descriptors = compile_descriptors(root)?;
     let out = tempfile::tempdir()?;
     let mut config = Config::new();
     config
@@ -172,6 +183,7 @@ fn compile_proto(root: &Path) -> anyhow::Result<Files> {
         descriptors.encode_to_vec(),
     );
     files.extend(python_contracts::client_files(&descriptors)?);
+    files.extend(typescript_contracts::client_files(root, &descriptors)?);
     Ok(files)
 }
 

@@ -21,11 +21,13 @@ mod heavy;
 mod metadata;
 mod need;
 mod new;
+mod npm;
 mod python;
 mod python_contracts;
 mod step;
 mod suite;
 mod tidy;
+mod typescript_contracts;
 
 /// Checks, tests, measures and generates.
 #[derive(Parser)]

@@ -136,13 +136,13 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         program: "node",
         probes: &[&["node", "--version"]],
         package: "nodejs",
-        reason: "runs a client of tus that we did not write",
+        reason: "runs the TypeScript client, and a client of tus that we did not write",
     },
     NeededProgram {
         program: "npm",
         probes: &[&["npm", "--version"]],
         package: "npm",
-        reason: "installs that client",
+        reason: "installs both, and the generator of the TypeScript types",
     },
 ];
 
