@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 mod check;
+mod compatibility;
 mod conformance;
 mod fuzz;
 mod generate;
@@ -130,6 +131,12 @@ enum XtaskCommand {
         #[arg(long)]
         check: bool,
     },
+    /// Refuse changes of proto/ that break clients of the last release.
+    Contracts {
+        /// Makes the present contracts those of the last release, where they break nothing.
+        #[arg(long)]
+        release: bool,
+    },
     /// Rules about the source that no compiler knows: who may depend on whom, licences, coverage of the security rules.
     Tidy,
 }
@@ -165,6 +172,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
         XtaskCommand::Generate { check } => generate::run_generators(&root, check),
         XtaskCommand::New { kind, name } => new::run_new(&root, kind, &name),
         XtaskCommand::Heavy { report, write } => heavy::run_report(&root, report, write),
+        XtaskCommand::Contracts { release } => compatibility::run_check(&root, release),
         XtaskCommand::Tidy => tidy::run_tidy(&root),
     }
 }
