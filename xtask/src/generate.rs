@@ -73,6 +73,10 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
             .output()?;
         files.insert(format!("docs/{page}.md"), text.into_bytes());
     }
+    let asyncapi = step::program_step(binary)
+        .args(["reference", "asyncapi"])
+        .output()?;
+    files.insert("docs/asyncapi.json".to_owned(), asyncapi.into_bytes());
     files.extend(deployment_files(binary)?);
     let mut stale = stale_files(root, &files);
     let policies = extra_files(root, &root.join(STORE_POLICIES), &files)?;
