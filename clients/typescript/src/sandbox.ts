@@ -1,9 +1,8 @@
 /** Files of one sandbox. */
 
 import { PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
-import { type Operation, type Stored } from "./operation.js";
-import type { LocalSource } from "./sources.js";
-import { isLocalSource } from "./sources.js";
+import type { Operation, Stored } from "./operation.js";
+import { isLocalSource, type LocalSource } from "./sources.js";
 import { Sandboxes, type SandboxRef } from "./v1/index.js";
 
 /** A path in a sandbox: text, or its bytes where they are not UTF-8. */

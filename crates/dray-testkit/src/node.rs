@@ -152,7 +152,7 @@ fn tree_digest(directory: &Path) -> io::Result<String> {
         } else {
             Sha256Digest::of(&fs::read(entry.path())?).to_hex()
         };
-        text += &format!("{name} {digest}\n");
+        text.extend([name.as_str(), " ", &digest, "\n"]);
     }
     Ok(Sha256Digest::of(text.as_bytes()).to_hex())
 }
