@@ -80,7 +80,7 @@ fn by_name(objects: Vec<Value>) -> Objects {
     named
 }
 
-/// Without the hashes that kustomize puts behind the names of its ConfigMaps.
+/// Without the hashes that kustomize puts behind the names of each `ConfigMap`.
 fn without_suffixes(text: &str) -> String {
     let hashed: Vec<String> = yaml(text)
         .iter()

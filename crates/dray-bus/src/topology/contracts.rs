@@ -1,7 +1,7 @@
 //! Which message travels on which subject, as data for reference pages and machines.
 
 use dray_proto::contract::{
-    Audit, Call, Event, Work, audit_subject, call_subject, event_subject, work_subject,
+    self, Audit, Call, Event, Work, audit_subject, event_subject, work_subject,
 };
 use dray_proto::v1;
 use dray_types::TenantId;
@@ -35,7 +35,7 @@ pub struct SubjectContract {
 
 /// The subjects of all messages of the contracts, calls first.
 pub fn subject_contracts() -> Vec<SubjectContract> {
-    let mut contracts = call_contracts();
+    let mut contracts = super::verify::call_contracts();
     contracts.extend([
         work(&v1::ToolCallRequested::default()),
         work(&v1::PlaceUpload::default()),
@@ -57,48 +57,11 @@ pub fn subject_contracts() -> Vec<SubjectContract> {
     contracts
 }
 
-/// Every method of the contracts.
-pub(super) fn call_contracts() -> Vec<SubjectContract> {
-    vec![
-        call::<v1::BindSessionRequest>(),
-        call::<v1::ShowSessionRequest>(),
-        call::<v1::UnbindSessionRequest>(),
-        call::<v1::FindSessionRequest>(),
-        call::<v1::ProbeSandboxRequest>(),
-        call::<v1::StatSandboxRequest>(),
-        call::<v1::ListSandboxRequest>(),
-        call::<v1::GetSandboxFileRequest>(),
-        call::<v1::PutSandboxFileRequest>(),
-        call::<v1::RemoveSandboxPathRequest>(),
-        call::<v1::GetSandboxTreeRequest>(),
-        call::<v1::PutSandboxTreeRequest>(),
-        call::<v1::SettleUploadsRequest>(),
-        call::<v1::SendFileRequested>(),
-        call::<v1::DeliveryOutcomeRequest>(),
-        call::<v1::ListReceiptsRequest>(),
-        call::<v1::ResendRequest>(),
-        call::<v1::CancelDeliveryRequest>(),
-        call::<v1::SendTextRequested>(),
-        call::<v1::PrepareUploadRequest>(),
-        call::<v1::FinishUploadRequest>(),
-        call::<v1::FetchRequest>(),
-        call::<v1::ExplainRequest>(),
-        call::<v1::ReadAttachmentRequest>(),
-        call::<v1::BuildContextRequest>(),
-        call::<v1::ReadFilesRequest>(),
-        call::<v1::SubstituteIdsRequest>(),
-        call::<v1::FetchUserFileRequest>(),
-        call::<v1::OpenArtifactRequest>(),
-        call::<v1::ResolveRequest>(),
-        call::<v1::ToolCallRequested>(),
-        call::<v1::ToolCallOutcomeRequest>(),
-    ]
-}
-
-fn call<C: Call>() -> SubjectContract {
+/// The subject of a call, with its message and its reply.
+pub(super) fn call_subject<C: Call>() -> SubjectContract {
     SubjectContract {
         kind: SubjectKind::Call,
-        subject: call_subject::<C>(),
+        subject: contract::call_subject::<C>(),
         message: C::full_name(),
         reply: Some(C::Reply::full_name()),
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ConsumerSpec, FullStreamPolicy, StreamSpec};
+use super::{ConsumerSpec, FullStreamPolicy, StreamSpec, SubjectContract};
 use crate::subject;
 
 /// One field that is not what the services depend on.
@@ -28,10 +28,50 @@ impl fmt::Display for TopologyMismatch {
     }
 }
 
+/// Every method of the contracts.
+pub(super) fn call_contracts() -> Vec<SubjectContract> {
+    use super::contracts::call_subject;
+    use dray_proto::v1;
+    vec![
+        call_subject::<v1::BindSessionRequest>(),
+        call_subject::<v1::ShowSessionRequest>(),
+        call_subject::<v1::UnbindSessionRequest>(),
+        call_subject::<v1::FindSessionRequest>(),
+        call_subject::<v1::ProbeSandboxRequest>(),
+        call_subject::<v1::StatSandboxRequest>(),
+        call_subject::<v1::ListSandboxRequest>(),
+        call_subject::<v1::GetSandboxFileRequest>(),
+        call_subject::<v1::PutSandboxFileRequest>(),
+        call_subject::<v1::RemoveSandboxPathRequest>(),
+        call_subject::<v1::GetSandboxTreeRequest>(),
+        call_subject::<v1::PutSandboxTreeRequest>(),
+        call_subject::<v1::SettleUploadsRequest>(),
+        call_subject::<v1::SendFileRequested>(),
+        call_subject::<v1::DeliveryOutcomeRequest>(),
+        call_subject::<v1::ListReceiptsRequest>(),
+        call_subject::<v1::ResendRequest>(),
+        call_subject::<v1::CancelDeliveryRequest>(),
+        call_subject::<v1::SendTextRequested>(),
+        call_subject::<v1::PrepareUploadRequest>(),
+        call_subject::<v1::FinishUploadRequest>(),
+        call_subject::<v1::FetchRequest>(),
+        call_subject::<v1::ExplainRequest>(),
+        call_subject::<v1::ReadAttachmentRequest>(),
+        call_subject::<v1::BuildContextRequest>(),
+        call_subject::<v1::ReadFilesRequest>(),
+        call_subject::<v1::SubstituteIdsRequest>(),
+        call_subject::<v1::FetchUserFileRequest>(),
+        call_subject::<v1::OpenArtifactRequest>(),
+        call_subject::<v1::ResolveRequest>(),
+        call_subject::<v1::ToolCallRequested>(),
+        call_subject::<v1::ToolCallOutcomeRequest>(),
+    ]
+}
+
 /// Every call subject of the contracts, with the subject on which callers cancel.
 pub fn call_subjects() -> Vec<String> {
     use dray_proto::{contract::call_subject, v1};
-    let calls = super::contracts::call_contracts();
+    let calls = call_contracts();
     let mut subjects: Vec<_> = calls.into_iter().map(|call| call.subject).collect();
     // The same for publishers that may ask for their own tenant only.
     subjects.push(format!(

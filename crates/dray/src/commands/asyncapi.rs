@@ -83,16 +83,15 @@ impl DocumentParts {
 
     /// The reply goes to the inbox that the request names, so its channel has no address.
     fn add_reply(&mut self, call: &str, reply: &str, schemas: &mut SchemaSet) -> Option<Value> {
-        let names = [
-            self.add_message(reply, SubjectKind::Call, schemas)?,
-            self.add_message("dray.v1.Fault", SubjectKind::Call, schemas)?,
-        ];
+        let reply = self.add_message(reply, SubjectKind::Call, schemas)?;
+        let fault = self.add_message("dray.v1.Fault", SubjectKind::Call, schemas)?;
+        let names = [reply.as_str(), fault.as_str()];
         let id = format!("{call}.reply");
         let references: Vec<_> = names
             .iter()
             .map(|name| json!({ "$ref": format!("#/channels/{id}/messages/{name}") }))
             .collect();
-        let messages = reference_map("#/components/messages", &[&names[0], &names[1]]);
+        let messages = reference_map("#/components/messages", &names);
         let channel = json!({
             "address": null,
             "description": "The inbox of the caller. The header `Dray-Outcome` is `ok`, or the code of the fault.",
@@ -232,28 +231,25 @@ mod tests {
     }
 
     #[test]
-    fn every_method_of_the_contracts_is_a_channel_with_its_reply() {
+    fn every_subject_is_a_channel_and_every_call_has_its_reply() {
         let document = generated();
-        let pool = prost_reflect::DescriptorPool::decode(dray_proto::DESCRIPTORS).unwrap();
-        let methods: Vec<_> = pool
-            .services()
-            .flat_map(|service| service.methods().collect::<Vec<_>>())
-            .collect();
-        let operations = document["operations"].as_object().unwrap();
-        let calls: Vec<_> = operations
-            .values()
-            .filter(|operation| operation["reply"].is_object())
-            .collect();
-        assert_eq!(calls.len(), methods.len());
-        for method in methods {
-            for message in [method.input(), method.output()] {
-                assert!(
-                    document["components"]["messages"][message.name()].is_object(),
-                    "{}",
-                    message.name()
-                );
+        for contract in subject_contracts() {
+            let id = channel_id(&contract.subject);
+            assert_eq!(document["channels"][&id]["address"], contract.subject);
+            let operation = &document["operations"][&id];
+            assert_eq!(
+                operation["reply"].is_object(),
+                contract.reply.is_some(),
+                "{id}"
+            );
+            for message in contract.reply.iter().chain([&contract.message]) {
+                let name = message.rsplit('.').next().unwrap();
+                let described = &document["components"]["messages"][name];
+                assert_eq!(described["x-protobuf-message"], *message);
             }
         }
+        let channel = &document["channels"]["egress.v1.fetch"]["address"];
+        assert_eq!(channel, "dray.egress.v1.fetch");
     }
 
     #[test]
