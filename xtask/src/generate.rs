@@ -10,7 +10,7 @@ use prost::Message as _;
 use prost_build::{Config, Service, ServiceGenerator};
 use prost_types::FileDescriptorSet;
 
-use crate::{python_contracts, step, typescript_contracts};
+use crate::{monitoring, python_contracts, step, typescript_contracts};
 
 /// Which area of the bus answers a protobuf service.
 pub(crate) const SERVICE_AREAS: [(&str, &str); 8] = [
@@ -48,18 +48,20 @@ pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()>
     let files = compile_proto(root)?;
     let mut stale = stale_files(root, &files);
     let folders = [
-        root.join("crates/dray-proto/src/generated"),
-        root.join(typescript_contracts::MODULE_DIRECTORY),
+        "crates/dray-proto/src/generated",
+        typescript_contracts::MODULE_DIRECTORY,
     ];
-    for folder in &folders {
-        stale.extend(extra_files(root, folder, &files)?);
+    let mut extra = Vec::new();
+    for folder in folders {
+        extra.extend(extra_files(root, &root.join(folder), &files)?);
     }
+    stale.extend(extra.clone());
     if check {
         return up_to_date(&stale);
     }
-    for folder in folders.iter().filter(|folder| folder.exists()) {
-        // Also what no source generates any more. A folder of its own, so that nothing written by hand is lost.
-        fs::remove_dir_all(folder)?;
+    // What no source generates any more. Folders of their own, so that nothing written by hand is lost.
+    for path in extra {
+        fs::remove_file(root.join(path))?;
     }
     write_all(root, &files)
 }
@@ -71,6 +73,9 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
         let text = step::program_step(binary)
             .args(["reference", page])
             .output()?;
+        if page == "metrics" {
+            files.extend(monitoring::monitoring_files(&text)?);
+        }
         files.insert(format!("docs/{page}.md"), text.into_bytes());
     }
     let asyncapi = step::program_step(binary)
@@ -117,6 +122,10 @@ fn up_to_date(stale: &[String]) -> anyhow::Result<()> {
 fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
     for (path, content) in files {
         let path = root.join(path);
+        if fs::read(&path).is_ok_and(|present| present == *content) {
+            // A new time of change would make cargo build everything behind it again.
+            continue;
+        }
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }

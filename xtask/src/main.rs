@@ -20,6 +20,7 @@ mod fuzz;
 mod generate;
 mod heavy;
 mod metadata;
+mod monitoring;
 mod need;
 mod new;
 mod npm;

@@ -133,6 +133,12 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         reason: "downloads through tickets as a client that we did not write",
     },
     NeededProgram {
+        program: "promtool",
+        probes: &[&["promtool", "--version"]],
+        package: "prometheus",
+        reason: "alert rules and the queries of the dashboard are checked by it",
+    },
+    NeededProgram {
         program: "node",
         probes: &[&["node", "--version"]],
         package: "nodejs",
