@@ -165,7 +165,7 @@ impl FieldShape {
         let oneof = field
             .oneof_index
             .and_then(|index| message.oneof_decl.get(usize::try_from(index).ok()?))
-            // An optional field has a `oneof` of its own that nobody wrote.
+            // An optional field has a `oneof` of its own, which the compiler adds.
             .filter(|_| !is_optional)
             .map(|oneof| oneof.name().to_owned());
         Self {
