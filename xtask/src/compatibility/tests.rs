@@ -105,10 +105,15 @@ fn changed_types_are_refused() {
 
 #[test]
 fn removed_messages_enums_values_and_methods_are_refused() {
-    check(
-        "message Line { string text = 1; }\n      Line line = 10;",
-        "Reply line = 10;",
-        "field dray.v1.Order.line = 10 changed from dray.v1.Order.Line to dray.v1.Reply",
+    assert_eq!(
+        changes(
+            "message Line { string text = 1; }\n      Line line = 10;",
+            "Reply line = 10;"
+        ),
+        [
+            "field dray.v1.Order.line = 10 changed from dray.v1.Order.Line to dray.v1.Reply",
+            "message dray.v1.Order.Line was removed",
+        ]
     );
     assert_eq!(
         changes("STATE_OPEN = 1;", ""),
@@ -197,7 +202,7 @@ fn a_release_keeps_the_contracts_and_refuses_a_break_before_it() {
     };
     let released = root.path().join(RELEASED_DESCRIPTORS);
     fs::write(&released, FileDescriptorSet::default().encode_to_vec()).unwrap();
-    write("string id = 1; // A comment.");
+    write("/* A comment. */ string id = 1;");
     run_check(root.path(), true).unwrap();
     let kept = fs::read(&released).unwrap();
     assert!(!String::from_utf8_lossy(&kept).contains("A comment."));
