@@ -13,6 +13,7 @@ mod all_services;
 mod compose;
 mod containers;
 mod distributed;
+mod helm;
 mod kubernetes;
 mod mcp_attached;
 

@@ -8,8 +8,9 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use prost::Message as _;
 use prost_build::{Config, Service, ServiceGenerator};
+use prost_types::FileDescriptorSet;
 
-use crate::{python_contracts, step};
+use crate::{monitoring, python_contracts, step, typescript_contracts};
 
 /// Which area of the bus answers a protobuf service.
 pub(crate) const SERVICE_AREAS: [(&str, &str); 9] = [
@@ -43,18 +44,25 @@ pub(crate) fn run_generators(root: &Path, check: bool) -> anyhow::Result<()> {
     generate_pages(root, check, &root.join("target/debug/dray"))
 }
 
-/// The Rust and Python types of `proto/`.
+/// The Rust, Python and TypeScript types of `proto/`.
 pub(crate) fn generate_contracts(root: &Path, check: bool) -> anyhow::Result<()> {
     let files = compile_proto(root)?;
-    let folder = root.join("crates/dray-proto/src/generated");
     let mut stale = stale_files(root, &files);
-    stale.extend(extra_files(root, &folder, &files)?);
+    let folders = [
+        "crates/dray-proto/src/generated",
+        typescript_contracts::MODULE_DIRECTORY,
+    ];
+    let mut extra = Vec::new();
+    for folder in folders {
+        extra.extend(extra_files(root, &root.join(folder), &files)?);
+    }
+    stale.extend(extra.clone());
     if check {
         return up_to_date(&stale);
     }
-    if folder.exists() {
-        // Also what no source generates any more. A folder of its own, so that nothing written by hand is lost.
-        fs::remove_dir_all(&folder)?;
+    // What no source generates any more. Folders of their own, so that nothing written by hand is lost.
+    for path in extra {
+        fs::remove_file(root.join(path))?;
     }
     write_all(root, &files)
 }
@@ -66,8 +74,15 @@ pub(crate) fn generate_pages(root: &Path, check: bool, binary: &Path) -> anyhow:
         let text = step::program_step(binary)
             .args(["reference", page])
             .output()?;
+        if page == "metrics" {
+            files.extend(monitoring::monitoring_files(&text)?);
+        }
         files.insert(format!("docs/{page}.md"), text.into_bytes());
     }
+    let asyncapi = step::program_step(binary)
+        .args(["reference", "asyncapi"])
+        .output()?;
+    files.insert("docs/asyncapi.json".to_owned(), asyncapi.into_bytes());
     files.extend(deployment_files(binary)?);
     let mut stale = stale_files(root, &files);
     let policies = extra_files(root, &root.join(STORE_POLICIES), &files)?;
@@ -108,6 +123,10 @@ fn up_to_date(stale: &[String]) -> anyhow::Result<()> {
 fn write_all(root: &Path, files: &Files) -> anyhow::Result<()> {
     for (path, content) in files {
         let path = root.join(path);
+        if fs::read(&path).is_ok_and(|present| present == *content) {
+            // A new time of change would make cargo build everything behind it again.
+            continue;
+        }
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
@@ -143,8 +162,8 @@ fn extra_files(root: &Path, folder: &Path, files: &Files) -> anyhow::Result<Vec<
     Ok(extra)
 }
 
-/// Rust types, the descriptor set and the Python types of `proto/`.
-fn compile_proto(root: &Path) -> anyhow::Result<Files> {
+/// The descriptors of `proto/`, with comments.
+pub(crate) fn compile_descriptors(root: &Path) -> anyhow::Result<FileDescriptorSet> {
     let proto = root.join("proto");
     let mut sources: Vec<_> = fs::read_dir(proto.join("dray/v1"))?
         .map(|entry| Ok(entry?.path()))
@@ -152,7 +171,12 @@ fn compile_proto(root: &Path) -> anyhow::Result<Files> {
     // The order of a directory is not the same on every machine, and it decides the order of the output.
     sources.sort();
     // In Rust, so that no `protoc` has to be installed.
-    let descriptors = protox::compile(&sources, [&proto])?;
+    Ok(protox::compile(&sources, [&proto])?)
+}
+
+/// Rust types, the descriptor set, the Python and the TypeScript types of `proto/`.
+fn compile_proto(root: &Path) -> anyhow::Result<Files> {
+    let descriptors = compile_descriptors(root)?;
     let out = tempfile::tempdir()?;
     let mut config = Config::new();
     config
@@ -173,6 +197,7 @@ fn compile_proto(root: &Path) -> anyhow::Result<Files> {
         descriptors.encode_to_vec(),
     );
     files.extend(python_contracts::client_files(&descriptors)?);
+    files.extend(typescript_contracts::client_files(root, &descriptors)?);
     Ok(files)
 }
 

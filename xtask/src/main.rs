@@ -14,18 +14,22 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 mod check;
+mod compatibility;
 mod conformance;
 mod fuzz;
 mod generate;
 mod heavy;
 mod metadata;
+mod monitoring;
 mod need;
 mod new;
+mod npm;
 mod python;
 mod python_contracts;
 mod step;
 mod suite;
 mod tidy;
+mod typescript_contracts;
 
 /// Check, test, measure and generate.
 #[derive(Parser)]
@@ -131,6 +135,12 @@ enum XtaskCommand {
         #[arg(long)]
         check: bool,
     },
+    /// Refuse changes of proto/ that break clients of the last release.
+    Contracts {
+        /// Make the present contracts those of the last release, where they break nothing.
+        #[arg(long)]
+        release: bool,
+    },
     /// Check the rules about the source that no compiler knows: dependencies, licences, words, coverage of security rules.
     Tidy,
 }
@@ -167,6 +177,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
         XtaskCommand::Generate { check } => generate::run_generators(&root, check),
         XtaskCommand::New { kind, name } => new::run_new(&root, kind, &name),
         XtaskCommand::Heavy { report, write } => heavy::run_report(&root, report, write),
+        XtaskCommand::Contracts { release } => compatibility::run_check(&root, release),
         XtaskCommand::Tidy => tidy::run_tidy(&root),
     }
 }

@@ -133,16 +133,22 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
         reason: "downloads through tickets as a client that we did not write",
     },
     NeededProgram {
+        program: "promtool",
+        probes: &[&["promtool", "--version"]],
+        package: "prometheus",
+        reason: "alert rules and the queries of the dashboard are checked by it",
+    },
+    NeededProgram {
         program: "node",
         probes: &[&["node", "--version"]],
         package: "nodejs",
-        reason: "runs a client of tus, and what drives the browser for the console",
+        reason: "runs the TypeScript client, a client of tus, and what drives the browser for the console",
     },
     NeededProgram {
         program: "npm",
         probes: &[&["npm", "--version"]],
         package: "npm",
-        reason: "installs both",
+        reason: "installs them, and the generator of the TypeScript types",
     },
 ];
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -86,6 +87,29 @@ impl ProgramStep {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Gives the program `input` on its standard input, and returns what it wrote on standard output.
+    pub(crate) fn output_for(mut self, input: Vec<u8>) -> anyhow::Result<Vec<u8>> {
+        let line = self.line();
+        let mut process = self
+            .command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start `{line}`"))?;
+        let mut stdin = process.stdin.take().context("the program has no input")?;
+        // On a thread of its own: a program that writes before it has read everything would wait for this one.
+        let writing = std::thread::spawn(move || stdin.write_all(&input));
+        let output = process.wait_with_output()?;
+        let written = writing.join();
+        if !output.status.success() {
+            bail!("`{line}` failed ({})", output.status);
+        }
+        if !matches!(written, Ok(Ok(()))) {
+            bail!("`{line}` did not read its input");
+        }
+        Ok(output.stdout)
+    }
+
     /// Whether the program exists and ends well. Nothing is shown.
     pub(crate) fn succeeds(mut self) -> bool {
         self.command
@@ -121,6 +145,16 @@ mod tests {
     fn a_failure_names_the_line_and_the_status() {
         let error = program_step("sh").args(["-c", "exit 3"]).run().unwrap_err();
         assert_eq!(error.to_string(), "`sh -c exit 3` failed (exit status: 3)");
+    }
+
+    #[test]
+    fn a_program_gets_more_input_than_a_pipe_holds() {
+        let input = vec![b'a'; 1 << 20];
+        let output = program_step("cat").output_for(input.clone()).unwrap();
+        assert_eq!(output, input);
+        let failed = program_step("sh").args(["-c", "cat >/dev/null; exit 3"]);
+        let error = failed.output_for(input).unwrap_err().to_string();
+        assert!(error.ends_with("failed (exit status: 3)"), "{error}");
     }
 
     #[test]

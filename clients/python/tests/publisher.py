@@ -1,6 +1,7 @@
 """The publisher of a tenant on a real server with the shipped accounts.
 
-The variable DRAYAGE_STORY is JSON: servers, tenant, password, note (a reference that resolves to `Grüße`).
+The variable DRAYAGE_STORY is JSON: servers, tenant, password, note (a reference that resolves to `Grüße`) and large (one
+that resolves to more than a message holds).
 """
 
 import asyncio
@@ -8,7 +9,7 @@ import json
 import os
 import unittest
 
-from drayage import CallOptions, InvalidParameterError
+from drayage import CallOptions, DrayageError, InvalidParameterError
 from drayage.bus import AsyncPublisher, Publisher
 
 STORY = json.loads(os.environ["DRAYAGE_STORY"])
@@ -28,6 +29,24 @@ class Publishing(unittest.TestCase):
             rejected = publisher.publish_tool_call("t", {"note": "file:text::files/b/none.txt"}).outcome()
             with self.assertRaises(InvalidParameterError):
                 rejected.arguments()
+
+    def test_a_result_that_is_larger_than_a_message_is_read_with_a_client_of_the_store(self):
+        class FakeDray:
+            """Reads every claim as this."""
+
+            async def read_bytes(self, content):
+                assert content.claim.artifact.size > 64 * 1024
+                return b'{"f": "read from the store"}'
+
+        async def outcome(dray):
+            async with await AsyncPublisher.connect(STORY["servers"], **LOGIN, dray=dray) as publisher:
+                work = await publisher.publish_tool_call("t", {"f": STORY["large"]})
+                return await work.outcome()
+
+        self.assertEqual(asyncio.run(outcome(FakeDray())).arguments(), {"f": "read from the store"})
+        with self.assertRaises(DrayageError) as caught:
+            asyncio.run(outcome(None)).arguments()
+        self.assertEqual(caught.exception.fault.detail, "claim_not_opened")
 
     def test_outcomes_that_were_missed_come_once(self):
         async def story():

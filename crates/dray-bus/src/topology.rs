@@ -3,6 +3,7 @@
 //! Services only verify; `apply` belongs to the provisioning job and to the one-machine mode
 //! (messaging-reliability 3.1 to 3.3).
 
+mod contracts;
 mod provision;
 mod reference;
 mod standard;
@@ -10,6 +11,7 @@ mod verify;
 
 use std::time::Duration;
 
+pub use contracts::{SubjectContract, SubjectKind, subject_contracts};
 pub use reference::reference_markdown;
 pub use standard::DEFAULT_STORE;
 pub use verify::{TopologyMismatch, call_subjects};

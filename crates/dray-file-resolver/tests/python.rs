@@ -1,4 +1,5 @@
-//! The Python example against a real server: a client with nothing of ours but the contracts.
+//! Publishers in other languages against a real server with the shipped accounts: the example that has nothing of ours but
+//! the contracts, and the clients.
 
 #![cfg(test)]
 
@@ -61,7 +62,7 @@ async fn connect(nats: &NatsServer, user: &str) -> Bus {
         .unwrap()
 }
 
-struct PythonFixture {
+struct PublisherFixture {
     nats: NatsServer,
     core: DialCore,
     bus: Bus,
@@ -69,7 +70,7 @@ struct PythonFixture {
     running: Option<RunningHost>,
 }
 
-impl PythonFixture {
+impl PublisherFixture {
     async fn start() -> Self {
         let nats = nats_with_shipped_accounts();
         let topology = Topology::new(1, 1 << 30).with_publishers(&[TenantId::new("acme").unwrap()]);
@@ -98,6 +99,19 @@ impl PythonFixture {
             .bus(self.bus.clone());
         let started = Host::new(settings).with::<FileResolver>().start().await;
         self.running = Some(started.unwrap());
+    }
+
+    /// What the tests of a client need, as JSON: where the bus is, and references to a small and a large file.
+    fn story(&self) -> serde_json::Value {
+        self.core.put("b/note.txt", "Grüße", "text/plain");
+        self.core.put("b/large", vec![b'x'; 120_000], "image/x");
+        serde_json::json!({
+            "servers": self.nats.url(),
+            "tenant": "acme",
+            "password": TEST_PASSWORD,
+            "note": "file:text::files/b/note.txt",
+            "large": "file:base64::files/b/large",
+        })
     }
 
     /// Runs the example for a tenant, as that identity; the runtime goes on serving meanwhile.
@@ -137,7 +151,7 @@ fn check(output: &Output, code: i32, out: &str, error: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_example_resolves_tool_calls_over_nats() {
-    let world = PythonFixture::start().await;
+    let world = PublisherFixture::start().await;
     world.core.put("b/note.txt", "Grüße", "text/plain");
     world.core.put("b/large", vec![b'x'; 120_000], "image/x");
     check(
@@ -169,14 +183,8 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
-    let world = PythonFixture::start().await;
-    world.core.put("b/note.txt", "Grüße", "text/plain");
-    let story = serde_json::json!({
-        "servers": world.nats.url(),
-        "tenant": "acme",
-        "password": TEST_PASSWORD,
-        "note": "file:text::files/b/note.txt",
-    });
+    let world = PublisherFixture::start().await;
+    let story = world.story();
     let mut command = Command::new(interpreter("nats, grpc"));
     command
         .args(["-m", "unittest", "tests/publisher.py"])
@@ -189,12 +197,28 @@ async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
         .unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_typescript_client_publishes_and_learns_outcomes_over_nats() {
+    let world = PublisherFixture::start().await;
+    let story = world.story();
+    tokio::task::spawn_blocking(move || {
+        let mut command = Command::new("node");
+        command
+            .args(["--test", "test/publisher.test.js"])
+            .current_dir(dray_testkit::node::client_project())
+            .env("DRAYAGE_STORY", story.to_string());
+        dray_testkit::node::run(&mut command)
+    })
+    .await
+    .unwrap();
+}
+
 const NOTE_ARGUMENTS: &str = r#"{"note": "file:text::files/b/note.txt"}"#;
 const OPERATION_ID: &str = "0197f0c0-8e3a-7c55-9d3b-5f1c2ab34cde";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
-    let mut world = PythonFixture::start().await;
+    let mut world = PublisherFixture::start().await;
     world.core.put("b/note.txt", "hello", "text/plain");
     // No resolver is there, so the publisher gives up before the event comes.
     world.running.take().unwrap().stop().await;

@@ -30,6 +30,7 @@ pub mod files;
 pub mod http;
 mod listen;
 pub mod nats;
+pub mod node;
 pub mod python;
 pub mod rehearsal;
 pub mod s3;

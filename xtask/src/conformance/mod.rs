@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, bail};
-use serde_json::json;
 
-use crate::step;
+use crate::{npm, step};
 use report::{RequirementSet, ScenarioResult, SuiteRole};
 
 /// The suite and the Node.js that it needs, with the versions whose scenarios the list names.
@@ -105,40 +104,13 @@ struct InstalledSuite {
 /// Installs the packages below `target/` unless these versions are there.
 fn install_suite(root: &Path) -> anyhow::Result<InstalledSuite> {
     let directory = root.join("target/conformance");
-    fs::create_dir_all(&directory)?;
-    let packages: serde_json::Map<_, _> = NPM_PACKAGES
-        .iter()
-        .map(|(name, version)| ((*name).to_owned(), json!(version)))
-        .collect();
-    let wanted = json!({"private": true, "dependencies": packages}).to_string();
-    let modules = directory.join("node_modules");
-    let suite = InstalledSuite {
+    let modules = npm::install_packages(&directory, &NPM_PACKAGES)
+        .context("the conformance suite could not be installed")?;
+    Ok(InstalledSuite {
         node: modules.join("node/bin/node"),
         script: modules.join("@modelcontextprotocol/conformance/dist/index.js"),
         results: directory.join("results"),
-    };
-    let stamp = directory.join("installed.json");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted)
-        && suite.script.exists()
-    {
-        return Ok(suite);
-    }
-    fs::write(directory.join("package.json"), &wanted)?;
-    // Silent, because the standard output of this command may be JSON.
-    step::program_step("npm")
-        .args([
-            "install",
-            "--silent",
-            "--no-audit",
-            "--no-fund",
-            "--no-package-lock",
-        ])
-        .inside(&directory)
-        .run()
-        .context("the conformance suite could not be installed; it needs npm and its registry")?;
-    // Written last, so an installation that was cut off has none.
-    fs::write(&stamp, wanted)?;
-    Ok(suite)
+    })
 }
 
 /// The server under test. It ends when its standard input is closed, which dropping it does.

@@ -1,7 +1,7 @@
 """Publishers on NATS: tool calls as work, and their outcomes. Needs `drayage[nats]`.
 
 A publisher has the identity `publisher-<tenant>` of `deploy/nats/accounts.conf`: it reaches its own tenant only, and not
-the store. Arguments above 64 KiB, and large results, travel over gRPC.
+the store. Arguments above 64 KiB travel over gRPC, and so do results above it: give `dray` to read them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import nats.errors
 
 from drayage import methods, v1
 from drayage import _operations as operations
+from drayage.aio import AsyncDray
 from drayage.faults import (
     DrayageError,
     Fault,
@@ -53,13 +54,16 @@ _LOST = (asyncio.TimeoutError, nats.errors.NoRespondersError, nats.errors.Connec
 class AsyncPublisher:
     """Publishes the tool calls of one tenant, for asyncio. Made by `connect`."""
 
-    def __init__(self, connection: Any, tenant: str, options: CallOptions) -> None:
+    def __init__(
+        self, connection: Any, tenant: str, options: CallOptions, dray: AsyncDray | None = None
+    ) -> None:
         if not _TENANT.fullmatch(tenant):
             raise ValueError("a tenant on the bus is 1 to 64 of a-z, 0-9, _ and -")
         self._connection = connection
         self._stream = connection.jetstream()
         self._tenant = tenant
         self._options = options
+        self._dray = dray
 
     @classmethod
     async def connect(
@@ -70,16 +74,18 @@ class AsyncPublisher:
         user: str | None = None,
         password: str | None = None,
         options: CallOptions | None = None,
+        dray: AsyncDray | None = None,
         **nats_options: Any,
     ) -> AsyncPublisher:
-        """Connects as the publisher of a tenant. `nats_options` go to `nats.connect`: `tls`, `user_credentials` …"""
+        """Connects as the publisher of a tenant. `dray`, a client of the same tenant, reads results that are larger than a
+        message. `nats_options` go to `nats.connect`: `tls`, `user_credentials` …"""
         user = user or f"publisher-{tenant}"
         login = {"user": user, "password": password} if password is not None else {}
         # The shipped permissions let a user receive replies on the inbox with its own name only.
         connection = await nats.connect(
             servers, name=user, inbox_prefix=f"_INBOX_{user}", **login, **nats_options
         )
-        return cls(connection, tenant, options or CallOptions())
+        return cls(connection, tenant, options or CallOptions(), dray)
 
     async def close(self) -> None:
         """Closes the connection."""
@@ -152,8 +158,8 @@ class AsyncPublisher:
             raise error_for(Fault.of(v1.Fault.FromString(reply.data)))
         found = v1.ToolCallOutcome.FromString(reply.data)
         if found.HasField("resolved"):
-            return _outcome_of(operation_id, found.resolved)
-        return _outcome_of(operation_id, found.rejected) if found.HasField("rejected") else None
+            return await self._outcome_of(operation_id, found.resolved)
+        return await self._outcome_of(operation_id, found.rejected) if found.HasField("rejected") else None
 
     async def missed_outcomes(self, *, batch: int = 64, wait: float = 2.0) -> AsyncIterator[ToolCallOutcome]:
         """Outcomes since the last time, from the durable consumer that `dray topology apply --publisher` makes. An
@@ -165,10 +171,30 @@ class AsyncPublisher:
             except asyncio.TimeoutError:
                 return
             for message in messages:
-                outcome = _event_of(message)
+                outcome = await self._event_of(message)
                 if outcome is not None:
                     yield outcome
                 await message.ack()
+
+    async def _event_of(self, message: Any) -> ToolCallOutcome | None:
+        """The outcome in an event; `None` for an event that ends nothing."""
+        headers = message.headers or {}
+        kind = _OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
+        if kind is None:
+            return None
+        return await self._outcome_of(headers.get("Dray-Operation", ""), kind.FromString(message.data))
+
+    async def _outcome_of(
+        self, operation_id: str, event: v1.ToolCallResolved | v1.ToolCallRejected
+    ) -> ToolCallOutcome:
+        if isinstance(event, v1.ToolCallRejected):
+            return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, None, event)
+        arguments = event.resolved.arguments
+        content: bytes | None = arguments.inline
+        if arguments.HasField("claim"):
+            content = None if self._dray is None else await self._dray.read_bytes(arguments)
+        resolved = ResolvedArguments(event.resolved, content)
+        return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, resolved, None)
 
     async def _publish(self, call: v1.ToolCallRequested, operation: str, deadline: float) -> bool:
         headers = {
@@ -242,7 +268,7 @@ class AsyncPublishedWork:
                 next_question = time.time() + ASK_SECONDS
                 while (left := min(next_question, end) - time.time()) > 0:
                     try:
-                        event = _event_of(await self._events.next_msg(timeout=left))
+                        event = await self._publisher._event_of(await self._events.next_msg(timeout=left))
                     except asyncio.TimeoutError:
                         break
                     if event is not None and event.operation_id == self.operation_id:
@@ -260,7 +286,8 @@ class AsyncPublishedWork:
 
 
 class Publisher:
-    """Publishes the tool calls of one tenant, synchronously: `AsyncPublisher` on an event loop of its own thread."""
+    """Publishes the tool calls of one tenant, synchronously: `AsyncPublisher` on an event loop of its own thread. It is
+    connected without `dray`, so the outcome of a large result is asked for with `Dray.tool_call`."""
 
     def __init__(
         self,
@@ -338,19 +365,3 @@ class PublishedWork:
     def outcome(self) -> ToolCallOutcome:
         """Waits for its end."""
         return self._publisher._wait(self._work.outcome())
-
-
-def _event_of(message: Any) -> ToolCallOutcome | None:
-    """The outcome in an event; `None` for an event that ends nothing."""
-    headers = message.headers or {}
-    kind = _OUTCOMES.get(headers.get("Dray-Schema", "").split("/")[0])
-    return _outcome_of(headers.get("Dray-Operation", ""), kind.FromString(message.data)) if kind else None
-
-
-def _outcome_of(operation_id: str, event: v1.ToolCallResolved | v1.ToolCallRejected) -> ToolCallOutcome:
-    if isinstance(event, v1.ToolCallRejected):
-        return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, None, event)
-    arguments = event.resolved.arguments
-    content = None if arguments.HasField("claim") else arguments.inline
-    resolved = ResolvedArguments(event.resolved, content)
-    return ToolCallOutcome(operation_id, event.tool_call_id, event.tool, resolved, None)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ConsumerSpec, FullStreamPolicy, StreamSpec};
+use super::{ConsumerSpec, FullStreamPolicy, StreamSpec, SubjectContract};
 use crate::subject;
 
 /// One field that is not what the services depend on.
@@ -28,10 +28,11 @@ impl fmt::Display for TopologyMismatch {
     }
 }
 
-/// Every call subject of the contracts, with the subject on which callers cancel.
-pub fn call_subjects() -> Vec<String> {
-    use dray_proto::{contract::call_subject, v1};
-    let mut subjects = vec![
+/// Every method of the contracts.
+pub(super) fn call_contracts() -> Vec<SubjectContract> {
+    use super::contracts::call_subject;
+    use dray_proto::v1;
+    vec![
         call_subject::<v1::BindSessionRequest>(),
         call_subject::<v1::ShowSessionRequest>(),
         call_subject::<v1::UnbindSessionRequest>(),
@@ -64,9 +65,19 @@ pub fn call_subjects() -> Vec<String> {
         call_subject::<v1::ResolveRequest>(),
         call_subject::<v1::ToolCallRequested>(),
         call_subject::<v1::ToolCallOutcomeRequest>(),
-        // The same for publishers that may ask for their own tenant only.
-        format!("{}.*", call_subject::<v1::ToolCallOutcomeRequest>()),
-    ];
+    ]
+}
+
+/// Every call subject of the contracts, with the subject on which callers cancel.
+pub fn call_subjects() -> Vec<String> {
+    use dray_proto::{contract::call_subject, v1};
+    let calls = call_contracts();
+    let mut subjects: Vec<_> = calls.into_iter().map(|call| call.subject).collect();
+    // The same for publishers that may ask for their own tenant only.
+    subjects.push(format!(
+        "{}.*",
+        call_subject::<v1::ToolCallOutcomeRequest>()
+    ));
     let areas: std::collections::BTreeSet<_> = subjects
         .iter()
         .filter_map(|name| subject::call_area(name).map(str::to_owned))

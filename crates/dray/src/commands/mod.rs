@@ -1,6 +1,8 @@
 //! One module per command.
 
 pub(crate) mod artifact;
+mod asyncapi;
+mod asyncapi_schema;
 pub(crate) mod chat;
 pub(crate) mod config;
 pub(crate) mod console;

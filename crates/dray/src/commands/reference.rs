@@ -13,6 +13,7 @@ use crate::world;
 /// Prints one generated page.
 pub(crate) fn run(page: &str) -> Result<(), CommandFailure> {
     let text = match page {
+        "asyncapi" => super::asyncapi::document().unwrap_or_default(),
         "cli" => cli_page(),
         "configuration" => world::all_services_host(ConfigSources::default()).config_reference(),
         "metrics" => world::all_services_host(ConfigSources::default()).metrics_reference(),
@@ -21,7 +22,7 @@ pub(crate) fn run(page: &str) -> Result<(), CommandFailure> {
         "deployment" => super::deployment::files_as_json()?,
         other => {
             return Err(CommandFailure::Usage(format!(
-                "the page `{other}` does not exist; the pages are cli, configuration, deployment, faults, metrics, subjects"
+                "the page `{other}` does not exist; the pages are asyncapi, cli, configuration, deployment, faults, metrics, subjects"
             )));
         }
     };

@@ -1,0 +1,301 @@
+/** The client: the services of Drayage over gRPC. */
+
+import { writeFile } from "node:fs/promises";
+import { randomUUID } from "node:crypto";
+
+import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+
+import { InvalidParameterError } from "./faults.js";
+import { Delivery, PublishedToolCall } from "./handles.js";
+import { DeliveryReport, Document, FetchedFile, ResolvedArguments } from "./models.js";
+import {
+  claimOf,
+  type ClientContext,
+  type Operation,
+  placeOf,
+  runOperation,
+  type Stored,
+  type StoreSettings,
+} from "./operation.js";
+import { type CallOptions, readPem } from "./options.js";
+import { pathBytes, Sandbox, type SandboxPath } from "./sandbox.js";
+import type { LocalSource } from "./sources.js";
+import { Transfers } from "./transfers.js";
+import { Connection, type ConnectionOptions } from "./transport.js";
+import {
+  type Claim,
+  type Content,
+  Deliveries,
+  Egress,
+  Files,
+  Reading,
+  type ReadAttachmentRequestSchema,
+  type ResolveOptionsSchema,
+  type Session,
+  Sessions,
+  ToolCalls,
+} from "./v1/index.js";
+
+/** How references in arguments are replaced. */
+export interface ResolveSettings {
+  /** Whether strings in nested objects and lists are resolved too. */
+  readonly nested?: boolean;
+  /** Most bytes of one file; the operator's default when unset. */
+  readonly sizeLimitBytes?: number;
+  /** What the app says about fetching outside URLs; nothing when unset. */
+  readonly allowExternalUrls?: boolean;
+}
+
+/** Which part of a document is read, and how. */
+export interface ReadSettings {
+  /** Name in the reply, where its extension matters. */
+  readonly name?: string;
+  /** A part, such as `pages 3-5`, `sheet Budget rows 1001-2000` or `lines 1-200`. */
+  readonly range?: string;
+  /** Only the places where this text occurs. */
+  readonly find?: string;
+  /** Whether a model summarizes even what would fit. */
+  readonly summarize?: boolean;
+  /** What a summary must preserve. */
+  readonly focus?: string;
+  /** Whether to show what a person who opens the document does not see. */
+  readonly showHidden?: boolean;
+  /** The file of an archive that is to be read, by its path in the listing. */
+  readonly member?: string;
+}
+
+/** What is sent to a chat. */
+export interface SendSettings {
+  /** Files of the session's sandbox. */
+  readonly paths?: readonly SandboxPath[];
+  /** Local and stored files; a text is the path of a local file. */
+  readonly files?: readonly (LocalSource | Stored)[];
+  /** What to say with them. */
+  readonly message?: string;
+  readonly asVoice?: boolean;
+  readonly asDocument?: boolean;
+  readonly spoiler?: boolean;
+  /** Turn of the agent, for which the same paths are not sent again. */
+  readonly turn?: string;
+}
+
+/** What is bound to a session. */
+export interface SessionSettings {
+  /** Sandbox, such as `docker:web`. */
+  readonly sandbox?: string;
+  /** Platform and chat, such as `telegram:42`. */
+  readonly chat?: string;
+  /** Directory in the sandbox; the sandbox's own when unset. */
+  readonly workingDirectory?: SandboxPath;
+}
+
+/** Calls the services of Drayage. */
+export class Dray {
+  readonly #target: string;
+  readonly #context: ClientContext;
+  readonly #options: ConnectionOptions & CallOptions;
+
+  /** `target`: host and port, such as `files.example.org:50051`. `context` is that of another client, which
+   * `withOptions` hands on. */
+  constructor(target: string, options: ConnectionOptions & CallOptions = {}, context?: ClientContext) {
+    this.#target = target;
+    this.#options = options;
+    this.#context = context ?? {
+      connection: new Connection(target, options),
+      transfers: new Transfers(readPem(options.storeCa)),
+    };
+  }
+
+  /** The same client with other options: `dray.withOptions({ timeoutMs: 5_000, operationId: "…" })`. It shares the
+   * connections. */
+  withOptions(changes: CallOptions): Dray {
+    return new Dray(this.#target, { ...this.#options, ...changes }, this.#context);
+  }
+
+  /** Closes the connections, of clients made with `withOptions` too. */
+  close(): void {
+    this.#context.connection.close();
+  }
+
+  /** Sends any request: `dray.call(v1.Reading.method.buildContext, { … })`. */
+  call<Request extends DescMessage, Reply extends DescMessage>(
+    method: DescMethodUnary<Request, Reply>,
+    request: MessageInitShape<Request>,
+  ): Promise<MessageShape<Reply>> {
+    return this.#run((operation) => operation.call(method, request));
+  }
+
+  /** Replaces `file:{base64|text|url}::…` arguments of a tool call by their content. A text is taken as JSON. */
+  resolve(
+    toolArguments: Record<string, unknown> | string,
+    settings: ResolveSettings & { tool?: string; dialApiKey?: string } = {},
+  ): Promise<ResolvedArguments> {
+    return this.#run(async (operation) => {
+      const { tool = "", dialApiKey } = settings;
+      const { outcome } = await operation.call(Files.method.resolve, {
+        arguments: await operation.contentOf(argumentsText(toolArguments), "arguments.json"),
+        options: resolveOptions(settings),
+        ...(dialApiKey === undefined ? {} : { credentials: { apiKey: dialApiKey } }),
+        tool,
+        presign: true,
+      });
+      if (outcome.case === "invalid") throw new InvalidParameterError(outcome.value);
+      return operation.openArguments(outcome.value);
+    });
+  }
+
+  /** Publishes a tool call as work that is not lost; returns when the stream has it. */
+  publishToolCall(
+    tool: string,
+    toolArguments: Record<string, unknown> | string,
+    settings: ResolveSettings & { toolCallId?: string } = {},
+  ): Promise<PublishedToolCall> {
+    return this.#run(async (operation) => {
+      const accepted = await operation.call(ToolCalls.method.submit, {
+        toolCallId: settings.toolCallId ?? `call-${randomUUID()}`,
+        tool,
+        arguments: await operation.contentOf(argumentsText(toolArguments), "arguments.json"),
+        options: resolveOptions(settings),
+      });
+      return new PublishedToolCall(this.#context, this.#options, accepted.operationId, accepted.duplicate);
+    });
+  }
+
+  /** A tool call that was published before, for three days after its end. */
+  toolCall(operationId: string): PublishedToolCall {
+    return new PublishedToolCall(this.#context, this.#options, operationId, true);
+  }
+
+  /** Fetches a resource of the web, within the operator's policy. */
+  fetch(url: string, settings: Omit<ResolveSettings, "nested"> = {}): Promise<FetchedFile> {
+    return this.#run(async (operation) => {
+      const { allowExternalUrls: enabled, sizeLimitBytes = 0 } = settings;
+      const policy = enabled === undefined ? {} : { appPolicy: { enabled } };
+      return new FetchedFile(
+        await operation.call(Egress.method.fetch, { url, ...policy, sizeLimitBytes: BigInt(sizeLimitBytes) }),
+      );
+    });
+  }
+
+  /** Reads a document as Markdown: a URL, a DIAL file (`files/…`), a path of the service's workspace, or a stored file. */
+  read(source: string | Stored, settings: ReadSettings = {}): Promise<Document> {
+    return this.#run(async (operation) => {
+      const reply = await operation.call(Reading.method.readAttachment, {
+        ...settings,
+        source: documentSource(source),
+      });
+      if (reply.output === undefined) throw new TypeError("the reply has no output");
+      const bytes = await operation.readBytes(reply.output);
+      return new Document(reply, Buffer.from(bytes).toString("utf8"));
+    });
+  }
+
+  /** Puts a local file, bytes, a blob or a stream into the store; with `session` also into its sandbox, before its next
+   * tool call. */
+  store(source: LocalSource, settings: StoreSettings = {}): Promise<Claim> {
+    return this.#run((operation) => operation.store(source, settings));
+  }
+
+  /** The bytes of a stored file, compared with its digest. */
+  readBytes(stored: Stored | Content): Promise<Uint8Array> {
+    return this.#run((operation) => operation.readBytes(stored));
+  }
+
+  /** The bytes of a stored file as a stream, within the timeout of the client. It errors at its end when the digest
+   * differs: what was read counts only once it closed. */
+  open(stored: Stored | Content): Promise<ReadableStream<Uint8Array>> {
+    return this.#run((operation) => operation.openStream(stored));
+  }
+
+  /** Writes a stored file to a local path, which appears only when every byte was compared. */
+  download(stored: Stored | Content, to: string): Promise<string> {
+    return this.#run(async (operation) => {
+      const place = placeOf(stored);
+      if (place instanceof Uint8Array) await writeFile(to, place);
+      else await operation.downloadFile(place, to);
+      return to;
+    });
+  }
+
+  /** A sandbox by its address, such as `docker:web`. The operator lists the tenants that may name sandboxes. */
+  sandbox(address: string): Sandbox {
+    return new Sandbox((body) => this.#run(body), { case: "address", value: address });
+  }
+
+  /** The sandbox that is bound to a session. */
+  sessionSandbox(session: string): Sandbox {
+    return new Sandbox((body) => this.#run(body), { case: "session", value: session });
+  }
+
+  /** Binds a sandbox, a chat, or both to a session. */
+  bindSession(session: string, settings: SessionSettings): Promise<Session> {
+    return this.#run((operation) => {
+      const { sandbox = "", chat = "", workingDirectory = "" } = settings;
+      const colon = chat.indexOf(":");
+      const target = { platform: chat.slice(0, colon < 0 ? undefined : colon), chat: colon < 0 ? "" : chat.slice(colon + 1) };
+      return operation.call(Sessions.method.bind, {
+        session,
+        sandbox,
+        ...(chat === "" ? {} : { chat: target }),
+        workingDirectory: pathBytes(workingDirectory),
+      });
+    });
+  }
+
+  /** Sends files to the session's chat. */
+  send(session: string, settings: SendSettings): Promise<Delivery> {
+    return this.#run(async (operation) => {
+      const { paths = [], files = [], message = "", turn = "" } = settings;
+      const claims: Claim[] = [];
+      for (const file of files) claims.push(await operation.claimFor(file));
+      const { asVoice = false, asDocument = false, spoiler = false } = settings;
+      const accepted = await operation.call(Deliveries.method.sendFile, {
+        session,
+        paths: paths.map(pathBytes),
+        message,
+        flags: { asVoice, asDocument, spoiler },
+        claims,
+        turn,
+      });
+      return new Delivery(this.#context, this.#options, accepted.deliveryId, accepted.duplicate);
+    });
+  }
+
+  /** A delivery that was sent before. */
+  delivery(deliveryId: string): Delivery {
+    return new Delivery(this.#context, this.#options, deliveryId, true);
+  }
+
+  /** Deliveries of the tenant, newest first. */
+  receipts(settings: { session?: string; openOnly?: boolean; limit?: number } = {}): Promise<DeliveryReport[]> {
+    return this.#run(async (operation) => {
+      const { session = "", openOnly = false, limit = 0 } = settings;
+      const reply = await operation.call(Deliveries.method.receipts, { session, openOnly, limit });
+      return reply.reports.map((report) => new DeliveryReport(report));
+    });
+  }
+
+  #run<Result>(body: (operation: Operation) => Promise<Result>): Promise<Result> {
+    return runOperation(this.#context, this.#options, body);
+  }
+}
+
+/** Arguments as JSON; a text is taken as it is. */
+export function argumentsText(toolArguments: Record<string, unknown> | string): Uint8Array {
+  return Buffer.from(typeof toolArguments === "string" ? toolArguments : JSON.stringify(toolArguments), "utf8");
+}
+
+/** Settings as requests name them. */
+export function resolveOptions(settings: ResolveSettings): MessageInitShape<typeof ResolveOptionsSchema> {
+  const { nested = false, sizeLimitBytes = 0, allowExternalUrls: enabled } = settings;
+  const policy = enabled === undefined ? {} : { externalUrlFetch: { enabled } };
+  return { nested, sizeLimitBytes: BigInt(sizeLimitBytes), ...policy };
+}
+
+type DocumentSourceInit = NonNullable<MessageInitShape<typeof ReadAttachmentRequestSchema>["source"]>;
+
+function documentSource(source: string | Stored): DocumentSourceInit {
+  if (typeof source !== "string") return { source: { case: "claim", value: claimOf(source) } };
+  const isUrl = source.includes("://") || source.startsWith("files/");
+  return { source: { case: isUrl ? "url" : "path", value: source } };
+}

@@ -1,0 +1,97 @@
+/** Work on its way: published tool calls and deliveries, whose outcome can be asked for more than once. */
+
+import { DeliveryReport, ToolCallOutcome } from "./models.js";
+import { type ClientContext, type Operation, runOperation } from "./operation.js";
+import type { CallOptions, WaitOptions } from "./options.js";
+import { Deliveries, ToolCalls } from "./v1/index.js";
+
+/** Time between two questions for an outcome. */
+const POLL_INTERVAL_MS = 250;
+/** Longest time that the service is asked to hold a question about a delivery. */
+const MAX_HOLD_MS = 20_000;
+
+/** Asks until there is an outcome. */
+async function waitFor<Outcome>(
+  context: ClientContext,
+  options: CallOptions,
+  wait: WaitOptions,
+  ask: (operation: Operation) => Promise<Outcome | undefined>,
+): Promise<Outcome> {
+  // A question must not take the id of the operation that it is about.
+  const { operationId: _, ...rest } = options;
+  return runOperation(context, { ...rest, ...wait }, async (operation) => {
+    for (;;) {
+      const outcome = await ask(operation);
+      if (outcome !== undefined) return outcome;
+      await operation.deadline.wait(POLL_INTERVAL_MS);
+    }
+  });
+}
+
+/** A tool call that the stream has. */
+export class PublishedToolCall {
+  readonly #context: ClientContext;
+  readonly #options: CallOptions;
+
+  /** Made by `Dray.publishToolCall` and `Dray.toolCall`. */
+  constructor(
+    context: ClientContext,
+    options: CallOptions,
+    /** Id to ask for the outcome, for three days after its end. */
+    readonly operationId: string,
+    /** Whether it was published before. */
+    readonly duplicate: boolean,
+  ) {
+    this.#context = context;
+    this.#options = options;
+  }
+
+  /** Waits for its end. */
+  outcome(wait: WaitOptions = {}): Promise<ToolCallOutcome> {
+    const { operationId } = this;
+    return waitFor(this.#context, this.#options, wait, async (operation) => {
+      const { outcome } = await operation.call(ToolCalls.method.outcome, { operationId });
+      switch (outcome.case) {
+        case "resolved": {
+          const { toolCallId, tool, resolved } = outcome.value;
+          const opened = await operation.openArguments(resolved);
+          return new ToolCallOutcome(operationId, toolCallId, tool, opened, undefined);
+        }
+        case "rejected": {
+          const { toolCallId, tool } = outcome.value;
+          return new ToolCallOutcome(operationId, toolCallId, tool, undefined, outcome.value);
+        }
+        default:
+          return undefined;
+      }
+    });
+  }
+}
+
+/** A delivery that the stream has. */
+export class Delivery {
+  readonly #context: ClientContext;
+  readonly #options: CallOptions;
+
+  /** Made by `Dray.send` and `Dray.delivery`. */
+  constructor(
+    context: ClientContext,
+    options: CallOptions,
+    /** Id to ask for the outcome; the same as in receipts. */
+    readonly deliveryId: string,
+    /** Whether it was sent before. */
+    readonly duplicate: boolean,
+  ) {
+    this.#context = context;
+    this.#options = options;
+  }
+
+  /** Waits for its end: success only where the platform confirmed every file. */
+  outcome(wait: WaitOptions = {}): Promise<DeliveryReport> {
+    const request = { deliveryId: this.deliveryId, waitMs: BigInt(MAX_HOLD_MS) };
+    return waitFor(this.#context, this.#options, wait, async (operation) => {
+      const report = await operation.call(Deliveries.method.outcome, request);
+      return report.finished ? new DeliveryReport(report) : undefined;
+    });
+  }
+}

@@ -1,0 +1,295 @@
+/** What operations return. Each keeps the message of the contracts as `message`, for what is not repeated here. */
+
+import { DrayageError, errorFor, faultOf, InvalidParameterError, makeFault } from "./faults.js";
+import {
+  type Claim,
+  type Content,
+  type DeliveredFile as DeliveredFileMessage,
+  type DeliveryReport as DeliveryReportMessage,
+  type FetchReply,
+  FileState,
+  type PlacedFile as PlacedFileMessage,
+  type ReadAttachmentReply,
+  type ResolvedArguments as ResolvedArgumentsMessage,
+  type ResolvedFile,
+  type SandboxEntry as SandboxEntryMessage,
+  SandboxEntryKind,
+  type SandboxFile as SandboxFileMessage,
+  type ToolCallRejected,
+  type TransferReceipt,
+} from "./v1/index.js";
+
+/** What a path in a sandbox is. */
+export type EntryKind = "file" | "dir" | "symlink" | "fifo" | "socket" | "chardev" | "blockdev" | "other";
+
+/** What happened to a file of a delivery. An unknown file may have arrived; it is never a success. */
+export type DeliveredFileState =
+  | "queued"
+  | "sending"
+  | "delivered"
+  | "delivered_as_link"
+  | "copied"
+  | "rejected"
+  | "failed"
+  | "unknown";
+
+const ENTRY_KINDS: Partial<Record<SandboxEntryKind, EntryKind>> = {
+  [SandboxEntryKind.FILE]: "file",
+  [SandboxEntryKind.DIRECTORY]: "dir",
+  [SandboxEntryKind.SYMLINK]: "symlink",
+  [SandboxEntryKind.FIFO]: "fifo",
+  [SandboxEntryKind.SOCKET]: "socket",
+  [SandboxEntryKind.CHAR_DEVICE]: "chardev",
+  [SandboxEntryKind.BLOCK_DEVICE]: "blockdev",
+};
+const FILE_STATES: Partial<Record<FileState, DeliveredFileState>> = {
+  [FileState.QUEUED]: "queued",
+  [FileState.SENDING]: "sending",
+  [FileState.DELIVERED]: "delivered",
+  [FileState.DELIVERED_AS_LINK]: "delivered_as_link",
+  [FileState.COPIED]: "copied",
+  [FileState.REJECTED]: "rejected",
+  [FileState.FAILED]: "failed",
+};
+
+function hexOf(digest: Uint8Array | undefined): string {
+  return Buffer.from(digest ?? []).toString("hex");
+}
+
+function textOf(path: Uint8Array): string {
+  return Buffer.from(path).toString("utf8");
+}
+
+/** The arguments of a tool call with content in place of references. */
+export class ResolvedArguments {
+  constructor(
+    readonly message: ResolvedArgumentsMessage,
+    /** The arguments as JSON text; `undefined` when they are larger than a message and were not fetched. */
+    readonly content: Uint8Array | undefined,
+  ) {}
+
+  /** The arguments as JSON text, number for number as they were sent. */
+  get json(): string {
+    if (this.content === undefined) {
+      throw new DrayageError(
+        makeFault("too_large", "The resolved arguments are larger than a message.", {
+          detail: "claim_not_opened",
+          advice: "Read the claim in `message.arguments` from the store, or connect the publisher with `dray`.",
+        }),
+      );
+    }
+    return Buffer.from(this.content).toString("utf8");
+  }
+
+  /** The arguments as values of JavaScript. Numbers beyond its precision are rounded; `json` has them exactly. */
+  get arguments(): Record<string, unknown> {
+    return JSON.parse(this.json) as Record<string, unknown>;
+  }
+
+  /** What was put in, in order of appearance. */
+  get files(): readonly ResolvedFile[] {
+    return this.message.files;
+  }
+}
+
+/** How a published tool call ended: with arguments, or with the sentence for the model. */
+export class ToolCallOutcome {
+  constructor(
+    readonly operationId: string,
+    readonly toolCallId: string,
+    readonly tool: string,
+    readonly resolved: ResolvedArguments | undefined,
+    readonly rejected: ToolCallRejected | undefined,
+  ) {}
+
+  /** What the model gets as the result of a rejected call; empty for a resolved one. */
+  get toolMessage(): string {
+    return this.rejected?.invalid?.toolMessage || this.rejected?.fault?.message || "";
+  }
+
+  /** The resolved arguments; throws what the call was rejected for. */
+  arguments(): Record<string, unknown> {
+    if (this.resolved !== undefined) return this.resolved.arguments;
+    if (this.rejected?.invalid !== undefined) throw new InvalidParameterError(this.rejected.invalid);
+    throw errorFor(faultOf(this.rejected?.fault));
+  }
+}
+
+/** A file of the web. Untrusted content; every label is the server's claim. */
+export class FetchedFile {
+  constructor(readonly message: FetchReply) {}
+
+  /** Stored bytes. */
+  get size(): number {
+    return Number(this.message.size);
+  }
+
+  /** SHA-256 of the stored bytes, hexadecimal. */
+  get sha256(): string {
+    return hexOf(this.message.sha256);
+  }
+
+  /** Media type as the server declared it. */
+  get mediaType(): string {
+    return this.message.mediaType;
+  }
+
+  /** File name as the server gave it, made safe; empty when it gave none. */
+  get name(): string {
+    return this.message.name;
+  }
+
+  /** The bytes, or where they are: for `readBytes`, `open` and `download`. */
+  get content(): Content | undefined {
+    return this.message.content;
+  }
+}
+
+/** A document as Markdown, framed as untrusted data. */
+export class Document {
+  constructor(
+    readonly message: ReadAttachmentReply,
+    /** What a model sees; never empty. What is wrong with the document is in here too. */
+    readonly text: string,
+  ) {}
+
+  /** `inline`, `summary`, `note`, `hint`, `refuse` or `cancelled`. */
+  get outcome(): string {
+    return this.message.outcome;
+  }
+
+  /** Empty, or a code of docs/reading.md. */
+  get errorCode(): string {
+    return this.message.errorCode;
+  }
+
+  /** Media type by the bytes; empty when refused before it was known. */
+  get mediaType(): string {
+    return this.message.mime;
+  }
+
+  /** Whether something was left out. */
+  get truncated(): boolean {
+    return this.message.truncated;
+  }
+}
+
+/** What a path in a sandbox is. */
+export class SandboxEntry {
+  constructor(readonly message: SandboxEntryMessage) {}
+
+  /** The path as text. For a path that is not UTF-8 use the bytes in `message.path`. */
+  get path(): string {
+    return textOf(this.message.path);
+  }
+
+  get kind(): EntryKind {
+    return ENTRY_KINDS[this.message.kindCode] ?? "other";
+  }
+
+  /** Bytes. */
+  get size(): number {
+    return Number(this.message.size);
+  }
+}
+
+/** What a directory of a sandbox holds, in the order of the paths. */
+export interface SandboxListing {
+  readonly entries: readonly SandboxEntry[];
+  /** Whether a limit cut it. */
+  readonly truncated: boolean;
+}
+
+/** A file that was copied out of a sandbox into the store, with proof. */
+export class SandboxFile {
+  constructor(readonly message: SandboxFileMessage) {}
+
+  /** Where it is: for `download`, `open`, `readBytes`, `read` and `send`. */
+  get claim(): Claim | undefined {
+    return this.message.claim;
+  }
+
+  /** Bytes. */
+  get size(): number {
+    return Number(this.message.claim?.artifact?.size ?? 0n);
+  }
+
+  /** SHA-256, hexadecimal. */
+  get sha256(): string {
+    return hexOf(this.message.claim?.artifact?.sha256);
+  }
+
+  /** Proof of the transfer. */
+  get receipt(): TransferReceipt | undefined {
+    return this.message.receipt;
+  }
+}
+
+/** A file that is in its place in a sandbox. */
+export class PlacedFile {
+  constructor(readonly message: PlacedFileMessage) {}
+
+  /** Final path as text; its bytes are in `message.path`. */
+  get path(): string {
+    return textOf(this.message.path);
+  }
+
+  /** Bytes. */
+  get size(): number {
+    return Number(this.message.size);
+  }
+
+  /** SHA-256, hexadecimal. */
+  get sha256(): string {
+    return hexOf(this.message.sha256);
+  }
+
+  /** Proof of the transfer. */
+  get receipt(): TransferReceipt | undefined {
+    return this.message.receipt;
+  }
+}
+
+/** What happened to one file of a delivery. */
+export class DeliveredFile {
+  constructor(readonly message: DeliveredFileMessage) {}
+
+  /** Visible name. */
+  get name(): string {
+    return this.message.name;
+  }
+
+  get state(): DeliveredFileState {
+    return FILE_STATES[this.message.stateCode] ?? "unknown";
+  }
+
+  /** Sentence on the failure; empty for none. */
+  get error(): string {
+    return this.message.errorMessage;
+  }
+}
+
+/** What became of a delivery, by what the platform confirmed. */
+export class DeliveryReport {
+  constructor(readonly message: DeliveryReportMessage) {}
+
+  /** Its id, which is the operation id of `send`. */
+  get deliveryId(): string {
+    return this.message.deliveryId;
+  }
+
+  /** Whether it ended. */
+  get finished(): boolean {
+    return this.message.finished;
+  }
+
+  /** Whether every file was shown. */
+  get success(): boolean {
+    return this.message.success;
+  }
+
+  /** The files, in the order asked. */
+  get files(): DeliveredFile[] {
+    return this.message.files.map((file) => new DeliveredFile(file));
+  }
+}

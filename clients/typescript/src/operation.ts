@@ -1,0 +1,210 @@
+/** One operation of the client: its requests and transfers share a deadline and have operation ids that follow from one. */
+
+import {
+  create,
+  type DescMessage,
+  type DescMethodUnary,
+  isMessage,
+  type MessageInitShape,
+  type MessageShape,
+} from "@bufbuild/protobuf";
+
+import { Deadline } from "./deadline.js";
+import { FetchedFile, ResolvedArguments, SandboxFile } from "./models.js";
+import { type CallOptions, operationIdOf, timeoutOf } from "./options.js";
+import { isLocalSource, type LocalSource, prepareSource } from "./sources.js";
+import type { Transfers } from "./transfers.js";
+import type { Connection } from "./transport.js";
+import {
+  Artifacts,
+  type Claim,
+  ClaimSchema,
+  type Content,
+  ContentSchema,
+  Deliveries,
+  type ResolvedArguments as ResolvedArgumentsMessage,
+} from "./v1/index.js";
+
+/** Most bytes that travel inside a message. */
+export const INLINE_LIMIT_BYTES = 64 * 1024;
+
+/** A file in the store, or what an operation returned that holds one. */
+export type Stored = Claim | SandboxFile | FetchedFile | ResolvedArguments;
+
+/** What files that go into the store are called, and for which session. */
+export interface StoreSettings {
+  /** Name for people; that of a local file when unset. */
+  readonly name?: string;
+  readonly mediaType?: string;
+  /** Session into whose sandbox the file also goes, before its next tool call. */
+  readonly session?: string;
+}
+
+/** What all operations of a client share. */
+export interface ClientContext {
+  readonly connection: Connection;
+  readonly transfers: Transfers;
+}
+
+/** Runs an operation within the deadline of the options. */
+export async function runOperation<Result>(
+  context: ClientContext,
+  options: CallOptions,
+  body: (operation: Operation) => Promise<Result>,
+): Promise<Result> {
+  const operation = new Operation(context, options);
+  try {
+    return await body(operation);
+  } catch (error) {
+    operation.deadline.end();
+    throw error;
+  } finally {
+    if (!operation.outlivesCall) operation.deadline.end();
+  }
+}
+
+/** An operation while it runs. */
+export class Operation {
+  readonly deadline: Deadline;
+  /** Whether a stream that was returned still runs under the deadline. */
+  outlivesCall = false;
+  readonly #context: ClientContext;
+  readonly #options: CallOptions;
+  readonly #operationId: string;
+  #isIdUsed = false;
+  #auxiliaryCount = 0;
+
+  constructor(context: ClientContext, options: CallOptions) {
+    this.#context = context;
+    this.#options = options;
+    this.#operationId = operationIdOf(options);
+    this.deadline = new Deadline(timeoutOf(options), options.signal);
+  }
+
+  /** Sends the request that the operation is about; a further one gets an id that follows from the first. */
+  call<Request extends DescMessage, Reply extends DescMessage>(
+    method: DescMethodUnary<Request, Reply>,
+    request: MessageInitShape<Request>,
+  ): Promise<MessageShape<Reply>> {
+    if (this.#isIdUsed) return this.#callAuxiliary(method, request);
+    this.#isIdUsed = true;
+    return this.#send(method, request, this.#operationId);
+  }
+
+  /** Puts a source into the store. */
+  async store(source: LocalSource, settings: StoreSettings): Promise<Claim> {
+    const prepared = await prepareSource(source, this.deadline);
+    try {
+      const upload = await this.#callAuxiliary(Deliveries.method.prepareUpload, {
+        session: settings.session ?? "",
+        name: settings.name || prepared.name || "file",
+        size: BigInt(prepared.size),
+        sha256: prepared.sha256,
+        mediaType: settings.mediaType ?? "",
+      });
+      const headers = Object.fromEntries(upload.headers.map(({ name, value }) => [name, value]));
+      const { transfers } = this.#context;
+      await transfers.upload(upload.url?.url ?? "", headers, prepared, this.deadline, this.#options.retry);
+      const { uploadId } = upload;
+      const finished = await this.#callAuxiliary(Deliveries.method.finishUpload, { uploadId });
+      return finished.claim ?? create(ClaimSchema);
+    } finally {
+      await prepared.dispose();
+    }
+  }
+
+  /** Bytes as a message carries them: inside while they are few, otherwise by claim. */
+  async contentOf(bytes: Uint8Array, name: string): Promise<Content> {
+    if (bytes.byteLength <= INLINE_LIMIT_BYTES) {
+      return create(ContentSchema, { body: { case: "inline", value: bytes } });
+    }
+    const value = await this.store(bytes, { name, mediaType: "application/json" });
+    return create(ContentSchema, { body: { case: "claim", value } });
+  }
+
+  /** A claim for something that is local or stored. */
+  async claimFor(source: LocalSource | Stored, name = ""): Promise<Claim> {
+    return isLocalSource(source) ? this.store(source, { name }) : claimOf(source);
+  }
+
+  /** The bytes of a file, from the message or from the store. */
+  async readBytes(stored: Stored | Content): Promise<Uint8Array> {
+    const place = placeOf(stored);
+    if (place instanceof Uint8Array) return place;
+    const url = await this.#sign(place);
+    return this.#context.transfers.downloadBytes(url, place.artifact, this.deadline, this.#options.retry);
+  }
+
+  /** The bytes of a file as a stream that runs under the deadline of the operation. */
+  async openStream(stored: Stored | Content): Promise<ReadableStream<Uint8Array>> {
+    const place = placeOf(stored);
+    if (place instanceof Uint8Array) return new Blob([new Uint8Array(place)]).stream();
+    const url = await this.#sign(place);
+    const { transfers } = this.#context;
+    const stream = await transfers.downloadStream(url, place.artifact, this.deadline, this.#options.retry);
+    this.outlivesCall = true;
+    return stream;
+  }
+
+  /** Writes a stored file to a local path. */
+  async downloadFile(claim: Claim, target: string): Promise<void> {
+    const url = await this.#sign(claim);
+    await this.#context.transfers.downloadFile(url, claim.artifact, target, this.deadline, this.#options.retry);
+  }
+
+  /** Resolved arguments with their content, wherever it is. */
+  async openArguments(message: ResolvedArgumentsMessage | undefined): Promise<ResolvedArguments> {
+    if (message?.arguments === undefined) throw new TypeError("the reply has no arguments");
+    const place = placeOf(message.arguments);
+    if (place instanceof Uint8Array) return new ResolvedArguments(message, place);
+    const url = message.url?.url || (await this.#sign(place));
+    const { transfers } = this.#context;
+    const bytes = await transfers.downloadBytes(url, place.artifact, this.deadline, this.#options.retry);
+    return new ResolvedArguments(message, bytes);
+  }
+
+  async #sign(claim: Claim): Promise<string> {
+    return (await this.#callAuxiliary(Artifacts.method.open, { claim })).url;
+  }
+
+  /** A request that only prepares or completes the one that the operation is about. */
+  #callAuxiliary<Request extends DescMessage, Reply extends DescMessage>(
+    method: DescMethodUnary<Request, Reply>,
+    request: MessageInitShape<Request>,
+  ): Promise<MessageShape<Reply>> {
+    this.#auxiliaryCount++;
+    return this.#send(method, request, `${this.#operationId}-${this.#auxiliaryCount}`);
+  }
+
+  #send<Request extends DescMessage, Reply extends DescMessage>(
+    method: DescMethodUnary<Request, Reply>,
+    request: MessageInitShape<Request>,
+    operationId: string,
+  ): Promise<MessageShape<Reply>> {
+    return this.#context.connection.call(method, request, operationId, this.#options, this.deadline);
+  }
+}
+
+/** The claim of a stored file; throws when its content is in the message. */
+export function claimOf(stored: Stored): Claim {
+  const place = placeOf(stored);
+  if (place instanceof Uint8Array) {
+    throw new TypeError("the content is in the message, not in the store; use `readBytes`");
+  }
+  return place;
+}
+
+/** Where the bytes of something stored are: here, or in the store. */
+export function placeOf(stored: Stored | Content): Claim | Uint8Array {
+  if (isMessage(stored, ClaimSchema)) return stored;
+  if (stored instanceof SandboxFile) {
+    if (stored.claim === undefined) throw new TypeError("the reply has no claim");
+    return stored.claim;
+  }
+  let content: Content | undefined;
+  if (stored instanceof FetchedFile) content = stored.content;
+  else if (stored instanceof ResolvedArguments) content = stored.message.arguments;
+  else content = stored;
+  const body = content?.body;
+  return body?.case === undefined ? new Uint8Array() : body.value;
+}

@@ -1,0 +1,95 @@
+/** How requests are sent: deadlines, retries, credentials, trace context. */
+
+import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
+
+/** A PEM text as bytes, or the path of a PEM file. */
+export type PemSource = string | URL | Uint8Array;
+
+/** When a failed attempt is repeated. Every attempt of a request has the same operation id, and all of them fit into the
+ * request's deadline. */
+export interface RetryPolicy {
+  /** Attempts in all, the first one included; 10 when unset. */
+  readonly maxAttempts?: number;
+  /** Upper limit in milliseconds of the first delay, which doubles with each attempt; 100 when unset. */
+  readonly firstDelayMs?: number;
+  /** Upper limit in milliseconds of every delay that the service does not ask for; 5,000 when unset. */
+  readonly maxDelayMs?: number;
+}
+
+/** What one request or one client says besides the request itself; see `withOptions`. */
+export interface CallOptions {
+  /** Milliseconds for a request with all its attempts and transfers; 60,000 when unset. */
+  readonly timeoutMs?: number;
+  /** Ends the request early, with the reason of the signal. */
+  readonly signal?: AbortSignal;
+  /** Id of the operation; the same id is the same operation. Unset: a new one for each request. */
+  readonly operationId?: string;
+  /** Session for logs and limits of the services. */
+  readonly session?: string;
+  /** App for which the request is made. */
+  readonly app?: string;
+  /** W3C trace parent. Unset: that of the current span, where `@opentelemetry/api` is installed. */
+  readonly traceparent?: string;
+  /** W3C trace state. */
+  readonly tracestate?: string;
+  /** When failed attempts are repeated. */
+  readonly retry?: RetryPolicy;
+}
+
+/** How long one wait for an outcome may take. */
+export interface WaitOptions {
+  /** Milliseconds to wait; those of the client when unset. */
+  readonly timeoutMs?: number;
+  /** Ends the wait early; the work goes on. */
+  readonly signal?: AbortSignal;
+}
+
+/** Trust and identity of a connection. */
+export interface Tls {
+  /** Authorities that sign the endpoint's certificate. Unset: those of Node.js. */
+  readonly caCertificate?: PemSource;
+  /** Certificate of this client, for an endpoint that knows its callers by certificates. */
+  readonly certificate?: PemSource;
+  /** Private key of `certificate`. */
+  readonly privateKey?: PemSource;
+  /** Name that the endpoint's certificate must have. Unset: that of the target. */
+  readonly serverName?: string;
+}
+
+const DEFAULT_TIMEOUT_MS = 60_000;
+const DEFAULT_RETRY = { maxAttempts: 10, firstDelayMs: 100, maxDelayMs: 5_000 };
+
+/** Milliseconds for a whole operation. */
+export function timeoutOf(options: CallOptions): number {
+  return options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+}
+
+/** Most attempts of one request. */
+export function maxAttemptsOf(retry: RetryPolicy | undefined): number {
+  return retry?.maxAttempts ?? DEFAULT_RETRY.maxAttempts;
+}
+
+/** Milliseconds to wait after failed attempt number `attempt` (from 1): full jitter, never less than the service asks
+ * for. */
+export function retryDelayMs(
+  retry: RetryPolicy | undefined,
+  attempt: number,
+  retryAfterMs: number,
+  draw: () => number = Math.random,
+): number {
+  const first = retry?.firstDelayMs ?? DEFAULT_RETRY.firstDelayMs;
+  const limit = Math.min(retry?.maxDelayMs ?? DEFAULT_RETRY.maxDelayMs, first * 2 ** (attempt - 1));
+  return Math.max(retryAfterMs, limit * draw());
+}
+
+/** The operation id of the next operation. A new one cannot be guessed. */
+export function operationIdOf(options: CallOptions): string {
+  return options.operationId ?? randomUUID();
+}
+
+/** The PEM text of a source. */
+export function readPem(source: PemSource | undefined): Buffer | undefined {
+  if (source === undefined) return undefined;
+  return source instanceof Uint8Array ? Buffer.from(source) : readFileSync(source);
+}

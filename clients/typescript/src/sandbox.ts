@@ -1,0 +1,107 @@
+/** Files of one sandbox. */
+
+import { PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
+import type { Operation, Stored } from "./operation.js";
+import { isLocalSource, type LocalSource } from "./sources.js";
+import { Sandboxes, type SandboxRef } from "./v1/index.js";
+
+/** A path in a sandbox: text, or its bytes where they are not UTF-8. */
+export type SandboxPath = string | Uint8Array;
+
+/** Runs an operation of the client that the sandbox belongs to. */
+export type OperationRunner = <Result>(body: (operation: Operation) => Promise<Result>) => Promise<Result>;
+
+/** Where a file goes in a sandbox. */
+export interface PlaceSettings {
+  /** Directory; `uploads` when unset. */
+  readonly directory?: SandboxPath;
+  /** File name; that of a local file when unset. Bytes, blobs and streams need one. */
+  readonly name?: string;
+  /** What happens when the name is taken; `rename` when unset. */
+  readonly collision?: "rename" | "fail" | "overwrite";
+  /** Permission bits, such as `0o600`; those of the service when unset. */
+  readonly mode?: number;
+}
+
+/** How a file is copied out of a sandbox. */
+export interface GetSettings {
+  /** Local path to write it to. */
+  readonly to?: string;
+  /** Most bytes; the operator's limit when unset. */
+  readonly maxBytes?: number;
+}
+
+/** A sandbox by its address, or that of a session. */
+export class Sandbox {
+  readonly #run: OperationRunner;
+  readonly #target: SandboxRef["sandbox"];
+
+  /** Made by `Dray.sandbox` and `Dray.sessionSandbox`. */
+  constructor(run: OperationRunner, target: SandboxRef["sandbox"]) {
+    this.#run = run;
+    this.#target = target;
+  }
+
+  /** Copies a file into the store with proof, and with `to` on to a local path. */
+  get(path: SandboxPath, settings: GetSettings = {}): Promise<SandboxFile> {
+    return this.#run(async (operation) => {
+      const maxBytes = BigInt(settings.maxBytes ?? 0);
+      const reply = await operation.call(Sandboxes.method.get, { ...this.#at(path), maxBytes });
+      const file = new SandboxFile(reply);
+      if (settings.to !== undefined && file.claim !== undefined) await operation.downloadFile(file.claim, settings.to);
+      return file;
+    });
+  }
+
+  /** Copies a local or a stored file into a directory, with proof. */
+  put(source: LocalSource | Stored, settings: PlaceSettings = {}): Promise<PlacedFile> {
+    return this.#run(async (operation) => {
+      const hasName = typeof source === "string" || source instanceof URL || !isLocalSource(source);
+      if (!hasName && !settings.name) throw new TypeError("`name` must be given with bytes");
+      const claim = await operation.claimFor(source, settings.name);
+      const reply = await operation.call(Sandboxes.method.put, {
+        sandbox: { sandbox: this.#target },
+        claim,
+        directory: pathBytes(settings.directory ?? ""),
+        name: pathBytes(settings.name ?? ""),
+        collision: settings.collision ?? "rename",
+        mode: settings.mode ?? 0,
+      });
+      return new PlacedFile(reply);
+    });
+  }
+
+  /** Lists a directory. `limit`: most entries; that of the service when unset. */
+  ls(path: SandboxPath = ".", settings: { depth?: number; limit?: number } = {}): Promise<SandboxListing> {
+    return this.#run(async (operation) => {
+      const { depth = 1, limit = 0 } = settings;
+      const reply = await operation.call(Sandboxes.method.list, { ...this.#at(path), depth, limit });
+      return { entries: reply.entries.map((entry) => new SandboxEntry(entry)), truncated: reply.truncated };
+    });
+  }
+
+  /** What a path is; `follow` says whether a symbolic link stands for what it names, which is so when unset. */
+  stat(path: SandboxPath, settings: { follow?: boolean } = {}): Promise<SandboxEntry> {
+    return this.#run(async (operation) => {
+      const { follow = true } = settings;
+      return new SandboxEntry(await operation.call(Sandboxes.method.stat, { ...this.#at(path), follow }));
+    });
+  }
+
+  /** Removes a file, or with `recursive` a directory with what is in it. */
+  remove(path: SandboxPath, settings: { recursive?: boolean } = {}): Promise<void> {
+    return this.#run(async (operation) => {
+      const { recursive = false } = settings;
+      await operation.call(Sandboxes.method.remove, { ...this.#at(path), recursive });
+    });
+  }
+
+  #at(path: SandboxPath): { sandbox: { sandbox: SandboxRef["sandbox"] }; path: Uint8Array } {
+    return { sandbox: { sandbox: this.#target }, path: pathBytes(path) };
+  }
+}
+
+/** A path as requests name it. */
+export function pathBytes(path: SandboxPath): Uint8Array {
+  return typeof path === "string" ? Buffer.from(path, "utf8") : path;
+}

@@ -1,0 +1,107 @@
+/** Where the bytes of an upload come from. Size and digest are known before the first byte leaves. */
+
+import { createHash, randomUUID } from "node:crypto";
+import { createReadStream, createWriteStream } from "node:fs";
+import { rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { fileURLToPath } from "node:url";
+
+import type { Deadline } from "./deadline.js";
+
+/** Bytes read at a time. */
+export const CHUNK_BYTES = 1 << 20;
+
+/** Bytes, a blob, a web stream, or the path of a local file. A stream is copied into a temporary file first, because the
+ * store wants size and digest ahead of the bytes. */
+export type LocalSource = string | URL | Uint8Array | Blob | ReadableStream<Uint8Array>;
+
+/** A source that can be read more than once, since uploads are repeated. */
+export interface PreparedSource {
+  readonly size: number;
+  /** SHA-256, 32 bytes. */
+  readonly sha256: Uint8Array;
+  /** File name, where the source has one; otherwise empty. */
+  readonly name: string;
+  /** Reads it from the start. */
+  open(): AsyncIterable<Uint8Array>;
+  /** Removes what was made for it. */
+  dispose(): Promise<void>;
+}
+
+/** Whether a value is a source of bytes rather than something stored. */
+export function isLocalSource(value: unknown): value is LocalSource {
+  return (
+    typeof value === "string" ||
+    value instanceof URL ||
+    value instanceof Uint8Array ||
+    value instanceof Blob ||
+    value instanceof ReadableStream
+  );
+}
+
+/** Hashes a source. */
+export async function prepareSource(source: LocalSource, deadline: Deadline): Promise<PreparedSource> {
+  if (source instanceof Uint8Array) return hashed("", () => chunksOf(source), deadline);
+  if (source instanceof Blob) return hashed(source instanceof File ? source.name : "", () => readStream(source.stream()), deadline);
+  if (source instanceof ReadableStream) return spooled(source, deadline);
+  const path = source instanceof URL ? fileURLToPath(source) : source;
+  return hashed(basename(path), () => readFile(path), deadline);
+}
+
+async function hashed(
+  name: string,
+  open: () => AsyncIterable<Uint8Array>,
+  deadline: Deadline,
+  dispose: () => Promise<void> = async () => {},
+): Promise<PreparedSource> {
+  const hash = createHash("sha256");
+  let size = 0;
+  for await (const chunk of open()) {
+    deadline.signal.throwIfAborted();
+    hash.update(chunk);
+    size += chunk.byteLength;
+  }
+  return { size, sha256: hash.digest(), name, open, dispose };
+}
+
+async function spooled(stream: ReadableStream<Uint8Array>, deadline: Deadline): Promise<PreparedSource> {
+  const path = join(tmpdir(), `drayage-${randomUUID()}`);
+  const dispose = () => rm(path, { force: true });
+  try {
+    // `wx`: a file that someone else put there is not used.
+    const file = createWriteStream(path, { flags: "wx", mode: 0o600 });
+    await pipeline(readStream(stream), file, { signal: deadline.signal });
+    return await hashed("", () => readFile(path), deadline, dispose);
+  } catch (error) {
+    await dispose();
+    deadline.signal.throwIfAborted();
+    throw error;
+  }
+}
+
+function readFile(path: string): AsyncIterable<Uint8Array> {
+  return createReadStream(path, { highWaterMark: CHUNK_BYTES });
+}
+
+async function* chunksOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.byteLength; at += CHUNK_BYTES) yield bytes.subarray(at, at + CHUNK_BYTES);
+}
+
+/** The chunks of a web stream; the stream is cancelled when the reader stops early. */
+export async function* readStream(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const reader = stream.getReader();
+  let finished = false;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      finished = done;
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    if (!finished) await reader.cancel();
+    reader.releaseLock();
+  }
+}

@@ -1,0 +1,265 @@
+/** Bodies over presigned URLs: exact lengths, digests compared, one connection for each transfer.
+ *
+ * The address comes from the service, and goes to the store. Redirects are not followed and proxies are not used.
+ */
+
+import { createHash, randomUUID } from "node:crypto";
+import { open, rename, rm } from "node:fs/promises";
+import { type ClientRequest, type IncomingMessage, type RequestOptions, request as requestHttp } from "node:http";
+import { request as requestHttps } from "node:https";
+import { basename, dirname, join } from "node:path";
+import { pipeline } from "node:stream/promises";
+
+import type { Deadline } from "./deadline.js";
+import { DrayageError, IntegrityError, makeFault, UnavailableError } from "./faults.js";
+import { maxAttemptsOf, type RetryPolicy, retryDelayMs } from "./options.js";
+import type { PreparedSource } from "./sources.js";
+import type { Artifact } from "./v1/index.js";
+
+/** Longest time without a byte before a transfer counts as broken. */
+const MAX_SILENCE_MS = 30_000;
+/** Errors of the local file system, which another attempt meets again. */
+const LOCAL_ERRORS = new Set(["ENOENT", "EACCES", "EISDIR", "ENOSPC", "EROFS", "ENOTDIR", "EDQUOT"]);
+
+/** A transfer that failed for a reason that may pass. */
+class PassingError extends Error {}
+
+/** Uploads and downloads of one client. */
+export class Transfers {
+  readonly #storeCa: Buffer | undefined;
+
+  /** `storeCa`: authorities that sign the store's certificate; those of Node.js when unset. */
+  constructor(storeCa: Buffer | undefined) {
+    this.#storeCa = storeCa;
+  }
+
+  /** PUTs a source. */
+  async upload(
+    url: string,
+    headers: Record<string, string>,
+    source: PreparedSource,
+    deadline: Deadline,
+    retry: RetryPolicy | undefined,
+  ): Promise<void> {
+    await repeat(deadline, retry, async () => {
+      const length = { "content-length": String(source.size), ...headers };
+      const { request, response } = this.#send("PUT", url, length, deadline);
+      let sourceError: unknown;
+      const sending = pipeline(() => exactChunks(source, deadline), request).catch((error: unknown) => {
+        if (isFinal(error)) sourceError = error;
+      });
+      // A store that refuses may respond before the body was read; its status decides then.
+      const { statusCode = 0 } = await response.then(
+        (message) => message.resume(),
+        async (error: unknown) => {
+          await sending;
+          throw sourceError ?? error;
+        },
+      );
+      request.destroy();
+      if (statusCode >= 500) throw new PassingError(`status ${statusCode}`);
+      if (![200, 201, 204].includes(statusCode)) throw refusal("upload", statusCode);
+    });
+  }
+
+  /** GETs an artifact into memory. */
+  async downloadBytes(
+    url: string,
+    artifact: Artifact | undefined,
+    deadline: Deadline,
+    retry: RetryPolicy | undefined,
+  ): Promise<Uint8Array> {
+    return repeat(deadline, retry, async () => {
+      const parts: Uint8Array[] = [];
+      for await (const chunk of this.#verifiedChunks(url, artifact, deadline)) parts.push(chunk);
+      return Buffer.concat(parts);
+    });
+  }
+
+  /** GETs an artifact into a file that appears only when every byte was compared. */
+  async downloadFile(
+    url: string,
+    artifact: Artifact | undefined,
+    target: string,
+    deadline: Deadline,
+    retry: RetryPolicy | undefined,
+  ): Promise<void> {
+    // In the same directory, because a rename is only atomic within one file system.
+    const partial = join(dirname(target), `.${basename(target)}.${randomUUID()}`);
+    try {
+      await repeat(deadline, retry, async () => {
+        const file = await open(partial, "w", 0o600);
+        try {
+          for await (const chunk of this.#verifiedChunks(url, artifact, deadline)) await file.writeFile(chunk);
+        } finally {
+          await file.close();
+        }
+      });
+      await rename(partial, target);
+    } catch (error) {
+      await rm(partial, { force: true });
+      throw error;
+    }
+  }
+
+  /** GETs an artifact as a stream. The stream errors at its end when the digest differs, so what was read of it counts only
+   * once it closed. It is not repeated after the first byte. */
+  async downloadStream(
+    url: string,
+    artifact: Artifact | undefined,
+    deadline: Deadline,
+    retry: RetryPolicy | undefined,
+  ): Promise<ReadableStream<Uint8Array>> {
+    let request: ClientRequest | undefined;
+    let chunks!: AsyncGenerator<Uint8Array>;
+    let first: IteratorResult<Uint8Array> | undefined = await repeat(deadline, retry, () => {
+      chunks = this.#verifiedChunks(url, artifact, deadline, (opened) => (request = opened));
+      return chunks.next();
+    });
+    const finish = () => {
+      deadline.end();
+      // Not `chunks.return`, which would wait for a chunk that is being read.
+      request?.destroy();
+    };
+    return new ReadableStream<Uint8Array>(
+      {
+        async pull(controller) {
+          try {
+            const { done, value } = first ?? (await chunks.next());
+            first = undefined;
+            if (!done) return controller.enqueue(value);
+            finish();
+            controller.close();
+          } catch (error) {
+            finish();
+            controller.error(error instanceof DrayageError ? error : brokenTransfer(error));
+          }
+        },
+        cancel: finish,
+      },
+      { highWaterMark: 0 },
+    );
+  }
+
+  async *#verifiedChunks(
+    url: string,
+    artifact: Artifact | undefined,
+    deadline: Deadline,
+    onOpen: (request: ClientRequest) => void = () => undefined,
+  ): AsyncGenerator<Uint8Array, undefined> {
+    const { request, response } = this.#send("GET", url, {}, deadline);
+    onOpen(request);
+    request.end();
+    try {
+      const message = await response;
+      const { statusCode = 0 } = message;
+      if (statusCode >= 500) throw new PassingError(`status ${statusCode}`);
+      if (statusCode !== 200) throw refusal("download", statusCode);
+      const [hash, size] = [createHash("sha256"), Number(artifact?.size ?? 0n)];
+      let count = 0;
+      for await (const chunk of message as AsyncIterable<Uint8Array>) {
+        count += chunk.byteLength;
+        if (count > size) break;
+        hash.update(chunk);
+        yield chunk;
+      }
+      if (count < size) throw new PassingError("the connection ended early");
+      if (count > size || !hash.digest().equals(artifact?.sha256 ?? new Uint8Array())) throw mismatch();
+      return undefined;
+    } catch (error) {
+      // Node.js reports an error of its own for an aborted request.
+      deadline.signal.throwIfAborted();
+      throw error;
+    } finally {
+      request.destroy();
+    }
+  }
+
+  #send(
+    method: string,
+    url: string,
+    headers: Record<string, string>,
+    deadline: Deadline,
+  ): { request: ClientRequest; response: Promise<IncomingMessage> } {
+    const options: RequestOptions = { method, headers, agent: false, signal: deadline.signal, timeout: MAX_SILENCE_MS };
+    const isEncrypted = new URL(url).protocol === "https:";
+    const trust = this.#storeCa === undefined ? {} : { ca: this.#storeCa };
+    const request = isEncrypted ? requestHttps(url, { ...options, ...trust }) : requestHttp(url, options);
+    request.on("timeout", () => request.destroy(new PassingError("no byte for too long")));
+    const response = new Promise<IncomingMessage>((resolve, reject) => {
+      request.on("response", resolve);
+      // Stays attached: errors after the response would otherwise end the process.
+      request.on("error", reject);
+    });
+    response.catch(() => undefined);
+    return { request, response };
+  }
+}
+
+/** The announced bytes of a source, even when it grew; a source that shrank fails. */
+async function* exactChunks(source: PreparedSource, deadline: Deadline): AsyncGenerator<Uint8Array> {
+  let left = source.size;
+  if (left === 0) return;
+  for await (const chunk of source.open()) {
+    deadline.signal.throwIfAborted();
+    const part = chunk.subarray(0, left);
+    left -= part.byteLength;
+    yield part;
+    if (left === 0) return;
+  }
+  throw new IntegrityError(
+    makeFault("invalid_argument", "The file became shorter while it was uploaded.", { detail: "source_changed" }),
+  );
+}
+
+/** Runs attempts until one succeeds, a final error comes, or attempts or time are used up. */
+async function repeat<Result>(
+  deadline: Deadline,
+  retry: RetryPolicy | undefined,
+  attempt: () => Promise<Result>,
+): Promise<Result> {
+  for (let number = 1; ; number++) {
+    try {
+      deadline.remainingMs();
+      return await attempt();
+    } catch (error) {
+      deadline.signal.throwIfAborted();
+      if (isFinal(error)) throw error;
+      const delayMs = retryDelayMs(retry, number, 0);
+      if (number >= maxAttemptsOf(retry) || !deadline.allows(delayMs)) throw brokenTransfer(error);
+      await deadline.wait(delayMs);
+    }
+  }
+}
+
+/** Whether another attempt would end with the same error. */
+function isFinal(error: unknown): boolean {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  return error instanceof DrayageError || LOCAL_ERRORS.has(code);
+}
+
+function brokenTransfer(cause: unknown): UnavailableError {
+  return new UnavailableError(
+    makeFault("unavailable", "The store could not be reached.", {
+      detail: "transfer_failed",
+      advice: "Try again in a moment.",
+      retryable: true,
+    }),
+    { cause },
+  );
+}
+
+function refusal(what: "upload" | "download", status: number): UnavailableError {
+  return new UnavailableError(
+    makeFault("unavailable", `The store refused the ${what} with status ${status}.`, { detail: `${what}_refused` }),
+  );
+}
+
+function mismatch(): IntegrityError {
+  return new IntegrityError(
+    makeFault("unavailable", "The bytes that arrived are not those of the artifact.", {
+      detail: "digest_mismatch",
+      advice: "Fetch the file again; if it happens again, report it to the operator of the store.",
+    }),
+  );
+}

@@ -1,0 +1,176 @@
+/** What the client knows of gRPC: addresses, metadata, and what becomes of a failed attempt. */
+
+import type { DescMethodUnary, DescMessage, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import type { Deadline } from "./deadline.js";
+import { deadlineError, type DrayageError, errorFor, type FaultCode, faultOf, makeFault, UnauthenticatedError } from "./faults.js";
+import { type CallOptions, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
+import { traceContext } from "./trace.js";
+import { FaultSchema } from "./v1/index.js";
+
+/** Where the services are, and who calls. */
+export interface ConnectionOptions {
+  /** Bearer token of the caller. It does not travel to other machines without TLS. */
+  readonly token?: string;
+  /** Tenant, where the endpoint does not know its callers. */
+  readonly tenant?: string;
+  readonly tls?: Tls;
+  /** Whether the connection has no TLS. */
+  readonly plaintext?: boolean;
+  /** Other addresses for single services, such as `{"dray.v1.Sandboxes": "sandbox-transfer:50051"}`. */
+  readonly endpoints?: Readonly<Record<string, string>>;
+  /** Authorities that sign the certificate of the store. Unset: those of Node.js. */
+  readonly storeCa?: PemSource;
+}
+
+const CODES: Partial<Record<Code, FaultCode>> = {
+  [Code.InvalidArgument]: "invalid_argument",
+  [Code.NotFound]: "not_found",
+  [Code.PermissionDenied]: "denied",
+  [Code.Unauthenticated]: "denied",
+  [Code.OutOfRange]: "too_large",
+  [Code.Unimplemented]: "unsupported",
+  [Code.ResourceExhausted]: "rate_limited",
+  [Code.DeadlineExceeded]: "timeout",
+  [Code.Unavailable]: "unavailable",
+};
+/** A long wait for an outcome must not be cut by a silent connection. */
+const PING_INTERVAL_MS = 60_000;
+/** Codes of OpenSSL and Node.js for a certificate that is not accepted. */
+const CERTIFICATE_ERROR = /CERT|SIGNATURE|ISSUER|ALTNAME/;
+const LOOPBACK = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/;
+
+/** One HTTP/2 connection for each address, opened when it is needed. */
+export class Connection {
+  readonly #target: string;
+  readonly #options: ConnectionOptions;
+  readonly #open = new Map<string, { transport: Transport; manager: Http2SessionManager }>();
+
+  constructor(target: string, options: ConnectionOptions) {
+    if (options.plaintext && options.tls !== undefined) throw new TypeError("`tls` and `plaintext` exclude each other");
+    if ((options.tls?.certificate === undefined) !== (options.tls?.privateKey === undefined)) {
+      throw new TypeError("`certificate` and `privateKey` must be set together");
+    }
+    for (const address of [target, ...Object.values(options.endpoints ?? {})]) {
+      const { hostname } = new URL(`https://${address}`);
+      if (options.plaintext && options.token !== undefined && !LOOPBACK.test(hostname)) {
+        throw new TypeError(`a token does not travel to ${address} without TLS`);
+      }
+    }
+    this.#target = target;
+    this.#options = options;
+  }
+
+  /** Sends a request, and repeats it while its failure may pass and time is left. */
+  async call<Request extends DescMessage, Reply extends DescMessage>(
+    method: DescMethodUnary<Request, Reply>,
+    request: MessageInitShape<Request>,
+    operationId: string,
+    options: CallOptions,
+    deadline: Deadline,
+  ): Promise<MessageShape<Reply>> {
+    const header = await this.#metadata(options, operationId);
+    const transport = this.#transportOf(method.parent.typeName);
+    for (let number = 1; ; number++) {
+      const timeoutMs = Math.ceil(deadline.remainingMs());
+      try {
+        return (await transport.unary(method, deadline.signal, timeoutMs, header, request)).message;
+      } catch (failure) {
+        deadline.signal.throwIfAborted();
+        const error = errorOf(failure);
+        const delayMs = retryDelayMs(options.retry, number, error.fault.retryAfterMs);
+        const isLast = number >= maxAttemptsOf(options.retry) || !deadline.allows(delayMs);
+        if (!error.fault.retryable || isLast) throw error;
+        await deadline.wait(delayMs);
+      }
+    }
+  }
+
+  /** Closes the connections, with the requests on them. */
+  close(): void {
+    for (const { manager } of this.#open.values()) manager.abort();
+    this.#open.clear();
+  }
+
+  #transportOf(service: string): Transport {
+    const target = this.#options.endpoints?.[service] ?? this.#target;
+    const known = this.#open.get(target);
+    if (known !== undefined) return known.transport;
+    const baseUrl = `${this.#options.plaintext ? "http" : "https"}://${target}`;
+    const manager = new Http2SessionManager(baseUrl, { pingIntervalMs: PING_INTERVAL_MS }, this.#nodeOptions());
+    const transport = createGrpcTransport({ baseUrl, sessionManager: manager });
+    this.#open.set(target, { transport, manager });
+    return transport;
+  }
+
+  #nodeOptions(): Record<string, unknown> {
+    const tls = this.#options.tls;
+    const pairs = {
+      ca: readPem(tls?.caCertificate),
+      cert: readPem(tls?.certificate),
+      key: readPem(tls?.privateKey),
+      servername: tls?.serverName,
+    };
+    return Object.fromEntries(Object.entries(pairs).filter(([, value]) => value !== undefined));
+  }
+
+  async #metadata(options: CallOptions, operationId: string): Promise<Headers> {
+    const { token, tenant } = this.#options;
+    const pairs = {
+      authorization: token === undefined ? undefined : `Bearer ${token}`,
+      "dray-tenant": tenant,
+      "dray-operation": operationId,
+      "dray-session": options.session,
+      "dray-app": options.app,
+      ...(await traceContext(options)),
+    };
+    const header = new Headers();
+    for (const [name, value] of Object.entries(pairs)) if (value !== undefined) header.set(name, value);
+    return header;
+  }
+}
+
+/** The exception for a failed attempt: the fault of the service, or one for what went wrong on the way. */
+export function errorOf(failure: unknown): DrayageError {
+  const error = ConnectError.from(failure);
+  const [fault] = error.findDetails(FaultSchema);
+  if (fault !== undefined) {
+    const found = faultOf(fault);
+    return error.code === Code.Unauthenticated
+      ? new UnauthenticatedError(found, { cause: error })
+      : errorFor(found, { cause: error });
+  }
+  if (error.code === Code.DeadlineExceeded) return deadlineError();
+  const codes = systemCodes(error);
+  // Another attempt meets the same certificate.
+  if (codes.some((code) => CERTIFICATE_ERROR.test(code))) {
+    const advice = "Check `caCertificate` and `serverName` of `tls`.";
+    return errorFor(makeFault("unavailable", error.rawMessage, { detail: "untrusted_certificate", advice }), {
+      cause: error,
+    });
+  }
+  // A connection that broke has no status of gRPC. The library calls it aborted, or cancelled where the peer ended the
+  // stream; the caller's own cancellation was looked at before.
+  const isBroken = codes.length > 0 || error.code === Code.Aborted || error.code === Code.Canceled;
+  const code = isBroken ? "unavailable" : (CODES[error.code] ?? "internal");
+  const found = makeFault(code, error.rawMessage || `The request failed with ${Code[error.code]}.`, {
+    detail: Code[error.code]?.replace(/\B[A-Z]/g, "_$&").toLowerCase() ?? "",
+    retryable: isBroken || error.code === Code.Unavailable || error.code === Code.ResourceExhausted,
+  });
+  return error.code === Code.Unauthenticated
+    ? new UnauthenticatedError(found, { cause: error })
+    : errorFor(found, { cause: error });
+}
+
+/** The codes of Node.js in the chain of causes, such as `ECONNREFUSED`. */
+function systemCodes(error: Error): string[] {
+  const codes: string[] = [];
+  const seen = new Set<unknown>();
+  for (let cause: unknown = error.cause; cause instanceof Error && !seen.has(cause); cause = cause.cause) {
+    seen.add(cause);
+    if ("code" in cause && typeof cause.code === "string") codes.push(cause.code);
+  }
+  return codes;
+}

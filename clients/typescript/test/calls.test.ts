@@ -1,0 +1,188 @@
+/** Requests against endpoints that misbehave: retries, deadlines, faults, metadata. */
+
+import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
+import { type TestContext, test } from "node:test";
+
+import { Code, ConnectError, type HandlerContext } from "@connectrpc/connect";
+import { type Context, context, type ContextManager, ROOT_CONTEXT, trace } from "@opentelemetry/api";
+
+import {
+  DeadlineError,
+  DeniedError,
+  Dray,
+  type RetryPolicy,
+  UnauthenticatedError,
+  UnavailableError,
+} from "../src/index.js";
+import { retryDelayMs } from "../src/options.js";
+import { FaultCode } from "../src/v1/index.js";
+import { FakeEndpoint, type FetchHandler, refusal } from "./fakes.js";
+
+const FAST_RETRY: RetryPolicy = { firstDelayMs: 1, maxDelayMs: 10 };
+
+/** A response that never comes; ends with the request, so that its timer does not keep the process. */
+function hang({ signal }: HandlerContext): Promise<never> {
+  return new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+}
+
+async function connected(t: TestContext, handle: FetchHandler): Promise<{ endpoint: FakeEndpoint; dray: Dray }> {
+  const endpoint = await FakeEndpoint.start(handle);
+  const dray = new Dray(endpoint.target, { tenant: "acme", plaintext: true, retry: FAST_RETRY });
+  t.after(() => {
+    dray.close();
+    endpoint.stop();
+  });
+  return { endpoint, dray };
+}
+
+test("a passing fault is repeated with the same operation id", async (t) => {
+  const { endpoint, dray } = await connected(t, (number, url) => {
+    if (number < 3) {
+      const fault = { code: FaultCode.RATE_LIMITED, message: "Busy.", retryable: true, retryAfterMs: 1n };
+      throw refusal(Code.ResourceExhausted, fault);
+    }
+    return { name: url };
+  });
+  assert.equal((await dray.fetch("http://a/")).name, "http://a/");
+  assert.equal(endpoint.seen.length, 3);
+  assert.equal(new Set(endpoint.seen.map((header) => header.get("dray-operation"))).size, 1);
+  assert.equal(endpoint.seen[0]?.get("dray-tenant"), "acme");
+});
+
+test("a final fault is not repeated and keeps its advice", async (t) => {
+  const { endpoint, dray } = await connected(t, () => {
+    const texts = { detail: "ssrf_blocked", message: "No.", advice: "Use another.", traceId: "t" };
+    throw refusal(Code.PermissionDenied, { code: FaultCode.DENIED, ...texts });
+  });
+  await assert.rejects(dray.fetch("http://a/"), (error) => {
+    assert.ok(error instanceof DeniedError);
+    assert.deepEqual([error.fault.code, error.fault.detail, error.fault.traceId], ["denied", "ssrf_blocked", "t"]);
+    assert.equal(error.message, "No. Use another.");
+    return true;
+  });
+  assert.equal(endpoint.seen.length, 1);
+});
+
+test("an unknown caller has an error of its own", async (t) => {
+  const { dray } = await connected(t, () => {
+    throw new ConnectError("a proxy says no", Code.Unauthenticated);
+  });
+  await assert.rejects(dray.fetch("http://a/"), UnauthenticatedError);
+});
+
+test("attempts end after their number", async (t) => {
+  const { endpoint, dray } = await connected(t, () => {
+    throw new ConnectError("down", Code.Unavailable);
+  });
+  await assert.rejects(dray.fetch("http://a/"), UnavailableError);
+  assert.equal(endpoint.seen.length, 10);
+});
+
+test("a wait that the service asks for and that passes the deadline is not begun", async (t) => {
+  const { endpoint, dray } = await connected(t, () => {
+    const fault = { code: FaultCode.UNAVAILABLE, message: "Later.", retryable: true, retryAfterMs: 3_600_000n };
+    throw refusal(Code.Unavailable, fault);
+  });
+  await assert.rejects(dray.fetch("http://a/"), UnavailableError);
+  assert.equal(endpoint.seen.length, 1);
+});
+
+test("a service that hangs ends at the deadline of the client", async (t) => {
+  const { dray } = await connected(t, (_number, _url, request) => hang(request));
+  await assert.rejects(dray.withOptions({ timeoutMs: 200 }).fetch("http://a/"), DeadlineError);
+});
+
+test("a signal ends the request with its own reason", async (t) => {
+  const controller = new AbortController();
+  const reason = new Error("the user left");
+  const { dray } = await connected(t, (_number, _url, request) => {
+    controller.abort(reason);
+    return hang(request);
+  });
+  const { signal } = controller;
+  await assert.rejects(dray.withOptions({ signal }).fetch("http://a/"), reason);
+  await assert.rejects(dray.withOptions({ signal }).fetch("http://a/"), reason);
+});
+
+test("a connection that breaks in the middle is repeated with the same operation id", async (t) => {
+  let endpoint: FakeEndpoint | undefined;
+  const started = await connected(t, (number, url, request) => {
+    if (number > 2) return { name: url };
+    endpoint?.breakConnections();
+    return hang(request);
+  });
+  endpoint = started.endpoint;
+  assert.equal((await started.dray.fetch("http://a/")).name, "http://a/");
+  assert.equal(new Set(endpoint.seen.map((header) => header.get("dray-operation"))).size, 1);
+});
+
+test("an endpoint that nobody listens on is reported as unavailable", async () => {
+  // Port 1 is never given to a test server.
+  const dray = new Dray("127.0.0.1:1", { plaintext: true, retry: { maxAttempts: 2, firstDelayMs: 1 } });
+  await assert.rejects(dray.fetch("http://a/"), UnavailableError);
+  dray.close();
+});
+
+test("options travel as metadata", async (t) => {
+  const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const endpoint = await FakeEndpoint.start(() => ({}));
+  const dray = new Dray(endpoint.target, { token: "secret", plaintext: true });
+  t.after(() => {
+    dray.close();
+    endpoint.stop();
+  });
+  await dray.withOptions({ operationId: "o-1", session: "s", app: "p", traceparent }).fetch("http://a/");
+  const pairs = { authorization: "Bearer secret", "dray-operation": "o-1", "dray-session": "s", "dray-app": "p", traceparent };
+  for (const [name, value] of Object.entries(pairs)) assert.equal(endpoint.seen[0]?.get(name), value, name);
+  assert.equal(endpoint.seen[0]?.get("dray-tenant"), null);
+});
+
+test("requests go to the endpoint of their service", async (t) => {
+  const [first, second] = [await FakeEndpoint.start(() => ({})), await FakeEndpoint.start(() => ({}))];
+  const endpoints = { "dray.v1.Sandboxes": second.target };
+  const dray = new Dray(first.target, { tenant: "a", plaintext: true, endpoints });
+  t.after(() => {
+    dray.close();
+    first.stop();
+    second.stop();
+  });
+  await dray.fetch("http://a/");
+  await dray.sandbox("docker:web").stat("a");
+  assert.deepEqual([first.seen.length, second.seen.length], [1, 1]);
+});
+
+test("a token does not travel to other machines without TLS", () => {
+  const connect = (target: string, more = {}) => () => new Dray(target, { token: "secret", plaintext: true, ...more });
+  assert.throws(connect("files.example.org:50051"), TypeError);
+  assert.throws(connect("127.0.0.1.example.org:50051"), TypeError);
+  assert.throws(connect("127.0.0.1:1", { endpoints: { "dray.v1.Files": "10.0.0.1:1" } }), TypeError);
+  assert.throws(connect("127.0.0.1:1", { tls: {} }), TypeError);
+  for (const target of ["127.0.0.1:1", "localhost:1", "[::1]:1"]) connect(target)().close();
+});
+
+test("the current span of OpenTelemetry is the trace context", async (t) => {
+  const storage = new AsyncLocalStorage<Context>();
+  const manager: ContextManager = {
+    active: () => storage.getStore() ?? ROOT_CONTEXT,
+    with: (active, run, self, ...rest) => storage.run(active, () => run.apply(self, rest)),
+    bind: (_active, target) => target,
+    enable: () => manager,
+    disable: () => manager,
+  };
+  context.setGlobalContextManager(manager);
+  t.after(() => context.disable());
+  const { endpoint, dray } = await connected(t, () => ({}));
+  const span = { traceId: "4bf92f3577b34da6a3ce929d0e0e4736", spanId: "00f067aa0ba902b7", traceFlags: 1 };
+  await context.with(trace.setSpanContext(ROOT_CONTEXT, span), () => dray.fetch("http://a/"));
+  await dray.fetch("http://a/");
+  const sent = endpoint.seen.map((header) => header.get("traceparent"));
+  assert.deepEqual(sent, [`00-${span.traceId}-${span.spanId}-01`, null]);
+});
+
+test("delays double up to their limit and are never shorter than the service asks for", () => {
+  const most = () => 1;
+  assert.deepEqual([1, 2, 3, 20].map((attempt) => retryDelayMs(undefined, attempt, 0, most)), [100, 200, 400, 5_000]);
+  assert.equal(retryDelayMs(undefined, 1, 700, most), 700);
+  assert.equal(retryDelayMs(undefined, 1, 0, () => 0), 0);
+});

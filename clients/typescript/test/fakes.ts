@@ -1,0 +1,97 @@
+/** Small servers that misbehave on purpose, on free ports of the loopback address. */
+
+import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from "node:http2";
+import type { AddressInfo } from "node:net";
+
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { Code, ConnectError, type ConnectRouter, type HandlerContext } from "@connectrpc/connect";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
+
+import { Egress, FaultSchema, type FetchReplySchema, Sandboxes } from "../src/v1/index.js";
+
+/** What a fake endpoint does with request number `number`, counted from 1. */
+export type FetchHandler = (
+  number: number,
+  url: string,
+  context: HandlerContext,
+) => MessageInitShape<typeof FetchReplySchema> | Promise<MessageInitShape<typeof FetchReplySchema>>;
+
+/** Answers `Egress.Fetch` with one function and `Sandboxes.Stat` with an empty entry, and keeps the metadata of each. */
+export class FakeEndpoint {
+  readonly seen: Headers[] = [];
+  readonly sessions = new Set<ServerHttp2Session>();
+  readonly #server: Http2Server;
+
+  private constructor(handle: FetchHandler) {
+    const routes = (router: ConnectRouter) => {
+      router.service(Egress, {
+        fetch: (request, context) => {
+          this.seen.push(context.requestHeader);
+          return handle(this.seen.length, request.url, context);
+        },
+      });
+      router.service(Sandboxes, {
+        stat: (_request, context) => {
+          this.seen.push(context.requestHeader);
+          return {};
+        },
+      });
+    };
+    this.#server = createHttp2Server(connectNodeAdapter({ routes }));
+    this.#server.on("session", (session) => this.sessions.add(session));
+  }
+
+  static async start(handle: FetchHandler, port = 0): Promise<FakeEndpoint> {
+    const endpoint = new FakeEndpoint(handle);
+    await new Promise<void>((resolve) => endpoint.#server.listen(port, "127.0.0.1", resolve));
+    return endpoint;
+  }
+
+  get target(): string {
+    return `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  /** Ends every connection in the middle of what it does. */
+  breakConnections(): void {
+    for (const session of this.sessions) session.destroy();
+  }
+
+  stop(): void {
+    this.breakConnections();
+    this.#server.close();
+  }
+}
+
+/** A failure as the services report it: a status with the fault in its details. */
+export function refusal(code: Code, fault: MessageInitShape<typeof FaultSchema>): ConnectError {
+  return new ConnectError(fault.message ?? "", code, undefined, [{ desc: FaultSchema, value: fault }]);
+}
+
+/** A store that answers with one function. */
+export class FakeStore {
+  readonly url: string;
+  readonly #close: () => void;
+
+  private constructor(url: string, close: () => void) {
+    this.url = url;
+    this.#close = close;
+  }
+
+  static async start(
+    handle: (number: number, request: IncomingMessage, response: ServerResponse) => void,
+  ): Promise<FakeStore> {
+    let number = 0;
+    const server = createHttpServer((request, response) => handle(++number, request, response));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    return new FakeStore(`http://127.0.0.1:${port}/object`, () => {
+      server.closeAllConnections();
+      server.close();
+    });
+  }
+
+  stop(): void {
+    this.#close();
+  }
+}

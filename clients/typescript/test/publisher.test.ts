@@ -1,0 +1,67 @@
+/** The publisher of a tenant on a real server with the shipped accounts.
+ *
+ * The variable DRAYAGE_STORY is JSON: servers, tenant, password, note (a reference that resolves to `Grüße`) and large (one
+ * that resolves to more than a message holds).
+ */
+
+import assert from "node:assert/strict";
+import { type TestContext, test } from "node:test";
+
+import { Dray, DrayageError, InvalidParameterError, TooLargeError } from "@drayage/client";
+import { Publisher } from "@drayage/client/bus";
+
+const STORY = JSON.parse(process.env.DRAYAGE_STORY ?? "{}") as Record<string, string>;
+const { servers = "", tenant = "", password = "", note = "", large = "" } = STORY;
+
+/** A client that reads every claim as the same arguments. */
+class FakeDray extends Dray {
+  override async readBytes(): Promise<Uint8Array> {
+    return Buffer.from('{"f": "read from the store"}');
+  }
+}
+
+async function connect(t: TestContext, dray?: Dray): Promise<Publisher> {
+  const options = { timeoutMs: 60_000 };
+  const publisher = await Publisher.connect(servers, { tenant, password, options, ...(dray && { dray }) });
+  t.after(() => publisher.close());
+  return publisher;
+}
+
+test("a tool call is published once and its outcome is found later", async (t) => {
+  const publisher = await connect(t);
+  const operationId = "typescript-bus-1";
+  const work = await publisher.publishToolCall("t", { note }, { operationId });
+  assert.deepEqual((await work.outcome()).arguments(), { note: "Grüße" });
+  const again = await publisher.publishToolCall("t", { note }, { operationId });
+  assert.deepEqual([work.duplicate, again.duplicate], [false, true]);
+  assert.deepEqual((await again.outcome()).arguments(), { note: "Grüße" });
+  assert.deepEqual((await publisher.askOutcome(operationId))?.arguments(), { note: "Grüße" });
+  assert.equal(await publisher.askOutcome("typescript-bus-unknown"), undefined);
+  const rejected = await (await publisher.publishToolCall("t", { note: "file:text::files/b/none.txt" })).outcome();
+  assert.throws(() => rejected.arguments(), InvalidParameterError);
+});
+
+test("a result that is larger than a message is read with a client of the store", async (t) => {
+  const reader = await connect(t, new FakeDray("127.0.0.1:1", { plaintext: true }));
+  const read = await (await reader.publishToolCall("t", { f: large })).outcome();
+  assert.deepEqual(read.arguments(), { f: "read from the store" });
+  const publisher = await connect(t);
+  const outcome = await (await publisher.publishToolCall("t", { f: large })).outcome();
+  assert.equal(outcome.resolved?.message.arguments?.body.case, "claim");
+  assert.throws(() => outcome.arguments(), (error) => error instanceof DrayageError && error.fault.advice !== "");
+  await assert.rejects(publisher.publishToolCall("t", { text: "x".repeat(70_000) }), TooLargeError);
+});
+
+test("outcomes that were missed come once", async (t) => {
+  const publisher = await connect(t);
+  const works = await Promise.all([0, 1, 2].map((n) => publisher.publishToolCall("t", { n })));
+  await Promise.all(works.map((work) => work.outcome()));
+  const missed = new Set<string>();
+  for await (const outcome of publisher.missedOutcomes()) missed.add(outcome.operationId);
+  for (const { operationId } of works) assert.ok(missed.has(operationId));
+  for await (const outcome of publisher.missedOutcomes({ waitMs: 500 })) assert.fail(outcome.operationId);
+});
+
+test("a wrong password is refused", async () => {
+  await assert.rejects(Publisher.connect(servers, { tenant, password: "wrong" }));
+});

@@ -1,0 +1,177 @@
+/** The installed client against the real services, over TLS with a token.
+ *
+ * The variable DRAYAGE_STORY is JSON: target, ca (PEM file), token and other_token of another tenant, narrow_token with the
+ * scope `dray.v1.Files`, box (a directory that is a local sandbox) and inbox (a directory for deliveries).
+ */
+
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { type TestContext, test } from "node:test";
+
+import { clone } from "@bufbuild/protobuf";
+import {
+  DeadlineError,
+  DeniedError,
+  Dray,
+  DrayageError,
+  InvalidParameterError,
+  NotFoundError,
+  UnauthenticatedError,
+  UnavailableError,
+} from "@drayage/client";
+import * as v1 from "@drayage/client/v1";
+
+const STORY = JSON.parse(process.env.DRAYAGE_STORY ?? "{}") as Record<string, string>;
+const { target = "", ca = "", token = "", other_token = "", narrow_token = "", box = "", inbox = "" } = STORY;
+const ADDRESS = `local:${box}`;
+// Larger than a message, and not a multiple of any chunk.
+const LARGE = randomBytes(5 * 1024 * 1024 + 17);
+
+function connect(t: TestContext, secret: string | undefined): Dray {
+  const tls = { caCertificate: ca, serverName: "localhost" };
+  const dray = new Dray(target, { ...(secret === undefined ? {} : { token: secret }), tls, timeoutMs: 120_000 });
+  t.after(() => dray.close());
+  return dray;
+}
+
+test("a large file goes into a sandbox and comes back unchanged", async (t) => {
+  const dray = connect(t, token);
+  const [source, copy] = [join(dirname(box), "large-ts.bin"), join(dirname(box), "copy-ts.bin")];
+  await writeFile(source, LARGE);
+  const sandbox = dray.sandbox(ADDRESS);
+  const placed = await sandbox.put(source, { directory: box });
+  assert.ok((await readFile(join(box, "large-ts.bin"))).equals(LARGE));
+  assert.deepEqual([placed.path, placed.size], [join(box, "large-ts.bin"), LARGE.byteLength]);
+  assert.equal(Buffer.from(placed.receipt?.sha256 ?? []).toString("hex"), placed.sha256);
+  const found = await sandbox.get("large-ts.bin", { to: copy });
+  assert.ok((await readFile(copy)).equals(LARGE));
+  assert.equal(found.sha256, placed.sha256);
+  assert.ok(LARGE.equals(await dray.readBytes(found)));
+  const entry = await sandbox.stat("large-ts.bin");
+  assert.deepEqual([entry.kind, entry.size], ["file", LARGE.byteLength]);
+  const { entries } = await sandbox.ls();
+  assert.ok(entries.some(({ path }) => basename(path) === "large-ts.bin"));
+  await sandbox.remove("large-ts.bin");
+  await assert.rejects(sandbox.stat("large-ts.bin"), NotFoundError);
+});
+
+test("web streams go in and come out", async (t) => {
+  const dray = connect(t, token);
+  const sandbox = dray.sandbox(ADDRESS);
+  await assert.rejects(sandbox.put(new Blob([LARGE]).stream()), TypeError);
+  const placed = await sandbox.put(new Blob([LARGE]).stream(), { name: "stream.bin" });
+  const stream = await dray.open(await sandbox.get(placed.path));
+  assert.ok(LARGE.equals(Buffer.from(await new Response(stream).arrayBuffer())));
+});
+
+test("arguments of every size are resolved", async (t) => {
+  const dray = connect(t, token);
+  const small = await dray.resolve({ text: "Grüße", number: 1 });
+  assert.deepEqual(small.arguments, { text: "Grüße", number: 1 });
+  assert.equal((await dray.resolve('{"n": 1e400}')).json, '{"n": 1e400}');
+  const large = { text: "x".repeat(300_000) };
+  assert.deepEqual((await dray.resolve(large)).arguments, large);
+  await assert.rejects(dray.resolve({ note: "file:text::http://127.0.0.1/" }), (error) => {
+    assert.ok(error instanceof InvalidParameterError);
+    assert.equal(error.parameter, "note");
+    assert.match(error.toolMessage, /Parameter note is invalid/);
+    return true;
+  });
+});
+
+test("a published tool call has one outcome", async (t) => {
+  const dray = connect(t, token);
+  const named = dray.withOptions({ operationId: "typescript-call-1" });
+  const first = await named.publishToolCall("t", { text: "plain" }, { toolCallId: "c1" });
+  const again = await named.publishToolCall("t", { text: "plain" }, { toolCallId: "c1" });
+  assert.deepEqual([first.operationId, again.operationId], ["typescript-call-1", "typescript-call-1"]);
+  assert.deepEqual([first.duplicate, again.duplicate], [false, true]);
+  const outcome = await first.outcome({ timeoutMs: 60_000 });
+  assert.deepEqual([outcome.toolCallId, outcome.arguments()], ["c1", { text: "plain" }]);
+  assert.deepEqual((await named.toolCall("typescript-call-1").outcome()).arguments(), { text: "plain" });
+  const work = await dray.publishToolCall("t", { note: "file:text::http://127.0.0.1/" });
+  const rejected = await work.outcome({ timeoutMs: 60_000 });
+  assert.equal(rejected.resolved, undefined);
+  assert.match(rejected.toolMessage, /Parameter note is invalid/);
+  assert.throws(() => rejected.arguments(), InvalidParameterError);
+});
+
+test("documents are read from the store", async (t) => {
+  const dray = connect(t, token);
+  const rows = Buffer.from("fruit,price\napple,3\n");
+  const stored = await dray.store(rows, { name: "prices.csv", mediaType: "text/csv" });
+  const document = await dray.read(stored, { name: "prices.csv" });
+  assert.equal(document.errorCode, "");
+  assert.match(document.text, /apple/);
+});
+
+test("internal addresses are refused with advice for the caller", async (t) => {
+  await assert.rejects(connect(t, token).fetch("http://169.254.169.254/"), (error) => {
+    assert.ok(error instanceof DeniedError);
+    assert.deepEqual([error.fault.detail, error.fault.retryable], ["ssrf_blocked", false]);
+    return true;
+  });
+});
+
+test("files are sent to a chat and have receipts", async (t) => {
+  const dray = connect(t, token);
+  await writeFile(join(box, "report-ts.txt"), "done");
+  await dray.bindSession("s-ts", { sandbox: ADDRESS, chat: `cli:${inbox}` });
+  const stored = await dray.store(Buffer.from("stored"), { name: "stored-ts.txt" });
+  const named = dray.withOptions({ operationId: "typescript-send-1" });
+  const request = { paths: ["report-ts.txt"], files: [stored], message: "Here." };
+  const delivery = await named.send("s-ts", request);
+  assert.ok((await named.send("s-ts", request)).duplicate);
+  const report = await delivery.outcome({ timeoutMs: 60_000 });
+  assert.ok(report.success);
+  assert.deepEqual(report.files.map(({ state }) => state), ["copied", "copied"]);
+  assert.equal(await readFile(join(inbox, "stored-ts.txt"), "utf8"), "stored");
+  const receipts = await dray.receipts({ session: "s-ts" });
+  assert.ok(receipts.some(({ deliveryId }) => deliveryId === "typescript-send-1"));
+});
+
+test("every method can be called with types", async (t) => {
+  const probe = { sandbox: { sandbox: { case: "address", value: ADDRESS } } } as const;
+  const reply = await connect(t, token).call(v1.Sandboxes.method.probe, probe);
+  assert.equal(reply.handle?.backend, "local");
+});
+
+test("who is not known or lacks the scope is refused", async (t) => {
+  for (const secret of [undefined, "another-token"]) {
+    await assert.rejects(connect(t, secret).resolve({}), (error) => {
+      assert.ok(error instanceof UnauthenticatedError && error.fault.advice !== "");
+      return true;
+    });
+  }
+  const narrow = connect(t, narrow_token);
+  assert.deepEqual((await narrow.resolve({ a: 1 })).arguments, { a: 1 });
+  await assert.rejects(narrow.sandbox(ADDRESS).ls(), (error) => {
+    assert.equal(error instanceof DeniedError && error.fault.detail, "missing_scope");
+    return true;
+  });
+});
+
+test("an endpoint with another certificate is not trusted", async (t) => {
+  const dray = new Dray(target, { token, tls: { serverName: "localhost" } });
+  t.after(() => dray.close());
+  await assert.rejects(dray.resolve({}), (error) => {
+    assert.equal(error instanceof UnavailableError && error.fault.detail, "untrusted_certificate");
+    return true;
+  });
+});
+
+test("another tenant reaches nothing of the first", async (t) => {
+  const [dray, other] = [connect(t, token), connect(t, other_token)];
+  const stored = await dray.store(Buffer.from("private"), { name: "private.txt" });
+  const published = await dray.publishToolCall("t", { text: "private" });
+  await published.outcome({ timeoutMs: 60_000 });
+  await assert.rejects(other.readBytes(stored), DeniedError);
+  await assert.rejects(other.sandbox(ADDRESS).ls(), DeniedError);
+  // An operation of another tenant is one that has not ended.
+  await assert.rejects(other.toolCall(published.operationId).outcome({ timeoutMs: 1_000 }), DeadlineError);
+  const named = clone(v1.ClaimSchema, stored);
+  if (named.artifact !== undefined) named.artifact.tenant = "other";
+  await assert.rejects(dray.readBytes(named), DrayageError);
+});

@@ -1,0 +1,216 @@
+/** Bodies against stores that misbehave: lengths, digests, refusals, silence. */
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+
+import { create } from "@bufbuild/protobuf";
+
+import { Deadline } from "../src/deadline.js";
+import { DeadlineError, IntegrityError, type RetryPolicy, UnavailableError } from "../src/index.js";
+import { type LocalSource, type PreparedSource, prepareSource } from "../src/sources.js";
+import { Transfers } from "../src/transfers.js";
+import { type Artifact, ArtifactSchema } from "../src/v1/index.js";
+import { FakeStore } from "./fakes.js";
+
+const FAST_RETRY: RetryPolicy = { maxAttempts: 4, firstDelayMs: 1, maxDelayMs: 10 };
+const BODY = Buffer.alloc(3_000_017, "drayage ");
+const TRANSFERS = new Transfers(undefined);
+
+function artifactOf(bytes: Uint8Array): Artifact {
+  const sha256 = createHash("sha256").update(bytes).digest();
+  return create(ArtifactSchema, { size: BigInt(bytes.byteLength), sha256 });
+}
+
+async function store(
+  t: TestContext,
+  handle: (number: number, request: IncomingMessage, response: ServerResponse) => void,
+): Promise<string> {
+  const fake = await FakeStore.start(handle);
+  t.after(() => fake.stop());
+  return fake.url;
+}
+
+async function directory(t: TestContext): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), "drayage-test-"));
+  t.after(() => rm(path, { recursive: true }));
+  return path;
+}
+
+function deadline(t: TestContext, timeoutMs = 60_000): Deadline {
+  const made = new Deadline(timeoutMs);
+  t.after(() => made.end());
+  return made;
+}
+
+test("a download that ends early is repeated from the start", async (t) => {
+  const url = await store(t, (number, _request, response) => {
+    response.writeHead(200, { "content-length": BODY.byteLength });
+    if (number > 2) response.end(BODY);
+    else response.write(BODY.subarray(0, 1000), () => response.destroy());
+  });
+  const target = join(await directory(t), "copy.bin");
+  await TRANSFERS.downloadFile(url, artifactOf(BODY), target, deadline(t), FAST_RETRY);
+  assert.ok((await readFile(target)).equals(BODY));
+});
+
+for (const [what, sent] of [
+  ["other", Buffer.alloc(BODY.byteLength, "x")],
+  ["more", Buffer.concat([BODY, Buffer.from("!")])],
+] as const) {
+  test(`${what} bytes than announced leave no file`, async (t) => {
+    let count = 0;
+    const url = await store(t, (number, _request, response) => {
+      count = number;
+      response.end(sent);
+    });
+    const folder = await directory(t);
+    const copy = TRANSFERS.downloadFile(url, artifactOf(BODY), join(folder, "copy.bin"), deadline(t), FAST_RETRY);
+    await assert.rejects(copy, IntegrityError);
+    assert.deepEqual([count, await readdir(folder)], [1, []]);
+  });
+}
+
+test("a stream errors at its end when the digest differs", async (t) => {
+  const url = await store(t, (_number, _request, response) => response.end(Buffer.alloc(BODY.byteLength, "x")));
+  const stream = await TRANSFERS.downloadStream(url, artifactOf(BODY), deadline(t), FAST_RETRY);
+  let count = 0;
+  const reading = (async () => {
+    for await (const chunk of stream) count += chunk.byteLength;
+  })();
+  await assert.rejects(reading, IntegrityError);
+  assert.equal(count, BODY.byteLength);
+});
+
+test("a cancelled stream closes its connection", async (t) => {
+  let closed!: () => void;
+  const closing = new Promise<void>((resolve) => (closed = resolve));
+  const url = await store(t, (_number, request, response) => {
+    request.socket.on("close", closed);
+    response.writeHead(200, { "content-length": BODY.byteLength }).write(BODY.subarray(0, 1000));
+  });
+  const stream = await TRANSFERS.downloadStream(url, artifactOf(BODY), deadline(t), FAST_RETRY);
+  const reader = stream.getReader();
+  assert.equal((await reader.read()).value?.byteLength, 1000);
+  await reader.cancel();
+  await closing;
+});
+
+test("a store that stalls ends at the deadline", async (t) => {
+  const url = await store(t, (_number, _request, response) => response.writeHead(200).write("a"));
+  const bytes = TRANSFERS.downloadBytes(url, artifactOf(BODY), deadline(t, 200), FAST_RETRY);
+  await assert.rejects(bytes, DeadlineError);
+});
+
+for (const status of [302, 403]) {
+  test(`status ${status} is a refusal that is not repeated or followed`, async (t) => {
+    let count = 0;
+    const url = await store(t, (number, _request, response) => {
+      count = number;
+      response.writeHead(status, { location: "/elsewhere" }).end();
+    });
+    await assert.rejects(TRANSFERS.downloadBytes(url, artifactOf(BODY), deadline(t), FAST_RETRY), UnavailableError);
+    assert.equal(count, 1);
+  });
+}
+
+test("a store that keeps failing is reported after the last attempt", async (t) => {
+  let count = 0;
+  const url = await store(t, (number, _request, response) => {
+    count = number;
+    response.writeHead(503).end();
+  });
+  await assert.rejects(TRANSFERS.downloadBytes(url, artifactOf(BODY), deadline(t), FAST_RETRY), UnavailableError);
+  assert.equal(count, 4);
+});
+
+/** A store that keeps what it gets, and fails the first time. */
+async function receiver(t: TestContext): Promise<{ url: string; bodies: Buffer[]; lengths: (string | undefined)[] }> {
+  const bodies: Buffer[] = [];
+  const lengths: (string | undefined)[] = [];
+  const url = await store(t, (number, request, response) => {
+    const parts: Buffer[] = [];
+    request.on("data", (part: Buffer) => parts.push(part));
+    request.on("end", () => {
+      bodies.push(Buffer.concat(parts));
+      lengths.push(request.headers["content-length"]);
+      response.writeHead(number === 1 ? 500 : 200).end();
+    });
+  });
+  return { url, bodies, lengths };
+}
+
+test("sources of every kind are uploaded whole, and again after a failure", async (t) => {
+  const path = join(await directory(t), "body.bin");
+  await writeFile(path, BODY);
+  const sources: [LocalSource, string][] = [
+    [path, "body.bin"],
+    [new URL(`file://${path}`), "body.bin"],
+    [BODY, ""],
+    [new Blob([BODY]), ""],
+    [new Blob([BODY]).stream(), ""],
+  ];
+  for (const [source, name] of sources) {
+    const { url, bodies, lengths } = await receiver(t);
+    const prepared = await prepareSource(source, deadline(t));
+    assert.deepEqual([prepared.name, prepared.size], [name, BODY.byteLength]);
+    assert.deepEqual(Buffer.from(prepared.sha256), Buffer.from(artifactOf(BODY).sha256));
+    await TRANSFERS.upload(url, { "x-signed": "1" }, prepared, deadline(t), FAST_RETRY);
+    await prepared.dispose();
+    assert.deepEqual(lengths, [String(BODY.byteLength), String(BODY.byteLength)]);
+    assert.ok(bodies.every((body) => body.equals(BODY)));
+  }
+});
+
+test("an empty file is uploaded", async (t) => {
+  const { url, bodies, lengths } = await receiver(t);
+  await TRANSFERS.upload(url, {}, await prepareSource(new Uint8Array(), deadline(t)), deadline(t), FAST_RETRY);
+  assert.deepEqual([bodies.at(-1)?.byteLength, lengths.at(-1)], [0, "0"]);
+});
+
+test("a file that grew is uploaded as it was announced, and one that shrank is refused", async (t) => {
+  const path = join(await directory(t), "body.bin");
+  await writeFile(path, BODY);
+  const prepared: PreparedSource = await prepareSource(path, deadline(t));
+  await writeFile(path, Buffer.concat([BODY, BODY]));
+  const { url, bodies } = await receiver(t);
+  await TRANSFERS.upload(url, {}, prepared, deadline(t), FAST_RETRY);
+  assert.equal(bodies.at(-1)?.byteLength, BODY.byteLength);
+  await truncate(path, 1000);
+  await assert.rejects(TRANSFERS.upload(url, {}, prepared, deadline(t), FAST_RETRY), IntegrityError);
+});
+
+test("an upload that the store refuses before its end reports the status", async (t) => {
+  const url = await store(t, (_number, request, response) => {
+    response.writeHead(403).end();
+    // Read all the same: a connection that is reset may lose the response.
+    request.resume();
+  });
+  const prepared = await prepareSource(BODY, deadline(t));
+  await assert.rejects(TRANSFERS.upload(url, {}, prepared, deadline(t), FAST_RETRY), /status 403/);
+});
+
+test("the copy of a stream is removed when reading it fails", async (t) => {
+  const folder = await directory(t);
+  const { TMPDIR } = process.env;
+  process.env.TMPDIR = folder;
+  t.after(() => {
+    if (TMPDIR === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = TMPDIR;
+  });
+  let seen: string[] = [];
+  const broken = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      // The copy exists once something was written to it.
+      if (seen.length === 0) controller.enqueue(new Uint8Array(1));
+      seen = await readdir(folder);
+      if (seen.length > 0) controller.error(new Error("the sender left"));
+    },
+  });
+  await assert.rejects(prepareSource(broken, deadline(t)), /the sender left/);
+  assert.deepEqual([seen.length, await readdir(folder)], [1, []]);
+});

@@ -1,0 +1,168 @@
+//! Which message travels on which subject, as data for reference pages and machines.
+
+use dray_proto::contract::{
+    self, Audit, Call, Event, Work, audit_subject, event_subject, work_subject,
+};
+use dray_proto::v1;
+use dray_types::TenantId;
+use prost::Name as _;
+
+/// How messages of a subject travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubjectKind {
+    /// Core request/reply: a caller waits.
+    Call,
+    /// A stream keeps the message until it has ended.
+    Work,
+    /// A stream keeps the message for any number of readers.
+    Event,
+    /// An event of the audit stream.
+    Audit,
+}
+
+/// A subject with the message that travels on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectContract {
+    /// How its messages travel.
+    pub kind: SubjectKind,
+    /// The subject, with `{tenant}` and `{platform}` where they vary.
+    pub subject: String,
+    /// Full name of the message, such as `dray.v1.FetchRequest`.
+    pub message: String,
+    /// Full name of the reply to a call. A failure is a `dray.v1.Fault`.
+    pub reply: Option<String>,
+}
+
+/// The subjects of all messages of the contracts, calls first.
+pub fn subject_contracts() -> Vec<SubjectContract> {
+    let mut contracts = super::verify::call_contracts();
+    contracts.extend([
+        work(&v1::ToolCallRequested::default()),
+        work(&v1::PlaceUpload::default()),
+        work(&v1::SendFileRequested::default()),
+        work(&deliver_files()),
+        work(&v1::ReceiveMessage::default()),
+        event::<v1::ToolCallResolved>(),
+        event::<v1::ToolCallRejected>(),
+        event::<v1::UploadPlaced>(),
+        event::<v1::UploadRefused>(),
+        event::<v1::DeliveryDone>(),
+        event::<v1::DeliveryRejected>(),
+        event::<v1::DeliveryProgressed>(),
+        event::<v1::MessageReceived>(),
+        event::<v1::MessageRefused>(),
+        audit::<v1::EgressAudit>(),
+        audit::<v1::DeliveryAudit>(),
+    ]);
+    contracts
+}
+
+/// The subject of a call, with its message and its reply.
+pub(super) fn call_subject<C: Call>() -> SubjectContract {
+    SubjectContract {
+        kind: SubjectKind::Call,
+        subject: contract::call_subject::<C>(),
+        message: C::full_name(),
+        reply: Some(C::Reply::full_name()),
+    }
+}
+
+/// Work for a platform has a queue of its own for each.
+fn deliver_files() -> v1::DeliverFiles {
+    v1::DeliverFiles {
+        target: Some(v1::ChatTarget {
+            platform: PLACEHOLDER.to_owned(),
+            ..v1::ChatTarget::default()
+        }),
+        ..v1::DeliverFiles::default()
+    }
+}
+
+/// Token that stands for a tenant or a platform until it becomes a parameter. No area or verb is called so.
+const PLACEHOLDER: &str = "placeholder";
+
+fn work<W: Work>(message: &W) -> SubjectContract {
+    stored::<W>(SubjectKind::Work, |tenant| work_subject(message, tenant))
+}
+
+fn event<E: Event>() -> SubjectContract {
+    stored::<E>(SubjectKind::Event, event_subject::<E>)
+}
+
+fn audit<A: Audit>() -> SubjectContract {
+    stored::<A>(SubjectKind::Audit, audit_subject::<A>)
+}
+
+/// A subject that ends with the tenant.
+fn stored<M: prost::Name>(
+    kind: SubjectKind,
+    subject: impl Fn(&TenantId) -> String,
+) -> SubjectContract {
+    let subject = TenantId::new(PLACEHOLDER)
+        .map(|tenant| subject(&tenant))
+        .unwrap_or_default();
+    let subject = match subject.strip_suffix(PLACEHOLDER) {
+        Some(rest) => format!("{}{{tenant}}", rest.replace(PLACEHOLDER, "{platform}")),
+        None => subject,
+    };
+    SubjectContract {
+        kind,
+        subject,
+        message: M::full_name(),
+        reply: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(message: &str, kind: SubjectKind, expected: &str) {
+        let contracts = subject_contracts();
+        let subjects: Vec<_> = contracts
+            .iter()
+            .filter(|contract| contract.message == message && contract.kind == kind)
+            .map(|contract| contract.subject.as_str())
+            .collect();
+        assert_eq!(subjects, [expected]);
+    }
+
+    #[test]
+    fn what_varies_is_a_parameter() {
+        check(
+            "dray.v1.FetchRequest",
+            SubjectKind::Call,
+            "dray.egress.v1.fetch",
+        );
+        check(
+            "dray.v1.DeliverFiles",
+            SubjectKind::Work,
+            "dray.work.delivery-{platform}.v1.send.{tenant}",
+        );
+        check(
+            "dray.v1.ToolCallResolved",
+            SubjectKind::Event,
+            "dray.event.toolcall.v1.resolved.{tenant}",
+        );
+        check(
+            "dray.v1.EgressAudit",
+            SubjectKind::Audit,
+            "dray.audit.egress.v1.fetched.{tenant}",
+        );
+    }
+
+    #[test]
+    fn a_message_may_be_a_call_and_work() {
+        check(
+            "dray.v1.ToolCallRequested",
+            SubjectKind::Call,
+            "dray.file.v1.submit",
+        );
+        check(
+            "dray.v1.ToolCallRequested",
+            SubjectKind::Work,
+            "dray.work.toolcall.v1.resolve.{tenant}",
+        );
+    }
+}

@@ -1,0 +1,46 @@
+{{/* Labels of every object of a component. */}}
+{{- define "drayage.labels" -}}
+app.kubernetes.io/name: {{ . }}
+app.kubernetes.io/part-of: dray
+{{- end }}
+
+{{/* What every pod says of itself: no token of Kubernetes, no user root, the seccomp profile of the runtime. */}}
+{{- define "drayage.podSecurity" -}}
+automountServiceAccountToken: false
+# Variables of other services would look like configuration.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: { type: RuntimeDefault }
+{{- end }}
+
+{{/* What every container says of itself. */}}
+{{- define "drayage.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: { drop: [ALL] }
+{{- end }}
+
+{{- define "drayage.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Image, and how it is pulled where the values say so. */}}
+{{- define "drayage.containerImage" -}}
+image: {{ include "drayage.image" . }}
+{{- with .Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "drayage.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}

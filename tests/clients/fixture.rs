@@ -1,0 +1,109 @@
+//! A system for the clients: a directory that is a sandbox, one that is a chat, and callers with tokens.
+
+use std::path::{Path, PathBuf};
+
+use dray_testkit::tls::Authority;
+use dray_types::Sha256Digest;
+use serde_json::{Value, json};
+
+use crate::support::up::UpServer;
+
+/// A system on this machine, with a directory that is a sandbox and one that is a chat.
+pub(crate) struct ClientFixture {
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl ClientFixture {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["drayage-box", "drayage-inbox"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        Self { folder }
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.place(name).display().to_string()
+    }
+
+    /// Starts the system; the result has the address of its gRPC endpoint.
+    pub(crate) fn start(&self, extra: &[String]) -> UpServer {
+        let mut settings = vec![
+            format!("sandbox-transfer.local.roots={}", self.text("drayage-box")),
+            "platform-delivery.cli=true".to_owned(),
+            "limits.free_disk_percent=0".to_owned(),
+        ];
+        settings.extend_from_slice(extra);
+        let options: Vec<&str> = settings
+            .iter()
+            .flat_map(|setting| ["--set", setting.as_str()])
+            .collect();
+        UpServer::start(self.folder.path(), &options, "gRPC: ")
+    }
+
+    /// Starts the system with TLS and callers; also gives what a program needs to call it, as JSON.
+    pub(crate) fn start_secured(&self) -> (UpServer, Value) {
+        let server = self.start(&self.secure(&Authority::new().unwrap()));
+        let story = json!({
+            "target": server.url,
+            "ca": self.text("ca.crt"),
+            "token": "token-of-all",
+            "narrow_token": "token-of-narrow",
+            "other_token": "token-of-other",
+            "box": self.text("drayage-box"),
+            "inbox": self.text("drayage-inbox"),
+        });
+        (server, story)
+    }
+
+    /// An example of a README, with the places of this system.
+    pub(crate) fn adapt(&self, example: &str, server: &UpServer) -> String {
+        example
+            .replace("127.0.0.1:50051", &server.url)
+            .replace("/tmp", &self.folder.path().display().to_string())
+    }
+
+    /// Gives the endpoint TLS and three callers; returns the settings.
+    fn secure(&self, authority: &Authority) -> Vec<String> {
+        let server = authority.issue(&["localhost"], false).unwrap();
+        let identity = |name: &str, tenant: &str, scopes: &str| {
+            let digest = Sha256Digest::of(format!("token-of-{name}").as_bytes()).to_hex();
+            format!(
+                "[[identity]]\nname = \"{name}\"\ntenant = \"{tenant}\"\ntoken_sha256 = [\"{digest}\"]\nscopes = [{scopes}]\n"
+            )
+        };
+        let identities = [
+            identity("all", "default", "\"*\""),
+            identity("narrow", "default", "\"dray.v1.Files\""),
+            identity("other", "other", "\"*\""),
+        ];
+        for (name, content) in [
+            ("tls.crt", server.certificate.as_str()),
+            ("tls.key", &server.private_key),
+            ("ca.crt", &authority.pem()),
+            ("identities.toml", &identities.concat()),
+        ] {
+            std::fs::write(self.place(name), content).unwrap();
+        }
+        vec![
+            format!("grpc.certificate={}", self.text("tls.crt")),
+            format!("grpc.private_key={}", self.text("tls.key")),
+            format!("grpc.identities={}", self.text("identities.toml")),
+            // So that the guard judges the addresses.
+            "egress-fetcher.enabled=true".to_owned(),
+        ]
+    }
+}
+
+/// The blocks of a page that begin with this fence.
+pub(crate) fn examples(page: &Path, fence: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(page).unwrap();
+    text.split(&format!("```{fence}\n"))
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
+}

@@ -1,0 +1,96 @@
+//! `clients/typescript`: its unit tests, its types, its package in an empty project, the examples of its README, and a story
+//! over TLS with a token.
+
+use std::path::Path;
+use std::process::Command;
+
+use dray_testkit::node;
+
+use super::fixture::{ClientFixture, examples};
+use crate::support;
+
+/// Node.js in the project that has the client installed.
+fn client_node(project: &Path) -> Command {
+    let mut command = Command::new("node");
+    command.current_dir(project);
+    command
+}
+
+#[test]
+fn unit_tests_of_the_typescript_client_pass() {
+    node::client_project();
+    // The tests of single modules are not in the package.
+    let package = support::root().join("target/node-client/package");
+    node::run(client_node(&package).args([
+        "--test",
+        "dist/test/calls.test.js",
+        "dist/test/transfers.test.js",
+    ]));
+}
+
+#[test]
+fn a_typescript_program_does_everything_over_tls_with_a_token() {
+    let project = node::client_project();
+    let fixture = ClientFixture::new();
+    let (server, story) = fixture.start_secured();
+    node::run(
+        client_node(&project)
+            .args(["--test", "test/story.test.js"])
+            .env("DRAYAGE_STORY", story.to_string()),
+    );
+    server.end();
+}
+
+#[test]
+fn every_example_of_the_typescript_readme_has_types_and_runs() {
+    let project = node::client_project();
+    let fixture = ClientFixture::new();
+    let server = fixture.start(&[]);
+    let page = support::root().join("clients/typescript/README.md");
+    let folder = fixture.folder.path().join("examples");
+    std::fs::create_dir(&folder).unwrap();
+    // What the examples import is found from where they are.
+    std::os::unix::fs::symlink(project.join("node_modules"), folder.join("node_modules")).unwrap();
+    let runnable = examples(&page, "ts");
+    let all = [&runnable[..], &examples(&page, "typescript")].concat();
+    assert!(runnable.len() >= 5 && all.len() > runnable.len(), "{all:?}");
+    for (number, example) in all.iter().enumerate() {
+        let text = fixture.adapt(example, &server);
+        std::fs::write(folder.join(format!("example-{number}.mts")), text).unwrap();
+    }
+    compile(&folder);
+    let mut printed = String::new();
+    for number in 0..runnable.len() {
+        printed += &node::run(client_node(&folder).arg(format!("example-{number}.mjs")));
+    }
+    for line in [
+        "file 22 ",
+        r#"{"text":"plain","count":3}"#,
+        "Parameter page is invalid",
+        "apple",
+        "chunk of 20",
+        "true [ 'report.txt copied' ]",
+        "denied ",
+    ] {
+        assert!(printed.contains(line), "{line} in {printed}");
+    }
+    server.end();
+}
+
+/// Compiles the examples with `--strict`, and checks the types of the installed package too.
+fn compile(folder: &Path) {
+    let package = support::root().join("target/node-client/package");
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "mts"));
+    node::run(
+        client_node(folder)
+            .arg(package.join("node_modules/typescript/bin/tsc"))
+            .arg("--strict")
+            .args(["--target", "es2022", "--module", "nodenext"])
+            .args(["--types", "node", "--typeRoots"])
+            .arg(package.join("node_modules/@types"))
+            .args(files),
+    );
+}

@@ -1,0 +1,225 @@
+//! `deploy/helm/drayage`, rendered by Helm's own engine: the same objects as kubectl makes of `deploy/kubernetes`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use super::yaml;
+use crate::support;
+
+/// Objects by kind and name.
+type Objects = BTreeMap<String, Value>;
+
+fn chart_output(command: &str, values: &Value) -> Output {
+    Command::new(support::python())
+        .arg(support::root().join("tests/python/helm_chart.py"))
+        .arg(command)
+        .arg(support::root().join("deploy/helm/drayage"))
+        .arg(values.to_string())
+        .output()
+        .unwrap()
+}
+
+/// What the chart makes of these values.
+fn rendered_chart(values: &Value) -> Objects {
+    let output = chart_output("render", values);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let objects: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    by_name(objects.into_iter().map(without_helm).collect())
+}
+
+/// What kubectl makes of the base with these components.
+fn rendered_base(components: &[&str]) -> Objects {
+    let base = support::root().join("deploy/kubernetes");
+    let folder = tempfile::tempdir().unwrap();
+    let relative = |path: &Path| {
+        // kubectl takes no absolute paths.
+        let up = "../".repeat(folder.path().canonicalize().unwrap().components().count() - 1);
+        format!("{up}{}", path.strip_prefix("/").unwrap().display())
+    };
+    let components: Vec<_> = components
+        .iter()
+        .map(|name| relative(&base.join("components").join(name)))
+        .collect();
+    let overlay = json!({ "resources": [relative(&base)], "components": components });
+    std::fs::write(
+        folder.path().join("kustomization.yaml"),
+        overlay.to_string(),
+    )
+    .unwrap();
+    let text = support::stdout(Command::new("kubectl").arg("kustomize").arg(folder.path()));
+    let objects = yaml(&without_suffixes(&text));
+    by_name(
+        objects
+            .into_iter()
+            .filter(|object| object["kind"] != "Namespace")
+            .map(|mut object| {
+                object["metadata"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("namespace");
+                object
+            })
+            .collect(),
+    )
+}
+
+fn by_name(objects: Vec<Value>) -> Objects {
+    let count = objects.len();
+    let named: Objects = objects
+        .into_iter()
+        .map(|object| {
+            let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
+            (name, object)
+        })
+        .collect();
+    assert_eq!(named.len(), count, "an object is there twice");
+    named
+}
+
+/// Without the hashes that kustomize puts behind the names of each `ConfigMap`.
+fn without_suffixes(text: &str) -> String {
+    let hashed: Vec<String> = yaml(text)
+        .iter()
+        .filter(|object| object["kind"] == "ConfigMap")
+        .map(|object| object["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(!hashed.is_empty());
+    hashed.iter().fold(text.to_owned(), |text, name| {
+        let (plain, _hash) = name.rsplit_once('-').unwrap();
+        text.replace(&format!("name: {name}\n"), &format!("name: {plain}\n"))
+    })
+}
+
+/// Without what only Helm needs: its hooks, and the digest that restarts pods.
+fn without_helm(mut object: Value) -> Value {
+    for path in ["/metadata", "/spec/template/metadata"] {
+        let Some(Value::Object(metadata)) = object.pointer_mut(path) else {
+            continue;
+        };
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations
+                .retain(|name, _| !name.starts_with("helm.sh/") && name != "checksum/config");
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
+        }
+    }
+    object
+}
+
+#[track_caller]
+fn check_same_objects(chart: &Objects, base: &Objects) {
+    let names = |objects: &Objects| objects.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(chart), names(base));
+    for (name, object) in base {
+        assert_eq!(&chart[name], object, "{name}");
+    }
+}
+
+#[test]
+fn the_chart_renders_what_kubectl_applies() {
+    let base = rendered_base(&[]);
+    assert!(base.len() >= 40, "only {} objects", base.len());
+    check_same_objects(&rendered_chart(&json!({})), &base);
+}
+
+#[test]
+fn the_chart_with_keda_and_the_prometheus_operator_is_the_base_with_both_components() {
+    let values = json!({ "keda": { "enabled": true }, "monitoring": { "enabled": true } });
+    let chart = rendered_chart(&values);
+    check_same_objects(&chart, &rendered_base(&["keda", "monitoring"]));
+    for name in [
+        "file-resolver",
+        "egress-fetcher",
+        "sandbox-transfer",
+        "platform-delivery",
+    ] {
+        let target = &chart[&format!("\"ScaledObject\" \"{name}\"")]["spec"]["scaleTargetRef"];
+        assert_eq!(target["name"], name);
+        let deployment = &chart[&format!("\"Deployment\" \"{name}\"")];
+        assert!(deployment["spec"]["replicas"].is_null(), "{name}");
+    }
+    assert!(
+        !chart
+            .keys()
+            .any(|name| name.contains("HorizontalPodAutoscaler"))
+    );
+}
+
+#[test]
+fn every_consumer_that_keda_asks_for_is_provisioned() {
+    let chart = rendered_chart(&json!({ "keda": { "enabled": true } }));
+    let topology = support::root().join("docs/subjects.md");
+    let page = std::fs::read_to_string(topology).unwrap();
+    let triggers = chart
+        .values()
+        .filter(|object| object["kind"] == "ScaledObject")
+        .flat_map(|object| object["spec"]["triggers"].as_array().unwrap());
+    let consumers: Vec<_> = triggers
+        .filter(|trigger| trigger["type"] == "nats-jetstream")
+        .map(|trigger| &trigger["metadata"])
+        .collect();
+    assert_eq!(consumers.len(), 6);
+    for metadata in consumers {
+        let (stream, durable) = (&metadata["stream"], &metadata["consumer"]);
+        let row = format!(
+            "| {} | `{}` |",
+            stream.as_str().unwrap(),
+            durable.as_str().unwrap()
+        );
+        assert!(page.contains(&row), "{row}");
+    }
+}
+
+#[test]
+fn helm_finds_nothing_to_complain_about() {
+    let values = json!({ "keda": { "enabled": true }, "monitoring": { "enabled": true } });
+    let output = chart_output("lint", &values);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "[]");
+    assert!(output.status.success());
+}
+
+#[test]
+fn values_that_no_service_knows_are_refused() {
+    for (values, reason) in [
+        (json!({ "replicas": 2 }), "'replicas'"),
+        (json!({ "services": { "resolver": {} } }), "resolver"),
+        (
+            json!({ "environment": { "DRAY_BUS__NATS__PORT": 4222 } }),
+            "DRAY_BUS__NATS__PORT",
+        ),
+        (
+            json!({ "topology": { "replicas": 2 } }),
+            "/topology/replicas",
+        ),
+    ] {
+        let output = chart_output("render", &values);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{values}: {errors}");
+        assert!(errors.contains(reason), "{reason} in {errors}");
+    }
+}
+
+#[test]
+fn values_change_what_they_name() {
+    let values = json!({
+        "image": { "repository": "registry.example.org/dray", "tag": "0.2.0", "pullSecrets": ["pull"] },
+        "services": { "file-resolver": { "replicas": 5 }, "orchestrator": null },
+        "networkPolicies": false,
+    });
+    let chart = rendered_chart(&values);
+    let deployment = &chart["\"Deployment\" \"file-resolver\""]["spec"];
+    assert_eq!(deployment["replicas"], 5);
+    let pod = &deployment["template"]["spec"];
+    assert_eq!(
+        pod["containers"][0]["image"],
+        "registry.example.org/dray:0.2.0"
+    );
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+    assert!(!chart.contains_key("\"Deployment\" \"orchestrator\""));
+    assert!(!chart.keys().any(|name| name.contains("NetworkPolicy")));
+}

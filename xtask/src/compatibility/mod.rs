@@ -1,0 +1,60 @@
+//! `cargo xtask contracts`: refuses changes of `proto/` that break clients of the last release.
+//!
+//! The descriptors of that release are in `proto/released.binpb`. A client of it, in binary or in JSON, must understand a
+//! service of the present tree and the other way round: nothing that it knows may be removed, renamed, renumbered or get
+//! another type. What is new is not looked at, except where it takes a number that was given up.
+
+mod compare;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+
+use crate::generate;
+
+/// Descriptors of the last release, relative to the workspace.
+const RELEASED_DESCRIPTORS: &str = "proto/released.binpb";
+
+/// Compares `proto/` with the last release; with `release` makes the present contracts the released ones, where they break
+/// nothing.
+pub(crate) fn run_check(root: &Path, release: bool) -> anyhow::Result<()> {
+    let present = generate::compile_descriptors(root)?;
+    let breaches = breaches_of(root, &present)?;
+    if !breaches.is_empty() {
+        bail!(
+            "proto/ breaks clients of the last release:\n  {}\nAdd a field, a method or a message instead, and keep what is \
+             there. A break needs a new package, `dray.v2`.",
+            breaches.join("\n  ")
+        );
+    }
+    if release {
+        fs::write(
+            root.join(RELEASED_DESCRIPTORS),
+            without_comments(present).encode_to_vec(),
+        )?;
+    }
+    Ok(())
+}
+
+/// The breaking changes of the tree, one sentence each.
+fn breaches_of(root: &Path, present: &FileDescriptorSet) -> anyhow::Result<Vec<String>> {
+    let path = root.join(RELEASED_DESCRIPTORS);
+    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let released = FileDescriptorSet::decode(bytes.as_slice())
+        .with_context(|| format!("{} is not a descriptor set", path.display()))?;
+    Ok(compare::breaking_changes(&released, present))
+}
+
+/// Descriptors without comments and positions, which change without any harm.
+fn without_comments(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
+    for file in &mut descriptors.file {
+        file.source_code_info = None;
+    }
+    descriptors
+}
+
+#[cfg(test)]
+mod tests;

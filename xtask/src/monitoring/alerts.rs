@@ -1,0 +1,224 @@
+//! The alert rules, as data. Each has a section of its name in `docs/runbooks.md`.
+
+use std::fmt::Write as _;
+
+use anyhow::bail;
+
+use super::{MetricGroup, MetricKind};
+
+/// A condition that a person has to look at.
+pub(super) struct AlertRule {
+    /// Name of the alert and of its runbook.
+    pub(super) name: &'static str,
+    /// Expression of Prometheus that gives a series while the condition holds.
+    pub(super) expression: &'static str,
+    /// How long it must hold, as Prometheus writes it.
+    hold: &'static str,
+    severity: AlertSeverity,
+    /// One sentence; labels of the series may stand in it.
+    summary: &'static str,
+}
+
+/// How soon a person has to look.
+#[derive(Clone, Copy)]
+enum AlertSeverity {
+    /// Immediately: work or an invariant is at stake.
+    Critical,
+    /// In working hours.
+    Warning,
+}
+
+impl AlertSeverity {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+pub(super) const ALERT_RULES: [AlertRule; 16] = [
+    AlertRule {
+        name: "DrayWorkUnfinished",
+        // A message leaves the stream after six hours, so an hour leaves time to act.
+        expression: "max(dray_oldest_unfinished_seconds) > 3600",
+        hold: "5m",
+        severity: AlertSeverity::Critical,
+        summary: "The oldest work has no end for {{ $value | humanizeDuration }}.",
+    },
+    AlertRule {
+        name: "DrayWorkStranded",
+        expression: "sum(increase(dray_stranded_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Critical,
+        summary: "The sweeper found messages that no worker ended.",
+    },
+    AlertRule {
+        name: "DrayDeadLetters",
+        expression: "max(dray_dead_oldest_seconds) > 0",
+        hold: "15m",
+        severity: AlertSeverity::Warning,
+        summary: "A dead letter waits for {{ $value | humanizeDuration }}.",
+    },
+    AlertRule {
+        name: "DrayConsumerLag",
+        expression: "max by (consumer) (dray_consumer_pending) > 1000",
+        hold: "15m",
+        severity: AlertSeverity::Warning,
+        summary: "{{ $value }} messages wait for {{ $labels.consumer }}.",
+    },
+    AlertRule {
+        name: "DrayTopologyMismatch",
+        expression: "max(dray_topology_mismatch) > 0",
+        hold: "5m",
+        severity: AlertSeverity::Critical,
+        summary: "Streams or consumers differ from what the services need.",
+    },
+    AlertRule {
+        name: "DrayPublishFailures",
+        expression: "sum by (result) (rate(dray_publish_total{result=~\"full|timeout|error\"}[10m])) > 0",
+        hold: "10m",
+        severity: AlertSeverity::Critical,
+        summary: "Publishing fails ({{ $labels.result }}).",
+    },
+    AlertRule {
+        name: "DrayBusDisconnects",
+        expression: "sum(increase(dray_bus_disconnects_total[15m])) > 5",
+        hold: "0m",
+        severity: AlertSeverity::Warning,
+        summary: "Connections to NATS were lost {{ $value }} times in 15 minutes.",
+    },
+    AlertRule {
+        name: "DrayPermissionViolation",
+        expression: "sum(increase(dray_permission_violation_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Warning,
+        summary: "NATS refused a subject to an identity of a service.",
+    },
+    AlertRule {
+        name: "DraySlowConsumer",
+        expression: "sum(increase(dray_slow_consumer_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Warning,
+        summary: "A subscription dropped messages.",
+    },
+    AlertRule {
+        name: "DrayCallFailures",
+        expression: "sum by (area) (rate(dray_call_total{result=~\"no_responder|timeout|circuit_open|transport\"}[10m])) \
+                     / sum by (area) (rate(dray_call_total[10m])) > 0.05",
+        hold: "10m",
+        severity: AlertSeverity::Warning,
+        summary: "{{ $value | humanizePercentage }} of the calls to {{ $labels.area }} get no reply.",
+    },
+    AlertRule {
+        name: "DrayOverloaded",
+        expression: "sum by (service) (rate(dray_answer_refused_total{reason=\"overloaded\"}[5m])) > 0",
+        hold: "10m",
+        severity: AlertSeverity::Warning,
+        summary: "{{ $labels.service }} refuses calls because all places are taken.",
+    },
+    AlertRule {
+        name: "DrayPanics",
+        expression: "sum by (service) (increase(dray_panics_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Warning,
+        summary: "A handler of {{ $labels.service }} panicked.",
+    },
+    AlertRule {
+        name: "DrayEgressPinMismatch",
+        expression: "sum(increase(dray_egress_pin_mismatch_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Critical,
+        summary: "A connection reached another address than the checked one.",
+    },
+    AlertRule {
+        name: "DrayEgressAuditFailures",
+        expression: "sum(increase(dray_egress_audit_failures_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Critical,
+        summary: "Fetches have no audit event.",
+    },
+    AlertRule {
+        name: "DrayEgressQueue",
+        expression: "sum(dray_egress_queue_depth) > 10",
+        hold: "10m",
+        severity: AlertSeverity::Warning,
+        summary: "{{ $value }} fetches wait for a place.",
+    },
+    AlertRule {
+        name: "DrayDeliveryUnknown",
+        expression: "sum by (platform) (increase(dray_delivery_steps_total{outcome=\"unknown\"}[1h])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Warning,
+        summary: "Deliveries to {{ $labels.platform }} ended without a confirmation.",
+    },
+];
+
+/// Refuses a rule on a metric that no component declares.
+pub(super) fn check_metrics(groups: &[MetricGroup]) -> anyhow::Result<()> {
+    let declared = |name: &str| {
+        let mut metrics = groups.iter().flat_map(|group| &group.metrics);
+        metrics.any(|metric| match metric.kind {
+            MetricKind::Histogram => ["_bucket", "_count", "_sum"]
+                .iter()
+                .any(|part| name == format!("{}{part}", metric.name)),
+            _ => name == metric.name,
+        })
+    };
+    for rule in &ALERT_RULES {
+        let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        let mut names = rule
+            .expression
+            .split(|character| !is_part(character))
+            .filter(|word| word.starts_with("dray_"));
+        if let Some(name) = names.find(|name| !declared(name)) {
+            bail!(
+                "alert {} is about {name}, which no component declares",
+                rule.name
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The file that `rule_files` of Prometheus names.
+pub(super) fn rule_file() -> String {
+    format!("{GENERATED_NOTE}{}", rule_groups(""))
+}
+
+/// The same for the Prometheus operator.
+pub(super) fn operator_rule() -> String {
+    format!(
+        "{GENERATED_NOTE}apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: dray\n  \
+         labels: {{ app.kubernetes.io/part-of: dray }}\nspec:\n{}",
+        rule_groups("  ")
+    )
+}
+
+const GENERATED_NOTE: &str = "# Alerts on the metrics of docs/metrics.md. Generated by `cargo xtask generate`; the rules are \
+                              data in xtask/src/monitoring.\n";
+
+fn rule_groups(indent: &str) -> String {
+    let mut text = format!("{indent}groups:\n{indent}  - name: drayage\n{indent}    rules:\n");
+    for rule in &ALERT_RULES {
+        let runbook = format!("docs/runbooks.md#{}", rule.name.to_lowercase());
+        let lines = [
+            format!("- alert: {}", rule.name),
+            format!("  expr: {}", quoted(rule.expression)),
+            format!("  for: {}", rule.hold),
+            format!("  labels: {{ severity: {} }}", rule.severity.label()),
+            "  annotations:".to_owned(),
+            format!("    summary: {}", quoted(rule.summary)),
+            format!("    runbook_url: {}", quoted(&runbook)),
+        ];
+        for line in lines {
+            let _ = writeln!(text, "{indent}      {line}");
+        }
+    }
+    text
+}
+
+/// A text between single quotes, as YAML writes it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
