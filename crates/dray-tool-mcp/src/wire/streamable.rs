@@ -21,7 +21,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 
 use super::response_stream::ResponseStream;
-use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages};
+use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::WireError;
 
 /// Longest wait for the response to `server/discover`, after which the server counts as one with `initialize`.
@@ -95,9 +95,9 @@ impl Endpoint {
     ) -> Result<StreamableHttpPostResponse, WireError> {
         let response = self.post(message).await?;
         if !response.is_success() {
-            let status = response.status();
+            let refused = refusal(&response);
             let error = self.error_in(response, id).await;
-            return error.ok_or(WireError::Status(status));
+            return error.ok_or(refused);
         }
         let session = response.header("mcp-session-id").map(str::to_owned);
         if is_type(&response, "text/event-stream") {
@@ -175,7 +175,9 @@ async fn discover(
         }
         Ok(Ok(response)) => return Ok(response),
         // Who does not let us in, or cannot be reached, would answer `initialize` in the same way.
-        Ok(Err(error @ (WireError::Status(401) | WireError::NotSent(_)))) => return Err(error),
+        Ok(Err(
+            error @ (WireError::Status(401) | WireError::Challenged(_) | WireError::NotSent(_)),
+        )) => return Err(error),
         Ok(Err(error)) => error.to_string(),
         Err(_) => WireError::Idle.to_string(),
     };
@@ -185,7 +187,7 @@ async fn discover(
     Ok(StreamableHttpPostResponse::Json(error, None))
 }
 
-fn is_discovery(message: &ServerJsonRpcMessage) -> bool {
+pub(super) fn is_discovery(message: &ServerJsonRpcMessage) -> bool {
     match message {
         JsonRpcMessage::Response(response) => {
             matches!(response.result, ServerResult::DiscoverResult(_))
@@ -239,7 +241,7 @@ impl StreamableHttpClient for HttpBackend {
             // Status 202 without a body, as a rule.
             _ => match endpoint.post(&message).await {
                 Ok(response) if response.is_success() => Ok(StreamableHttpPostResponse::Accepted),
-                Ok(response) => Err(WireError::Status(response.status())),
+                Ok(response) => Err(refusal(&response)),
                 Err(error) => Err(error),
             },
         };
