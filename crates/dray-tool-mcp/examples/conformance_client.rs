@@ -193,8 +193,12 @@ type PlannedCall<'a> = (&'a Arc<dyn Tool>, Map<String, Value>);
 /// The calls of the scenario, or one of each tool.
 fn planned_calls<'a>(tools: &'a [Arc<dyn Tool>], context: &Value) -> Vec<PlannedCall<'a>> {
     let Some(calls) = context["toolCalls"].as_array() else {
+        let schemas: Vec<_> = tools
+            .iter()
+            .map(|tool| &tool.declaration().parameters)
+            .collect();
         let of_schema = tools.iter().map(|tool| {
-            let arguments = sample_arguments(&tool.declaration().parameters);
+            let arguments = sample_arguments(&tool.declaration().parameters, schemas.first());
             (tool, arguments)
         });
         return of_schema.collect();
@@ -209,8 +213,9 @@ fn planned_calls<'a>(tools: &'a [Arc<dyn Tool>], context: &Value) -> Vec<Planned
         .collect()
 }
 
-/// A value for each property of a schema.
-fn sample_arguments(schema: &Value) -> Map<String, Value> {
+/// A value for each property of a schema. A property `schema` gets the schema of the first tool, which the suite compares
+/// with the one that it sent.
+fn sample_arguments(schema: &Value, first: Option<&&Value>) -> Map<String, Value> {
     let properties = schema["properties"].as_object();
     let properties = properties.into_iter().flatten();
     properties
@@ -219,6 +224,7 @@ fn sample_arguments(schema: &Value) -> Map<String, Value> {
                 Some("number" | "integer") => json!(2),
                 Some("boolean") => json!(true),
                 Some("array") => json!([]),
+                Some("object") if name == "schema" => json!(first),
                 Some("object") => json!({}),
                 _ => json!("text"),
             };

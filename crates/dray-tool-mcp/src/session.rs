@@ -19,7 +19,8 @@ use crate::error::{CloseReason, SessionError};
 use crate::handler::SessionHandler;
 use crate::legacy_servers::LegacyServers;
 use crate::wire::{
-    HttpSettings, ProgramHandshake, ServerAddress, open_program, open_sse, open_streamable,
+    HttpSettings, ProgramHandshake, ServerAddress, StandingStream, open_program, open_sse,
+    open_streamable,
 };
 
 /// Most pages of a list (quickapps 27.2).
@@ -102,7 +103,13 @@ impl McpSession {
         let close_reason = CloseReason::default();
         match target {
             ServerAddress::Streamable(url) => {
-                Self::serve(open_streamable(url, settings), mode, close_reason).await
+                let standing = StandingStream::default();
+                let transport = open_streamable(url, settings, &standing);
+                let session = Self::serve(transport, mode, close_reason).await?;
+                if session.has_initialize() {
+                    standing.settled().await;
+                }
+                Ok(session)
             }
             ServerAddress::Sse(url) => {
                 let transport = open_sse(url, settings, &close_reason).await?;
@@ -179,7 +186,10 @@ impl McpSession {
     /// Runs a task that ends with the session at the latest. Outside of the runtime it is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut background = self
+                .background
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             background.spawn_on(task, &runtime);
         }
     }
@@ -222,7 +232,7 @@ impl McpSession {
         let read = self.service.peer().read_resource_once(params).await;
         match read.map_err(|error| self.failure(error))? {
             ReadResourceResponse::Complete(result) => Ok(result.contents),
-            // A link is read for a result that is there already, so nobody is asked.
+            // A link is read for a result that is there already, so no user is asked.
             _ => Err(SessionError::Odd("its answer is no resource")),
         }
     }
@@ -237,7 +247,11 @@ impl McpSession {
         if is_first {
             // Servers may have none, and say so with an error.
             let templates = self.peer().list_resource_templates(None).await;
-            shown["templates"] = json!(templates.map(|listed| listed.resource_templates).unwrap_or_default());
+            shown["templates"] = json!(
+                templates
+                    .map(|listed| listed.resource_templates)
+                    .unwrap_or_default()
+            );
         }
         Ok(shown)
     }

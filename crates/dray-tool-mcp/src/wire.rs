@@ -18,7 +18,7 @@ use serde_json::Value;
 
 pub(crate) use self::legacy::open_sse;
 pub(crate) use self::stdio::{ProgramHandshake, open_program};
-pub(crate) use self::streamable::open_streamable;
+pub(crate) use self::streamable::{StandingStream, open_streamable};
 use crate::error::WireError;
 use crate::oauth::Challenge;
 use crate::options::ProgramCommand;
@@ -94,7 +94,10 @@ pub(crate) struct AccessToken(Arc<Mutex<Option<Secret>>>);
 
 impl AccessToken {
     pub(crate) fn get(&self) -> Option<Secret> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn set(&self, token: Option<Secret>) {

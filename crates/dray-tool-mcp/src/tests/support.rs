@@ -195,6 +195,12 @@ async fn answer(
     if request.path.starts_with("/openai/") || request.path.starts_with("/v1/ops/") {
         return dial(&shared, request).await;
     }
+    let is_standing =
+        request.header("mcp-session-id").is_some() && request.header("last-event-id").is_none();
+    if method == "GET" && is_standing {
+        // This server has no standing stream, and the other requests alone are counted.
+        return Ok(fake_server::json_reply(405, &json!({})));
+    }
     {
         let mut state = shared.lock();
         state.headers.push(headers);
