@@ -123,8 +123,13 @@ async fn run_scenario(
         context => serde_json::from_str(context)?,
     };
     let mut info = json!({"url": url, "protocol": "streamable_http"});
-    if scenario.starts_with("auth/") {
-        info["authorization"] = authorization(scenario, &context);
+    if scenario.starts_with("auth/")
+        && let Some(members) = info.as_object_mut()
+    {
+        members.insert(
+            "authorization".to_owned(),
+            authorization(scenario, &context),
+        );
     }
     let set: Mcp = serde_json::from_value(json!({"name": SET_NAME, "mcp_server_info": info}))?;
     let client = HttpClient::new(HttpTimeouts::default(), None)?;
@@ -176,16 +181,16 @@ async fn run_scenario(
 
 /// The client as the scenario registers it.
 fn authorization(scenario: &str, context: &Value) -> Value {
-    let mut authorization = json!({"type": "oauth"});
+    let mut authorization = Map::from_iter([("type".to_owned(), json!("oauth"))]);
     if scenario.starts_with(CLIENT_CREDENTIALS_PREFIX) {
-        authorization["grant"] = json!("client_credentials");
+        authorization.insert("grant".to_owned(), json!("client_credentials"));
     }
     for key in ["client_id", "client_secret"] {
         if let Some(value) = context.get(key) {
-            authorization[key] = value.clone();
+            authorization.insert(key.to_owned(), value.clone());
         }
     }
-    authorization
+    Value::Object(authorization)
 }
 
 type PlannedCall<'a> = (&'a Arc<dyn Tool>, Map<String, Value>);

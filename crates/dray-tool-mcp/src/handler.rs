@@ -133,11 +133,8 @@ impl SessionHandler {
 
     async fn answer(&self, question: &UserQuestion) -> UserAnswer {
         let calls = self.calls().clone();
-        let given = calls.iter().rev();
-        if let Some(answer) = given
-            .filter_map(|call| call.questions.given_answer(question))
-            .next()
-        {
+        let mut newest = calls.iter().rev();
+        if let Some(answer) = newest.find_map(|call| call.questions.given_answer(question)) {
             return answer;
         }
         let asking = calls.iter().rev().find_map(|call| {

@@ -243,15 +243,16 @@ impl McpSession {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
         let listed = self.peer().list_resources(Some(page)).await;
         let listed = listed.map_err(|error| self.failure(error))?;
-        let mut shown = json!({"resources": listed.resources, "next_cursor": listed.next_cursor});
-        if is_first {
+        let templates = if is_first {
             // Servers may have none, and say so with an error.
             let templates = self.peer().list_resource_templates(None).await;
-            shown["templates"] = json!(
-                templates
-                    .map(|listed| listed.resource_templates)
-                    .unwrap_or_default()
-            );
+            templates.ok().map(|listed| listed.resource_templates)
+        } else {
+            None
+        };
+        let mut shown = json!({"resources": listed.resources, "next_cursor": listed.next_cursor});
+        if let (Some(templates), Some(members)) = (templates, shown.as_object_mut()) {
+            members.insert("templates".to_owned(), json!(templates));
         }
         Ok(shown)
     }

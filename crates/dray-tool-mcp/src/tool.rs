@@ -112,7 +112,8 @@ impl McpTool {
         };
         output
             .content
-            .push_str(&format!("\n\nWithout an answer the tool returned:\n{text}"));
+            .push_str("\n\nWithout an answer the tool returned:\n");
+        output.content.push_str(&text);
         output.attachments = attachments;
         Ok(output)
     }

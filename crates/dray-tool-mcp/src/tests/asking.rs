@@ -137,7 +137,7 @@ impl QuestionPort for FakeUser {
     }
 }
 
-fn values(value: Value) -> Map<String, Value> {
+fn values(value: &Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
@@ -156,7 +156,7 @@ async fn call_after(
 ) -> Result<ToolOutput, ToolFailure> {
     let storage = Arc::<MemoryStorage>::default();
     let turn = Turn::new(Caller::default(), "session", history, storage, 1 << 20);
-    let arguments = values(arguments);
+    let arguments = values(&arguments);
     let call = ToolCall {
         id: "1".to_owned(),
         written: arguments.clone(),
@@ -225,7 +225,7 @@ async fn a_port_answers_while_the_call_waits() {
     for is_task in [false, true] {
         let server = asking(is_task).await;
         let user = Arc::new(FakeUser {
-            answer: UserAnswer::Accepted(values(json!({"account": "second"}))),
+            answer: UserAnswer::Accepted(values(&json!({"account": "second"}))),
             asked: Mutex::default(),
         });
         let mut options = options();

@@ -78,12 +78,35 @@ async fn answer(
     }
     let mut state = shared.lock();
     state.methods.push(method.clone());
-    let params = &message["params"];
     let result = match method.as_str() {
         "server/discover" => json!({
             "resultType": "complete", "supportedVersions": [VERSION],
             "capabilities": {"tools": {}, "resources": {}, "prompts": {}}, "ttlMs": 0, "cacheScope": "private",
         }),
+        "tools/list" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
+        }),
+        "tools/call" => state.result.take().unwrap_or_else(|| {
+            let text = message["params"]["arguments"].to_string();
+            json!({"resultType": "complete", "content": [{"type": "text", "text": text}]})
+        }),
+        other => {
+            let Some(result) = feature_result(other, &message["params"]) else {
+                let error = json!({"code": -32602, "message": "unknown"});
+                let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
+                return Ok(fake_server::json_reply(400, &body));
+            };
+            result
+        }
+    };
+    let body = json!({"jsonrpc": "2.0", "id": id, "result": result});
+    Ok(fake_server::json_reply(200, &body))
+}
+
+/// Results about resources and prompts.
+fn feature_result(method: &str, params: &Value) -> Option<Value> {
+    Some(match method {
         "resources/list" => json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             "resources": [{"uri": "notes://1", "name": "one"}], "nextCursor": "2",
@@ -102,25 +125,12 @@ async fn answer(
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             "contents": [{"uri": "notes://2", "mimeType": "image/png", "blob": "AAAA"}],
         }),
-        "tools/list" => json!({
-            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
-            "tools": [{"name": "echo", "inputSchema": {"type": "object"}}],
-        }),
-        "tools/call" => state.result.take().unwrap_or_else(|| {
-            let text = message["params"]["arguments"].to_string();
-            json!({"resultType": "complete", "content": [{"type": "text", "text": text}]})
-        }),
-        "resources/read" if message["params"]["uri"] == "notes://1" => json!({
+        "resources/read" if params["uri"] == "notes://1" => json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
             "contents": [{"uri": "notes://1", "mimeType": "text/plain", "text": "the note"}],
         }),
-        _ => {
-            let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "unknown"}});
-            return Ok(fake_server::json_reply(400, &body));
-        }
-    };
-    let body = json!({"jsonrpc": "2.0", "id": id, "result": result});
-    Ok(fake_server::json_reply(200, &body))
+        _ => return None,
+    })
 }
 
 async fn tools_of(server: &FakeServer<ModernServer>) -> ToolsetResult {

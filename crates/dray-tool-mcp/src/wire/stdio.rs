@@ -254,13 +254,14 @@ impl Transport<RoleClient> for ProgramTransport {
             let awaited = self.discovery.clone().filter(|_| !self.is_discovery_over);
             let mut message = match awaited {
                 None => self.lines.receive().await?,
-                Some(id) => match timeout_at(self.discovery_deadline, self.lines.receive()).await {
-                    Ok(message) => message?,
-                    Err(_) => {
+                Some(id) => {
+                    let answered = timeout_at(self.discovery_deadline, self.lines.receive()).await;
+                    let Ok(message) = answered else {
                         self.is_discovery_over = true;
                         return Some(silence_error(id));
-                    }
-                },
+                    };
+                    message?
+                }
             };
             let discovery = self
                 .discovery
