@@ -10,7 +10,7 @@
 //! | `start` | `dray read` of ten bytes | `dray --version` |
 //! | `documents` | every document of the corpus to Markdown: time, peak memory, words and cells that arrive | `markitdown`, and reference extractions by `pdftotext` and Python's libraries |
 //! | `orchestrator` | chats through the orchestrator, with and without a tool; 1, 50 and 200 concurrently; memory of each | the model asked directly, and a relay of `aiohttp` and `openai` |
-//! | `mcp` | `dray mcp`: start to the first response, `read` of ten bytes, `list` over HTTP, tokens of the list of tools | absolute aims |
+//! | `mcp` | `dray mcp`: start to the first response, `read` of ten bytes, `list` over HTTP, tokens of the list of tools | absolute aims; `mcp-server-fetch`, `markitdown-mcp` and `server-filesystem` |
 //! | `memory` | peak memory while 1 GiB is fetched into the store | the same process before |
 //!
 //! Both sides run in turn on the same machine, so the ratios hold where the times do not. It needs the programs that it

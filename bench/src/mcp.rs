@@ -1,16 +1,20 @@
 //! (q) `dray mcp` as a client sees it: the start, a small document, the size of the list of tools, calls per second.
 //!
-//! These have absolute aims: no other server does the same work.
+//! These have absolute aims. Servers that do a part of the same work stand beside it, for comparison.
 
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+mod peers;
+mod stdio;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use self::stdio::StdioServer;
 use crate::harness::SampleSet;
 use crate::print_line;
 
@@ -22,6 +26,8 @@ const READ_COUNT: usize = 200;
 const CONNECTION_COUNT: usize = 8;
 /// Calls of one connection.
 const CALLS_PER_CONNECTION: usize = 250;
+/// The file of ten bytes that is read.
+const SMALL_FILE: &str = "note.txt";
 /// Bytes of a token, as docs/mcp-server.md estimates them.
 const BYTES_PER_TOKEN: usize = 3;
 /// The aims.
@@ -33,23 +39,29 @@ const MIN_CALLS_PER_SECOND: f64 = 1_000.0;
 /// Measures the server with a directory of one small file.
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("note.txt"), "ten bytes\n")?;
+    std::fs::write(folder.path().join(SMALL_FILE), "ten bytes\n")?;
     print_line("(q) the MCP server");
     measure_stdio(dray, folder.path())?;
-    measure_http(dray, folder.path())
+    measure_http(dray, folder.path())?;
+    peers::run(folder.path());
+    Ok(())
+}
+
+fn stdio_server(dray: &Path, folder: &Path) -> anyhow::Result<StdioServer> {
+    StdioServer::start(Command::new(dray).args(["mcp", "--root"]).arg(folder))
 }
 
 fn measure_stdio(dray: &Path, folder: &Path) -> anyhow::Result<()> {
     let mut starts = Vec::new();
     for _ in 0..START_COUNT {
         let begun = Instant::now();
-        let mut server = StdioServer::start(dray, folder)?;
-        server.ask("server/discover", json!({}))?;
+        let mut server = stdio_server(dray, folder)?;
+        server.ask("server/discover", &with_meta(json!({})))?;
         starts.push(begun.elapsed());
     }
     report_time("start to the first response", starts, MAX_START_MS);
-    let mut server = StdioServer::start(dray, folder)?;
-    let listed = server.ask("tools/list", json!({}))?;
+    let mut server = stdio_server(dray, folder)?;
+    let listed = server.ask("tools/list", &with_meta(json!({})))?;
     let tokens = listed["result"]["tools"].to_string().len() / BYTES_PER_TOKEN;
     let verdict = verdict(tokens <= MAX_LIST_TOKENS);
     print_line(&format!(
@@ -57,12 +69,12 @@ fn measure_stdio(dray: &Path, folder: &Path) -> anyhow::Result<()> {
         "the list of tools"
     ));
     let mut reads = Vec::new();
-    let call = json!({"name": "read", "arguments": {"path": "note.txt"}});
+    let call = with_meta(json!({"name": "read", "arguments": {"path": SMALL_FILE}}));
     // Not counted: the first conversion starts a process.
-    server.ask("tools/call", call.clone())?;
+    server.ask("tools/call", &call)?;
     for _ in 0..READ_COUNT {
         let begun = Instant::now();
-        let result = server.ask("tools/call", call.clone())?;
+        let result = server.ask("tools/call", &call)?;
         reads.push(begun.elapsed());
         anyhow::ensure!(result["result"]["isError"] == false, "{result}");
     }
@@ -90,49 +102,6 @@ fn with_meta(mut params: Value) -> Value {
         "io.modelcontextprotocol/clientCapabilities": {},
     });
     params
-}
-
-/// A server on its standard streams; it ends when it is dropped.
-struct StdioServer {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl StdioServer {
-    fn start(dray: &Path, folder: &Path) -> anyhow::Result<Self> {
-        let mut process = Command::new(dray)
-            .args(["mcp", "--root"])
-            .arg(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let input = process.stdin.take().context("no standard input")?;
-        let output = process.stdout.take().context("no standard output")?;
-        Ok(Self {
-            process,
-            input,
-            output: BufReader::new(output),
-        })
-    }
-
-    fn ask(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
-        let request =
-            json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": with_meta(params)});
-        writeln!(self.input, "{request}")?;
-        self.input.flush()?;
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        serde_json::from_str(&line).context("the server did not answer")
-    }
-}
-
-impl Drop for StdioServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// A server over HTTP; it ends when it is dropped.
@@ -198,7 +167,7 @@ fn call_repeatedly(address: &str) -> anyhow::Result<()> {
     for _ in 0..CALLS_PER_CONNECTION {
         stream.write_all(request.as_bytes())?;
         let response = read_response(&mut reader)?;
-        anyhow::ensure!(response.contains("note.txt"), "{response}");
+        anyhow::ensure!(response.contains(SMALL_FILE), "{response}");
     }
     Ok(())
 }

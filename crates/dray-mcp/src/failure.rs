@@ -55,6 +55,15 @@ pub(crate) fn protocol_error(fault: &Fault) -> ErrorData {
     }
 }
 
+/// As [`protocol_error`], with the resource that the request named (SEP-2164).
+pub(crate) fn resource_error(fault: &Fault, uri: &str) -> ErrorData {
+    let mut error = protocol_error(fault);
+    if let Some(Value::Object(data)) = &mut error.data {
+        data.insert("uri".to_owned(), Value::from(uri));
+    }
+    error
+}
+
 /// A request that was wrong in a way that the caller can correct.
 pub(crate) fn invalid(message: impl Into<String>, advice: impl Into<String>) -> Fault {
     Fault::new(FaultCode::InvalidArgument, message).advice(advice)

@@ -19,6 +19,8 @@ use rustix::io::Errno;
 
 /// Most entries of a directory that are looked at.
 const MAX_ENTRIES: usize = 100_000;
+/// Attempts to open a path again whose resolution a rename has disturbed.
+const MAX_RACE_RETRIES: usize = 32;
 
 /// A directory of this machine, and everything beneath it.
 #[derive(Clone, Debug)]
@@ -187,14 +189,24 @@ impl LocalRoot {
 
     fn resolve(&self, shown: &str, path: &Path, flags: OFlags) -> Result<OwnedFd, Fault> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(
-            self.inner.directory.as_fd(),
-            path,
-            flags | OFlags::CLOEXEC,
-            Mode::empty(),
-            resolve,
-        )
-        .map_err(|error| refused(shown, error))
+        let open = || {
+            rustix::fs::openat2(
+                self.inner.directory.as_fd(),
+                path,
+                flags | OFlags::CLOEXEC,
+                Mode::empty(),
+                resolve,
+            )
+        };
+        let mut opened = open();
+        for _ in 0..MAX_RACE_RETRIES {
+            // A rename elsewhere while `..` was resolved: nothing is known of the path (openat2(2), EAGAIN).
+            if !matches!(opened, Err(Errno::AGAIN)) {
+                break;
+            }
+            opened = open();
+        }
+        opened.map_err(|error| refused(shown, error))
     }
 }
 

@@ -158,6 +158,8 @@ mod tests {
             "a\0b",
             "file:///etc/passwd",
             "FILE:///etc/passwd",
+            "file://localhost/etc/passwd",
+            "file+x:///etc/passwd",
             "ftp://a.example/x",
             "dray://artifact/12",
             "dray://sandbox/s1",

@@ -433,7 +433,7 @@ impl ServerHandler for McpServer {
             let read = skills::read(&self.inner.options, &request.uri);
             return read
                 .map(Into::into)
-                .map_err(|fault| failure::protocol_error(&fault));
+                .map_err(|fault| failure::resource_error(&fault, &request.uri));
         }
         let read = resources::read(&access, &request.uri, &mut progress);
         let result = tokio::select! {
@@ -441,7 +441,7 @@ impl ServerHandler for McpServer {
             () = context.ct.cancelled() => Err(cancelled()),
         };
         Ok(result
-            .map_err(|fault| failure::protocol_error(&fault))?
+            .map_err(|fault| failure::resource_error(&fault, &request.uri))?
             .into())
     }
 

@@ -1,7 +1,8 @@
 //! The client that the official conformance suite of MCP starts: `cargo xtask conformance`.
 //!
 //! It connects to the server as an agent's tool set, lists the tools, and calls each of them. Arguments are those that
-//! the scenario gives, or values that the tool's schema allows. It has no person, no model and no OAuth.
+//! the scenario gives, or values that the tool's schema allows. Its person accepts every form with the defaults, and signs
+//! in wherever a page redirects without asking. It has no model.
 #![expect(
     clippy::print_stderr,
     reason = "the suite shows the errors of a client that failed"
@@ -16,11 +17,15 @@ use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::Mcp;
 use dray_agent::message::Attachment;
+use dray_dial::signin::SignIn;
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_tool::{
     FileStorage, StageWriter, Tool, ToolCall, ToolFailure, ToolsetResult, Turn, UrlClass,
 };
-use dray_tool_mcp::{McpOptions, McpToolset, connect_set};
+use dray_tool_mcp::{
+    IssuerTrust, McpOptions, McpToolset, OAuthOptions, QuestionPort, SignInPage, SignInPort,
+    UserAnswer, UserQuestion, connect_set,
+};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -54,15 +59,52 @@ impl FileStorage for DiscardingStorage {
     }
 }
 
-/// Arguments: the context of the scenario as JSON, or an empty text; the URL of the server.
+/// Where the suite expects the browser to return. Nothing listens there: the address itself has the code.
+const REDIRECT_URI: &str = "http://localhost:3000/callback";
+/// The id of a client with a metadata document, as the suite knows it.
+const CLIENT_METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
+/// How names of scenarios begin whose client has credentials of its own.
+const CLIENT_CREDENTIALS_PREFIX: &str = "auth/client-credentials";
+
+/// A person who accepts everything.
+#[derive(Debug)]
+struct WillingPerson {
+    browser: HttpClient,
+}
+
+#[async_trait]
+impl QuestionPort for WillingPerson {
+    async fn ask(&self, _: &str, _: &UserQuestion, _: &Caller) -> UserAnswer {
+        UserAnswer::Accepted(Map::new())
+    }
+}
+
+#[async_trait]
+impl SignInPort for WillingPerson {
+    fn redirect_uri(&self) -> &str {
+        REDIRECT_URI
+    }
+
+    async fn authorize(&self, _: &Caller, page: &SignInPage) -> Result<String, SignIn> {
+        let opened = self.browser.get(&page.url).send(&|_| {}).await;
+        let opened = opened.map_err(|_| SignIn::Failed)?;
+        // The page of the suite asks nothing and sends the browser back.
+        opened
+            .header("location")
+            .map(str::to_owned)
+            .ok_or(SignIn::Denied)
+    }
+}
+
+/// Arguments: the name of the scenario; its context as JSON, or an empty text; the URL of the server.
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [context, url] = arguments.as_slice() else {
-        eprintln!("usage: conformance_client CONTEXT URL");
+    let [scenario, context, url] = arguments.as_slice() else {
+        eprintln!("usage: conformance_client SCENARIO CONTEXT URL");
         return ExitCode::FAILURE;
     };
-    match run_scenario(context, url).await {
+    match Box::pin(run_scenario(scenario, context, url)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -71,14 +113,38 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run_scenario(context: &str, url: &str) -> Result<(), Box<dyn std::error::Error>> {
+async fn run_scenario(
+    scenario: &str,
+    context: &str,
+    url: &str,
+) -> Result<(), Box<dyn std::error::Error>> {
     let context: Value = match context {
         "" => Value::Null,
         context => serde_json::from_str(context)?,
     };
-    let info = json!({"url": url, "protocol": "streamable_http"});
+    let mut info = json!({"url": url, "protocol": "streamable_http"});
+    if scenario.starts_with("auth/")
+        && let Some(members) = info.as_object_mut()
+    {
+        members.insert(
+            "authorization".to_owned(),
+            authorization(scenario, &context),
+        );
+    }
     let set: Mcp = serde_json::from_value(json!({"name": SET_NAME, "mcp_server_info": info}))?;
-    let options = McpOptions::new(HttpClient::new(HttpTimeouts::default(), None)?);
+    let client = HttpClient::new(HttpTimeouts::default(), None)?;
+    let person = Arc::new(WillingPerson {
+        browser: client.clone(),
+    });
+    let mut options = McpOptions::new(client);
+    options.questions = Some(Arc::clone(&person) as Arc<dyn QuestionPort>);
+    options.oauth = OAuthOptions {
+        port: Some(person),
+        client_metadata_url: Some(CLIENT_METADATA_URL.to_owned()),
+        // The servers of the suite are all on this machine, each with a port of its own.
+        issuer_trust: IssuerTrust::Any,
+        ..OAuthOptions::default()
+    };
     let caller = Caller::default();
     let connecting = connect_set(McpToolset::Mcp(&set), &caller, &options);
     let connected: ToolsetResult = Box::pin(connecting).await;
@@ -113,13 +179,31 @@ async fn run_scenario(context: &str, url: &str) -> Result<(), Box<dyn std::error
     Ok(())
 }
 
+/// The client as the scenario registers it.
+fn authorization(scenario: &str, context: &Value) -> Value {
+    let mut authorization = Map::from_iter([("type".to_owned(), json!("oauth"))]);
+    if scenario.starts_with(CLIENT_CREDENTIALS_PREFIX) {
+        authorization.insert("grant".to_owned(), json!("client_credentials"));
+    }
+    for key in ["client_id", "client_secret"] {
+        if let Some(value) = context.get(key) {
+            authorization.insert(key.to_owned(), value.clone());
+        }
+    }
+    Value::Object(authorization)
+}
+
 type PlannedCall<'a> = (&'a Arc<dyn Tool>, Map<String, Value>);
 
 /// The calls of the scenario, or one of each tool.
 fn planned_calls<'a>(tools: &'a [Arc<dyn Tool>], context: &Value) -> Vec<PlannedCall<'a>> {
     let Some(calls) = context["toolCalls"].as_array() else {
+        let schemas: Vec<_> = tools
+            .iter()
+            .map(|tool| &tool.declaration().parameters)
+            .collect();
         let of_schema = tools.iter().map(|tool| {
-            let arguments = sample_arguments(&tool.declaration().parameters);
+            let arguments = sample_arguments(&tool.declaration().parameters, schemas.first());
             (tool, arguments)
         });
         return of_schema.collect();
@@ -134,8 +218,9 @@ fn planned_calls<'a>(tools: &'a [Arc<dyn Tool>], context: &Value) -> Vec<Planned
         .collect()
 }
 
-/// A value for each property of a schema.
-fn sample_arguments(schema: &Value) -> Map<String, Value> {
+/// A value for each property of a schema. A property `schema` gets the schema of the first tool, which the suite compares
+/// with the one that it sent.
+fn sample_arguments(schema: &Value, first: Option<&&Value>) -> Map<String, Value> {
     let properties = schema["properties"].as_object();
     let properties = properties.into_iter().flatten();
     properties
@@ -144,6 +229,7 @@ fn sample_arguments(schema: &Value) -> Map<String, Value> {
                 Some("number" | "integer") => json!(2),
                 Some("boolean") => json!(true),
                 Some("array") => json!([]),
+                Some("object") if name == "schema" => json!(first),
                 Some("object") => json!({}),
                 _ => json!("text"),
             };

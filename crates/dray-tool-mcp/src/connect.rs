@@ -2,12 +2,10 @@
 //! 27, 28).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dray_agent::caller::Caller;
 use dray_agent::manifest::call::{AttachmentRules, Fallback};
-use dray_agent::manifest::toolset::{Common, DialApp, DialMcp, Mcp, McpProtocol};
-use dray_dial::DialPort;
+use dray_agent::manifest::toolset::{Common, DialApp, DialMcp, Mcp};
 use dray_dial::signin::SignIn;
 use dray_tool::{
     CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
@@ -15,23 +13,14 @@ use dray_tool::{
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use crate::error::WireError;
+use crate::dial_url;
+use crate::features::{FeatureTool, PROMPT_FEATURES, RESOURCE_FEATURES};
 use crate::options::McpOptions;
-use crate::server::{KnownToolset, PooledProgram, ServerTarget};
-use crate::session::{ServerOffer, SessionError};
-use crate::texts::{error_text, missing_set, unknown_set_text};
+use crate::prepare::{ToolsetError, prepare_target};
+use crate::server::{KnownToolset, ServerTarget};
+use crate::session::ServerOffer;
+use crate::texts::{error_text, missing_set};
 use crate::tool::McpTool;
-use crate::wire::{HttpSettings, ServerAddress};
-use crate::{credentials, dial_url};
-
-/// Longest silence of a server that works on a call; the call's own limit comes before it.
-const MAX_CALL_SILENCE: Duration = Duration::from_hours(1);
-
-/// Address of a program: this and its name.
-const PROGRAM_SCHEME: &str = "stdio:";
-
-/// The default name of a set, which says nothing.
-const DEFAULT_SET_NAME: &str = "untitled-mcp-toolset";
 
 /// A tool set that is an MCP server.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +68,7 @@ impl<'a> McpToolset<'a> {
         }
     }
 
-    fn label(self) -> String {
+    pub(crate) fn label(self) -> String {
         match self {
             Self::Mcp(set) => set.name.clone(),
             Self::Dial(set) => set.name.clone(),
@@ -118,7 +107,7 @@ pub async fn connect_all(
         async move {
             Some((
                 *at,
-                Box::pin(after_sign_in(set?, begun?, outcome, options)).await,
+                Box::pin(after_sign_in(set?, begun?, outcome, caller, options)).await,
             ))
         }
     });
@@ -152,18 +141,6 @@ pub async fn connect_set(
 struct FirstAttempt {
     label: String,
     outcome: Result<(Arc<ServerTarget>, ServerOffer), ToolsetError>,
-}
-
-/// Why a set has no tools.
-enum ToolsetError {
-    /// The manifest switches the set off.
-    Disabled,
-    /// A message for the builder; it names the cause.
-    Said(String),
-    /// The connection or the list of tools failed. The target is kept for the attempt after a sign-in.
-    Failed(Arc<ServerTarget>, SessionError),
-    /// The credentials could not be obtained, so no server was contacted.
-    Early(SessionError),
 }
 
 impl FirstAttempt {
@@ -208,151 +185,11 @@ async fn begin_set(set: McpToolset<'_>, caller: &Caller, options: &McpOptions) -
             };
         }
     };
-    let outcome = match server.list().await {
+    let outcome = match Box::pin(server.list(caller)).await {
         Ok(listed) => Ok((server, listed)),
         Err(error) => Err(ToolsetError::Failed(server, error)),
     };
     FirstAttempt { label, outcome }
-}
-
-async fn prepare_target(
-    set: McpToolset<'_>,
-    label: &mut String,
-    caller: &Caller,
-    options: &McpOptions,
-) -> Result<ServerTarget, ToolsetError> {
-    let (target, headers, known) = match set {
-        McpToolset::Mcp(mcp) => {
-            let target = server_address(mcp, options)?;
-            let info = &mcp.mcp_server_info;
-            let headers =
-                credentials::of_server(&info.url, info.authorization.as_ref(), caller, options);
-            // A token endpoint that hangs counts as set-up of the server.
-            let headers = tokio::time::timeout(options.setup, headers)
-                .await
-                .unwrap_or(Err(WireError::Idle))
-                .map_err(|error| ToolsetError::Early(error.into()))?;
-            (target, headers, None)
-        }
-        McpToolset::Dial(_) | McpToolset::App { .. } => {
-            let (target, known) = known_target(set, label, caller, options).await?;
-            (target, credentials::of_dial(caller, options), Some(known))
-        }
-    };
-    let settings = HttpSettings {
-        client: options
-            .client
-            .clone()
-            .patient(MAX_CALL_SILENCE, MAX_CALL_SILENCE),
-        headers,
-        limit: options.answer_limit,
-    };
-    let pooled = pooled_program(&target, options);
-    Ok(ServerTarget::new(
-        label.clone(),
-        target,
-        settings,
-        options,
-        known,
-        pooled,
-    ))
-}
-
-/// The place in the pool for the session of a program; `None` for other servers or an unknown conversation.
-fn pooled_program(target: &ServerAddress, options: &McpOptions) -> Option<PooledProgram> {
-    let ServerAddress::Stdio { name, .. } = target else {
-        return None;
-    };
-    Some(PooledProgram {
-        pool: options.programs.clone(),
-        conversation: options.conversation.clone()?,
-        name: name.clone(),
-    })
-}
-
-fn server_address(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, ToolsetError> {
-    let info = &mcp.mcp_server_info;
-    if let Some(name) = info.url.strip_prefix(PROGRAM_SCHEME) {
-        let command = options.stdio.get(name).cloned();
-        let target = command.map(|command| ServerAddress::Stdio {
-            name: name.to_owned(),
-            command,
-        });
-        return target.ok_or_else(|| {
-            ToolsetError::Said(format!(
-                "MCP error for {}: the operator offers no server `{name}`",
-                mcp.name
-            ))
-        });
-    }
-    let is_web =
-        url::Url::parse(&info.url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-    if !is_web {
-        return Err(ToolsetError::Said(format!(
-            "MCP error for {}: the address of the server is none of http or https",
-            mcp.name
-        )));
-    }
-    Ok(if info.protocol == McpProtocol::Sse {
-        ServerAddress::Sse(info.url.clone())
-    } else {
-        ServerAddress::Streamable(info.url.clone())
-    })
-}
-
-async fn known_target(
-    set: McpToolset<'_>,
-    label: &mut String,
-    caller: &Caller,
-    options: &McpOptions,
-) -> Result<(ServerAddress, KnownToolset), ToolsetError> {
-    let Some(dial) = options.dial.clone() else {
-        return Err(ToolsetError::Said(format!(
-            "MCP error for {label}: the service runs without DIAL"
-        )));
-    };
-    if let McpToolset::App { app, .. } = set {
-        let url = app_endpoint(dial.as_ref(), &app.deployment_id, label)?;
-        let id = app.deployment_id.clone();
-        let known = KnownToolset {
-            dial,
-            id,
-            // Sign-in is for toolsets only (quickapps 28).
-            has_login: false,
-        };
-        return Ok((ServerAddress::Streamable(url), known));
-    }
-    let McpToolset::Dial(entry) = set else {
-        return Err(ToolsetError::Disabled);
-    };
-    let found = dial.toolset(caller, &entry.dial_id).await;
-    let found = found.map_err(|refused| ToolsetError::Said(unknown_set_text(label, &refused)))?;
-    // The display name serves only where the manifest has no name (quickapps 46).
-    let is_sse = found.is_sse();
-    if label == DEFAULT_SET_NAME {
-        *label = found.display_name;
-    }
-    let url = app_endpoint(dial.as_ref(), &entry.dial_id, label)?;
-    let target = if is_sse {
-        ServerAddress::Sse(url)
-    } else {
-        ServerAddress::Streamable(url)
-    };
-    let id = entry.dial_id.clone();
-    Ok((
-        target,
-        KnownToolset {
-            dial,
-            id,
-            has_login: true,
-        },
-    ))
-}
-
-fn app_endpoint(dial: &dyn DialPort, id: &str, label: &str) -> Result<String, ToolsetError> {
-    dial.origin()
-        .mcp_url(id)
-        .ok_or_else(|| ToolsetError::Said(format!("MCP error for {label}: its id is none of DIAL")))
 }
 
 /// One batch for all; `None` where no client could be asked.
@@ -388,6 +225,7 @@ async fn after_sign_in(
     set: McpToolset<'_>,
     begun: FirstAttempt,
     outcome: Option<SignIn>,
+    caller: &Caller,
     options: &McpOptions,
 ) -> ToolsetResult {
     let label = &begun.label;
@@ -396,7 +234,7 @@ async fn after_sign_in(
             let Err(ToolsetError::Failed(server, _)) = begun.outcome else {
                 return begun.built(set, options);
             };
-            match server.list().await {
+            match Box::pin(server.list(caller)).await {
                 Ok(listed) => return set_tools(set, label, &server, listed, options),
                 Err(error) => {
                     tracing::warn!(toolset = %label, %error, "signed in in vain");
@@ -425,6 +263,9 @@ fn set_tools(
     // An empty list means all (quickapps 27.2).
     let allowed = shared.allowed.filter(|allowed| !allowed.is_empty());
     let mut built = ToolsetResult::default();
+    built
+        .tools
+        .extend(feature_tools(set, label, server, &listed, options));
     for offered in listed.tools {
         if allowed.is_some_and(|allowed| !allowed.iter().any(|name| *name == offered.name)) {
             continue;
@@ -453,6 +294,7 @@ fn set_tools(
             server: Arc::clone(server),
             name: offered.name.into_owned(),
             clock: options.clock.clone(),
+            questions: options.questions.clone(),
         };
         let tool: Arc<dyn Tool> = Arc::new(tool);
         built.tools.push(tool);
@@ -462,4 +304,41 @@ fn set_tools(
         built.issues.push(SetupIssue::of_set(label, text));
     }
     built
+}
+
+/// Tools for the server's resources and prompts, where the manifest asks for them.
+fn feature_tools(
+    set: McpToolset<'_>,
+    label: &str,
+    server: &Arc<ServerTarget>,
+    listed: &ServerOffer,
+    options: &McpOptions,
+) -> Vec<Arc<dyn Tool>> {
+    let McpToolset::Mcp(mcp) = set else {
+        return Vec::new();
+    };
+    let resources = RESOURCE_FEATURES
+        .into_iter()
+        .filter(|_| mcp.resources && listed.has_resources);
+    let prompts = PROMPT_FEATURES
+        .into_iter()
+        .filter(|_| mcp.prompts && listed.has_prompts);
+    let shared = set.shared();
+    resources
+        .chain(prompts)
+        .map(|feature| {
+            let rules = CallRules {
+                label: label.to_owned(),
+                style: StageStyle::Api,
+                attachments: shared.attachment.cloned().unwrap_or_default(),
+                fallback: shared.fallback.cloned().unwrap_or_default(),
+                ..CallRules::default()
+            };
+            let server = Arc::clone(server);
+            let clock = options.clock.clone();
+            let tool: Arc<dyn Tool> =
+                Arc::new(FeatureTool::new(label, feature, rules, server, clock));
+            tool
+        })
+        .collect()
 }

@@ -32,7 +32,8 @@ pub(crate) async fn of_server(
 ) -> Result<Vec<(String, Secret)>, WireError> {
     let mut headers = Vec::new();
     match authorization {
-        None => {}
+        // A sign-in gives the token of `oauth` later.
+        None | Some(McpAuthorization::Oauth(_)) => {}
         Some(McpAuthorization::Basic(basic)) => {
             headers.push(bearer_like("Basic", &basic_credentials(basic)));
         }

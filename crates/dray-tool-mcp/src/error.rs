@@ -3,7 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_http::{Cause, FailureKind, RequestProgress};
+use rmcp::service::{ClientInitializeError, ServiceError};
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 use thiserror::Error;
+
+use crate::oauth::{Challenge, SignInError};
+use crate::wire::ServerAddress;
 
 /// A message that did not make it, or whose answer did not. The texts are fit for an agent: no address, no path.
 #[derive(Debug, Error)]
@@ -11,6 +16,9 @@ pub(crate) enum WireError {
     /// An HTTP status that is not a success. The server did not take the message.
     #[error("the server answered with HTTP status {0}")]
     Status(u16),
+    /// As [`Self::Status`], 401 or 403, with what the server asks for.
+    #[error("the server answered with HTTP status {}", .0.status)]
+    Challenged(Box<Challenge>),
     /// The server surely did not get the whole message.
     #[error("the server cannot be reached")]
     NotSent(#[source] Cause),
@@ -67,5 +75,131 @@ impl CloseReason {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Errors cannot be cloned, so the first caller gets the details.
         current.take().unwrap_or(WireError::Broken(None))
+    }
+}
+
+/// Code of a server's error that means a timeout (quickapps 21).
+pub(crate) const REQUEST_TIMEOUT: i32 = 408;
+
+/// A failure of a session or of one of its calls.
+#[derive(Debug, Error)]
+pub(crate) enum SessionError {
+    /// The message or its answer was lost on the way.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The server answered with an error of JSON-RPC.
+    #[error("{message}")]
+    Refused {
+        /// Code of JSON-RPC, or of the server's own.
+        code: i32,
+        /// Text of the server, for the caller.
+        message: String,
+    },
+    /// The server named its versions of MCP, and none of them is known here.
+    #[error("the server speaks no version of MCP that is known here")]
+    NoCommonVersion,
+    /// The server answered, but not as MCP says.
+    #[error("the server does not answer as an MCP server: {0}")]
+    Odd(&'static str),
+    /// The operator's limit of running programs is reached, and none of them is idle.
+    #[error("too many programs are running; another attempt later may work")]
+    TooManyPrograms,
+    /// The sign-in that the server asks for failed.
+    #[error(transparent)]
+    SignIn(#[from] SignInError),
+    /// Took longer than set-up may.
+    #[error("the server did not answer in time")]
+    Late,
+}
+
+impl SessionError {
+    /// The HTTP status behind it.
+    pub(crate) const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Wire(WireError::Status(status)) => Some(*status),
+            Self::Wire(WireError::Challenged(challenge)) => Some(challenge.status),
+            _ => None,
+        }
+    }
+
+    /// What the server asks for before it goes on.
+    pub(crate) const fn challenge(&self) -> Option<&Challenge> {
+        match self {
+            Self::Wire(WireError::Challenged(challenge)) => Some(challenge),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a timeout.
+    pub(crate) const fn is_late(&self) -> bool {
+        matches!(
+            self,
+            Self::Late
+                | Self::Wire(WireError::Idle | WireError::Status(408))
+                | Self::Refused {
+                    code: REQUEST_TIMEOUT,
+                    ..
+                }
+        )
+    }
+
+    /// Whether a server that was asked for its versions may still work when a session begins with `initialize`.
+    pub(crate) const fn permits_initialize(&self, target: &ServerAddress) -> bool {
+        match self {
+            Self::NoCommonVersion => true,
+            // Some programs end when the first message is not `initialize`.
+            Self::Wire(WireError::Broken(_)) => matches!(target, ServerAddress::Stdio { .. }),
+            _ => false,
+        }
+    }
+
+    /// Whether the server surely did nothing.
+    pub(crate) const fn is_unsent(&self) -> bool {
+        matches!(self, Self::Wire(error) if error.is_unsent())
+    }
+
+    pub(crate) fn of_service(error: ServiceError, close_reason: &CloseReason) -> Self {
+        match error {
+            ServiceError::McpError(error) => Self::Refused {
+                code: error.code.0,
+                message: error.message.into_owned(),
+            },
+            ServiceError::TransportSend(error) => of_wire(error.error),
+            ServiceError::Timeout { .. } => Self::Late,
+            ServiceError::TransportClosed => close_reason.cause().into(),
+            _ => Self::Odd("its answer is not one to this request"),
+        }
+    }
+
+    pub(crate) fn of_start(error: ClientInitializeError, close_reason: &CloseReason) -> Self {
+        match error {
+            ClientInitializeError::TransportError { error, .. } => of_wire(error.error),
+            ClientInitializeError::ConnectionClosed(_) => close_reason.cause().into(),
+            // The first failure says only that the server does not know `server/discover`.
+            ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+                Self::of_start(*fallback, close_reason)
+            }
+            ClientInitializeError::JsonRpcError(error) => Self::Refused {
+                code: error.code.0,
+                message: error.message.into_owned(),
+            },
+            ClientInitializeError::NoCompatibleProtocolVersion { .. } => Self::NoCommonVersion,
+            _ => Self::Odd("the handshake failed"),
+        }
+    }
+}
+
+/// The failure of a transport, as it left the transport of ours or the client below the one of `rmcp`.
+fn of_wire(error: Box<dyn std::error::Error + Send + Sync>) -> SessionError {
+    let error = match error.downcast::<WireError>() {
+        Ok(error) => return SessionError::Wire(*error),
+        Err(other) => other,
+    };
+    match error.downcast::<StreamableHttpError<WireError>>() {
+        Ok(error) => match *error {
+            StreamableHttpError::Client(error) => SessionError::Wire(error),
+            other => SessionError::Wire(WireError::Broken(Some(other.into()))),
+        },
+        Err(other) => SessionError::Wire(WireError::Broken(Some(other))),
     }
 }

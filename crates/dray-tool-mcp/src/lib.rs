@@ -10,8 +10,9 @@
 //! program belongs to one conversation and ends when it was idle for a while. A call is made again only when the server
 //! surely did nothing with the first one.
 //!
-//! What it does not do: it offers the server no sampling, roots or elicitation, follows no tasks, and reads no prompts.
-//! Of resources it reads those that the result of a call links to.
+//! - [`QuestionPort`], [`SignInPort`]: how users are asked during a call, and how they sign in to a server.
+//!
+//! What it does not do: it offers the server no sampling and no roots, and shows nothing to users itself.
 //!
 //! ```
 //! use std::time::Duration;
@@ -22,14 +23,20 @@
 //! assert!(!programs.is_running("conversation of a user"));
 //! ```
 
+mod calls;
 mod connect;
 mod credentials;
 mod dial_url;
 mod error;
+mod features;
+mod handler;
 mod input;
 mod legacy_servers;
+mod oauth;
 mod options;
+mod prepare;
 mod programs;
+mod questions;
 mod result;
 mod server;
 mod session;
@@ -41,5 +48,7 @@ mod wire;
 
 pub use connect::{McpToolset, connect_all, connect_set};
 pub use legacy_servers::LegacyServers;
+pub use oauth::{IssuerTrust, OAuthOptions, SignInPage, SignInPort, SignIns};
 pub use options::{McpOptions, ProgramCommand};
 pub use programs::ProgramPool;
+pub use questions::{QuestionPort, UserAnswer, UserQuestion};

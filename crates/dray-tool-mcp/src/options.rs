@@ -10,7 +10,9 @@ use dray_http::HttpClient;
 use dray_types::{Clock, Secret};
 
 use crate::legacy_servers::LegacyServers;
+use crate::oauth::OAuthOptions;
 use crate::programs::ProgramPool;
+use crate::questions::QuestionPort;
 
 /// Most bytes of one answer by default.
 const DEFAULT_MAX_RESPONSE_BYTES: usize = 16 << 20;
@@ -20,6 +22,10 @@ const DEFAULT_SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest wait for a person who signs in, by default.
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Longest wait for the versions of a program by default. Most programs that do not know the question refuse it
+/// immediately; those that ignore it pay this wait with each start.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a program runs without a call by default.
 const PROGRAM_IDLE_TIMEOUT: Duration = Duration::from_mins(5);
@@ -54,6 +60,14 @@ pub struct McpOptions {
     /// The conversation whose programs are used, with whose it is: who has the same text shares running programs.
     /// Without it a program ends with its request.
     pub conversation: Option<String>,
+    /// The caller by a name that stays the same from one request to the next; sign-ins are kept under it.
+    pub principal: Option<String>,
+    /// Asks users of servers' questions while a call waits; without it they go through the conversation.
+    pub questions: Option<Arc<dyn QuestionPort>>,
+    /// Sign-ins to remote servers.
+    pub oauth: OAuthOptions,
+    /// Longest wait for the versions of a program, which is then begun with `initialize`.
+    pub discovery_timeout: Duration,
     /// Longest set-up of one server, listing included.
     pub setup: Duration,
     /// Longest wait for a person who signs in.
@@ -77,6 +91,10 @@ impl McpOptions {
             programs: ProgramPool::new(PROGRAM_IDLE_TIMEOUT, MAX_PROGRAMS),
             legacy_servers: LegacyServers::default(),
             conversation: None,
+            principal: None,
+            questions: None,
+            oauth: OAuthOptions::default(),
+            discovery_timeout: DISCOVERY_TIMEOUT,
             setup: DEFAULT_SETUP_TIMEOUT,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
             answer_limit: DEFAULT_MAX_RESPONSE_BYTES,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::session::{McpSession, ServerOffer, SessionError};
+use crate::error::SessionError;
+use crate::session::{McpSession, ServerOffer};
 
 /// How long a list of tools counts that a program gave right after its start.
 const MAX_LIST_AGE: Duration = Duration::from_mins(10);

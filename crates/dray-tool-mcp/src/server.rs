@@ -7,14 +7,22 @@ use std::time::Duration;
 use dray_agent::caller::Caller;
 use dray_dial::DialPort;
 use dray_dial::signin::SignIn;
-use rmcp::model::{CallToolResult, JsonObject, ResourceContents};
+use rmcp::model::{ContentBlock, JsonObject, ResourceContents};
+use serde_json::Value;
 use tokio::sync::Mutex;
 
+use crate::calls::CallEnd;
+use crate::error::SessionError;
+use crate::handler::CallQuestions;
 use crate::legacy_servers::LegacyServers;
+use crate::oauth::{Challenge, RemoteSignIn, SignInPort, UserPrompt};
 use crate::options::McpOptions;
 use crate::programs::ProgramPool;
-use crate::session::{McpSession, ServerOffer, SessionError};
+use crate::session::{McpSession, ServerOffer};
 use crate::wire::{HttpSettings, ServerAddress};
+
+/// Most sign-ins for one list or call: the first, and one for each time that the server asks for further scopes.
+const MAX_SIGN_INS: usize = 3;
 
 /// A tool set that DIAL knows.
 #[derive(Clone, Debug)]
@@ -45,7 +53,22 @@ pub(crate) struct ServerTarget {
     legacy_servers: LegacyServers,
     pub(crate) known: Option<KnownToolset>,
     pub(crate) pooled: Option<PooledProgram>,
+    /// The sign-in of users or clients, where the manifest says so.
+    sign_in: Option<Arc<RemoteSignIn>>,
+    sign_in_port: Option<Arc<dyn SignInPort>>,
     session: Mutex<Option<Arc<McpSession>>>,
+}
+
+/// The place in the pool for the session of a program; `None` for other servers or an unknown conversation.
+fn pooled_program(target: &ServerAddress, options: &McpOptions) -> Option<PooledProgram> {
+    let ServerAddress::Stdio { name, .. } = target else {
+        return None;
+    };
+    Some(PooledProgram {
+        pool: options.programs.clone(),
+        conversation: options.conversation.clone()?,
+        name: name.clone(),
+    })
 }
 
 impl ServerTarget {
@@ -55,8 +78,9 @@ impl ServerTarget {
         settings: HttpSettings,
         options: &McpOptions,
         known: Option<KnownToolset>,
-        pooled: Option<PooledProgram>,
+        sign_in: Option<Arc<RemoteSignIn>>,
     ) -> Self {
+        let pooled = pooled_program(&target, options);
         Self {
             label,
             target,
@@ -66,6 +90,8 @@ impl ServerTarget {
             legacy_servers: options.legacy_servers.clone(),
             known,
             pooled,
+            sign_in,
+            sign_in_port: options.oauth.port.clone(),
             session: Mutex::default(),
         }
     }
@@ -113,9 +139,10 @@ impl ServerTarget {
         }
     }
 
-    /// Lists all tools, within the time for set-up. A known list of a program is used again, so that the program
-    /// starts with its first call, unless the program of this conversation has changed its tools.
-    pub(crate) async fn list(&self) -> Result<ServerOffer, SessionError> {
+    /// Lists all tools, each attempt within the time for set-up; the sign-in of a user in between has its own. A known
+    /// list of a program is used again, so that the program starts with its first call, unless the program of this
+    /// conversation has changed its tools.
+    pub(crate) async fn list(&self, caller: &Caller) -> Result<ServerOffer, SessionError> {
         let known = self.pooled.as_ref().filter(|pooled| {
             let has_changed = pooled
                 .pool
@@ -125,18 +152,36 @@ impl ServerTarget {
         if let Some(listed) = known.and_then(|pooled| pooled.pool.listed(&pooled.name)) {
             return Ok(listed);
         }
-        let listing = async {
-            let (session, is_new) = self.session().await?;
-            let listed = session.list().await?;
-            // Only of a fresh program: a later list may depend on what a caller did with it.
-            if let Some(pooled) = self.pooled.as_ref().filter(|_| is_new) {
-                pooled.pool.keep_list(&pooled.name, &listed);
+        self.use_token().await;
+        for _ in 0..MAX_SIGN_INS {
+            let listed = tokio::time::timeout(self.setup, Box::pin(self.list_once())).await;
+            let listed = listed.map_err(|_| SessionError::Late)?;
+            match &listed {
+                Err(error) if self.answers(error) => self.meet(error.challenge(), caller).await?,
+                _ => return listed,
             }
-            Ok(listed)
-        };
-        tokio::time::timeout(self.setup, Box::pin(listing))
+        }
+        tokio::time::timeout(self.setup, Box::pin(self.list_once()))
             .await
             .map_err(|_| SessionError::Late)?
+    }
+
+    async fn list_once(&self) -> Result<ServerOffer, SessionError> {
+        let (session, is_new) = self.session().await?;
+        let listed = match session.list().await {
+            Ok(listed) => listed,
+            Err(error) => {
+                if self.answers(&error) {
+                    self.forget(&session).await;
+                }
+                return Err(error);
+            }
+        };
+        // Only of a fresh program: a later list may depend on what a caller did with it.
+        if let Some(pooled) = self.pooled.as_ref().filter(|_| is_new) {
+            pooled.pool.keep_list(&pooled.name, &listed);
+        }
+        Ok(listed)
     }
 
     /// Calls a tool; once more when the server surely did nothing: its session was gone, or a person had to sign in.
@@ -144,21 +189,66 @@ impl ServerTarget {
         &self,
         tool: &str,
         arguments: JsonObject,
-        caller: &Caller,
-    ) -> Result<CallToolResult, SessionError> {
-        let error = match self.attempt(tool, arguments.clone()).await {
-            Ok(result) => return Ok(result),
+        questions: &CallQuestions,
+    ) -> Result<CallEnd, SessionError> {
+        self.use_token().await;
+        let mut error = match self.attempt(tool, arguments.clone(), questions).await {
+            Ok(end) => return Ok(end),
             Err(error) => error,
         };
+        for _ in 0..MAX_SIGN_INS {
+            if !self.answers(&error) {
+                break;
+            }
+            self.meet(error.challenge(), &questions.caller).await?;
+            error = match self.attempt(tool, arguments.clone(), questions).await {
+                Ok(end) => return Ok(end),
+                Err(error) => error,
+            };
+        }
         let again = match error.status() {
-            Some(401) => self.signed_in(caller).await,
+            Some(401) => self.signed_in(&questions.caller).await,
             _ => error.is_unsent(),
         };
         if !again {
             return Err(error);
         }
         tracing::debug!(toolset = %self.label, tool, %error, "an MCP call is made again");
-        self.attempt(tool, arguments).await
+        self.attempt(tool, arguments, questions).await
+    }
+
+    /// Whether a sign-in may lead to another outcome.
+    fn answers(&self, error: &SessionError) -> bool {
+        self.sign_in.is_some() && error.challenge().is_some()
+    }
+
+    /// Sends the token of an earlier sign-in with what follows.
+    async fn use_token(&self) {
+        if let Some(sign_in) = &self.sign_in {
+            self.settings.token.set(sign_in.token().await);
+        }
+    }
+
+    /// Signs in as the server asks.
+    async fn meet(
+        &self,
+        challenge: Option<&Challenge>,
+        caller: &Caller,
+    ) -> Result<(), SessionError> {
+        let (Some(sign_in), Some(challenge)) = (&self.sign_in, challenge) else {
+            return Ok(());
+        };
+        let asking = UserPrompt {
+            port: self.sign_in_port.as_ref(),
+            toolset: &self.label,
+            caller,
+            wait: self.login_timeout,
+        };
+        tracing::info!(toolset = %self.label, status = challenge.status, "an MCP server asks for a sign-in");
+        let refused = self.settings.token.get();
+        let token = Box::pin(sign_in.sign_in(challenge, refused, &asking)).await?;
+        self.settings.token.set(Some(token));
+        Ok(())
     }
 
     /// Reads a resource that the result of a call links to. Not repeated: the link itself remains.
@@ -167,13 +257,36 @@ impl ServerTarget {
         session.read(uri).await
     }
 
+    /// One page of the server's resources.
+    pub(crate) async fn resources(&self, cursor: Option<String>) -> Result<Value, SessionError> {
+        let (session, _) = self.session().await?;
+        session.resources(cursor).await
+    }
+
+    /// One page of the server's prompts.
+    pub(crate) async fn prompts(&self, cursor: Option<String>) -> Result<Value, SessionError> {
+        let (session, _) = self.session().await?;
+        session.prompts(cursor).await
+    }
+
+    /// The messages of a prompt.
+    pub(crate) async fn prompt(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+    ) -> Result<Vec<ContentBlock>, SessionError> {
+        let (session, _) = self.session().await?;
+        session.prompt(name, arguments).await
+    }
+
     async fn attempt(
         &self,
         tool: &str,
         arguments: JsonObject,
-    ) -> Result<CallToolResult, SessionError> {
+        questions: &CallQuestions,
+    ) -> Result<CallEnd, SessionError> {
         let (session, _) = self.session().await?;
-        let outcome = session.call(tool, arguments).await;
+        let outcome = session.call(tool, arguments, questions).await;
         if let Some(pooled) = &self.pooled {
             // The time of the call does not count as idle.
             pooled.pool.touch(&pooled.conversation, &pooled.name);

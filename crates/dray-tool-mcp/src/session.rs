@@ -1,147 +1,33 @@
 //! One session with a server, from the handshake to its end.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use rmcp::ClientHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
-    Implementation, JsonObject, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ResourceContents, SubscriptionFilter, Tool,
+    ContentBlock, GetPromptRequestParams, GetPromptResponse, JsonObject, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ResourceContents,
+    SubscriptionFilter, Tool,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, NotificationContext, Peer,
-    RoleClient, RunningService, ServiceError,
+    ClientLifecycleMode, ClientServiceExt as _, Peer, RoleClient, RunningService, ServiceError,
 };
 use rmcp::transport::IntoTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpError;
-use thiserror::Error;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::error::{CloseReason, WireError};
-use crate::input::wanted_input;
+use crate::error::{CloseReason, SessionError};
+use crate::handler::SessionHandler;
 use crate::legacy_servers::LegacyServers;
-use crate::wire::{HttpSettings, ServerAddress, open_program, open_sse, open_streamable};
+use crate::wire::{
+    HttpSettings, ProgramHandshake, ServerAddress, StandingStream, open_program, open_sse,
+    open_streamable,
+};
 
 /// Most pages of a list (quickapps 27.2).
 const MAX_LIST_PAGES: usize = 1000;
 
-/// Code of a server's error that means a timeout (quickapps 21).
-pub(crate) const REQUEST_TIMEOUT: i32 = 408;
-
-/// A failure of a session or of one of its calls.
-#[derive(Debug, Error)]
-pub(crate) enum SessionError {
-    /// The message or its answer was lost on the way.
-    #[error(transparent)]
-    Wire(#[from] WireError),
-    /// The server answered with an error of JSON-RPC.
-    #[error("{message}")]
-    Refused {
-        /// Code of JSON-RPC, or of the server's own.
-        code: i32,
-        /// Text of the server, for the caller.
-        message: String,
-    },
-    /// The tool wants input that only a client with a person can give. The text names it, for the agent.
-    #[error("{0}")]
-    InputRequired(String),
-    /// The server named its versions of MCP, and none of them is known here.
-    #[error("the server speaks no version of MCP that is known here")]
-    NoCommonVersion,
-    /// The server answered, but not as MCP says.
-    #[error("the server does not answer as an MCP server: {0}")]
-    Odd(&'static str),
-    /// The operator's limit of running programs is reached, and none of them is idle.
-    #[error("too many programs are running; another attempt later may work")]
-    TooManyPrograms,
-    /// Took longer than set-up may.
-    #[error("the server did not answer in time")]
-    Late,
-}
-
-impl SessionError {
-    /// The HTTP status behind it.
-    pub(crate) const fn status(&self) -> Option<u16> {
-        match self {
-            Self::Wire(WireError::Status(status)) => Some(*status),
-            _ => None,
-        }
-    }
-
-    /// Whether it is a timeout.
-    pub(crate) const fn is_late(&self) -> bool {
-        matches!(
-            self,
-            Self::Late
-                | Self::Wire(WireError::Idle | WireError::Status(408))
-                | Self::Refused {
-                    code: REQUEST_TIMEOUT,
-                    ..
-                }
-        )
-    }
-
-    /// Whether a server that was asked for its versions may still work when a session begins with `initialize`.
-    const fn permits_initialize(&self, target: &ServerAddress) -> bool {
-        match self {
-            Self::NoCommonVersion => true,
-            // Some programs end when the first message is not `initialize`.
-            Self::Wire(WireError::Broken(_)) => matches!(target, ServerAddress::Stdio { .. }),
-            _ => false,
-        }
-    }
-
-    /// Whether the server surely did nothing.
-    pub(crate) const fn is_unsent(&self) -> bool {
-        matches!(self, Self::Wire(error) if error.is_unsent())
-    }
-
-    fn of_service(error: ServiceError, close_reason: &CloseReason) -> Self {
-        match error {
-            ServiceError::McpError(error) => Self::Refused {
-                code: error.code.0,
-                message: error.message.into_owned(),
-            },
-            ServiceError::TransportSend(error) => of_wire(error.error),
-            ServiceError::Timeout { .. } => Self::Late,
-            ServiceError::TransportClosed => close_reason.cause().into(),
-            _ => Self::Odd("its answer is not one to this request"),
-        }
-    }
-
-    fn of_start(error: ClientInitializeError, close_reason: &CloseReason) -> Self {
-        match error {
-            ClientInitializeError::TransportError { error, .. } => of_wire(error.error),
-            ClientInitializeError::ConnectionClosed(_) => close_reason.cause().into(),
-            // The first failure says only that the server does not know `server/discover`.
-            ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
-                Self::of_start(*fallback, close_reason)
-            }
-            ClientInitializeError::JsonRpcError(error) => Self::Refused {
-                code: error.code.0,
-                message: error.message.into_owned(),
-            },
-            ClientInitializeError::NoCompatibleProtocolVersion { .. } => Self::NoCommonVersion,
-            _ => Self::Odd("the handshake failed"),
-        }
-    }
-}
-
-/// The failure of a transport, as it left the transport of ours or the client below the one of `rmcp`.
-fn of_wire(error: Box<dyn std::error::Error + Send + Sync>) -> SessionError {
-    let error = match error.downcast::<WireError>() {
-        Ok(error) => return SessionError::Wire(*error),
-        Err(other) => other,
-    };
-    match error.downcast::<StreamableHttpError<WireError>>() {
-        Ok(error) => match *error {
-            StreamableHttpError::Client(error) => SessionError::Wire(error),
-            other => SessionError::Wire(WireError::Broken(Some(other.into()))),
-        },
-        Err(other) => SessionError::Wire(WireError::Broken(Some(other))),
-    }
-}
+/// Longest wait for the versions of a program that is known to name them; set-up as a whole takes less.
+const MAX_DISCOVERY_TIME: Duration = Duration::from_hours(1);
 
 /// The tools of a server.
 #[derive(Clone, Debug)]
@@ -149,32 +35,9 @@ pub(crate) struct ServerOffer {
     pub(crate) tools: Vec<Tool>,
     /// Whether the list went on without end.
     pub(crate) is_cut: bool,
-}
-
-/// What this client says of itself, and what it hears from the server.
-#[derive(Clone, Debug, Default)]
-struct SessionHandler {
-    has_changed_tools: Arc<AtomicBool>,
-}
-
-impl SessionHandler {
-    fn note_changed_tools(&self) {
-        self.has_changed_tools.store(true, Ordering::Relaxed);
-    }
-}
-
-impl ClientHandler for SessionHandler {
-    fn get_info(&self) -> ClientConfig {
-        ClientConfig::new(
-            ClientCapabilities::default(),
-            Implementation::new("drayage", env!("CARGO_PKG_VERSION")),
-        )
-        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
-    }
-
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.note_changed_tools();
-    }
+    /// Whether the server has resources, and prompts.
+    pub(crate) has_resources: bool,
+    pub(crate) has_prompts: bool,
 }
 
 /// A session. Dropping it closes the connection and ends everything behind it.
@@ -182,7 +45,8 @@ impl ClientHandler for SessionHandler {
 pub(crate) struct McpSession {
     service: RunningService<RoleClient, SessionHandler>,
     close_reason: CloseReason,
-    _listening: JoinSet<()>,
+    /// Tasks of the session, which end with it.
+    background: Mutex<JoinSet<()>>,
 }
 
 impl McpSession {
@@ -194,22 +58,36 @@ impl McpSession {
         legacy: &LegacyServers,
     ) -> Result<Self, SessionError> {
         let address = target.address();
+        let handshake = target.handshake();
         let started = if legacy.contains(&address) {
-            Self::open(target, settings, ClientLifecycleMode::Initialize).await
+            let mode = ClientLifecycleMode::Initialize;
+            Self::open(target, settings, mode, &handshake).await
         } else {
             let negotiated = ClientLifecycleMode::Auto {
                 preferred_versions: vec![ProtocolVersion::LATEST],
                 legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
             };
-            match Self::open(target, settings, negotiated).await {
+            match Self::open(target, settings, negotiated, &handshake).await {
+                // The program knows nothing else than what it was asked first, and was slow to say so.
+                Err(_) if handshake.has_late_discovery() => {
+                    let discover = ClientLifecycleMode::Discover {
+                        preferred_versions: vec![ProtocolVersion::LATEST],
+                    };
+                    // The time for set-up ends this wait.
+                    let patient = ProgramHandshake::new(MAX_DISCOVERY_TIME);
+                    Self::open(target, settings, discover, &patient).await
+                }
                 Err(error) if error.permits_initialize(target) => {
-                    Self::open(target, settings, ClientLifecycleMode::Initialize).await
+                    let mode = ClientLifecycleMode::Initialize;
+                    Self::open(target, settings, mode, &handshake).await
                 }
                 outcome => outcome,
             }
         };
         match &started {
-            Ok(session) if session.has_initialize() => legacy.insert(address),
+            Ok(session) if session.has_initialize() && !handshake.has_late_discovery() => {
+                legacy.insert(address);
+            }
             // Another attempt asks again: the server may have been replaced.
             _ => legacy.remove(&address),
         }
@@ -220,19 +98,27 @@ impl McpSession {
         target: &ServerAddress,
         settings: &HttpSettings,
         mode: ClientLifecycleMode,
+        handshake: &ProgramHandshake,
     ) -> Result<Self, SessionError> {
         let close_reason = CloseReason::default();
         match target {
             ServerAddress::Streamable(url) => {
-                Self::serve(open_streamable(url, settings), mode, close_reason).await
+                let standing = StandingStream::default();
+                let transport = open_streamable(url, settings, &standing);
+                let session = Self::serve(transport, mode, close_reason).await?;
+                if session.has_initialize() {
+                    standing.settled().await;
+                }
+                Ok(session)
             }
             ServerAddress::Sse(url) => {
                 let transport = open_sse(url, settings, &close_reason).await?;
                 // This transport is older than `server/discover`.
                 Self::serve(transport, ClientLifecycleMode::Initialize, close_reason).await
             }
-            ServerAddress::Stdio { name, command } => {
-                let transport = open_program(name, command, settings.limit, &close_reason)?;
+            ServerAddress::Stdio { name, command, .. } => {
+                let limit = settings.limit;
+                let transport = open_program(name, command, limit, handshake, &close_reason)?;
                 Self::serve(transport, mode, close_reason).await
             }
         }
@@ -264,7 +150,7 @@ impl McpSession {
         Ok(Self {
             service,
             close_reason,
-            _listening: listening,
+            background: Mutex::new(listening),
         })
     }
 
@@ -281,15 +167,42 @@ impl McpSession {
 
     /// Whether the server has reported other tools than those at its beginning.
     pub(crate) fn has_changed_tools(&self) -> bool {
-        let changed = &self.service.service().has_changed_tools;
-        changed.load(Ordering::Relaxed)
+        self.handler().has_changed_tools()
+    }
+
+    pub(crate) fn peer(&self) -> &Peer<RoleClient> {
+        self.service.peer()
+    }
+
+    pub(crate) fn handler(&self) -> &SessionHandler {
+        self.service.service()
+    }
+
+    /// The failure of a request, with what is known of the connection.
+    pub(crate) fn failure(&self, error: ServiceError) -> SessionError {
+        SessionError::of_service(error, &self.close_reason)
+    }
+
+    /// Runs a task that ends with the session at the latest. Outside of the runtime it is dropped.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let mut background = self
+                .background
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            background.spawn_on(task, &runtime);
+        }
     }
 
     /// All tools, page by page. A cursor that comes again ends the list.
     pub(crate) async fn list(&self) -> Result<ServerOffer, SessionError> {
+        let info = self.peer().peer_info();
+        let capabilities = info.as_ref().map(|info| &info.capabilities);
         let mut listed = ServerOffer {
             tools: Vec::new(),
             is_cut: false,
+            has_resources: capabilities.is_some_and(|has| has.resources.is_some()),
+            has_prompts: capabilities.is_some_and(|has| has.prompts.is_some()),
         };
         let mut seen = std::collections::HashSet::new();
         let mut cursor: Option<String> = None;
@@ -300,7 +213,7 @@ impl McpSession {
                 .peer()
                 .list_tools(Some(page))
                 .await
-                .map_err(|error| SessionError::of_service(error, &self.close_reason))?;
+                .map_err(|error| self.failure(error))?;
             listed.tools.extend(page.tools);
             match page.next_cursor.filter(|next| !next.is_empty()) {
                 None => return Ok(listed),
@@ -313,35 +226,62 @@ impl McpSession {
         Ok(listed)
     }
 
-    /// Calls a tool. Dropping the future sends a cancellation to the server.
-    pub(crate) async fn call(
-        &self,
-        tool: &str,
-        arguments: JsonObject,
-    ) -> Result<CallToolResult, SessionError> {
-        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        // Without a limit of its own: a caller whose time is over drops the future, and that cancels the call.
-        let called = self.service.peer().call_tool_once(params).await;
-        match called.map_err(|error| SessionError::of_service(error, &self.close_reason))? {
-            CallToolResponse::Complete(result) => Ok(result),
-            CallToolResponse::InputRequired(wanted) => {
-                Err(SessionError::InputRequired(wanted_input(&wanted)))
-            }
-            _ => Err(SessionError::Odd("its answer is no result of a tool")),
-        }
-    }
-
     /// Reads a resource of the server. Dropping the future sends a cancellation to the server.
     pub(crate) async fn read(&self, uri: &str) -> Result<Vec<ResourceContents>, SessionError> {
         let params = ReadResourceRequestParams::new(uri);
         let read = self.service.peer().read_resource_once(params).await;
-        match read.map_err(|error| SessionError::of_service(error, &self.close_reason))? {
+        match read.map_err(|error| self.failure(error))? {
             ReadResourceResponse::Complete(result) => Ok(result.contents),
-            ReadResourceResponse::InputRequired(wanted) => {
-                Err(SessionError::InputRequired(wanted_input(&wanted)))
-            }
+            // A link is read for a result that is there already, so no user is asked.
             _ => Err(SessionError::Odd("its answer is no resource")),
         }
+    }
+
+    /// One page of resources, with the templates on the first.
+    pub(crate) async fn resources(&self, cursor: Option<String>) -> Result<Value, SessionError> {
+        let is_first = cursor.is_none();
+        let page = PaginatedRequestParams::default().with_cursor(cursor);
+        let listed = self.peer().list_resources(Some(page)).await;
+        let listed = listed.map_err(|error| self.failure(error))?;
+        let templates = if is_first {
+            // Servers may have none, and say so with an error.
+            let templates = self.peer().list_resource_templates(None).await;
+            templates.ok().map(|listed| listed.resource_templates)
+        } else {
+            None
+        };
+        let mut shown = json!({"resources": listed.resources, "next_cursor": listed.next_cursor});
+        if let (Some(templates), Some(members)) = (templates, shown.as_object_mut()) {
+            members.insert("templates".to_owned(), json!(templates));
+        }
+        Ok(shown)
+    }
+
+    /// One page of prompts.
+    pub(crate) async fn prompts(&self, cursor: Option<String>) -> Result<Value, SessionError> {
+        let page = PaginatedRequestParams::default().with_cursor(cursor);
+        let listed = self.peer().list_prompts(Some(page)).await;
+        let listed = listed.map_err(|error| self.failure(error))?;
+        Ok(json!({"prompts": listed.prompts, "next_cursor": listed.next_cursor}))
+    }
+
+    /// The messages of a prompt, each with its role before it.
+    pub(crate) async fn prompt(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+    ) -> Result<Vec<ContentBlock>, SessionError> {
+        let mut params = GetPromptRequestParams::new(name);
+        params.arguments = Some(arguments);
+        let got = self.peer().get_prompt_once(params).await;
+        let GetPromptResponse::Complete(got) = got.map_err(|error| self.failure(error))? else {
+            return Err(SessionError::Odd("it asks before it gives a prompt"));
+        };
+        let messages = got.messages.into_iter().flat_map(|message| {
+            let role = format!("{}:", json!(message.role).as_str().unwrap_or_default());
+            [ContentBlock::text(role), message.content]
+        });
+        Ok(messages.collect())
     }
 }
 

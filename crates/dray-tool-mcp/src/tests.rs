@@ -1,10 +1,12 @@
 //! Against the official Python package, and against a server that misbehaves as it is told.
 
+mod asking;
 mod credentials;
 mod faults;
 mod hidden;
 mod login;
 mod modern;
+mod oauth;
 mod pool;
 mod program;
 mod python;

@@ -1,9 +1,10 @@
 //! Messages for builders about tool sets that cannot be used (quickapps 27.1, 27.4).
 
+use dray_dial::signin::SignIn;
 use dray_tool::{SetupIssue, ToolsetResult};
 
-use crate::error::WireError;
-use crate::session::SessionError;
+use crate::error::{SessionError, WireError};
+use crate::oauth::SignInError;
 
 /// The result for a set without tools, with one issue for the builder.
 pub(crate) fn missing_set(label: &str, message: String) -> ToolsetResult {
@@ -16,6 +17,9 @@ pub(crate) fn missing_set(label: &str, message: String) -> ToolsetResult {
 
 /// The texts of quickapps 27.4.
 pub(crate) fn error_text(label: &str, error: &SessionError) -> String {
+    if let SessionError::SignIn(error) = error {
+        return sign_in_text(label, error);
+    }
     match error.status() {
         Some(401) => format!("Authentication required for toolset '{label}'"),
         Some(404) => format!(
@@ -34,6 +38,26 @@ pub(crate) fn error_text(label: &str, error: &SessionError) -> String {
             .to_owned()
         }
         None => format!("MCP error for {label}: {error}"),
+    }
+}
+
+/// The texts of quickapps 28, for sign-ins of our own.
+fn sign_in_text(label: &str, error: &SignInError) -> String {
+    match error {
+        SignInError::NoPort => {
+            format!("Toolset '{label}' requires sign-in, but no client channel is available")
+        }
+        SignInError::Refused(SignIn::Denied) => format!("Sign-in was denied for toolset '{label}'"),
+        SignInError::Refused(SignIn::TimedOut) => {
+            format!("Sign-in timed out for toolset '{label}'")
+        }
+        SignInError::Untrusted(host) => format!(
+            "Toolset '{label}' names the authorization server '{host}', which is not among the \
+             `authorization_servers` of its manifest"
+        ),
+        SignInError::Refused(_) | SignInError::NoPage | SignInError::Failed(_) => {
+            format!("Sign-in failed for toolset '{label}'")
+        }
     }
 }
 

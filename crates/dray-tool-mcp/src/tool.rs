@@ -7,11 +7,16 @@ use dray_tool::{
     CallRules, HandledFailure, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn,
 };
 use dray_types::Clock;
+use rmcp::model::CallToolResult;
 
+use crate::calls::CallEnd;
 use crate::dial_url;
+use crate::error::SessionError;
+use crate::handler::CallQuestions;
+use crate::input::{PendingCall, take_answers};
+use crate::questions::QuestionPort;
 use crate::result::{FileNames, result_output};
 use crate::server::ServerTarget;
-use crate::session::SessionError;
 
 /// A tool of a server.
 #[derive(Debug)]
@@ -22,6 +27,7 @@ pub(crate) struct McpTool {
     /// Name of the tool at its server.
     pub(crate) name: String,
     pub(crate) clock: Clock,
+    pub(crate) questions: Option<Arc<dyn QuestionPort>>,
 }
 
 #[async_trait]
@@ -36,17 +42,38 @@ impl Tool for McpTool {
 
     async fn call(&self, call: ToolCall, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let mut arguments = call.arguments;
+        let schema = &self.declaration.parameters;
+        let given = take_answers(
+            &mut arguments,
+            schema,
+            &turn.history,
+            &self.declaration.name,
+        )?;
         // Before the call: the server reads the files with rights that it gets here.
         dial_url::grant_files(
-            &self.declaration.parameters,
+            schema,
             &mut arguments,
             self.server.known.as_ref(),
             &turn.caller,
             &turn.storage,
         )
         .await?;
-        let calling = Box::pin(self.server.call(&self.name, arguments, &turn.caller));
-        let result = calling.await.map_err(|error| self.failure(error))?;
+        let questions = CallQuestions {
+            port: self.questions.clone(),
+            toolset: self.rules.label.clone(),
+            caller: turn.caller.clone(),
+            given,
+        };
+        let calling = Box::pin(self.server.call(&self.name, arguments, &questions));
+        match calling.await.map_err(|error| self.failure(error))? {
+            CallEnd::Done(result) => self.output(*result, turn).await,
+            CallEnd::Pending(pending, result) => self.question_output(pending, result, turn).await,
+        }
+    }
+}
+
+impl McpTool {
+    async fn output(&self, result: CallToolResult, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let names = FileNames {
             tool: self.name.clone(),
             now_ms: self.clock.now_ms(),
@@ -61,9 +88,36 @@ impl Tool for McpTool {
         )
         .await
     }
-}
 
-impl McpTool {
+    /// The questions for the user, and what the tool did without the answers.
+    async fn question_output(
+        &self,
+        pending: PendingCall,
+        result: Option<Box<CallToolResult>>,
+        turn: &Turn,
+    ) -> Result<ToolOutput, ToolFailure> {
+        // Two sets may have tools of one name at their servers.
+        let pending = PendingCall {
+            tool: self.declaration.name.clone(),
+            ..pending
+        };
+        let mut output = pending.output();
+        let Some(result) = result else {
+            return Ok(output);
+        };
+        let (text, attachments) = match self.output(*result, turn).await {
+            Ok(without) => (without.content, without.attachments),
+            Err(ToolFailure::Failed(failed)) => (failed.text, Vec::new()),
+            Err(other) => return Err(other),
+        };
+        output
+            .content
+            .push_str("\n\nWithout an answer the tool returned:\n");
+        output.content.push_str(&text);
+        output.attachments = attachments;
+        Ok(output)
+    }
+
     fn failure(&self, error: SessionError) -> ToolFailure {
         // Timeouts have rules of their own (quickapps 21).
         if error.is_late() {

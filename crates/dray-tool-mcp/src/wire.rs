@@ -8,6 +8,7 @@ mod response_stream;
 mod stdio;
 mod streamable;
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_http::HttpClient;
@@ -16,13 +17,14 @@ use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
 
 pub(crate) use self::legacy::open_sse;
-pub(crate) use self::stdio::open_program;
-pub(crate) use self::streamable::open_streamable;
+pub(crate) use self::stdio::{ProgramHandshake, open_program};
+pub(crate) use self::streamable::{StandingStream, open_streamable};
 use crate::error::WireError;
+use crate::oauth::Challenge;
 use crate::options::ProgramCommand;
 
 /// Longest time for closing a session.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The address of a server, with its protocol.
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub(crate) enum ServerAddress {
         name: String,
         /// How it is started.
         command: ProgramCommand,
+        /// Longest wait for its versions.
+        discovery_timeout: Duration,
     },
 }
 
@@ -48,6 +52,16 @@ impl ServerAddress {
             Self::Stdio { name, .. } => format!("stdio:{name}"),
         }
     }
+
+    /// How a session with it begins; servers over HTTP have no say in it.
+    pub(crate) fn handshake(&self) -> ProgramHandshake {
+        match self {
+            Self::Stdio {
+                discovery_timeout, ..
+            } => ProgramHandshake::new(*discovery_timeout),
+            Self::Streamable(_) | Self::Sse(_) => ProgramHandshake::new(Duration::ZERO),
+        }
+    }
 }
 
 /// How HTTP servers are spoken to.
@@ -55,6 +69,8 @@ impl ServerAddress {
 pub(crate) struct HttpSettings {
     pub(crate) client: HttpClient,
     pub(crate) headers: Vec<(String, Secret)>,
+    /// The token of a sign-in, beside the headers.
+    pub(crate) token: AccessToken,
     /// Most bytes of one answer.
     pub(crate) limit: usize,
 }
@@ -62,10 +78,43 @@ pub(crate) struct HttpSettings {
 impl HttpSettings {
     fn request(&self, method: http::Method, url: &str) -> dray_http::RequestBuilder {
         let request = self.client.request(method, url);
-        self.headers.iter().fold(request, |request, (name, value)| {
-            request.header(name, value.expose())
-        })
+        let request = self.headers.iter().fold(request, |request, (name, value)| {
+            request.secret_header(name, value)
+        });
+        match self.token.get() {
+            Some(token) => request.authorization("Bearer", &token),
+            None => request,
+        }
     }
+}
+
+/// The access token of one server, which a sign-in replaces while a session lasts. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AccessToken(Arc<Mutex<Option<Secret>>>);
+
+impl AccessToken {
+    pub(crate) fn get(&self) -> Option<Secret> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set(&self, token: Option<Secret>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+}
+
+/// The failure of a response with this status.
+fn refusal(response: &dray_http::HttpResponse) -> WireError {
+    let status = response.status();
+    let header = response.header("www-authenticate");
+    // Of a 401 without the header the well-known places may still say more (RFC 9728 section 3).
+    if status == 401 || (status == 403 && header.is_some()) {
+        let header = header.unwrap_or_default().to_owned();
+        return WireError::Challenged(Box::new(Challenge { status, header }));
+    }
+    WireError::Status(status)
 }
 
 /// The messages in a body: one, or a batch of them.

@@ -70,7 +70,10 @@ fn example(root: &Path, name: &str) -> PathBuf {
 /// needs of its environment.
 fn client_command(root: &Path) -> String {
     let program = example(root, "conformance_client");
-    format!("'{}' \"$MCP_CONFORMANCE_CONTEXT\"", program.display())
+    format!(
+        "'{}' \"$MCP_CONFORMANCE_SCENARIO\" \"$MCP_CONFORMANCE_CONTEXT\"",
+        program.display()
+    )
 }
 
 fn build_roles(root: &Path) -> anyhow::Result<()> {

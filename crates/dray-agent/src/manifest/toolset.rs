@@ -158,7 +158,13 @@ pub struct Mcp {
     pub common: Common,
     /// The server.
     pub mcp_server_info: McpServer,
-    /// The tools that are offered; all if absent.
+    /// Whether its resources are offered, as tools that list and read them.
+    #[serde(default)]
+    pub resources: bool,
+    /// Whether its prompts are offered, as tools that list them and fill them in.
+    #[serde(default)]
+    pub prompts: bool,
+    /// The tools that are offered; all if absent. Those for resources and prompts always are.
     pub allowed_tools: Option<Vec<String>>,
     /// Of the tools that are offered those that hooks alone may call, by their own names: they are hidden from models.
     pub hidden_from_model: Option<Vec<String>>,
@@ -210,6 +216,37 @@ pub enum McpAuthorization {
         /// Name of the header.
         name: String,
     },
+    /// OAuth 2.1 as MCP uses it: the server says where users or programs sign in.
+    Oauth(OauthClient),
+}
+
+/// A client of an authorization server that an MCP server names (RFC 9728).
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+pub struct OauthClient {
+    /// Id by which the authorization server knows this client. Without one it is registered by the server's rules.
+    pub client_id: Option<String>,
+    /// Secret of a confidential client.
+    pub client_secret: Option<Secret>,
+    /// Who signs in.
+    #[serde(default)]
+    pub grant: OauthGrant,
+    /// Scopes to request, separated by spaces; those that the server asks for if absent.
+    pub scope: Option<String>,
+    /// URLs of authorization servers that may be connected to, issuers and endpoints. Only their origins count. That of
+    /// the MCP server may always.
+    #[serde(default)]
+    pub authorization_servers: Vec<String>,
+}
+
+/// How a client of an authorization server gets its token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OauthGrant {
+    /// The user signs in at a page (RFC 6749 section 4.1, with PKCE).
+    #[default]
+    AuthorizationCode,
+    /// The client itself, by its secret (RFC 6749 section 4.4).
+    ClientCredentials,
 }
 
 /// An MCP server that DIAL knows.

@@ -15,10 +15,11 @@ use rmcp::model::{
     UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::task_manager::TaskManager;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::broadcast;
 
-use crate::{inputs, prompts, resources, tools};
+use crate::{inputs, prompts, resources, tasks, tools};
 
 /// The resource that clients of the suite subscribe to. It never changes.
 const WATCHED_RESOURCE: &str = "test://watched-resource";
@@ -33,10 +34,11 @@ pub(crate) enum ChangedList {
 }
 
 /// The product with the names of the suite.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct ConformanceServer {
     product: McpServer,
     pub(crate) gate: InputGate,
+    pub(crate) tasks: TaskManager,
     pub(crate) changes: broadcast::Sender<ChangedList>,
 }
 
@@ -45,9 +47,14 @@ impl ConformanceServer {
         Self {
             product,
             gate: InputGate::default(),
+            tasks: TaskManager::new(),
             changes: broadcast::channel(CHANGE_BACKLOG).0,
         }
     }
+}
+
+fn added_tools() -> impl Iterator<Item = Tool> {
+    tools::definitions().chain(tasks::definitions())
 }
 
 impl ServerHandler for ConformanceServer {
@@ -67,12 +74,12 @@ impl ServerHandler for ConformanceServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let mut listed = self.product.list_tools(request, context).await?;
-        listed.tools.extend(tools::definitions());
+        listed.tools.extend(added_tools());
         Ok(listed)
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let added = tools::definitions().find(|tool| tool.name == name);
+        let added = added_tools().find(|tool| tool.name == name);
         added.or_else(|| self.product.get_tool(name))
     }
 
@@ -85,6 +92,9 @@ impl ServerHandler for ConformanceServer {
             return Ok(response);
         }
         if let Some(response) = inputs::call(self, &request, &context).await? {
+            return Ok(response);
+        }
+        if let Some(response) = tasks::call(self, &request, &context).await? {
             return Ok(response);
         }
         self.product.call_tool(request, context).await
@@ -158,7 +168,14 @@ impl ServerHandler for ConformanceServer {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        self.product.get_task(request, context).await
+        match self.tasks.get_task(&request.task_id) {
+            Ok(task) => Ok(GetTaskResult::new(task)),
+            // No delivery runs here, so the product cannot tell an unknown task from one that it cannot look up.
+            Err(unknown) => {
+                let state = self.product.get_task(request, context).await;
+                state.map_err(|_| unknown)
+            }
+        }
     }
 
     async fn update_task(
@@ -166,7 +183,11 @@ impl ServerHandler for ConformanceServer {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.product.update_task(request, context).await
+        let id = request.task_id.clone();
+        match self.tasks.update_task(&id, request.input_responses.clone()) {
+            Ok(()) => Ok(()),
+            Err(_) => self.product.update_task(request, context).await,
+        }
     }
 
     async fn cancel_task(
@@ -174,7 +195,10 @@ impl ServerHandler for ConformanceServer {
         request: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.product.cancel_task(request, context).await
+        match self.tasks.cancel_task(&request.task_id) {
+            Ok(()) => Ok(()),
+            Err(_) => self.product.cancel_task(request, context).await,
+        }
     }
 
     async fn list_skills(

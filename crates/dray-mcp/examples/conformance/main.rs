@@ -13,6 +13,7 @@ mod handler;
 mod inputs;
 mod prompts;
 mod resources;
+mod tasks;
 mod tools;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -36,6 +36,10 @@ const TOOLS: &[(&str, &str)] = &[
     ("test_embedded_resource", "Returns a resource."),
     ("test_multiple_content_types", "Returns several contents."),
     ("test_error_handling", "Fails."),
+    (
+        "test_custom_header",
+        "Has an argument that clients repeat in a header.",
+    ),
     ("test_tool_with_logging", "Sends log messages."),
     (
         "test_logging_tool",
@@ -61,6 +65,9 @@ pub(crate) fn definitions() -> impl Iterator<Item = Tool> {
             let properties = match *name {
                 "test_sampling" => json!({"prompt": {"type": "string"}}),
                 "test_elicitation" => json!({"message": {"type": "string"}}),
+                "test_custom_header" => {
+                    json!({"region": {"type": "string", "x-mcp-header": "Region"}})
+                }
                 _ => json!({}),
             };
             let schema = json!({"type": "object", "properties": properties});
@@ -73,7 +80,7 @@ pub(crate) fn definitions() -> impl Iterator<Item = Tool> {
         )))
 }
 
-fn json_object(value: Value) -> Arc<JsonObject> {
+pub(crate) fn json_object(value: Value) -> Arc<JsonObject> {
     let Value::Object(object) = value else {
         return Arc::default();
     };
@@ -174,7 +181,7 @@ fn fixed_content(name: &str) -> Option<Vec<ContentBlock>> {
                 ContentBlock::resource(resource.with_mime_type("application/json")),
             ]
         }
-        "json_schema_2020_12_tool" => vec![ContentBlock::text("Done.")],
+        "json_schema_2020_12_tool" | "test_custom_header" => vec![ContentBlock::text("Done.")],
         _ => return None,
     })
 }

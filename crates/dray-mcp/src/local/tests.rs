@@ -111,6 +111,58 @@ fn encoded_and_differently_cased_names_are_other_names() {
     }
 }
 
+/// `markitdown-mcp` reads any file whose `file:` URI it gets. Here these are names below the root, and there is no such
+/// file; those with `//` are refused before (`location.rs`).
+#[test]
+fn file_uris_are_names_below_the_root() {
+    let fixture = RootFixture::new();
+    for path in [
+        "file:/etc/passwd",
+        "FILE:/etc/passwd",
+        "file:../secret.txt",
+        "file:data/a.txt",
+        "data:text/plain;base64,YQ==",
+        &format!("file:{}", fixture.absolute("secret.txt")),
+    ] {
+        let fault = fixture.read(path).unwrap_err();
+        assert!(
+            matches!(&*fault.detail, "not_found" | "outside_root"),
+            "{path}: {fault:?}"
+        );
+    }
+}
+
+/// Servers that check a path and then open it can be led out by a link that is put in its place in between (the race
+/// behind the fixes of `server-filesystem` and DesktopCommander).
+#[test]
+fn a_link_that_changes_between_two_looks_never_leads_out() {
+    let fixture = RootFixture::new();
+    let data = fixture.folder.path().join("data");
+    std::fs::create_dir(fixture.folder.path().join("outside")).unwrap();
+    std::fs::write(fixture.folder.path().join("outside/b.txt"), "secret").unwrap();
+    let point_to = |target: &str| {
+        let next = data.join("next");
+        symlink(target, &next).unwrap();
+        std::fs::rename(next, data.join("swap")).unwrap();
+    };
+    point_to("sub");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                point_to("../outside");
+                point_to("sub");
+            }
+        });
+        let seen: Vec<_> = (0..2_000).map(|_| fixture.read("swap/b.txt")).collect();
+        // Before anything can panic: the scope waits for the other thread.
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        for text in seen.into_iter().flatten() {
+            assert_eq!(text, "below");
+        }
+    });
+}
+
 #[test]
 fn directories_pipes_and_devices_are_not_read() {
     let fixture = RootFixture::new();

@@ -15,7 +15,7 @@ use crate::config::permissions::{ANY_NAME, ManifestPermissions, ToolKind};
 const PROGRAM_SCHEME: &str = "stdio:";
 
 /// Members of templates that say where a request goes.
-const ADDRESS_FIELDS: [&str; 3] = ["url", "method_url", "token_url"];
+const ADDRESS_FIELDS: [&str; 4] = ["url", "method_url", "token_url", "authorization_servers"];
 
 /// Everything that a manifest names and may not, each as `path: reason`.
 pub(super) fn manifest_problems(
@@ -91,6 +91,14 @@ impl ManifestCheck<'_> {
                 if let Some(McpAuthorization::ClientIdSecret(client)) = &info.authorization {
                     let path = format!("{path}.mcp_server_info.authorization.token_url");
                     self.address(&path, &client.token_url);
+                }
+                if let Some(McpAuthorization::Oauth(client)) = &info.authorization {
+                    for (number, server) in client.authorization_servers.iter().enumerate() {
+                        let path = format!(
+                            "{path}.mcp_server_info.authorization.authorization_servers.{number}"
+                        );
+                        self.address(&path, server);
+                    }
                 }
             }
             ToolSet::DialDeployment(set) if set.common.enabled => {

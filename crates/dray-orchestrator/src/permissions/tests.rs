@@ -108,17 +108,23 @@ fn a_manifest_may_name_what_is_allowed() {
     let mut document = manifest(&sets);
     document["orchestrator"]["deployment"]["deployment_id"] = json!("other");
     assert_eq!(refused(&open, document), [""; 0]);
+    let mut signed_in = mcp("https://files.example.org/mcp");
+    signed_in["mcp_server_info"]["authorization"] = json!({
+        "type": "oauth", "authorization_servers": ["https://login.example.org", "http://169.254.169.254"],
+    });
     let sets = json!([
         mcp("stdio:mail"),
         mcp("https://files.example.com/mcp"),
-        mcp("http://127.0.0.1:9090/metrics")
+        mcp("http://127.0.0.1:9090/metrics"),
+        signed_in,
     ]);
     assert_eq!(
         refused(&open, manifest(&sets)),
         [
             "tool_sets.0.mcp_server_info.url",
             "tool_sets.1.mcp_server_info.url",
-            "tool_sets.2.mcp_server_info.url"
+            "tool_sets.2.mcp_server_info.url",
+            "tool_sets.3.mcp_server_info.authorization.authorization_servers.1",
         ]
     );
 }
@@ -138,6 +144,7 @@ fn a_patch_of_a_template_does_not_lead_the_operator_s_credentials_elsewhere() {
         moved,
         json!({"mcp_server_info": {"url": "https://other.example.org/"}}),
         json!({"authorization": {"token_url": "https://other.example.org/"}}),
+        json!({"mcp_server_info": {"authorization": {"authorization_servers": ["https://other.example.org"]}}}),
     ] {
         assert_eq!(refused(&open, patched(patch)), ["tool_sets.0.override"]);
     }

@@ -123,7 +123,7 @@ pub(super) async fn open_turn(
     // With the identity: callers that name equal sessions must not share a program.
     let conversation = format!("{}\n{session}", asked.identity.key());
     let files = Arc::new(TurnFiles::new(parts.services.clone(), opening));
-    let audience = tool_audience(&caller, &conversation, &loaded);
+    let audience = tool_audience(&caller, &principal, &conversation, &loaded);
     let messages = std::mem::take(&mut request.messages);
     let mut inputs = gather_inputs(parts, audience, &loaded, &files, messages).await?;
     let manifest = loaded.manifest;
@@ -179,11 +179,13 @@ pub(super) async fn open_turn(
 
 fn tool_audience<'a>(
     caller: &'a Caller,
+    principal: &'a str,
     conversation: &'a str,
     loaded: &'a LoadedManifest,
 ) -> ToolAudience<'a> {
     ToolAudience {
         caller,
+        principal,
         conversation,
         guarded: loaded.grant.as_ref().map(|grant| &grant.client),
     }

@@ -72,6 +72,8 @@ impl SetupPlan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToolAudience<'a> {
     pub(crate) caller: &'a Caller,
+    /// The caller by a name that is the same in all requests.
+    pub(crate) principal: &'a str,
     /// The conversation, with whose it is; no other has this text.
     pub(crate) conversation: &'a str,
     /// Connects addresses of the caller's manifest.
@@ -161,6 +163,7 @@ impl ToolKinds {
         let (open, guarded) = (of(false), of(true));
         let options = |client: &HttpClient| dray_tool_mcp::McpOptions {
             client: client.clone(),
+            principal: Some(audience.principal.to_owned()),
             conversation: Some(audience.conversation.to_owned()),
             ..self.mcp.clone()
         };

@@ -6,12 +6,12 @@ use dray_agent::caller::Caller;
 use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
-use dray_tool::{ToolFailure, ToolsetResult};
+use dray_tool::ToolsetResult;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::support::{MemoryStorage, call, call_as, messages, named, options, streamable};
+use super::support::{MemoryStorage, call, call_as, mcp, messages, named, options, streamable};
 use crate::{McpToolset, connect_set};
 
 const VERSION: &str = "2026-07-28";
@@ -80,8 +80,8 @@ async fn answer(
     state.methods.push(method.clone());
     let result = match method.as_str() {
         "server/discover" => json!({
-            "resultType": "complete", "supportedVersions": [VERSION], "capabilities": {"tools": {}},
-            "ttlMs": 0, "cacheScope": "private",
+            "resultType": "complete", "supportedVersions": [VERSION],
+            "capabilities": {"tools": {}, "resources": {}, "prompts": {}}, "ttlMs": 0, "cacheScope": "private",
         }),
         "tools/list" => json!({
             "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
@@ -91,17 +91,46 @@ async fn answer(
             let text = message["params"]["arguments"].to_string();
             json!({"resultType": "complete", "content": [{"type": "text", "text": text}]})
         }),
-        "resources/read" if message["params"]["uri"] == "notes://1" => json!({
-            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
-            "contents": [{"uri": "notes://1", "mimeType": "text/plain", "text": "the note"}],
-        }),
-        _ => {
-            let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "unknown"}});
-            return Ok(fake_server::json_reply(400, &body));
+        other => {
+            let Some(result) = feature_result(other, &message["params"]) else {
+                let error = json!({"code": -32602, "message": "unknown"});
+                let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
+                return Ok(fake_server::json_reply(400, &body));
+            };
+            result
         }
     };
     let body = json!({"jsonrpc": "2.0", "id": id, "result": result});
     Ok(fake_server::json_reply(200, &body))
+}
+
+/// Results about resources and prompts.
+fn feature_result(method: &str, params: &Value) -> Option<Value> {
+    Some(match method {
+        "resources/list" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "resources": [{"uri": "notes://1", "name": "one"}], "nextCursor": "2",
+        }),
+        "resources/templates/list" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "resourceTemplates": [{"uriTemplate": "notes://{number}", "name": "note"}],
+        }),
+        "prompts/list" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private", "prompts": [{"name": "greet"}],
+        }),
+        "prompts/get" => json!({"resultType": "complete", "messages": [
+            {"role": "user", "content": {"type": "text", "text": params["arguments"].to_string()}},
+        ]}),
+        "resources/read" if params["uri"] == "notes://2" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "contents": [{"uri": "notes://2", "mimeType": "image/png", "blob": "AAAA"}],
+        }),
+        "resources/read" if params["uri"] == "notes://1" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "contents": [{"uri": "notes://1", "mimeType": "text/plain", "text": "the note"}],
+        }),
+        _ => return None,
+    })
 }
 
 async fn tools_of(server: &FakeServer<ModernServer>) -> ToolsetResult {
@@ -147,16 +176,19 @@ async fn a_tool_that_wants_input_says_which() {
     });
     let server = modern_server(Some(wanted)).await;
     let built = tools_of(&server).await;
-    let outcome = call(&named(&built, "s_echo"), json!({})).await;
-    let Err(ToolFailure::Failed(failed)) = outcome else {
-        panic!("{outcome:?}");
-    };
-    let expected = "Error calling MCP tool 'echo': the tool did not run, since it wants input:\n\
-         - Which account?: `account`, `note` (optional)\n\
-         - Please agree. (the user does this at https://x.example/terms)\n\
-         It cannot be given during the call. Ask the user, and call the tool again with arguments that contain it, if \
-         it has such arguments.";
-    assert_eq!(failed.text, expected);
+    let output = call(&named(&built, "s_echo"), json!({})).await.unwrap();
+    let expected = "The tool has not finished: it asks the user.\n\
+         - `a`: Which account? Fields: `account` (a text), `note` (a text, optional).\n\
+         - `b`: Please agree. The user does this at https://x.example/terms and says when it is done.\n\
+         Ask the user this and end your turn; never answer in the place of the user. When the user has answered, call \
+         the tool again with the same arguments and the argument `user_answers`: {\"a\":{},\"b\":{}}, with the fields \
+         of each form filled in, or \"declined\" for what the user declines.";
+    assert_eq!(output.content, expected);
+    let state = output.state.unwrap();
+    assert_eq!(
+        state["mcp_questions"]["resume"]["repeat"]["state"],
+        "sealed"
+    );
 }
 
 #[tokio::test]
@@ -191,4 +223,44 @@ async fn a_linked_resource_of_the_server_becomes_a_file() {
         methods.get(3..),
         Some(&["resources/read".to_owned(), "resources/read".to_owned()][..])
     );
+}
+
+#[tokio::test]
+async fn resources_and_prompts_are_tools_where_the_manifest_asks_for_them() {
+    let server = modern_server(None).await;
+    let info = json!({"url": server.shared().url(), "protocol": "streamable_http"});
+    let set = |resources: bool| {
+        mcp(json!({
+            "name": "s", "mcp_server_info": info, "resources": resources, "prompts": resources,
+        }))
+    };
+    let none = set(false);
+    let built = connect_set(McpToolset::Mcp(&none), &Caller::default(), &options()).await;
+    assert_eq!(built.tools.len(), 1);
+    let all = set(true);
+    let built = connect_set(McpToolset::Mcp(&all), &Caller::default(), &options()).await;
+    assert_eq!(built.tools.len(), 5);
+    let content = async |name: &str, arguments: Value| {
+        let output = call(&named(&built, name), arguments).await.unwrap();
+        (output.content, output.attachments.len())
+    };
+    let (listed, _) = content("s_list_resources", json!({})).await;
+    assert!(
+        listed.contains("notes://1") && listed.contains("notes://{number}"),
+        "{listed}"
+    );
+    let (listed, _) = content("s_list_resources", json!({"cursor": "2"})).await;
+    assert!(!listed.contains("templates"), "{listed}");
+    let read = content("s_read_resource", json!({"uri": "notes://1"})).await;
+    assert_eq!(read, ("the note".to_owned(), 0));
+    let read = content("s_read_resource", json!({"uri": "notes://2"})).await;
+    assert_eq!(read.1, 1);
+    let (listed, _) = content("s_list_prompts", json!({})).await;
+    assert!(listed.contains("greet"), "{listed}");
+    let prompt = content(
+        "s_get_prompt",
+        json!({"name": "greet", "arguments": {"a": "b"}}),
+    )
+    .await;
+    assert_eq!(prompt.0, "user:\n\n{\"a\":\"b\"}");
 }

@@ -1,6 +1,7 @@
 //! Programs that are no good servers.
 
 use std::path::Path;
+use std::time::Duration;
 
 use dray_agent::caller::Caller;
 use dray_types::Secret;
@@ -124,6 +125,60 @@ async fn a_program_that_knows_only_initialize_is_begun_so_and_remembered() {
         let noted = std::fs::read_to_string(folder.path().join("starts")).unwrap();
         assert_eq!(noted.lines().count(), starts);
     }
+}
+
+/// A program that ignores what it does not know, also the question for its versions.
+const SILENT_SCRIPT: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}';;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[tokio::test]
+async fn a_program_that_ignores_the_question_for_its_versions_is_set_up_within_a_few_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = shell(SILENT_SCRIPT, folder.path());
+    // `rmcp` alone waits 10 s before it goes on.
+    options.setup = Duration::from_secs(9);
+    assert_eq!(issue(&options).await, "");
+}
+
+/// A program of 2026-07-28 alone, whose first start is so slow that it is asked to begin with `initialize` before it
+/// has named its versions.
+const SLOW_SCRIPT: &str = r#"
+common='"resultType":"complete","ttlMs":0,"cacheScope":"private"'
+versions="{$common,\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{\"tools\":{}}}"
+echo start >> starts
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"server/discover"'*) asked=$id; result=$versions
+      [ "$(wc -l < starts)" -gt 1 ] || continue;;
+    *'"initialize"'*)
+      printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$asked" "$versions"
+      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"
+      continue;;
+    *'"tools/list"'*) result="{$common,\"tools\":[{\"name\":\"echo\",\"inputSchema\":{\"type\":\"object\"}}]}";;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[tokio::test]
+async fn a_program_that_names_its_versions_late_is_begun_again_without_initialize() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = shell(SLOW_SCRIPT, folder.path());
+    options.discovery_timeout = Duration::from_millis(50);
+    assert_eq!(issue(&options).await, "");
+    let noted = std::fs::read_to_string(folder.path().join("starts")).unwrap();
+    assert_eq!(noted.lines().count(), 2);
 }
 
 /// A program of 2026-07-28 whose first call changes its tools, which it reports to who listens.

@@ -183,6 +183,12 @@ pub(super) async fn fake_server(state: FakeMcpServer) -> FakeServer<FakeMcpServe
     FakeServer::start(state, answer).await.unwrap()
 }
 
+/// Whether a request opens the standing stream of a session. The server has none, and counts the other requests alone.
+fn is_standing(request: &ReceivedRequest) -> bool {
+    let is_session = request.header("mcp-session-id").is_some();
+    request.method == "GET" && is_session && request.header("last-event-id").is_none()
+}
+
 async fn answer(
     shared: Arc<SharedState<FakeMcpServer>>,
     request: ReceivedRequest,
@@ -194,6 +200,9 @@ async fn answer(
     let method = request.method.clone();
     if request.path.starts_with("/openai/") || request.path.starts_with("/v1/ops/") {
         return dial(&shared, request).await;
+    }
+    if is_standing(&request) {
+        return Ok(fake_server::json_reply(405, &json!({})));
     }
     {
         let mut state = shared.lock();

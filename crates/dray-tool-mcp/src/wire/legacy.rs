@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::events::{SseDecoder, message_data};
-use super::{HttpSettings, is_type, parse_json, parse_messages};
+use super::{HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::{CloseReason, WireError};
 
 /// Messages of a server that wait for `rmcp` to take them. Beyond that its stream is not read until one is taken.
@@ -40,7 +40,7 @@ pub(crate) async fn open_sse(
         .header("cache-control", "no-store");
     let answer = request.send(&|_| {}).await?;
     if !answer.is_success() {
-        return Err(WireError::Status(answer.status()));
+        return Err(refusal(&answer));
     }
     if !is_type(&answer, "text/event-stream") {
         return Err(WireError::Malformed("it sends no events"));
@@ -138,7 +138,7 @@ impl Transport<RoleClient> for SseTransport {
             if answer.is_success() {
                 Ok(())
             } else {
-                Err(WireError::Status(answer.status()))
+                Err(refusal(&answer))
             }
         }
     }

@@ -14,8 +14,7 @@ use sse_stream::Sse;
 use super::events::{SseDecoder, message_data};
 use super::streamable::{Endpoint, address_response, message_event};
 use super::{is_type, parse_json, parse_messages};
-use crate::error::WireError;
-use crate::session::REQUEST_TIMEOUT;
+use crate::error::{REQUEST_TIMEOUT, WireError};
 
 /// Attempts to resume a stream without an event in between.
 const MAX_RESUME_ATTEMPTS: u32 = 5;

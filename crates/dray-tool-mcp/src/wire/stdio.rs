@@ -3,11 +3,14 @@
 
 use std::pin::Pin;
 use std::process::Stdio as Pipe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -15,9 +18,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, BufReader, ReadBuf};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use super::CLOSE_TIMEOUT;
-use super::streamable::address_response;
+use super::streamable::{address_response, is_discovery};
 use crate::error::{CloseReason, WireError};
 use crate::options::ProgramCommand;
 
@@ -30,9 +34,35 @@ pub(crate) struct ProgramTransport {
     group: Option<ProcessGroup>,
     /// The request for the server's versions, while it has no response.
     discovery: Option<RequestId>,
-    /// Whether the server was asked to begin with `initialize`.
+    /// When the wait for its response ends.
+    discovery_deadline: Instant,
+    /// Whether the handshake goes on without the response.
     is_discovery_over: bool,
+    handshake: ProgramHandshake,
     _log: JoinSet<()>,
+}
+
+/// How a session with a program begins, and what is learned of it. Clones share what is learned.
+#[derive(Clone, Debug)]
+pub(crate) struct ProgramHandshake {
+    /// Longest wait for the versions of the program, after which it is begun with `initialize` (MCP 2026-07-28, stdio:
+    /// servers of before may ignore what they do not know).
+    pub(crate) discovery_timeout: Duration,
+    is_late: Arc<AtomicBool>,
+}
+
+impl ProgramHandshake {
+    pub(crate) fn new(discovery_timeout: Duration) -> Self {
+        Self {
+            discovery_timeout,
+            is_late: Arc::default(),
+        }
+    }
+
+    /// Whether the program named its versions after the wait for them was over.
+    pub(crate) fn has_late_discovery(&self) -> bool {
+        self.is_late.load(Ordering::Relaxed)
+    }
 }
 
 /// A process group; killed when it is dropped. The leader is not waited for before, so its number stays its own.
@@ -57,6 +87,7 @@ pub(crate) fn open_program(
     name: &str,
     command: &ProgramCommand,
     limit: usize,
+    handshake: &ProgramHandshake,
     close_reason: &CloseReason,
 ) -> Result<ProgramTransport, WireError> {
     let mut starting = tokio::process::Command::new(&command.command);
@@ -103,7 +134,9 @@ pub(crate) fn open_program(
         lines: AsyncRwTransport::new_client(output, input).with_max_line_length(usize::MAX),
         group: Some(group),
         discovery: None,
+        discovery_deadline: Instant::now(),
         is_discovery_over: false,
+        handshake: handshake.clone(),
         _log: relay,
     })
 }
@@ -184,6 +217,12 @@ fn log_line(program: &str, line: &[u8], is_cut: bool) {
     );
 }
 
+/// What `rmcp` takes for the response of a server that does not know `server/discover`: it goes on with `initialize`.
+fn silence_error(id: RequestId) -> ServerJsonRpcMessage {
+    let error = ErrorData::invalid_request(WireError::Idle.to_string(), None);
+    ServerJsonRpcMessage::error(error, Some(id))
+}
+
 impl Transport<RoleClient> for ProgramTransport {
     type Error = WireError;
 
@@ -193,7 +232,10 @@ impl Transport<RoleClient> for ProgramTransport {
     ) -> impl Future<Output = Result<(), WireError>> + Send + 'static {
         if let JsonRpcMessage::Request(request) = &item {
             match request.request {
-                ClientRequest::DiscoverRequest(_) => self.discovery = Some(request.id.clone()),
+                ClientRequest::DiscoverRequest(_) => {
+                    self.discovery = Some(request.id.clone());
+                    self.discovery_deadline = Instant::now() + self.handshake.discovery_timeout;
+                }
                 ClientRequest::InitializeRequest(_) => self.is_discovery_over = true,
                 _ => {}
             }
@@ -209,13 +251,28 @@ impl Transport<RoleClient> for ProgramTransport {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
-            let mut message = self.lines.receive().await?;
+            let awaited = self.discovery.clone().filter(|_| !self.is_discovery_over);
+            let mut message = match awaited {
+                None => self.lines.receive().await?,
+                Some(id) => {
+                    let answered = timeout_at(self.discovery_deadline, self.lines.receive()).await;
+                    let Ok(message) = answered else {
+                        self.is_discovery_over = true;
+                        return Some(silence_error(id));
+                    };
+                    message?
+                }
+            };
             let discovery = self
                 .discovery
                 .take_if(|id| address_response(&mut message, id));
             // The handshake has gone on without it, and `rmcp` takes a response to another request there for a failure.
             if discovery.is_none() || !self.is_discovery_over {
                 return Some(message);
+            }
+            let is_answer = matches!(message, JsonRpcMessage::Response(_));
+            if is_answer && is_discovery(&message) {
+                self.handshake.is_late.store(true, Ordering::Relaxed);
             }
         }
     }

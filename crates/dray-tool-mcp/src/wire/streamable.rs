@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dray_http::HttpResponse;
@@ -19,9 +20,11 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
+use tokio_util::sync::CancellationToken;
 
+use super::events::SseDecoder;
 use super::response_stream::ResponseStream;
-use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages};
+use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::WireError;
 
 /// Longest wait for the response to `server/discover`, after which the server counts as one with `initialize`.
@@ -33,15 +36,38 @@ const MAX_CONCURRENT_REQUESTS: usize = 64;
 /// Most bytes of a response with a status of failure that are read for the error in it.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
+/// Longest wait for the standing stream of a session, which servers need not have.
+const STANDING_STREAM_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Whether a session has its standing stream. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StandingStream {
+    is_expected: Arc<AtomicBool>,
+    is_settled: CancellationToken,
+}
+
+impl StandingStream {
+    /// Waits until the stream is open or refused. A server that asks the user before drops the question.
+    pub(crate) async fn settled(&self) {
+        if self.is_expected.load(Ordering::Relaxed) {
+            // What did not come in time may come later.
+            let _ =
+                tokio::time::timeout(STANDING_STREAM_TIMEOUT, self.is_settled.cancelled()).await;
+        }
+    }
+}
+
 /// A transport to the endpoint at `url`.
 pub(crate) fn open_streamable(
     url: &str,
     settings: &HttpSettings,
+    standing: &StandingStream,
 ) -> StreamableHttpClientTransport<HttpBackend> {
     let config = StreamableHttpClientTransportConfig::with_uri(url)
         .max_concurrent_requests(MAX_CONCURRENT_REQUESTS);
     let backend = HttpBackend {
         settings: settings.clone(),
+        standing: standing.clone(),
     };
     StreamableHttpClientTransport::with_client(backend, config)
 }
@@ -50,6 +76,7 @@ pub(crate) fn open_streamable(
 #[derive(Clone, Debug)]
 pub(crate) struct HttpBackend {
     settings: HttpSettings,
+    standing: StandingStream,
 }
 
 /// Where a message goes, with the headers of the protocol that go along.
@@ -95,9 +122,9 @@ impl Endpoint {
     ) -> Result<StreamableHttpPostResponse, WireError> {
         let response = self.post(message).await?;
         if !response.is_success() {
-            let status = response.status();
+            let refused = refusal(&response);
             let error = self.error_in(response, id).await;
-            return error.ok_or(WireError::Status(status));
+            return error.ok_or(refused);
         }
         let session = response.header("mcp-session-id").map(str::to_owned);
         if is_type(&response, "text/event-stream") {
@@ -175,7 +202,9 @@ async fn discover(
         }
         Ok(Ok(response)) => return Ok(response),
         // Who does not let us in, or cannot be reached, would answer `initialize` in the same way.
-        Ok(Err(error @ (WireError::Status(401) | WireError::NotSent(_)))) => return Err(error),
+        Ok(Err(
+            error @ (WireError::Status(401) | WireError::Challenged(_) | WireError::NotSent(_)),
+        )) => return Err(error),
         Ok(Err(error)) => error.to_string(),
         Err(_) => WireError::Idle.to_string(),
     };
@@ -185,7 +214,7 @@ async fn discover(
     Ok(StreamableHttpPostResponse::Json(error, None))
 }
 
-fn is_discovery(message: &ServerJsonRpcMessage) -> bool {
+pub(super) fn is_discovery(message: &ServerJsonRpcMessage) -> bool {
     match message {
         JsonRpcMessage::Response(response) => {
             matches!(response.result, ServerResult::DiscoverResult(_))
@@ -239,10 +268,18 @@ impl StreamableHttpClient for HttpBackend {
             // Status 202 without a body, as a rule.
             _ => match endpoint.post(&message).await {
                 Ok(response) if response.is_success() => Ok(StreamableHttpPostResponse::Accepted),
-                Ok(response) => Err(WireError::Status(response.status())),
+                Ok(response) => Err(refusal(&response)),
                 Err(error) => Err(error),
             },
         };
+        if let Ok(
+            StreamableHttpPostResponse::Json(_, Some(_))
+            | StreamableHttpPostResponse::Sse(_, Some(_)),
+        ) = &outcome
+        {
+            // A session has a standing stream (MCP 2025-11-25), which the transport opens next.
+            self.standing.is_expected.store(true, Ordering::Relaxed);
+        }
         outcome.map_err(StreamableHttpError::Client)
     }
 
@@ -262,16 +299,49 @@ impl StreamableHttpClient for HttpBackend {
         Ok(())
     }
 
+    /// The standing stream of a session (MCP 2025-11-25), on which servers ask the user. Servers need not have one.
     async fn get_stream(
         &self,
-        _: Arc<str>,
-        _: Option<Arc<str>>,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
         _: Option<String>,
-        _: Option<String>,
-        _: HashMap<HeaderName, HeaderValue>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, StreamableHttpError<WireError>> {
-        // A session lasts for one request of a user, and lists its tools at the beginning: what a server reports on a
-        // standing stream comes too late. Streams of responses are resumed in `ResponseStream`.
-        Err(StreamableHttpError::ServerDoesNotSupportSse)
+        let endpoint = self.endpoint(uri, session_id, custom_headers);
+        let mut request = endpoint
+            .request(Method::GET)
+            .header("accept", "text/event-stream");
+        if let Some(last) = &last_event_id {
+            request = request.header("last-event-id", last);
+        }
+        let opened = request.send(&|_| {}).await;
+        self.standing.is_settled.cancel();
+        match opened {
+            Ok(response) if response.is_success() && is_type(&response, "text/event-stream") => {
+                Ok(standing_events(response, self.settings.limit))
+            }
+            // A session works without it, so a failure here is none of the session.
+            _ => Err(StreamableHttpError::ServerDoesNotSupportSse),
+        }
     }
+}
+
+/// The events of a standing stream until it ends, breaks, or has one of more than `limit` bytes.
+fn standing_events(
+    response: HttpResponse,
+    limit: usize,
+) -> BoxStream<'static, Result<Sse, SseError>> {
+    let chunks = stream::unfold(
+        (response, SseDecoder::new(limit)),
+        |(mut response, mut decoder)| async move {
+            let chunk = response.chunk().await.ok()??;
+            let events = decoder.push(&chunk).ok()?;
+            Some((
+                stream::iter(events.into_iter().map(Ok)),
+                (response, decoder),
+            ))
+        },
+    );
+    chunks.flatten().boxed()
 }

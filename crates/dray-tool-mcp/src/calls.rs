@@ -1,0 +1,232 @@
+//! One call of a tool, from the request to its result: rounds of questions (MCP 2026-07-28, `input_required`) and tasks
+//! (`io.modelcontextprotocol/tasks`) on the way.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CreateTaskResult,
+    GetTaskParams, InputRequiredResult, JsonObject, TaskPayload, UpdateTaskParams,
+};
+use serde_json::Value;
+
+use crate::error::SessionError;
+use crate::handler::CallQuestions;
+use crate::input::{PendingCall, ResumePoint, wanted_questions};
+use crate::questions::{QuestionMap, input_responses};
+use crate::session::McpSession;
+use crate::wire::CLOSE_TIMEOUT;
+
+/// Most rounds of questions in one call.
+const MAX_ROUNDS: usize = 10;
+
+/// Time between two looks at a task, when the server names none.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bounds of the time that a server may name.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) enum CallEnd {
+    /// The tool ran.
+    Done(Box<CallToolResult>),
+    /// The tool waits for answers of the user. The result is there where it went on without them (MCP 2025-11-25).
+    Pending(PendingCall, Option<Box<CallToolResult>>),
+}
+
+impl McpSession {
+    /// Calls a tool. Dropping the future cancels the call at the server, or the task that it has become.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        tool: &str,
+        arguments: JsonObject,
+        questions: &CallQuestions,
+    ) -> Result<CallEnd, SessionError> {
+        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        if let Some((pending, answers)) = &questions.given {
+            let responses = input_responses(&pending.questions, answers.clone());
+            match &pending.resume {
+                ResumePoint::Repeat { state } => {
+                    params.input_responses = Some(responses);
+                    params.request_state.clone_from(state);
+                }
+                ResumePoint::Task { id } => {
+                    let update = UpdateTaskParams::new(id, responses);
+                    let updated = self.peer().update_task(update).await;
+                    updated.map_err(|error| self.failure(error))?;
+                    let answered = pending.questions.keys().cloned().collect();
+                    return self.follow_task(tool, id, answered, questions).await;
+                }
+                ResumePoint::Ask => {}
+            }
+        }
+        let active = self.handler().begin_call(questions);
+        for _ in 0..MAX_ROUNDS {
+            // Without a limit of its own: a caller whose time is over drops the future, and that cancels the call.
+            let called = self.peer().call_tool_once(params.clone()).await;
+            match called.map_err(|error| self.failure(error))? {
+                CallToolResponse::Complete(result) => {
+                    let unanswered = active.call.unanswered();
+                    return Ok(completed(tool, result, unanswered));
+                }
+                CallToolResponse::Task(created) => {
+                    let CreateTaskResult { task, .. } = created;
+                    return self
+                        .follow_task(tool, &task.task_id, HashSet::new(), questions)
+                        .await;
+                }
+                CallToolResponse::InputRequired(wanted) => {
+                    let asked = wanted_questions(&wanted).map_err(SessionError::Odd)?;
+                    if asked.is_empty() {
+                        // Only time is wanted (SEP-2322): the state alone goes back.
+                        tokio::time::sleep(DEFAULT_POLL_INTERVAL).await;
+                        params.input_responses = None;
+                        params.request_state = wanted.request_state;
+                        continue;
+                    }
+                    let Some(answers) = questions.ask_all(&asked).await else {
+                        return Ok(pending_round(tool, wanted, asked));
+                    };
+                    params.input_responses = Some(input_responses(&asked, answers));
+                    params.request_state = wanted.request_state;
+                }
+                _ => return Err(SessionError::Odd("its answer is no result of a tool")),
+            }
+        }
+        Err(SessionError::Odd("it asks without end"))
+    }
+
+    /// Waits for the end of a task, and answers its questions. Those of `answered` were answered before.
+    async fn follow_task(
+        self: &Arc<Self>,
+        tool: &str,
+        id: &str,
+        mut answered: HashSet<String>,
+        questions: &CallQuestions,
+    ) -> Result<CallEnd, SessionError> {
+        let mut guard = TaskGuard::new(Arc::clone(self), id);
+        loop {
+            let state = self.peer().get_task(GetTaskParams::new(id)).await;
+            let state = state.map_err(|error| self.failure(error))?.task;
+            match state.payload {
+                TaskPayload::Completed { result } => {
+                    guard.is_over = true;
+                    let result = serde_json::from_value(Value::Object(result));
+                    let result = result.map_err(|_| SessionError::Odd("its task has no result"))?;
+                    return Ok(CallEnd::Done(Box::new(result)));
+                }
+                TaskPayload::Failed { error } => {
+                    guard.is_over = true;
+                    return Err(task_failure(&error));
+                }
+                TaskPayload::Cancelled => {
+                    guard.is_over = true;
+                    return Err(SessionError::Odd("it cancelled the task"));
+                }
+                TaskPayload::InputRequired { input_requests } => {
+                    let mut wanted = InputRequiredResult::new(Some(input_requests), None);
+                    // A server may show a question until it has taken the answer (SEP-2663).
+                    let open = wanted.input_requests.get_or_insert_default();
+                    open.retain(|key, _| !answered.contains(key));
+                    let asked = wanted_questions(&wanted).map_err(SessionError::Odd)?;
+                    if !asked.is_empty() {
+                        let Some(answers) = questions.ask_all(&asked).await else {
+                            // The task goes on with the answers, in a later call.
+                            guard.is_over = true;
+                            return Ok(CallEnd::Pending(
+                                pending_call(tool, asked, ResumePoint::Task { id: id.to_owned() }),
+                                None,
+                            ));
+                        };
+                        answered.extend(asked.keys().cloned());
+                        let responses = input_responses(&asked, answers);
+                        let update = UpdateTaskParams::new(id, responses);
+                        let updated = self.peer().update_task(update).await;
+                        updated.map_err(|error| self.failure(error))?;
+                    }
+                }
+                _ => {}
+            }
+            tokio::time::sleep(poll_interval(state.task.poll_interval_ms)).await;
+        }
+    }
+}
+
+fn poll_interval(named_ms: Option<u64>) -> Duration {
+    let named = named_ms.map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis);
+    named.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
+}
+
+fn completed(tool: &str, result: CallToolResult, unanswered: QuestionMap) -> CallEnd {
+    let result = Box::new(result);
+    if unanswered.is_empty() {
+        return CallEnd::Done(result);
+    }
+    let pending = pending_call(tool, unanswered, ResumePoint::Ask);
+    CallEnd::Pending(pending, Some(result))
+}
+
+fn pending_round(tool: &str, wanted: InputRequiredResult, questions: QuestionMap) -> CallEnd {
+    let resume = ResumePoint::Repeat {
+        state: wanted.request_state,
+    };
+    CallEnd::Pending(pending_call(tool, questions, resume), None)
+}
+
+fn pending_call(tool: &str, questions: QuestionMap, resume: ResumePoint) -> PendingCall {
+    PendingCall {
+        tool: tool.to_owned(),
+        questions,
+        resume,
+    }
+}
+
+fn task_failure(error: &JsonObject) -> SessionError {
+    let code = error.get("code").and_then(Value::as_i64);
+    let message = error.get("message").and_then(Value::as_str);
+    SessionError::Refused {
+        code: code
+            .and_then(|code| i32::try_from(code).ok())
+            .unwrap_or_default(),
+        message: message.unwrap_or("the task failed").to_owned(),
+    }
+}
+
+/// Cancels a task whose caller no longer waits.
+struct TaskGuard {
+    session: Arc<McpSession>,
+    id: String,
+    is_over: bool,
+}
+
+impl TaskGuard {
+    fn new(session: Arc<McpSession>, id: &str) -> Self {
+        Self {
+            session,
+            id: id.to_owned(),
+            is_over: false,
+        }
+    }
+}
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let params = CancelTaskParams::new(&self.id);
+        let session = Arc::clone(&self.session);
+        self.session.spawn(async move {
+            let cancelling = session.peer().cancel_task(params);
+            if !matches!(
+                tokio::time::timeout(CLOSE_TIMEOUT, cancelling).await,
+                Ok(Ok(()))
+            ) {
+                tracing::debug!("a task of an MCP server was not cancelled");
+            }
+        });
+    }
+}

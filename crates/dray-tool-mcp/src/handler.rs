@@ -1,0 +1,187 @@
+//! What a server asks and reports outside of its responses.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dray_agent::caller::Caller;
+use rmcp::ClientHandler;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
+    ElicitationCapability, ErrorData, ExtensionCapabilities, FormElicitationCapability,
+    Implementation, JsonObject, ProtocolVersion, TASKS_EXTENSION_ID, UrlElicitationCapability,
+};
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+
+use crate::input::{PendingCall, ResumePoint};
+use crate::questions::{
+    AnswerMap, QuestionMap, QuestionPort, UserAnswer, UserQuestion, elicit_result,
+};
+
+/// Most questions of one call that go through the conversation.
+const MAX_QUESTIONS: usize = 8;
+
+/// How questions during one call are answered.
+#[derive(Clone, Debug)]
+pub(crate) struct CallQuestions {
+    /// Asks the user while the call waits; without it questions go through the conversation.
+    pub(crate) port: Option<Arc<dyn QuestionPort>>,
+    /// The tool set, as users know it.
+    pub(crate) toolset: String,
+    pub(crate) caller: Caller,
+    /// Answers that the user gave in the conversation, with the call that waited for them.
+    pub(crate) given: Option<(PendingCall, AnswerMap)>,
+}
+
+impl CallQuestions {
+    /// Asks all questions, one after another; `None` without a way to ask.
+    pub(crate) async fn ask_all(&self, questions: &QuestionMap) -> Option<AnswerMap> {
+        let port = self.port.as_ref()?;
+        let mut answers = AnswerMap::new();
+        for (key, question) in questions {
+            let answer = port.ask(&self.toolset, question, &self.caller).await;
+            answers.insert(key.clone(), answer);
+        }
+        Some(answers)
+    }
+
+    /// The answer that the user gave to this question before the call.
+    fn given_answer(&self, question: &UserQuestion) -> Option<UserAnswer> {
+        let (pending, answers) = self.given.as_ref()?;
+        if pending.resume != ResumePoint::Ask {
+            return None;
+        }
+        let mut known = pending.questions.iter();
+        let (key, _) = known.find(|(_, known)| *known == question)?;
+        answers.get(key).cloned()
+    }
+}
+
+/// A call that runs, with the questions during it that could not be answered.
+#[derive(Debug)]
+pub(crate) struct ActiveCall {
+    questions: CallQuestions,
+    unanswered: Mutex<QuestionMap>,
+}
+
+impl ActiveCall {
+    /// The questions that the user has not answered; none when all were.
+    pub(crate) fn unanswered(&self) -> QuestionMap {
+        let unanswered = self.unanswered.lock();
+        unanswered.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, question: &UserQuestion) {
+        let mut unanswered = self
+            .unanswered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let number = unanswered.len() + 1;
+        if number <= MAX_QUESTIONS && unanswered.values().all(|known| known != question) {
+            unanswered.insert(format!("question_{number}"), question.clone());
+        }
+    }
+}
+
+/// What this client says of itself, and what it hears from the server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionHandler {
+    has_changed_tools: Arc<AtomicBool>,
+    /// Calls of this session: a request of the server does not say which of them it belongs to.
+    calls: Arc<Mutex<Vec<Arc<ActiveCall>>>>,
+}
+
+/// Keeps a call among those that run until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ActiveCallGuard {
+    handler: SessionHandler,
+    pub(crate) call: Arc<ActiveCall>,
+}
+
+impl Drop for ActiveCallGuard {
+    fn drop(&mut self) {
+        let mut calls = self.handler.calls();
+        calls.retain(|call| !Arc::ptr_eq(call, &self.call));
+    }
+}
+
+impl SessionHandler {
+    /// Whether the server has reported other tools than those at its beginning.
+    pub(crate) fn has_changed_tools(&self) -> bool {
+        self.has_changed_tools.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_changed_tools(&self) {
+        self.has_changed_tools.store(true, Ordering::Relaxed);
+    }
+
+    /// Answers questions for this call until the guard is dropped.
+    pub(crate) fn begin_call(&self, questions: &CallQuestions) -> ActiveCallGuard {
+        let call = Arc::new(ActiveCall {
+            questions: questions.clone(),
+            unanswered: Mutex::default(),
+        });
+        self.calls().push(Arc::clone(&call));
+        ActiveCallGuard {
+            handler: self.clone(),
+            call,
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Vec<Arc<ActiveCall>>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(&self, question: &UserQuestion) -> UserAnswer {
+        let calls = self.calls().clone();
+        let mut newest = calls.iter().rev();
+        if let Some(answer) = newest.find_map(|call| call.questions.given_answer(question)) {
+            return answer;
+        }
+        let asking = calls.iter().rev().find_map(|call| {
+            let port = call.questions.port.as_ref()?;
+            Some((port, &call.questions))
+        });
+        if let Some((port, questions)) = asking {
+            return port
+                .ask(&questions.toolset, question, &questions.caller)
+                .await;
+        }
+        for call in &calls {
+            call.note(question);
+        }
+        UserAnswer::Cancelled
+    }
+}
+
+impl ClientHandler for SessionHandler {
+    fn get_info(&self) -> ClientConfig {
+        let mut elicitation = ElicitationCapability::new();
+        elicitation.form = Some(FormElicitationCapability::new());
+        elicitation.url = Some(UrlElicitationCapability::new());
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = Some(elicitation);
+        let tasks = (TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
+        capabilities.extensions = Some(ExtensionCapabilities::from_iter([tasks]));
+        ClientConfig::new(
+            capabilities,
+            Implementation::new("drayage", env!("CARGO_PKG_VERSION")),
+        )
+        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn create_elicitation(
+        &self,
+        params: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let Some(question) = UserQuestion::of_params(&params) else {
+            return Ok(ElicitResult::new(ElicitationAction::Cancel));
+        };
+        let answer = self.answer(&question).await;
+        Ok(elicit_result(&question, answer))
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.note_changed_tools();
+    }
+}

@@ -1,0 +1,273 @@
+//! Sign-in to remote servers with OAuth (MCP, authorization): discovery from the challenge of a 401 or 403 (RFC 9728,
+//! RFC 8414), the authorization code with PKCE for users, client credentials for programs, further scopes on demand.
+//! The protocol is `rmcp`'s; the connections, the trust in authorization servers and the lifetime of tokens are ours.
+
+mod backend;
+mod sign_ins;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dray_agent::caller::Caller;
+use dray_agent::manifest::toolset::{OauthClient, OauthGrant};
+use dray_dial::signin::SignIn;
+use dray_types::Secret;
+use rmcp::transport::auth::{
+    AuthError, AuthorizationManager, AuthorizationRequest, AuthorizationSession,
+    ClientCredentialsConfig, WWWAuthenticateParams,
+};
+use thiserror::Error;
+use tokio::sync::Mutex;
+use url::Url;
+
+use self::backend::OAuthBackend;
+pub use self::sign_ins::SignIns;
+
+/// Name of this client where a server registers it by request (RFC 7591).
+const CLIENT_NAME: &str = "Drayage";
+
+/// Shows sign-in pages to users.
+#[async_trait]
+pub trait SignInPort: fmt::Debug + Send + Sync {
+    /// Where authorization servers send the browser back to, as they know it.
+    fn redirect_uri(&self) -> &str;
+
+    /// Shows the page to the user behind this caller, and returns the address that the browser was sent back to, with
+    /// its query. The browser has to be the one of this caller: an answer from another one signs in another user.
+    ///
+    /// # Errors
+    ///
+    /// How the sign-in ended instead.
+    async fn authorize(&self, caller: &Caller, page: &SignInPage) -> Result<String, SignIn>;
+}
+
+/// A page at which a user signs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignInPage {
+    /// The tool set that needs it.
+    pub toolset: String,
+    /// Address of the page, `https`, or `http` where the server itself has no TLS.
+    pub url: String,
+}
+
+/// Which authorization servers may be connected to: remote servers name them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IssuerTrust {
+    /// Those at the origin of the server, and those that the manifest names.
+    #[default]
+    Named,
+    /// All that the HTTP client connects to.
+    Any,
+}
+
+/// The operator's settings of OAuth.
+#[derive(Clone, Debug, Default)]
+pub struct OAuthOptions {
+    /// Shows sign-in pages; without it only clients with credentials of their own sign in.
+    pub port: Option<Arc<dyn SignInPort>>,
+    /// `https` URL of this client's metadata document, which is its id where the manifest has none (SEP-991).
+    pub client_metadata_url: Option<String>,
+    /// Which authorization servers may be connected to.
+    pub issuer_trust: IssuerTrust,
+    /// Sign-ins that are kept from one request to the next.
+    pub sign_ins: SignIns,
+}
+
+/// What a server that refused a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Challenge {
+    /// 401 or 403.
+    pub(crate) status: u16,
+    /// The header `WWW-Authenticate`.
+    pub(crate) header: String,
+}
+
+/// Why a sign-in failed.
+#[derive(Debug, Error)]
+pub(crate) enum SignInError {
+    /// The user has no way to see a sign-in page.
+    #[error("no page can be shown to the user")]
+    NoPort,
+    /// The user did not sign in.
+    #[error("the user did not sign in")]
+    Refused(SignIn),
+    /// The server names an authorization server that neither it nor the manifest owns.
+    #[error("the authorization server `{0}` is not named in the manifest")]
+    Untrusted(String),
+    /// The sign-in page is not an address of the web.
+    #[error("the sign-in page is not a page of the web")]
+    NoPage,
+    /// Discovery, registration or the exchange of the code failed.
+    #[error("the sign-in failed")]
+    Failed(#[source] Box<AuthError>),
+}
+
+impl From<AuthError> for SignInError {
+    fn from(error: AuthError) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
+
+/// The sign-in to one server. It outlives a request where the caller is known.
+pub(crate) struct RemoteSignIn {
+    server: String,
+    client: OauthClient,
+    client_metadata_url: Option<String>,
+    backend: Arc<OAuthBackend>,
+    /// Locked during a sign-in, so that concurrent calls ask the user once.
+    manager: Mutex<Option<AuthorizationManager>>,
+}
+
+impl fmt::Debug for RemoteSignIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The manager holds tokens.
+        f.debug_struct("RemoteSignIn")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RemoteSignIn {
+    /// The access token, renewed if needed; `None` before the first sign-in and when another one is needed.
+    pub(crate) async fn token(&self) -> Option<Secret> {
+        let manager = self.manager.lock().await;
+        current_token(manager.as_ref()?).await.ok()
+    }
+
+    /// Signs in as the server asks. `refused` is the token that it did not accept. The user has `wait` for it.
+    pub(crate) async fn sign_in(
+        &self,
+        challenge: &Challenge,
+        refused: Option<Secret>,
+        asking: &UserPrompt<'_>,
+    ) -> Result<Secret, SignInError> {
+        let mut slot = self.manager.lock().await;
+        let known = slot.take();
+        if let Some(manager) = &known
+            && let Ok(token) = current_token(manager).await
+            && refused.is_none_or(|refused| refused.expose() != token.expose())
+        {
+            // Another call has signed in meanwhile.
+            *slot = known;
+            return Ok(token);
+        }
+        let base = Url::parse(&self.server).map_err(AuthError::from)?;
+        let wanted = WWWAuthenticateParams::parse(&challenge.header, &base);
+        let manager = match known.filter(|_| wanted.is_insufficient_scope()) {
+            Some(manager) => {
+                let scope = wanted.scope.unwrap_or_default();
+                let page = self.checked(manager.request_scope_upgrade(&scope).await)?;
+                let session =
+                    AuthorizationSession::for_scope_upgrade(manager, page, asking.redirect_uri());
+                self.finish(session, asking).await?
+            }
+            None => self.begin(challenge, asking).await?,
+        };
+        let token = current_token(&manager).await?;
+        *slot = Some(manager);
+        Ok(token)
+    }
+
+    async fn begin(
+        &self,
+        challenge: &Challenge,
+        asking: &UserPrompt<'_>,
+    ) -> Result<AuthorizationManager, SignInError> {
+        let backend: Arc<OAuthBackend> = Arc::clone(&self.backend);
+        let mut manager =
+            AuthorizationManager::new_with_oauth_http_client(self.server.as_str(), backend).await?;
+        let found = manager.resolve_metadata_from_challenge(Some(&challenge.header));
+        let metadata = self.checked(found.await)?.metadata;
+        // Before any credential goes there.
+        self.backend.check(&metadata.token_endpoint)?;
+        manager.set_metadata(metadata);
+        let scopes = self.client.scope.iter();
+        let scopes = scopes.flat_map(|scope| scope.split_whitespace());
+        if self.client.grant == OauthGrant::ClientCredentials {
+            let config = ClientCredentialsConfig::ClientSecret {
+                client_id: self.client.client_id.clone().unwrap_or_default(),
+                client_secret: self.secret().unwrap_or_default(),
+                scopes: scopes.map(str::to_owned).collect(),
+                resource: Some(self.server.clone()),
+            };
+            manager.validate_client_credentials_metadata(&config)?;
+            manager.configure_client_credentials(&config)?;
+            let exchanged = manager.exchange_client_credentials(&config).await;
+            self.checked(exchanged)?;
+            return Ok(manager);
+        }
+        if asking.port.is_none() {
+            return Err(SignInError::NoPort);
+        }
+        let mut request = AuthorizationRequest::new(asking.redirect_uri())
+            .with_initial_scope_selection()
+            .with_scopes(scopes)
+            .with_client_name(CLIENT_NAME);
+        request.client_id.clone_from(&self.client.client_id);
+        request.client_secret = self.secret();
+        request
+            .client_metadata_url
+            .clone_from(&self.client_metadata_url);
+        let session = AuthorizationSession::new(manager, request).await;
+        let session = self.checked(session.map_err(|(_, error)| error))?;
+        self.finish(session, asking).await
+    }
+
+    /// Shows the page and exchanges the code.
+    async fn finish(
+        &self,
+        session: AuthorizationSession,
+        asking: &UserPrompt<'_>,
+    ) -> Result<AuthorizationManager, SignInError> {
+        let port = asking.port.as_ref().ok_or(SignInError::NoPort)?;
+        let page = SignInPage {
+            toolset: asking.toolset.to_owned(),
+            url: session.get_authorization_url().to_owned(),
+        };
+        if !self.backend.is_web(&page.url) {
+            return Err(SignInError::NoPage);
+        }
+        let showing = port.authorize(asking.caller, &page);
+        let returned = tokio::time::timeout(asking.wait, showing)
+            .await
+            .unwrap_or(Err(SignIn::TimedOut))
+            .map_err(SignInError::Refused)?;
+        self.checked(session.handle_callback_url(&returned).await)?;
+        Ok(session.auth_manager)
+    }
+
+    fn secret(&self) -> Option<String> {
+        let secret = self.client.client_secret.as_ref();
+        secret.map(|secret| secret.expose().to_owned())
+    }
+
+    /// Names a server that was not trusted, which `rmcp` reports as a failure of its own.
+    fn checked<T>(&self, outcome: Result<T, AuthError>) -> Result<T, SignInError> {
+        outcome.map_err(|error| match self.backend.take_untrusted() {
+            Some(host) => SignInError::Untrusted(host),
+            None => error.into(),
+        })
+    }
+}
+
+async fn current_token(manager: &AuthorizationManager) -> Result<Secret, AuthError> {
+    manager.get_access_token().await.map(Secret::new)
+}
+
+/// The user behind a call, and the way to them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UserPrompt<'a> {
+    pub(crate) port: Option<&'a Arc<dyn SignInPort>>,
+    pub(crate) toolset: &'a str,
+    pub(crate) caller: &'a Caller,
+    /// Longest wait for the user.
+    pub(crate) wait: Duration,
+}
+
+impl UserPrompt<'_> {
+    fn redirect_uri(&self) -> &str {
+        self.port.map_or("", |port| port.redirect_uri())
+    }
+}

@@ -1,0 +1,193 @@
+//! The connections of a sign-in: only to authorization servers that are trusted, without redirects, with bounded
+//! responses.
+
+use std::sync::{Mutex, PoisonError};
+
+use dray_http::HttpClient;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use rmcp::transport::auth::{
+    OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRequest,
+};
+use thiserror::Error;
+use url::{Origin, Url};
+
+use super::{IssuerTrust, SignInError};
+
+/// Most bytes of one response.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
+
+/// Headers of a response that the protocol uses.
+const RESPONSE_HEADERS: [http::HeaderName; 3] = [CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE];
+
+/// The HTTP client of one server's sign-in.
+#[derive(Debug)]
+pub(super) struct OAuthBackend {
+    client: HttpClient,
+    server: Option<Url>,
+    /// Origins of authorization servers that the manifest names.
+    named: Vec<Origin>,
+    trust: IssuerTrust,
+    /// The host that was refused last.
+    untrusted: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Error)]
+#[error("this authorization server is not trusted")]
+struct UntrustedServer;
+
+impl OAuthBackend {
+    pub(super) fn new(
+        client: HttpClient,
+        server: &str,
+        named: &[String],
+        trust: IssuerTrust,
+    ) -> Self {
+        let named = named.iter().filter_map(|url| Url::parse(url).ok());
+        Self {
+            client,
+            server: Url::parse(server).ok(),
+            named: named.map(|url| url.origin()).collect(),
+            trust,
+            untrusted: Mutex::default(),
+        }
+    }
+
+    /// Whether this is an address of the web with at least the protection of the server's own.
+    pub(super) fn is_web(&self, url: &str) -> bool {
+        let server = self.server.as_ref().map(Url::scheme);
+        Url::parse(url).is_ok_and(|url| match url.scheme() {
+            "https" => true,
+            "http" => server == Some("http"),
+            _ => false,
+        })
+    }
+
+    /// Whether a sign-in may connect there.
+    ///
+    /// # Errors
+    ///
+    /// [`SignInError::Untrusted`].
+    pub(super) fn check(&self, url: &str) -> Result<(), SignInError> {
+        if self.is_trusted(url) {
+            return Ok(());
+        }
+        let host = Url::parse(url).ok();
+        let host = host.and_then(|url| url.host_str().map(str::to_owned));
+        Err(SignInError::Untrusted(host.unwrap_or_default()))
+    }
+
+    fn is_trusted(&self, url: &str) -> bool {
+        let Some(parsed) = Url::parse(url).ok().filter(|_| self.is_web(url)) else {
+            return false;
+        };
+        let origin = parsed.origin();
+        let own = self.server.as_ref().map(Url::origin);
+        self.trust == IssuerTrust::Any
+            || own.as_ref() == Some(&origin)
+            || self.named.contains(&origin)
+    }
+
+    /// The host that was refused since the last look.
+    pub(super) fn take_untrusted(&self) -> Option<String> {
+        let mut untrusted = self
+            .untrusted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        untrusted.take()
+    }
+
+    async fn send(
+        &self,
+        request: OAuthHttpRequest,
+    ) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
+        let (parts, body) = request.request.into_parts();
+        let url = parts.uri.to_string();
+        if let Err(SignInError::Untrusted(host)) = self.check(&url) {
+            let mut untrusted = self
+                .untrusted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *untrusted = Some(host);
+            return Err(UntrustedServer.into());
+        }
+        let mut sending = self.client.request(parts.method, &url);
+        // Those of the body are set with it.
+        let of_body = [CONTENT_LENGTH, CONTENT_TYPE];
+        for (name, value) in &parts.headers {
+            if !of_body.contains(name) {
+                sending = sending.header(name.as_str(), value.to_str()?);
+            }
+        }
+        if !body.is_empty() {
+            let kind = parts.headers.get(CONTENT_TYPE);
+            let kind = kind.map_or(Ok("application/octet-stream"), |kind| kind.to_str())?;
+            sending = sending.bytes(kind, body.into());
+        }
+        let response = sending.send(&|_| {}).await?;
+        let mut built = http::Response::builder().status(response.status());
+        for name in RESPONSE_HEADERS {
+            if let Some(value) = response.header(name.as_str()) {
+                built = built.header(name, value);
+            }
+        }
+        let body = response.bytes(MAX_RESPONSE_BYTES).await?;
+        Ok(built.body(body.to_vec())?)
+    }
+}
+
+impl OAuthHttpClient for OAuthBackend {
+    fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
+        Box::pin(self.send(request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_http::HttpTimeouts;
+
+    use super::*;
+
+    fn backend(server: &str, named: &[&str], trust: IssuerTrust) -> OAuthBackend {
+        let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
+        let named: Vec<_> = named.iter().map(|url| (*url).to_owned()).collect();
+        OAuthBackend::new(client, server, &named, trust)
+    }
+
+    #[test]
+    fn only_the_server_and_what_the_manifest_names_are_trusted() {
+        let named = ["https://login.example/realms/a"];
+        let backend = backend("https://mcp.example/mcp", &named, IssuerTrust::Named);
+        for url in [
+            "https://mcp.example/.well-known/oauth-protected-resource",
+            "https://login.example/token",
+            "https://login.example:443/token",
+        ] {
+            assert!(backend.check(url).is_ok(), "{url}");
+        }
+        for url in [
+            "https://login.example:8443/token",
+            "https://evil.example/token",
+            "http://login.example/token",
+            "http://169.254.169.254/latest/meta-data",
+            "https://login.example.evil.example/",
+        ] {
+            let refused = backend.check(url);
+            assert!(matches!(refused, Err(SignInError::Untrusted(_))), "{url}");
+        }
+    }
+
+    #[test]
+    fn plain_http_is_for_servers_that_use_it_themselves() {
+        let plain = backend("http://127.0.0.1:1/mcp", &[], IssuerTrust::Any);
+        assert!(plain.is_web("http://127.0.0.1:2/authorize"));
+        let safe = backend("https://mcp.example/mcp", &[], IssuerTrust::Any);
+        for url in [
+            "http://login.example/",
+            "javascript:alert(1)",
+            "file:///etc/passwd",
+        ] {
+            assert!(!safe.is_web(url), "{url}");
+            assert!(safe.check(url).is_err(), "{url}");
+        }
+    }
+}

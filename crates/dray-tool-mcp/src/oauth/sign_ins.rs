@@ -1,0 +1,61 @@
+//! Sign-ins that outlive a request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dray_agent::manifest::toolset::OauthClient;
+use dray_http::HttpClient;
+
+use super::{OAuthBackend, OAuthOptions, RemoteSignIn};
+
+/// Most sign-ins that are kept; beyond that those that no request uses are forgotten.
+const MAX_SIGN_INS: usize = 1000;
+
+/// A principal, the server, and the client id.
+type SignInKey = (String, String, Option<String>);
+
+/// Sign-ins of users at servers, for the lifetime of the process. Cheap to clone; clones share the sign-ins.
+#[derive(Clone, Debug, Default)]
+pub struct SignIns(Arc<Mutex<HashMap<SignInKey, Arc<RemoteSignIn>>>>);
+
+impl SignIns {
+    /// The sign-in of a principal at a server, or one for a single request without a principal.
+    pub(crate) fn get_or_begin(
+        &self,
+        principal: Option<&str>,
+        server: &str,
+        client: &OauthClient,
+        http: &HttpClient,
+        options: &OAuthOptions,
+    ) -> Arc<RemoteSignIn> {
+        let begin = || {
+            let named = &client.authorization_servers;
+            let backend = OAuthBackend::new(http.clone(), server, named, options.issuer_trust);
+            Arc::new(RemoteSignIn {
+                server: server.to_owned(),
+                client: client.clone(),
+                client_metadata_url: options.client_metadata_url.clone(),
+                backend: Arc::new(backend),
+                manager: tokio::sync::Mutex::default(),
+            })
+        };
+        let Some(principal) = principal else {
+            return begin();
+        };
+        let key = (
+            principal.to_owned(),
+            server.to_owned(),
+            client.client_id.clone(),
+        );
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_SIGN_INS && !all.contains_key(&key) {
+            all.retain(|_, sign_in| Arc::strong_count(sign_in) > 1);
+        }
+        let kept = all.entry(key).or_insert_with(begin);
+        // A changed manifest must not go on with the trust or the scopes of the old one.
+        if kept.client != *client {
+            *kept = begin();
+        }
+        Arc::clone(kept)
+    }
+}

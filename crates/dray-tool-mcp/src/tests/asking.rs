@@ -1,0 +1,308 @@
+//! Servers that ask the user during a call, and servers whose calls become tasks.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use dray_agent::caller::Caller;
+use dray_agent::message::{CustomContent, Message, Role};
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
+use dray_tool::{StageWriter, Tool, ToolCall, ToolFailure, ToolOutput, Turn};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::support::{MemoryStorage, messages, named, options, streamable};
+use crate::{McpOptions, McpToolset, QuestionPort, UserAnswer, UserQuestion, connect_set};
+
+/// A server of 2026-07-28 with one tool, which asks for an account before it pays.
+#[derive(Debug, Default)]
+struct AskingServer {
+    /// Whether the call becomes a task that asks.
+    is_task: bool,
+    /// How often the state of the task was asked for.
+    polls: usize,
+    /// Answers that the task got.
+    updates: Vec<Value>,
+    cancelled: Vec<Value>,
+    calls: Vec<Value>,
+}
+
+async fn asking(is_task: bool) -> FakeServer<AskingServer> {
+    let answer = |shared: Arc<SharedState<AskingServer>>,
+                  request: ReceivedRequest|
+     -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
+        answer(shared, request).boxed()
+    };
+    let state = AskingServer {
+        is_task,
+        ..AskingServer::default()
+    };
+    FakeServer::start(state, answer).await.unwrap()
+}
+
+fn account_form() -> Value {
+    json!({"account": {
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": "Which account?", "requestedSchema": {
+            "type": "object", "required": ["account"],
+            "properties": {"account": {"type": "string"}, "note": {"type": "string", "default": "none"}},
+        }},
+    }})
+}
+
+fn task(status: &str) -> Value {
+    json!({
+        "resultType": "complete", "taskId": "t1", "status": status, "createdAt": "2026-11-26T00:00:00Z",
+        "lastUpdatedAt": "2026-11-26T00:00:00Z", "ttlMs": null, "pollIntervalMs": 100,
+    })
+}
+
+async fn answer(
+    shared: Arc<SharedState<AskingServer>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let message = request.json().await?;
+    let params = &message["params"];
+    let mut state = shared.lock();
+    let paid = |given: &Value| json!({"resultType": "complete", "content": [{"type": "text", "text": given.to_string()}]});
+    let result = match message["method"].as_str().unwrap_or_default() {
+        "server/discover" => json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+            "capabilities": {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
+        }),
+        "tools/list" => json!({
+            "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+            "tools": [{"name": "pay", "inputSchema": {"type": "object"}}],
+        }),
+        "tools/call" => {
+            state.calls.push(params.clone());
+            let mut created = task("working");
+            created["resultType"] = json!("task");
+            match params.get("inputResponses") {
+                _ if state.is_task => created,
+                Some(given) if params["requestState"] == "sealed" => paid(given),
+                Some(_) => paid(&json!("a wrong state")),
+                None => json!({
+                    "resultType": "input_required", "requestState": "sealed", "inputRequests": account_form(),
+                }),
+            }
+        }
+        "tasks/get" => {
+            state.polls += 1;
+            match state.updates.last() {
+                Some(given) => {
+                    let mut over = task("completed");
+                    over["result"] = paid(given);
+                    over
+                }
+                // The first look is too early.
+                None if state.polls > 1 => {
+                    let mut waiting = task("input_required");
+                    waiting["inputRequests"] = account_form();
+                    waiting
+                }
+                None => task("working"),
+            }
+        }
+        "tasks/update" => {
+            state.updates.push(params["inputResponses"].clone());
+            json!({"resultType": "complete"})
+        }
+        "tasks/cancel" => {
+            state.cancelled.push(params["taskId"].clone());
+            json!({"resultType": "complete"})
+        }
+        _ => json!({}),
+    };
+    let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+    Ok(fake_server::json_reply(200, &body))
+}
+
+/// A user who answers every question in the same way.
+#[derive(Debug)]
+struct FakeUser {
+    answer: UserAnswer,
+    asked: Mutex<Vec<UserQuestion>>,
+}
+
+#[async_trait]
+impl QuestionPort for FakeUser {
+    async fn ask(&self, toolset: &str, question: &UserQuestion, _: &Caller) -> UserAnswer {
+        assert_eq!(toolset, "s");
+        self.asked.lock().unwrap().push(question.clone());
+        self.answer.clone()
+    }
+}
+
+fn values(value: &Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+async fn tool(server: &FakeServer<AskingServer>, options: &McpOptions) -> Arc<dyn Tool> {
+    let set = streamable(&server.shared().url());
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), options).await;
+    assert_eq!(messages(&built), [""; 0]);
+    named(&built, "s_pay")
+}
+
+/// A call in a turn with this conversation before it.
+async fn call_after(
+    tool: &Arc<dyn Tool>,
+    arguments: Value,
+    history: Vec<Message>,
+) -> Result<ToolOutput, ToolFailure> {
+    let storage = Arc::<MemoryStorage>::default();
+    let turn = Turn::new(Caller::default(), "session", history, storage, 1 << 20);
+    let arguments = values(&arguments);
+    let call = ToolCall {
+        id: "1".to_owned(),
+        written: arguments.clone(),
+        arguments,
+        stage: StageWriter::hidden(),
+        deadline: Instant::now() + std::time::Duration::from_mins(1),
+    };
+    tool.call(call, &turn).await
+}
+
+/// The conversation after a tool asked and the user answered.
+fn answered(output: &ToolOutput) -> Vec<Message> {
+    let mut result = Message::new(Role::Tool, output.content.clone());
+    result.custom_content = Some(CustomContent {
+        state: output.state.clone(),
+        ..CustomContent::default()
+    });
+    vec![
+        Message::new(Role::User, "Pay."),
+        result,
+        Message::new(Role::Assistant, "Which account?"),
+        Message::new(Role::User, "The first."),
+    ]
+}
+
+/// The response that the server gets for this account.
+fn accepted(account: &str) -> Value {
+    let content = json!({"account": account, "note": "none"});
+    json!({"account": {"action": "accept", "content": content}})
+}
+
+#[tokio::test]
+async fn a_question_goes_through_the_conversation_and_the_call_goes_on_with_the_answer() {
+    for is_task in [false, true] {
+        let server = asking(is_task).await;
+        let tool = tool(&server, &options()).await;
+        let asked = call_after(&tool, json!({"sum": 1}), Vec::new())
+            .await
+            .unwrap();
+        assert!(
+            asked
+                .content
+                .contains("Which account? Fields: `account` (a text), `note` (a text, optional).")
+        );
+        let given = json!({"sum": 1, "user_answers": {"account": {"account": "first"}}});
+        // Within the turn only the agent can have answered.
+        let refused = call_after(&tool, given.clone(), answered(&asked)[..3].to_vec()).await;
+        assert!(
+            matches!(refused, Err(ToolFailure::Parameter { .. })),
+            "{refused:?}"
+        );
+        let output = call_after(&tool, given, answered(&asked)).await.unwrap();
+        assert_eq!(output.content, accepted("first").to_string());
+        assert_eq!(output.state, None);
+        let state = server.shared().lock();
+        let arguments: Vec<_> = state.calls.iter().map(|call| &call["arguments"]).collect();
+        // A task goes on without another call.
+        let expected = vec![json!({"sum": 1}); if is_task { 1 } else { 2 }];
+        assert_eq!(arguments, expected.iter().collect::<Vec<_>>());
+        assert!(state.cancelled.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_port_answers_while_the_call_waits() {
+    for is_task in [false, true] {
+        let server = asking(is_task).await;
+        let user = Arc::new(FakeUser {
+            answer: UserAnswer::Accepted(values(&json!({"account": "second"}))),
+            asked: Mutex::default(),
+        });
+        let mut options = options();
+        options.questions = Some(Arc::<FakeUser>::clone(&user));
+        let tool = tool(&server, &options).await;
+        let output = call_after(&tool, json!({}), Vec::new()).await.unwrap();
+        assert_eq!(output.content, accepted("second").to_string());
+        assert_eq!(user.asked.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_caller_is_gone_is_cancelled() {
+    let server = asking(true).await;
+    let tool = tool(&server, &options()).await;
+    {
+        let calling = call_after(&tool, json!({}), Vec::new());
+        let polled = async || (server.shared().lock().polls > 0).then_some(());
+        tokio::select! {
+            biased;
+            () = dray_testkit::eventually("a look at the task", polled) => {}
+            outcome = calling => panic!("{outcome:?}"),
+        }
+    }
+    let cancelled = async || (server.shared().lock().cancelled == ["t1"]).then_some(());
+    dray_testkit::eventually("the end of the task", cancelled).await;
+}
+
+/// A program of 2025-11-25 that asks during the call.
+const ASKING_SCRIPT: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"pay","inputSchema":{"type":"object"}}]}';;
+    *'"tools/call"'*) called=$id
+      printf '{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"message":"Really?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}}\n'
+      continue;;
+    *'"action":"accept"'*) id=$called; result='{"content":[{"type":"text","text":"paid"}]}';;
+    *'"action"'*) id=$called; result='{"content":[{"type":"text","text":"not paid"}]}';;
+    *'"server/discover"'*)
+      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"
+      continue;;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[tokio::test]
+async fn a_question_of_2025_11_25_goes_through_the_conversation_too() {
+    let mut options = options();
+    let command = crate::ProgramCommand {
+        command: "/bin/sh".to_owned(),
+        args: vec!["-c".to_owned(), ASKING_SCRIPT.to_owned()],
+        ..crate::ProgramCommand::default()
+    };
+    options.stdio.insert("local".to_owned(), command);
+    let set = streamable("stdio:local");
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    let tool = named(&built, "s_pay");
+    let asked = call_after(&tool, json!({}), Vec::new()).await.unwrap();
+    assert!(
+        asked
+            .content
+            .contains("Really? Fields: `ok` (true or false)."),
+        "{}",
+        asked.content
+    );
+    assert!(
+        asked
+            .content
+            .ends_with("Without an answer the tool returned:\nnot paid"),
+        "{}",
+        asked.content
+    );
+    let given = json!({"user_answers": {"question_1": {"ok": true}}});
+    let output = call_after(&tool, given, answered(&asked)).await.unwrap();
+    assert_eq!(output.content, "paid");
+}

@@ -1,0 +1,200 @@
+//! Clients of `dray mcp` that we did not write: the inspector and the SDK of the protocol's makers from npm, `fastmcp`,
+//! and two frameworks for agents with a rehearsed model.
+
+use std::fs::File;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
+use std::process::Command;
+
+use dray_testkit::python;
+use serde_json::Value;
+
+use super::{HttpServer, McpFixture, TOKEN};
+use crate::support;
+
+/// The packages, with the versions that the tests know.
+const NPM_PACKAGES: [&str; 2] = [
+    "@modelcontextprotocol/inspector@2.12.0",
+    "@modelcontextprotocol/sdk@1.32.2",
+];
+
+/// The directory whose `node_modules` have the packages.
+fn node_directory() -> PathBuf {
+    let directory = support::root().join("target/node-mcp");
+    std::fs::create_dir_all(&directory).unwrap();
+    // Each test is a process of its own, and the first one installs for all.
+    let lock = File::create(directory.join("lock")).unwrap();
+    lock.lock().unwrap();
+    // Written last, so that an installation which was cut off has none.
+    let stamp = directory.join("installed");
+    let wanted = NPM_PACKAGES.join(" ");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return directory;
+    }
+    std::fs::write(directory.join("package.json"), "{\"private\": true}").unwrap();
+    let mut install = Command::new("npm");
+    install
+        .args(["install", "--silent", "--no-audit", "--no-fund"])
+        .arg("--no-package-lock")
+        .args(NPM_PACKAGES)
+        .current_dir(&directory);
+    support::stdout(&mut install);
+    std::fs::write(&stamp, wanted).unwrap();
+    directory
+}
+
+/// What the inspector prints of one request to a server on its standard streams.
+fn inspect(fixture: &McpFixture, request: &[&str]) -> String {
+    let mut inspector = Command::new("node");
+    inspector
+        .arg(node_directory().join("node_modules/.bin/mcp-inspector"))
+        .arg("--cli")
+        .arg(support::dray())
+        .args(["mcp", "--root", &fixture.place("data")])
+        .args(request)
+        .env("HOME", fixture.place("home"));
+    support::stdout(&mut inspector)
+}
+
+#[test]
+fn the_inspector_finds_no_fault_in_tools_and_skills() {
+    let fixture = McpFixture::new();
+    // It ends with a failure when a schema is not portable between clients.
+    let listed = inspect(&fixture, &["--method", "tools/list", "--strict"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["tools"][0]["name"], "read");
+    let call = ["--method", "tools/call", "--tool-name", "read"];
+    let read = inspect(
+        &fixture,
+        &[&call[..], &["--tool-arg", "path=notes.txt"]].concat(),
+    );
+    let read: Value = serde_json::from_str(&read).unwrap();
+    let text = read["structuredContent"]["text"].as_str().unwrap();
+    assert!(text.contains("The answer is 42."), "{text}");
+    // Digests, sizes and the head of each skill.
+    let skills = inspect(&fixture, &["--method", "skills/list", "--verify"]);
+    let verified: Vec<Value> = skills
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(!verified.is_empty());
+    for skill in verified {
+        assert_eq!(skill["ok"], true, "{skill}");
+    }
+}
+
+/// The commands of the first block of code below a heading of a page.
+fn commands_of(page: &str, heading: &str) -> String {
+    let text = std::fs::read_to_string(support::root().join("docs").join(page)).unwrap();
+    let (_, section) = text.split_once(heading).unwrap();
+    let (_, block) = section.split_once("```sh\n").unwrap();
+    block.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_ten_minutes_of_the_page_work_as_they_are_written() {
+    let fixture = McpFixture::new();
+    let programs = tempfile::tempdir().unwrap();
+    let inspector = node_directory().join("node_modules/.bin/mcp-inspector");
+    let shim = programs.path().join("npx");
+    // As `npx --yes PACKAGE ARGUMENTS`, with the package that is installed already.
+    let script = format!(
+        "#!/bin/sh\nshift 2\nexec node '{}' \"$@\"\n",
+        inspector.display()
+    );
+    std::fs::write(&shim, script).unwrap();
+    std::fs::set_permissions(&shim, std::fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(support::dray(), programs.path().join("dray")).unwrap();
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-euc", &commands_of("mcp-server.md", "## Ten minutes")])
+        .current_dir(fixture.place("data"))
+        .env("HOME", fixture.place("home"))
+        .env(
+            "PATH",
+            format!("{}:/usr/local/bin:/usr/bin:/bin", programs.path().display()),
+        );
+    let shown = support::stdout(&mut shell);
+    assert!(shown.contains("Ostermoor"), "{shown}");
+    for file in ["out/report.pdf", "box/uploads/report.pdf"] {
+        let copy = PathBuf::from(fixture.place("home")).join(file);
+        assert!(copy.exists(), "{file}: {shown}");
+    }
+    let entry = std::fs::read_to_string(fixture.place("home/.claude.json")).unwrap();
+    assert!(entry.contains("papers"), "{entry}");
+}
+
+/// What the client of the TypeScript SDK saw of a server.
+fn over_sdk(fixture: &McpFixture, server: &[&str]) -> Value {
+    let script = support::root().join("tests/mcp/sdk_client.mjs");
+    // Beside the packages: modules are looked for from the script's own place.
+    let copy = node_directory().join(format!("client-{}.mjs", std::process::id()));
+    std::fs::copy(script, &copy).unwrap();
+    let mut client = Command::new("node");
+    client
+        .arg(&copy)
+        .args(server)
+        .env("HOME", fixture.place("home"));
+    let seen = serde_json::from_str(&support::stdout(&mut client)).unwrap();
+    std::fs::remove_file(copy).unwrap();
+    seen
+}
+
+#[test]
+fn the_typescript_sdk_reads_documents_over_stdio_and_http() {
+    let fixture = McpFixture::new();
+    let root = fixture.place("data");
+    let dray = support::dray();
+    let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
+    let server = HttpServer::start(&fixture);
+    for target in [&stdio[..], &["http", &server.url, TOKEN]] {
+        check_reading(&over_sdk(&fixture, target));
+    }
+}
+
+/// What a Python package saw of a server.
+fn over_python(fixture: &McpFixture, package: &str, server: &[&str]) -> Value {
+    let script = support::root().join("tests/python/mcp_judges.py");
+    let mut client = Command::new(python::interpreter(package));
+    client
+        .args([script.to_str().unwrap(), package])
+        .args(server)
+        .env("HOME", fixture.place("home"));
+    serde_json::from_str(&support::stdout(&mut client)).unwrap()
+}
+
+#[test]
+fn fastmcp_reads_documents_over_stdio_and_http() {
+    let fixture = McpFixture::new();
+    let root = fixture.place("data");
+    let dray = support::dray();
+    let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
+    let server = HttpServer::start(&fixture);
+    for target in [&stdio[..], &["http", &server.url, TOKEN]] {
+        check_reading(&over_python(&fixture, "fastmcp", target));
+    }
+}
+
+/// A document arrives, a refusal is a failed tool with advice, and a handle is a resource.
+fn check_reading(seen: &Value) {
+    assert_eq!(seen["tools"][0], "read", "{seen}");
+    let notes = seen["notes"].as_str().unwrap();
+    assert!(notes.contains("The answer is 42."), "{seen}");
+    assert_eq!(seen["outside"]["error"], true, "{seen}");
+    assert!(!seen["outside"].to_string().contains("secret\\n"), "{seen}");
+    assert_eq!(seen["resource"], "The answer is 42.\n", "{seen}");
+}
+
+#[test]
+fn agents_of_other_frameworks_call_the_tools() {
+    let fixture = McpFixture::new();
+    let root = fixture.place("data");
+    let dray = support::dray();
+    let stdio = ["stdio", dray.to_str().unwrap(), "mcp", "--root", &root];
+    for package in ["agents", "pydantic_ai"] {
+        let seen = over_python(&fixture, package, &stdio);
+        assert!(seen["tools"].to_string().contains("\"read\""), "{seen}");
+        let answer = seen["answer"].as_str().unwrap();
+        assert!(answer.contains("The answer is 42."), "{package}: {seen}");
+    }
+}
